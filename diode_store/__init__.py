@@ -1,0 +1,1 @@
+"""The warehouse of kernel timings: vocabulary, wire format, schema, storage and analytics."""

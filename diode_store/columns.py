@@ -1,0 +1,67 @@
+"""Many kernel configs as NumPy columns, for whoever computes on all of them at once.
+
+The hook and the trainer share this type, so that a model is asked with what it was trained on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from diode_store.records import KernelConfig
+
+INT_COLUMNS = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
+
+
+@dataclass(frozen=True)
+class ConfigColumns:
+    """``n`` kernel configs; an absent number is 0. All arrays have shape (n,)."""
+
+    templates: tuple[str, ...]
+    """The distinct template uids."""
+    template_index: NDArray[np.int32]
+    """Which of ``templates`` each config is of."""
+    block_m: NDArray[np.int32]
+    block_n: NDArray[np.int32]
+    block_k: NDArray[np.int32]
+    group_m: NDArray[np.int32]
+    num_stages: NDArray[np.int32]
+    num_warps: NDArray[np.int32]
+    allow_tf32: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.template_index)
+
+    @classmethod
+    def from_configs(cls, configs: Sequence[KernelConfig]) -> ConfigColumns:
+        """Collect the columns of ``configs``, in their order."""
+        rows = [(c.template, *(getattr(c, name) or 0 for name in INT_COLUMNS), c.allow_tf32 or False) for c in configs]
+        return cls.from_rows(rows)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[tuple[Any, ...]]) -> ConfigColumns:
+        """Collect rows of (template, the ``INT_COLUMNS`` in order, allow_tf32)."""
+        names = [row[0] for row in rows]
+        templates = tuple(dict.fromkeys(names))
+        index = {template: i for i, template in enumerate(templates)}
+        numbers = np.array([row[1:] for row in rows], dtype=np.int32).reshape(len(rows), len(INT_COLUMNS) + 1)
+        template_index = np.array([index[name] for name in names], dtype=np.int32)
+        return cls(templates, template_index, *np.ascontiguousarray(numbers.T[:-1]), allow_tf32=numbers[:, -1] != 0)
+
+    def take(self, selection: NDArray[Any]) -> ConfigColumns:
+        """Return the configs that ``selection``, a boolean mask or indices, picks."""
+        arrays = (getattr(self, name)[selection] for name in ("template_index", *INT_COLUMNS, "allow_tf32"))
+        return ConfigColumns(self.templates, *arrays)
+
+    def template_mask(self, predicate: Any) -> NDArray[np.bool_]:
+        """Return which configs' template satisfies ``predicate(uid)``."""
+        flags = np.array([bool(predicate(template)) for template in self.templates], dtype=np.bool_)
+        return flags[self.template_index]

@@ -1,0 +1,384 @@
+"""The records that cross every border of torch-diode, and their content keys.
+
+A *measurement* is one autotuning event: on one ``Hardware``, in one ``Environment``, for one
+``Problem``, a ``Timing`` for each ``KernelConfig`` that was tried. All of them are immutable.
+``keys`` are BLAKE2b-128 digests of a versioned canonical encoding, so that a key made on any machine,
+by any version of a collector, is the same for the same thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diode_store.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Scalar = bool | int | float | str
+"""What a problem's scalar or a kernel's keyword argument may be."""
+
+KEY_BYTES = 16
+"""Length of a content key (BLAKE2b with a 128-bit digest) and of a measurement's uid, in bytes."""
+
+UNKNOWN = "unknown"
+"""What an attribute of an environment is called when nobody named it."""
+
+
+class Source(StrEnum):
+    """How a measurement came to be."""
+
+    FEEDBACK = "feedback"
+    SWEEP = "sweep"
+    PROFILE = "profile"
+    IMPORT = "import"
+
+
+class Outcome(StrEnum):
+    """How timing one config ended; only ``OK`` has a runtime."""
+
+    OK = "ok"
+    COMPILE_ERROR = "compile_error"
+    OUT_OF_RESOURCES = "out_of_resources"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    WRONG_RESULT = "wrong_result"
+    FAILED_UNSPECIFIED = "failed_unspecified"
+
+
+def content_key(kind: str, version: int, content: object) -> bytes:
+    """Return the 16-byte key of ``content``.
+
+    Args:
+        kind: what it is a key of, so that equal contents of two kinds differ.
+        version: version of the canonical encoding; raise it when the content's layout changes.
+        content: nested lists, strings, numbers, booleans and None; mappings are sorted by key.
+    """
+    text = json.dumps([f"diode/{kind}/{version}", content], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest()
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One device model, not one machine.
+
+    Identity is vendor, name, arch and multiprocessors; the rest is filled in when it is seen.
+    """
+
+    vendor: str
+    name: str
+    arch: str
+    multiprocessors: int
+    l2_bytes: int | None = None
+    shared_memory_per_block_bytes: int | None = None
+    memory_bytes: int | None = None
+    memory_bandwidth_bytes_per_s: int | None = None
+    max_clock_mhz: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @cached_property
+    def key(self) -> bytes:
+        """16-byte content key over the identity."""
+        return content_key("hardware", 1, [self.vendor, self.name, self.arch, self.multiprocessors])
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The software a timing was made with; timings are comparable inside one environment."""
+
+    torch: str = UNKNOWN
+    triton: str = UNKNOWN
+    compute: str = UNKNOWN
+    """CUDA or ROCm version, such as ``cuda 13.0``; ``cpu`` without either."""
+    driver: str = UNKNOWN
+    python: str = UNKNOWN
+    os: str = UNKNOWN
+    template_hashes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Template uid → SHA-256 of the template's source; an attribute, not part of the identity."""
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @cached_property
+    def key(self) -> bytes:
+        """16-byte content key over the identity."""
+        return content_key("environment", 1, [self.torch, self.triton, self.compute, self.driver, self.python, self.os])
+
+
+class TensorSpec(NamedTuple):
+    """One input of a problem. Sizes and strides are in elements."""
+
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ProblemShape:
+    """What a matrix product comes down to: (B, M, K) x (B, K, N) → (B, M, N)."""
+
+    op: str
+    dtype: str
+    b: int
+    m: int
+    n: int
+    k: int
+    layout: str
+    """Two letters, for A and B: n row-major, t transposed, s any other stride."""
+
+
+# op → (index of A among the inputs, index of B, index of the bias or None)
+MATMUL_OPERANDS: dict[str, tuple[int, int, int | None]] = {
+    "mm": (0, 1, None),
+    "int_mm": (0, 1, None),
+    "bmm": (0, 1, None),
+    "scaled_mm": (0, 1, None),
+    "mm_plus_mm": (0, 1, None),
+    "addmm": (1, 2, 0),
+    "baddbmm": (1, 2, 0),
+}
+_DEFAULT_SCALARS: dict[str, Scalar] = {"alpha": 1, "beta": 1}
+_MATRIX_DIMENSIONS = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One matrix product: the op, its ordered inputs and its sorted scalars.
+
+    Make one with ``Problem.create``, which normalises; the constructor does not.
+    """
+
+    op: str
+    inputs: tuple[TensorSpec, ...]
+    scalars: tuple[tuple[str, Scalar], ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def create(
+        cls,
+        op: str,
+        inputs: tuple[TensorSpec, ...],
+        scalars: Mapping[str, Scalar] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Problem:
+        """Normalise, so that one problem has one key whoever reports it.
+
+        A bias of one dimension becomes its broadcast view (stride 0), as Inductor's Triton templates see
+        it; a bmm over plain matrices, as Inductor lowers a batch of one, is an mm; default scalars
+        (``alpha=1``, ``beta=1``) are dropped.
+
+        Raises:
+            RecordError: unknown op, or inputs that do not make a matrix product.
+        """
+        if op not in MATMUL_OPERANDS:
+            raise RecordError(f"unknown op {op!r}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
+        first, second, bias = MATMUL_OPERANDS[op]
+        _check_inputs(op, inputs, first, second)
+        if op == "bmm" and len(inputs[first].size) == _MATRIX_DIMENSIONS:
+            op = "mm"
+        if bias is not None:
+            output = (*inputs[first].size[:-1], inputs[second].size[-1])
+            inputs = (*inputs[:bias], _broadcast(inputs[bias], output), *inputs[bias + 1 :])
+        kept = {name: plain_scalar(value) for name, value in (scalars or {}).items() if value is not None}
+        pairs = tuple(sorted((n, v) for n, v in kept.items() if _DEFAULT_SCALARS.get(n) != v))
+        return cls(op, inputs, pairs, extra or {})
+
+    @cached_property
+    def key(self) -> bytes:
+        """16-byte content key over op, inputs and scalars."""
+        inputs = [[spec.dtype, spec.size, spec.stride] for spec in self.inputs]
+        return content_key("problem", 1, [self.op, inputs, self.scalars])
+
+    @cached_property
+    def shape(self) -> ProblemShape:
+        """The derived columns."""
+        first, second, _ = MATMUL_OPERANDS[self.op]
+        a, b = self.inputs[first], self.inputs[second]
+        batch = a.size[0] if len(a.size) > _MATRIX_DIMENSIONS else 1
+        layout = _layout_letter(a) + _layout_letter(b)
+        return ProblemShape(self.op, a.dtype, batch, a.size[-2], b.size[-1], a.size[-1], layout)
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """One kernel that can solve a problem: a template and its parameters.
+
+    Make one with ``diode_store.normalise.kernel_config``, which maps every source's names to these.
+    Vendor kernels (``aten::mm``) are configs without parameters.
+    """
+
+    template: str
+    block_m: int | None = None
+    block_n: int | None = None
+    block_k: int | None = None
+    group_m: int | None = None
+    num_stages: int | None = None
+    num_warps: int | None = None
+    allow_tf32: bool | None = None
+    use_fast_accum: bool | None = None
+    acc_type: str | None = None
+    kwargs: tuple[tuple[str, Scalar], ...] = ()
+    """Every other scalar keyword argument of the template, sorted by name."""
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @cached_property
+    def key(self) -> bytes:
+        """16-byte content key over everything but ``extra``."""
+        return content_key("config", 1, [*(getattr(self, name) for name in CONFIG_COLUMNS), self.kwargs])
+
+    def __hash__(self) -> int:
+        """Hash once: every timing's config is looked up several times on its way to the warehouse."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((*(getattr(self, name) for name in CONFIG_COLUMNS), self.kwargs))
+
+    @property
+    def is_vendor(self) -> bool:
+        """Whether a vendor library runs it (cuBLAS through ATen, say)."""
+        return is_vendor_template(self.template)
+
+
+CONFIG_COLUMNS = (
+    "template",
+    "block_m",
+    "block_n",
+    "block_k",
+    "group_m",
+    "num_stages",
+    "num_warps",
+    "allow_tf32",
+    "use_fast_accum",
+    "acc_type",
+)
+"""Fields of ``KernelConfig`` that are columns of their own, in the order every table and record uses."""
+
+
+class Timing(NamedTuple):
+    """How long one config took; a tuple, because a measurement holds up to thousands of them.
+
+    ``runtime_us`` is None unless the outcome is ok. An estimate is an upper-side guess from one to three
+    runs that stopped early, not a median.
+    """
+
+    config: KernelConfig
+    runtime_us: float | None
+    outcome: Outcome = Outcome.OK
+    is_estimate: bool = False
+    repeats: int | None = None
+    p10_us: float | None = None
+    p90_us: float | None = None
+
+
+@dataclass(frozen=True)
+class TimingMethod:
+    """How the runtimes of a measurement were taken."""
+
+    statistic: str | None = None
+    """What ``runtime_us`` is of the repeats: ``median``, ``mean``, ``min``."""
+    flush_l2: bool | None = None
+    launch_hidden: bool | None = None
+    """Whether launches were queued behind a device sleep, so that launch gaps are not timed."""
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """What the device was doing while it was measured."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    throttle_reasons: str | None = None
+    foreign_processes: int | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One autotuning event, self-contained."""
+
+    uid: bytes
+    hardware: Hardware
+    environment: Environment
+    problem: Problem
+    timings: tuple[Timing, ...]
+    source: Source
+    measured_at: datetime | None = None
+    """Timezone-aware; None when an import's file does not say."""
+    host: str | None = None
+    device_uuid: str | None = None
+    sweep_id: str | None = None
+    collector_version: str | None = None
+    is_replay: bool = False
+    """Whether the timings came back from Inductor's cache rather than from the device."""
+    search_space: str | None = None
+    sample_seed: int | None = None
+    choice_policy: str = "stock"
+    """Who listed the choices: ``stock``, or ``hook:<model sha>``, whose filter would bias training."""
+    timing_method: TimingMethod = TimingMethod()
+    device_state: DeviceState = DeviceState()
+    flags: tuple[str, ...] = ()
+    """Why not to trust it (``throttled``, ``foreign_process`` …); flagged measurements stay out of views."""
+    dataset: str | None = None
+    licence: str | None = None
+    superseded_by: bytes | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        """Check what no reader could mend.
+
+        Raises:
+            RecordError: a uid of another length, a time without a zone, no timing, or a config timed twice.
+        """
+        if not isinstance(self.uid, bytes) or len(self.uid) != KEY_BYTES:
+            raise RecordError(f"a measurement's uid must be {KEY_BYTES} bytes, not {self.uid!r}")
+        if self.measured_at is not None and self.measured_at.tzinfo is None:
+            raise RecordError(f"measured_at must name its time zone: {self.measured_at.isoformat()}")
+        if not self.timings:
+            raise RecordError("a measurement needs at least one timing")
+        if len({timing.config for timing in self.timings}) != len(self.timings):
+            raise RecordError("a measurement must time each config once; merge repeated ones first")
+
+
+def is_vendor_template(template: str) -> bool:
+    """Whether a vendor library runs this template (cuBLAS through ATen, say)."""
+    return template.startswith("aten::")
+
+
+def plain_scalar(value: Scalar) -> Scalar:
+    """Return whole floats as ints, so that ``alpha=1.0`` and ``alpha=1`` are one problem."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _check_inputs(op: str, inputs: tuple[TensorSpec, ...], first: int, second: int) -> None:
+    for spec in inputs:
+        if len(spec.size) != len(spec.stride):
+            raise RecordError(f"{op}: an input has {len(spec.size)} sizes but {len(spec.stride)} strides")
+        if any(size < 1 for size in spec.size):
+            raise RecordError(f"{op}: sizes must be positive, not {list(spec.size)}")
+    if len(inputs) <= max(first, second):
+        raise RecordError(f"{op} needs at least {max(first, second) + 1} inputs, not {len(inputs)}")
+    a, b = inputs[first], inputs[second]
+    if min(len(a.size), len(b.size)) < _MATRIX_DIMENSIONS or a.size[-1] != b.size[-2] or a.size[:-2] != b.size[:-2]:
+        raise RecordError(f"{op}: {list(a.size)} x {list(b.size)} is not a matrix product")
+
+
+def _broadcast(bias: TensorSpec, output: tuple[int, ...]) -> TensorSpec:
+    missing = len(output) - len(bias.size)
+    if missing < 0:
+        return bias
+    dimensions = zip(bias.stride, bias.size, output[missing:], strict=True)
+    strides = tuple(stride if size == out else 0 for stride, size, out in dimensions)
+    return TensorSpec(bias.dtype, output, (0,) * missing + strides)
+
+
+def _layout_letter(spec: TensorSpec) -> str:
+    if spec.stride[-1] == 1:
+        return "n"
+    return "t" if spec.stride[-2] == 1 else "s"

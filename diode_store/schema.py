@@ -1,0 +1,191 @@
+"""The tables of the warehouse, as SQLAlchemy Core; no queries, no engine.
+
+Dimension tables (hardware, environments, problems, configs) have an integer primary key and a unique 16-byte
+content key. ``timings`` is the fact table: its key is (measurement, config) and it has no foreign keys, which
+would cost 28% of the ingest rate on SQLite and seven times on PostgreSQL. Every table has an ``extra`` JSON
+column for what a newer writer adds.
+
+A change here needs a migration: see CONTRIBUTING.md.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+)
+
+HEAD_REVISION = "0001"
+"""The Alembic revision this code reads and writes; a test compares it with the newest migration."""
+VERSION_TABLE = "diode_schema_version"
+"""Our own name, so that a warehouse can share a database with another Alembic project."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only for a column declared exactly INTEGER.
+_ID = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _extra() -> Column[object]:
+    return Column("extra", JSON(none_as_null=True))
+
+
+warehouse = Table(
+    "warehouse",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("uuid", String(36), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    _extra(),
+    comment="One row: which warehouse this is, so that a lake never serves another one's data",
+)
+
+hardware = Table(
+    "hardware",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("key", LargeBinary(16), nullable=False, unique=True),
+    Column("vendor", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("arch", String, nullable=False),
+    Column("multiprocessors", Integer, nullable=False),
+    Column("l2_bytes", BigInteger),
+    Column("shared_memory_per_block_bytes", BigInteger),
+    Column("memory_bytes", BigInteger),
+    Column("memory_bandwidth_bytes_per_s", BigInteger),
+    Column("max_clock_mhz", Integer),
+    _extra(),
+)
+
+hardware_aliases = Table(
+    "hardware_aliases",
+    metadata,
+    Column("alias", String, primary_key=True, comment="lower case"),
+    Column("hardware_id", _ID, ForeignKey("hardware.id"), primary_key=True),
+    _extra(),
+)
+
+environments = Table(
+    "environments",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("key", LargeBinary(16), nullable=False, unique=True),
+    Column("torch", String, nullable=False),
+    Column("triton", String, nullable=False),
+    Column("compute", String, nullable=False),
+    Column("driver", String, nullable=False),
+    Column("python", String, nullable=False),
+    Column("os", String, nullable=False),
+    Column("template_hashes", JSON(none_as_null=True)),
+    _extra(),
+)
+
+problems = Table(
+    "problems",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("key", LargeBinary(16), nullable=False, unique=True),
+    Column("op", String, nullable=False),
+    Column("dtype", String, nullable=False),
+    Column("b", BigInteger, nullable=False),
+    Column("m", BigInteger, nullable=False),
+    Column("n", BigInteger, nullable=False),
+    Column("k", BigInteger, nullable=False),
+    Column("layout", String(2), nullable=False),
+    Column("inputs", JSON, nullable=False, comment="[[dtype, [size, ...], [stride, ...]], ...] in elements"),
+    Column("scalars", JSON, nullable=False, comment="[[name, value], ...] sorted by name"),
+    _extra(),
+    Index(None, "op", "m", "n", "k"),
+)
+
+configs = Table(
+    "configs",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("key", LargeBinary(16), nullable=False, unique=True),
+    Column("template", String, nullable=False),
+    Column("block_m", Integer),
+    Column("block_n", Integer),
+    Column("block_k", Integer),
+    Column("group_m", Integer),
+    Column("num_stages", Integer),
+    Column("num_warps", Integer),
+    Column("allow_tf32", Boolean),
+    Column("use_fast_accum", Boolean),
+    Column("acc_type", String),
+    Column("kwargs", JSON, nullable=False, comment="[[name, value], ...] sorted by name"),
+    _extra(),
+)
+
+measurements = Table(
+    "measurements",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("uid", LargeBinary(16), nullable=False),
+    Column("hardware_id", _ID, ForeignKey("hardware.id"), nullable=False),
+    Column("environment_id", _ID, ForeignKey("environments.id"), nullable=False),
+    Column("problem_id", _ID, ForeignKey("problems.id"), nullable=False),
+    Column("source", String, nullable=False),
+    Column("measured_at", DateTime(timezone=True)),
+    Column("ingested_at", DateTime(timezone=True), nullable=False),
+    Column("host", String),
+    Column("device_uuid", String),
+    Column("sweep_id", String),
+    Column("collector_version", String),
+    Column("is_replay", Boolean, nullable=False),
+    Column("search_space", String),
+    Column("sample_seed", BigInteger),
+    Column("choice_policy", String, nullable=False),
+    Column("statistic", String),
+    Column("flush_l2", Boolean),
+    Column("launch_hidden", Boolean),
+    Column("sm_clock_mhz", Integer),
+    Column("memory_clock_mhz", Integer),
+    Column("temperature_c", Integer),
+    Column("throttle_reasons", String),
+    Column("foreign_processes", Integer),
+    Column("flags", String, comment="comma-separated reasons not to trust it; NULL when there are none"),
+    Column("dataset", String),
+    Column("licence", String),
+    Column("superseded_by", LargeBinary(16)),
+    _extra(),
+    UniqueConstraint("uid"),
+    Index(None, "hardware_id", "problem_id"),
+)
+
+timings = Table(
+    "timings",
+    metadata,
+    Column("measurement_id", _ID, nullable=False),
+    Column("config_id", _ID, nullable=False),
+    Column("runtime_us", Float, comment="NULL unless outcome is ok"),
+    Column("outcome", String, nullable=False),
+    Column("is_estimate", Boolean, nullable=False),
+    Column("repeats", Integer),
+    Column("p10_us", Float),
+    Column("p90_us", Float),
+    _extra(),
+    PrimaryKeyConstraint("measurement_id", "config_id"),
+    sqlite_with_rowid=False,
+)
