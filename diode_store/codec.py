@@ -15,7 +15,7 @@ version does not know are kept in ``extra``.
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -65,8 +65,17 @@ _SCALAR_FIELDS = (
 )
 _STRUCTURED_FIELDS = ("v", "uid", "hardware", "environment", "problem", "source", "measured_at", "timing_method")
 _KNOWN_FIELDS = frozenset(
-    (*_SCALAR_FIELDS, *_STRUCTURED_FIELDS, "device_state", "flags", "extra")
-    + ("config_columns", "configs", "timing_columns", "timings")
+    (
+        *_SCALAR_FIELDS,
+        *_STRUCTURED_FIELDS,
+        "device_state",
+        "flags",
+        "extra",
+        "config_columns",
+        "configs",
+        "timing_columns",
+        "timings",
+    )
 )
 
 
@@ -232,12 +241,8 @@ def _configs(content: dict[str, Any]) -> list[KernelConfig]:
         values = dict(zip(columns, row, strict=True))
         unknown = {n: v for n, v in values.items() if n not in {*plain, "extra"} and v is not None}
         extra = {**(values.get("extra") or {}), **unknown}
-        configs.append(_with_extra(config, extra) if extra else config)
+        configs.append(replace(config, extra=extra) if extra else config)
     return configs
-
-
-def _with_extra(config: KernelConfig, extra: dict[str, Any]) -> KernelConfig:
-    return KernelConfig(*(getattr(config, name) for name in CONFIG_COLUMNS), kwargs=config.kwargs, extra=extra)
 
 
 def _timings(content: dict[str, Any]) -> tuple[Timing, ...]:
