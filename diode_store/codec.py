@@ -64,19 +64,8 @@ _SCALAR_FIELDS = (
     "superseded_by",
 )
 _STRUCTURED_FIELDS = ("v", "uid", "hardware", "environment", "problem", "source", "measured_at", "timing_method")
-_KNOWN_FIELDS = frozenset(
-    (
-        *_SCALAR_FIELDS,
-        *_STRUCTURED_FIELDS,
-        "device_state",
-        "flags",
-        "extra",
-        "config_columns",
-        "configs",
-        "timing_columns",
-        "timings",
-    )
-)
+_TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
+_KNOWN_FIELDS = frozenset((*_SCALAR_FIELDS, *_STRUCTURED_FIELDS, *_TABLE_FIELDS, "device_state", "flags", "extra"))
 
 
 def encode(measurement: Measurement) -> bytes:

@@ -54,7 +54,8 @@ class ConfigColumns:
         index = {template: i for i, template in enumerate(templates)}
         numbers = np.array([row[1:] for row in rows], dtype=np.int32).reshape(len(rows), len(INT_COLUMNS) + 1)
         template_index = np.array([index[name] for name in names], dtype=np.int32)
-        return cls(templates, template_index, *np.ascontiguousarray(numbers.T[:-1]), numbers[:, -1] != 0)
+        by_column = dict(zip(INT_COLUMNS, np.ascontiguousarray(numbers.T), strict=False))
+        return cls(templates, template_index, allow_tf32=numbers[:, -1] != 0, **by_column)
 
     def take(self, selection: NDArray[Any]) -> ConfigColumns:
         """Return the configs that ``selection``, a boolean mask or indices, picks."""

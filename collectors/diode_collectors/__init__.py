@@ -1,0 +1,1 @@
+"""Where records come from and how they reach the warehouse."""

@@ -1,0 +1,1 @@
+"""From a model to a choice inside torch.compile."""

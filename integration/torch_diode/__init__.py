@@ -1,0 +1,1 @@
+"""Importing this package registers the shipped models with torch.compile."""

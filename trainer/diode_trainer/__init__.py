@@ -1,0 +1,1 @@
+"""From the views of the warehouse to a model and its card."""
