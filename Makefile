@@ -1,0 +1,44 @@
+# Everything a contributor runs. Each target sets up what it needs in its own virtual environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup quickstart test check format benchmarks clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## create .venv and install torch-diode with its development tools
+
+$(STAMP): pyproject.toml constraints.txt constraints-cpu.txt
+	@echo "setting up $(VENV) (about a minute; PyTorch is the large part)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@# A GPU build of torch brings the triton it needs; a CPU build brings none, and the tests compile with it.
+	@$(BIN)/python -c 'import triton' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints-cpu.txt triton
+	@touch $@
+
+quickstart: $(STAMP)  ## run the whole loop on the bundled H200 measurements
+	$(BIN)/python examples/quickstart.py
+
+test: $(STAMP)  ## run the tests
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
+
+check: $(STAMP)  ## format, lint, types and import rules, without changing anything
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## format and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+benchmarks: $(STAMP)  ## run every benchmark that needs no GPU
+	@for script in benchmarks/bench_ingest.py benchmarks/bench_predict.py benchmarks/bench_query.py; do \
+		echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,80 @@
+"""The whole loop on the bundled NVIDIA H200 measurements, by the commands that production uses.
+
+Creates the warehouse, ingests the bundled measurements through the spool, prints the fastest kernels of a few
+known layers, trains a model, evaluates it, and compiles a small module with the hook installed. Everything goes
+where the commands keep it by default (``diode db stats`` says where); run it twice and nothing is added.
+
+    python examples/quickstart.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import platformdirs
+
+HARDWARE = "NVIDIA H200"
+# Layers of Llama-3-8B (hidden 4096, MLP 14336) at a decoding and a prefill batch: (m, n, k).
+LAYERS = {"attention projection": (512, 4096, 4096), "MLP up": (2048, 14336, 4096), "MLP down": (16, 4096, 14336)}
+MODEL_DIRECTORY = Path(platformdirs.user_data_dir("torch-diode")) / "models" / "quickstart"
+MODEL = MODEL_DIRECTORY / "quickstart_model.pt"
+
+
+def main() -> int:
+    """Run each step, stop at the first that fails, and say how long each took."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--retrain", action="store_true", help="train again although the model is there")
+    options = parser.parse_args()
+    start = time.monotonic()
+    step("Create the warehouse, or bring it up to date", "diode", "db", "upgrade")
+    step("Ingest the bundled measurements through the spool", "diode-ingest", "--once", "--bundled")
+    step("Ask the warehouse", "diode", "query", COUNT_QUERY)
+    for name, (m, n, k) in LAYERS.items():
+        shape = ("--m", str(m), "--n", str(n), "--k", str(k))
+        step(f"Fastest kernels: {name}", "diode", "fastest", "--hardware", HARDWARE, "--op", "mm", *shape)
+    train(retrain=options.retrain)
+    step("Evaluate it", "diode", "evaluate", "--model", str(MODEL), "--hardware", HARDWARE)
+    compile_script = str(Path(__file__).with_name("compile_with_hook.py"))
+    step("Compile a module with the hook installed", sys.executable, compile_script, "--model", str(MODEL))
+    print(f"\nDone in {time.monotonic() - start:.0f} s. Next: README.md, or `diode --help`.")  # noqa: T201 - it is a script
+    return 0
+
+
+COUNT_QUERY = (
+    "SELECT hardware, op, dtype, count(DISTINCT problem_id) AS problems, count(*) AS timings, "
+    "count(*) FILTER (WHERE outcome <> 'ok') AS failures FROM observations GROUP BY ALL ORDER BY timings DESC"
+)
+
+
+def train(*, retrain: bool) -> None:
+    """Train with one held-out fold, unless an earlier run left a model."""
+    if MODEL.exists() and not retrain:
+        print(f"\n── Train a model\n   {MODEL} is there; --retrain trains it again")  # noqa: T201 - it is a script
+        return
+    MODEL_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    command = ("diode-train", "--hardware", HARDWARE, "--folds", "1", "--output", str(MODEL))
+    step("Train a model, one fold held out", *command)
+
+
+def step(title: str, program: str, *arguments: str) -> None:
+    """Print a command as a user would type it, run it, and exit with its code if it fails."""
+    shown = " ".join(f'"{a}"' if " " in a else a for a in (Path(program).name, *arguments))
+    print(f"\n── {title}\n$ {shown}", flush=True)  # noqa: T201 - it is a script
+    beside = Path(sys.executable).with_name(program)
+    executable = str(beside) if beside.exists() else shutil.which(program)
+    if executable is None:
+        sys.exit(f"error: {program} is not installed; run `make setup`, or `pip install torch-diode`")
+    begin = time.monotonic()
+    returncode = subprocess.run([executable, *arguments], check=False).returncode  # noqa: S603 - our own commands
+    if returncode:
+        sys.exit(returncode)
+    print(f"   ({time.monotonic() - begin:.1f} s)", flush=True)  # noqa: T201 - it is a script
+
+
+if __name__ == "__main__":
+    sys.exit(main())
