@@ -41,7 +41,7 @@ def main() -> int:
     step("Evaluate it", "diode", "evaluate", "--model", str(MODEL), "--hardware", HARDWARE)
     compile_script = str(Path(__file__).with_name("compile_with_hook.py"))
     step("Compile a module with the hook installed", sys.executable, compile_script, "--model", str(MODEL))
-    print(f"\nDone in {time.monotonic() - start:.0f} s. Next: README.md, or `diode --help`.")  # noqa: T201 - it is a script
+    print(f"\nDone in {time.monotonic() - start:.0f} s. Next: README.md, or `diode --help`.")
     return 0
 
 
@@ -54,7 +54,7 @@ COUNT_QUERY = (
 def train(*, retrain: bool) -> None:
     """Train with one held-out fold, unless an earlier run left a model."""
     if MODEL.exists() and not retrain:
-        print(f"\n── Train a model\n   {MODEL} is there; --retrain trains it again")  # noqa: T201 - it is a script
+        print(f"\n── Train a model\n   {MODEL} is there; --retrain trains it again")
         return
     MODEL_DIRECTORY.mkdir(parents=True, exist_ok=True)
     command = ("diode-train", "--hardware", HARDWARE, "--folds", "1", "--output", str(MODEL))
@@ -64,16 +64,16 @@ def train(*, retrain: bool) -> None:
 def step(title: str, program: str, *arguments: str) -> None:
     """Print a command as a user would type it, run it, and exit with its code if it fails."""
     shown = " ".join(f'"{a}"' if " " in a else a for a in (Path(program).name, *arguments))
-    print(f"\n── {title}\n$ {shown}", flush=True)  # noqa: T201 - it is a script
+    print(f"\n── {title}\n$ {shown}", flush=True)
     beside = Path(sys.executable).with_name(program)
     executable = str(beside) if beside.exists() else shutil.which(program)
     if executable is None:
         sys.exit(f"error: {program} is not installed; run `make setup`, or `pip install torch-diode`")
     begin = time.monotonic()
-    returncode = subprocess.run([executable, *arguments], check=False).returncode  # noqa: S603 - our own commands
+    returncode = subprocess.run([executable, *arguments], check=False).returncode
     if returncode:
         sys.exit(returncode)
-    print(f"   ({time.monotonic() - begin:.1f} s)", flush=True)  # noqa: T201 - it is a script
+    print(f"   ({time.monotonic() - begin:.1f} s)", flush=True)
 
 
 if __name__ == "__main__":

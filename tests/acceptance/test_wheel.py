@@ -1,0 +1,70 @@
+"""The distribution as a user gets it: built, installed into an empty environment, and run from there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from the checkout."""
+    directory = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory), str(CHECKOUT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+def test_wheel_holds_what_runs(wheel: Path) -> None:
+    """Migrations, SQL, trained models and bundled measurements are inside."""
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "diode_store/_migrations/env.py" in names
+    assert "diode_store/views.sql" in names
+    for folder, suffix in (
+        ("diode_store/_migrations/versions", ".py"),
+        ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".pt"),
+        ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".json"),
+        ("diode_collectors/data", ".seg"),
+    ):
+        assert [n for n in names if n.startswith(folder) and n.endswith(suffix)], f"no {suffix} in {folder}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_loop_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    """From the installed wheel the quickstart runs, twice, and the second run adds nothing."""
+    bin_directory = installed(wheel, tmp_path / "venv")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("DIODE_", "PYTHON"))},
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+    }
+    quickstart = [str(bin_directory / "python"), str(CHECKOUT / "examples" / "quickstart.py")]
+    count = "SELECT count(*) AS n, count(*) FILTER (WHERE outcome <> 'ok') AS failed FROM observations"
+    query = [str(bin_directory / "diode"), "query", "--csv", count]
+    for _ in range(2):
+        finished = subprocess.run(
+            quickstart, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-4000:]
+        counted = subprocess.run(query, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert counted.stdout.splitlines() == ["n,failed", "40098,3659"]
+
+
+def installed(wheel: Path, directory: Path) -> Path:
+    """Install ``wheel`` and its pinned dependencies into a new environment; return its bin folder."""
+    venv.create(directory, with_pip=True)
+    python = directory / "bin" / "python"
+    constraints = CHECKOUT / "constraints.txt"
+    command = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints), str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    return python.parent
