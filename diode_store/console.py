@@ -1,0 +1,213 @@
+"""What every command of every component shares: options, output, and how it fails.
+
+A command's function parses nothing itself, raises ``DiodeError`` when it cannot do its work, and prints with
+``print_rows`` or ``print_json``. Its module makes ``app = make_app(__doc__)``; a console script's ``main`` is
+``run(app)``, which turns errors into exit codes: 0 done, 1 failed with one line, 2 bad usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from diode_store.errors import DatabaseError, DiodeError
+from diode_store.render import cell_text, json_value, plain_table
+from diode_store.settings import default_database_url
+from diode_store.urls import refuse_password_on_command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+INTERRUPTED = 130
+_PROGRESS_AFTER_S = 1.0
+
+
+def _database_url(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
+    source = context.get_parameter_source(parameter.name or "")
+    if source is not None and source.name == "COMMANDLINE":
+        try:
+            refuse_password_on_command_line(value)
+        except DatabaseError as error:
+            raise typer.BadParameter(str(error)) from error
+    return value
+
+
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        envvar="DIODE_DATABASE_URL",
+        help="The warehouse: a URL, or the path of an SQLite file.",
+        default_factory=default_database_url,
+        show_default="SQLite in your data folder",
+        callback=_database_url,
+    ),
+]
+"""``--database``, else ``DIODE_DATABASE_URL``, else the user's own warehouse. Takes no default in the signature."""
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+"""``--json``; give it the default ``False``."""
+
+
+def make_app(doc: str | None, **options: Any) -> typer.Typer:
+    """Return a Typer application with the settings all our commands share.
+
+    Args:
+        doc: the module's docstring, whose first line is the help text.
+        options: anything else for ``typer.Typer``.
+    """
+    settings: dict[str, Any] = {
+        "help": (doc or "").strip().partition("\n")[0],
+        "no_args_is_help": True,
+        "add_completion": False,
+        "pretty_exceptions_enable": False,
+        "context_settings": {"help_option_names": ["-h", "--help"]},
+    }
+    return typer.Typer(**{**settings, **options})
+
+
+def run(app: typer.Typer, args: Sequence[str] | None = None, *, name: str | None = None) -> NoReturn:
+    """Run ``app`` as a console script and exit with its status.
+
+    Args:
+        app: what to run.
+        args: its arguments; ``sys.argv[1:]`` unless given.
+        name: the command's name in its help; from ``sys.argv[0]`` unless given.
+    """
+    status: int | str | None = 0
+    with handle_errors():
+        try:
+            app(args=None if args is None else list(args), prog_name=name)
+        except SystemExit as done:
+            status = done.code
+        # A reader that went away must show here, where it is handled, and not while Python shuts down.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    sys.exit(status)
+
+
+@contextlib.contextmanager
+def handle_errors() -> Iterator[None]:
+    """Turn what went wrong into one line on stderr and an exit status; also works as a decorator.
+
+    Raises:
+        SystemExit: 1 after a ``DiodeError`` or when the reader of stdout went away, 130 when interrupted.
+    """
+    try:
+        yield
+    except DiodeError as error:
+        print_error(str(error))
+        sys.exit(1)
+    except BrokenPipeError:
+        _close_stdout_quietly()
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _close_stdout_quietly() -> None:
+    """Point stdout at nothing, so that Python's last flush does not complain about the broken pipe."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_error(message: str) -> None:
+    """Print ``error: message`` on one line of stderr."""
+    typer.echo(f"error: {' '.join(message.split())}", err=True)
+
+
+def print_note(message: str) -> None:
+    """Print a remark (what was matched, say) on stderr, out of the way of whoever reads stdout."""
+    typer.echo(cell_text(message), err=True)
+
+
+def print_json(value: object) -> None:
+    """Print ``value`` as indented JSON; bytes as hex, times as ISO 8601, NaN and infinity as null."""
+    typer.echo(json.dumps(json_value(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    as_json: bool = False,
+    title: str | None = None,
+) -> None:
+    """Print a table: JSON objects, a rich table on a terminal, or aligned text.
+
+    Args:
+        columns: the columns' names.
+        rows: one sequence per row, as long as ``columns``.
+        as_json: print a list of objects, one a row.
+        title: what stands above the table on a terminal.
+    """
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif sys.stdout.isatty():
+        _print_rich(columns, rows, title)
+    else:
+        typer.echo(plain_table(columns, rows))
+
+
+def print_pairs(pairs: Mapping[str, object], *, as_json: bool = False) -> None:
+    """Print names and values: a JSON object, or one aligned line each."""
+    if as_json:
+        print_json(pairs)
+        return
+    width = max((len(name) for name in pairs), default=0)
+    for name, value in pairs.items():
+        typer.echo(f"{name:<{width}}  {cell_text(value)}")
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title) if title else None, title_justify="left")
+    for position, name in enumerate(columns):
+        numeric = any(isinstance(row[position], (int, float)) for row in rows)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell_text(value)) for value in row))
+    Console().print(table)
+
+
+@contextlib.contextmanager
+def progress(description: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
+    """Show a progress bar on stderr, once the work takes longer than a moment and only on a terminal.
+
+    Args:
+        description: what is going on.
+        total: how much there is to do; None if that is not known.
+
+    Yields:
+        A function to call with how much more has been done.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _amount: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(description, total=total)
+    started = time.monotonic()
+
+    def advance(amount: float) -> None:
+        bar.advance(task, amount)
+        if not bar.live.is_started and time.monotonic() - started > _PROGRESS_AFTER_S:
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()

@@ -1,0 +1,69 @@
+"""Where things are and how much is logged: one frozen ``Settings`` from the ``DIODE_*`` variables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_store.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+APP_NAME = "torch-diode"
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting of torch-diode."""
+
+    database_url: str
+    """``DIODE_DATABASE_URL``: URL, or path of an SQLite file."""
+    spool_dir: Path
+    """``DIODE_SPOOL``: folder in which collectors leave their records for ``diode-ingest``."""
+    lake_dir: Path | None
+    """``DIODE_LAKE``: folder of the Parquet copy that queries read; None means beside the database."""
+    log_level: str
+    """``DIODE_LOG_LEVEL``: one of ``LOG_LEVELS``."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read ``environment`` (``os.environ`` unless given); an empty variable counts as unset.
+
+        Raises:
+            SettingsError: a variable has a value that cannot be used.
+        """
+        values = os.environ if environment is None else environment
+        lake = values.get("DIODE_LAKE")
+        return cls(
+            database_url=values.get("DIODE_DATABASE_URL") or default_database_url(),
+            spool_dir=_folder(values.get("DIODE_SPOOL") or str(data_dir() / "spool")),
+            lake_dir=_folder(lake) if lake else None,
+            log_level=_log_level(values.get("DIODE_LOG_LEVEL") or "INFO"),
+        )
+
+
+def data_dir() -> Path:
+    """Return the user's data folder for torch-diode; it need not exist yet."""
+    from platformdirs import user_data_path
+
+    return user_data_path(APP_NAME)
+
+
+def default_database_url() -> str:
+    """Return the address of the warehouse in the user's data folder."""
+    return f"sqlite:///{data_dir() / 'warehouse.db'}"
+
+
+def _folder(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _log_level(text: str) -> str:
+    level = text.upper()
+    if level not in LOG_LEVELS:
+        raise SettingsError(f"DIODE_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {text!r}")
+    return level

@@ -1,0 +1,69 @@
+"""Database addresses as text: which are files, and keeping passwords out of sight.
+
+Light on purpose: commands check their options with it before they load SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from diode_store.errors import DatabaseError
+
+_SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+_.-]*://")
+# Greedy, so that a password holding an unescaped "@" is hidden whole.
+_CREDENTIALS = re.compile(r"^(?P<scheme>[^:/]+://)(?P<user>[^:/@]*):(?P<password>.*)@", re.DOTALL)
+_PASSWORD_PARAMETER = re.compile(r"(?P<name>[?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
+_SQLITE = re.compile(r"^sqlite(?:\+\w+)?://")
+
+
+def is_url(text: str) -> bool:
+    """Whether ``text`` is a URL; anything else is taken as the path of an SQLite file."""
+    return _SCHEME.match(text) is not None
+
+
+def sqlite_path(text: str) -> Path | None:
+    """Return the file of an SQLite URL or path; None for any other database.
+
+    Raises:
+        DatabaseError: SQLite without a file; a warehouse must outlive the process.
+    """
+    if not text:
+        raise DatabaseError("the database address is empty; give a file or a URL such as sqlite:////data/warehouse.db")
+    if not is_url(text):
+        return Path(text).expanduser()
+    if not _SQLITE.match(text):
+        return None
+    name = _SQLITE.sub("", text).partition("?")[0]
+    if not name.startswith("/") or name in {"/", "/:memory:"}:
+        raise DatabaseError(f"{redact(text)}: not a file; write sqlite:///relative.db or sqlite:////absolute/path.db")
+    return Path(name[1:])
+
+
+def redact(text: str) -> str:
+    """Return ``text`` with every password in it replaced by ``***``, fit for messages and logs."""
+    hidden = _CREDENTIALS.sub(r"\g<scheme>\g<user>:***@", text)
+    return _PASSWORD_PARAMETER.sub(r"\g<name>***", hidden)
+
+
+def has_password(text: str) -> bool:
+    """Whether ``text`` is a URL that holds a password."""
+    if not is_url(text):
+        return False
+    credentials = _CREDENTIALS.match(text)
+    parameters = parse_qsl(text.partition("?")[2])
+    return bool(credentials and credentials["password"]) or any(n.lower().endswith("password") for n, _ in parameters)
+
+
+def refuse_password_on_command_line(url: str) -> None:
+    """Refuse a URL that holds a password, because ``ps`` shows every command line to every user.
+
+    Raises:
+        DatabaseError: it holds one.
+    """
+    if has_password(url):
+        raise DatabaseError(
+            "a password on the command line is visible to every user of this machine; "
+            "put the URL in DIODE_DATABASE_URL, or the password in ~/.pgpass"
+        )
