@@ -1,0 +1,243 @@
+"""A model on disk: ``NAME.pt``, a checkpoint of tensors and plain values, and ``NAME.json``, its card."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from diode_store.errors import ModelError
+from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, read_card
+from diode_trainer.features import (
+    CONFIG_FEATURES,
+    FEATURE_VERSION,
+    PROBLEM_FEATURES,
+    config_features,
+    fits_shared_memory,
+    problem_features,
+    roofline_us,
+)
+from diode_trainer.models import TimingNetwork, dimensions_of, model_class
+from diode_trainer.scoring import Scorer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from diode_store.columns import ConfigColumns
+    from diode_store.records import Hardware, ProblemShape
+
+_NORMALISATION = "normalisation."
+_RETRAIN = "train it again with `diode-train`"
+
+
+@dataclass(frozen=True, eq=False)
+class TimingModel:
+    """A loaded model. Immutable, so any thread may ask it."""
+
+    path: Path
+    card: Card
+    sha256: str
+    """Of the checkpoint's bytes."""
+    network: TimingNetwork
+    scorer: Scorer
+
+    def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+        """Return the predicted runtime of each config in microseconds, shape (n,).
+
+        It is inf for a config whose tiles do not fit the device's shared memory, and for one of a template that
+        the model was never trained on.
+        """
+        logs = self.scorer(problem_features(shape, hardware), config_features(shape, hardware, columns))
+        predicted = np.exp(logs.mean(0, dtype=np.float64)) * roofline_us(shape, hardware)
+        possible = fits_shared_memory(shape, hardware, columns)
+        if self.card.domain.templates:
+            possible = possible & columns.template_mask(self.card.domain.templates.__contains__)
+        return np.where(possible, predicted, np.inf)
+
+
+def save(path: Path | str, model: TimingNetwork, card: Card) -> Card:
+    """Write ``model`` and its card; readers see the old files or the new ones, never a part.
+
+    Args:
+        path: where the checkpoint goes; the card goes beside it, as ``.json``.
+        model: the trained network.
+        card: what to say about it; its ``sha256`` is filled in here.
+
+    Returns:
+        The card as it was written.
+
+    Raises:
+        ModelError: the files cannot be written.
+    """
+    path = Path(path)
+    buffer = io.BytesIO()
+    torch.save(_checkpoint(model, card), buffer)
+    content = buffer.getvalue()
+    written = replace(card, sha256=hashlib.sha256(content).hexdigest())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_together({path: content, card_path(path): written.to_json().encode()})
+    except OSError as error:
+        raise ModelError(f"{path}: cannot write the model ({error.strerror or error})") from error
+    return written
+
+
+def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
+    """Read a model and check that this torch-diode can use it.
+
+    Args:
+        path: the checkpoint. Its card lies beside it as ``.json``; a bare state dict may come without one.
+        device: where the network's tensors are put; scoring itself is NumPy.
+
+    Raises:
+        ModelError: a file is missing or damaged, holds anything but tensors and plain values, does not belong to
+            its card, or was made for other features.
+    """
+    path = Path(path)
+    content = _read(path)
+    sha256 = hashlib.sha256(content).hexdigest()
+    checkpoint = _unpickle(path, content, device)
+    try:
+        network, domain, version = _rebuild(checkpoint)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    _check_features(path, network, version)
+    card = _card(path, network, domain, sha256)
+    return TimingModel(path, card, sha256, network, Scorer(network))
+
+
+def card_path(path: Path | str) -> Path:
+    """Return where the card of the checkpoint at ``path`` lies."""
+    return Path(path).with_suffix(".json")
+
+
+def _checkpoint(model: TimingNetwork, card: Card) -> dict[str, Any]:
+    state = model.state_dict()
+    return {
+        "problem_feature_dim": model.problem_feature_dim,
+        "config_feature_dim": model.config_feature_dim,
+        "hidden_layer_widths": list(model.hidden_layer_widths),
+        "members": model.members,
+        "model_type": model.model_type,
+        "feature_version": card.feature_version,
+        "model_state_dict": {name: value for name, value in state.items() if not name.startswith(_NORMALISATION)},
+        "normalisation": {
+            name.removeprefix(_NORMALISATION): value for name, value in state.items() if name.startswith(_NORMALISATION)
+        },
+        "calibration": asdict(card.domain),
+    }
+
+
+def _write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write every file beside its place, then rename all: each is whole, and all are ready before the first."""
+    ready: dict[Path, str] = {}
+    try:
+        for path, content in contents.items():
+            descriptor, ready[path] = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.fchmod(file.fileno(), 0o644)
+        for path, temporary in ready.items():
+            Path(temporary).replace(path)
+    finally:
+        for temporary in ready.values():
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such model; `diode models list` shows what there is") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read the model ({error.strerror or error})") from None
+
+
+def _unpickle(path: Path, content: bytes, device: str) -> dict[str, Any]:
+    try:
+        checkpoint = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+    except pickle.UnpicklingError:
+        raise ModelError(
+            f"{path}: holds more than tensors and plain values, so it is not loaded; save a state dict instead"
+        ) from None
+    except (RuntimeError, EOFError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ModelError(f"{path}: not a readable checkpoint ({reason}); copy it again or {_RETRAIN}") from None
+    if not isinstance(checkpoint, dict):
+        raise ModelError(f"{path}: holds a {type(checkpoint).__name__}, not a checkpoint; {_RETRAIN}")
+    return checkpoint
+
+
+def _rebuild(checkpoint: dict[str, Any]) -> tuple[TimingNetwork, Domain, int]:
+    """Return the network, the domain it is calibrated for and its feature version."""
+    if "model_state_dict" not in checkpoint:
+        return _from_state_dict(checkpoint), Domain(), FEATURE_VERSION
+    try:
+        network = model_class(checkpoint["model_type"])(
+            checkpoint["problem_feature_dim"],
+            checkpoint["config_feature_dim"],
+            checkpoint["hidden_layer_widths"],
+            checkpoint["members"],
+        )
+        normalisation = {_NORMALISATION + name: value for name, value in checkpoint["normalisation"].items()}
+        domain = Domain.from_plain(checkpoint["calibration"])
+        version = int(checkpoint["feature_version"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"the checkpoint lacks or garbles {error}; {_RETRAIN}") from None
+    _load_state(network, {**checkpoint["model_state_dict"], **normalisation})
+    return network, domain, version
+
+
+def _from_state_dict(state_dict: dict[str, Any]) -> TimingNetwork:
+    problem_dim, config_dim, widths, members = dimensions_of(state_dict)
+    kind = model_class("base" if members == 1 else "deep")
+    network = kind(problem_dim, config_dim, widths, members)
+    _load_state(network, state_dict)
+    return network
+
+
+def _load_state(network: TimingNetwork, state: dict[str, Any]) -> None:
+    try:
+        network.load_state_dict(state)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"its tensors do not fit its dimensions ({reason}); {_RETRAIN}") from None
+    network.requires_grad_(requires_grad=False).eval()
+
+
+def _check_features(path: Path, network: TimingNetwork, version: int) -> None:
+    if version != FEATURE_VERSION:
+        raise ModelError(
+            f"{path}: expected feature version {FEATURE_VERSION}, got a model made for version {version}; {_RETRAIN}"
+        )
+    expected = len(PROBLEM_FEATURES), len(CONFIG_FEATURES)
+    got = network.problem_feature_dim, network.config_feature_dim
+    if expected != got:
+        raise ModelError(
+            f"{path}: expected {expected[0]} problem and {expected[1]} config features, got a model of {got[0]} and"
+            f" {got[1]}; {_RETRAIN}"
+        )
+
+
+def _card(path: Path, network: TimingNetwork, domain: Domain, sha256: str) -> Card:
+    beside = card_path(path)
+    if not domain.hardware and not beside.exists():
+        return Card(path.stem, MATMUL_PURPOSE, network.model_type, FEATURE_VERSION, domain, sha256=sha256)
+    card = read_card(beside)
+    if card.sha256 != sha256:
+        raise ModelError(
+            f"{path}: its SHA-256 is {sha256[:12]}… but its card says {card.sha256[:12]}…; copy both files again"
+        )
+    return card

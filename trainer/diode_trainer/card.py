@@ -1,0 +1,113 @@
+"""A model's card: what it is for, what it was made from, how good it is; one JSON file beside the checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+MATMUL_PURPOSE = "matmul_kernel_runtime_prediction"
+
+
+@dataclass(frozen=True)
+class CoveredHardware:
+    """One device model whose timings the model was trained on."""
+
+    name: str
+    arch: str
+    multiprocessors: int
+    vendor: str = "nvidia"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Inside what a model may be believed: what its training problems covered."""
+
+    hardware: tuple[CoveredHardware, ...] = ()
+    ops: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Smallest and largest b, m, n and k."""
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Domain:
+        """Rebuild what ``asdict`` made.
+
+        Raises:
+            TypeError, KeyError, ValueError: ``content`` is not that.
+        """
+        return cls(
+            hardware=tuple(CoveredHardware(**device) for device in content["hardware"]),
+            ops=tuple(content["ops"]),
+            dtypes=tuple(content["dtypes"]),
+            layouts=tuple(content["layouts"]),
+            templates=tuple(content["templates"]),
+            shapes={name: (int(low), int(high)) for name, (low, high) in content["shapes"].items()},
+        )
+
+
+@dataclass(frozen=True)
+class Card:
+    """Everything a reader of ``NAME.json`` learns about ``NAME.pt``."""
+
+    name: str
+    purpose: str
+    model_type: str
+    feature_version: int
+    domain: Domain
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Lineage: warehouse revision, problems, measurements, timings, failures, dates, environments, data sets."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Hyperparameters, seed, epochs and seconds."""
+    command: str = ""
+    """What to run to make this model again."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    baselines: Mapping[str, Any] = field(default_factory=dict)
+    sha256: str = ""
+    """Of the checkpoint's bytes."""
+    created_at: str = ""
+    torch: str = ""
+    licence: str = "Apache-2.0"
+
+    @property
+    def hardware(self) -> tuple[CoveredHardware, ...]:
+        """The device models whose timings it was trained on."""
+        return self.domain.hardware
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The ops it was trained on."""
+        return self.domain.ops
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes it was trained on."""
+        return self.domain.dtypes
+
+    def to_json(self) -> str:
+        """Return the card as indented JSON."""
+        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+
+
+def read_card(path: Path) -> Card:
+    """Read a card.
+
+    Raises:
+        ModelError: it is missing, not JSON or not a card.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+        known = {name: value for name, value in content.items() if name in {f.name for f in fields(Card)}}
+        return Card(**{**known, "domain": Domain.from_plain(known["domain"])})
+    except FileNotFoundError:
+        raise ModelError(f"{path}: the model's card is missing; copy it beside the checkpoint or train again") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{path}: not a model card ({error!r}); train again with `diode-train`") from None

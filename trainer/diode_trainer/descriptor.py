@@ -1,0 +1,103 @@
+"""What the features need to know about a device, whoever described it.
+
+The same H200 may reach us from a file that names only its multiprocessors, from a driver that reports every
+attribute, or from the table of known devices. Features must not depend on which: published figures win over
+reported ones, and what is missing follows from the architecture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from diode_store.devices import known_device
+
+if TYPE_CHECKING:
+    from diode_store.records import Hardware
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Figures of one multiprocessor, and what a device of this kind usually has.
+
+    FLOP/s are dense and with float32 accumulation: the published peak of the largest device divided by its
+    multiprocessors.
+    """
+
+    half_flops: float
+    """16-bit tensor-core FLOP/s of one multiprocessor."""
+    tf32_flops: float
+    fp32_flops: float
+    shared_memory_bytes: int
+    """Per multiprocessor."""
+    shared_memory_per_block_bytes: int
+    l2_bytes: int
+    memory_bandwidth: float
+    """Bytes/s of the whole device."""
+    l2_bandwidth: float
+    """Bytes/s of L2 into one multiprocessor."""
+    registers: int = 65_536
+    """32-bit registers of one multiprocessor (CUDA C programming guide, technical specifications)."""
+    threads: int = 2_048
+    """Most resident threads of one multiprocessor (likewise)."""
+    has_wgmma: bool = False
+
+
+# Sources: NVIDIA's data sheets (A100 80GB SXM, L40S, H100 SXM, B200) for FLOP/s and bandwidth; CUDA C programming
+# guide, "Technical Specifications per Compute Capability", for shared memory. The bandwidth of L2 is not
+# published: 53 GB/s for each Hopper multiprocessor is what microbenchmarks reach (7 TB/s over 132), the others
+# are scaled by clock.
+ARCHITECTURES: dict[str, Architecture] = {
+    "sm_80": Architecture(2.89e12, 1.44e12, 0.18e12, 167_936, 166_912, 41_943_040, 2.039e12, 41e9),
+    "sm_86": Architecture(0.91e12, 0.46e12, 0.46e12, 102_400, 101_376, 6_291_456, 0.768e12, 41e9, threads=1_536),
+    "sm_89": Architecture(2.55e12, 1.29e12, 0.64e12, 102_400, 101_376, 100_663_296, 0.864e12, 60e9, threads=1_536),
+    "sm_90": Architecture(7.49e12, 3.74e12, 0.51e12, 233_472, 232_448, 52_428_800, 3.35e12, 53e9, has_wgmma=True),
+    "sm_100": Architecture(15.2e12, 7.6e12, 0.54e12, 233_472, 232_448, 132_120_576, 8.0e12, 53e9),
+}
+_DEFAULT_ARCHITECTURE = ARCHITECTURES["sm_80"]
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """One device, every attribute filled."""
+
+    multiprocessors: int
+    l2_bytes: int
+    shared_memory_per_block_bytes: int
+    memory_bandwidth: float
+    """Bytes/s."""
+    architecture: Architecture
+
+    def peak_flops(self, itemsize: int, *, tf32: bool = False) -> float:
+        """Return the device's FLOP/s for inputs of ``itemsize`` bytes."""
+        architecture = self.architecture
+        if itemsize > 2:  # noqa: PLR2004 (two bytes is what half precision means)
+            per_multiprocessor = architecture.tf32_flops if tf32 else architecture.fp32_flops
+        else:
+            per_multiprocessor = architecture.half_flops
+        return per_multiprocessor * self.multiprocessors
+
+
+@lru_cache(maxsize=64)
+def describe(hardware: Hardware) -> Descriptor:
+    """Return the descriptor of ``hardware``: known device's figures, else its own, else its architecture's."""
+    known = known_device(hardware.name)
+    architecture = ARCHITECTURES.get(hardware.arch, _DEFAULT_ARCHITECTURE)
+
+    def first(attribute: str, default: float) -> float:
+        for source in (known, hardware):
+            value = getattr(source, attribute, None)
+            if value is not None:
+                return float(value)
+        return default
+
+    return Descriptor(
+        multiprocessors=hardware.multiprocessors,
+        l2_bytes=int(first("l2_bytes", architecture.l2_bytes)),
+        shared_memory_per_block_bytes=int(
+            first("shared_memory_per_block_bytes", architecture.shared_memory_per_block_bytes)
+        ),
+        memory_bandwidth=first("memory_bandwidth_bytes_per_s", architecture.memory_bandwidth),
+        architecture=architecture,
+    )

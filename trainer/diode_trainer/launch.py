@@ -1,0 +1,182 @@
+"""How a GEMM kernel occupies a device: tiles, waves, shared memory, registers and rough times.
+
+An analytical sketch, not a simulator: its figures are inputs of a learned model, which corrects them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_store.records import is_vendor_template
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diode_store.columns import ConfigColumns
+    from diode_store.records import ProblemShape
+    from diode_trainer.descriptor import Descriptor
+
+    Floats = NDArray[np.float32]
+    Flags = NDArray[np.bool_]
+
+ITEMSIZES = {
+    **dict.fromkeys(("float64", "int64"), 8),
+    **dict.fromkeys(("float32", "int32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
+    **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+}
+"""Bytes of one element."""
+
+LAUNCH_US = 2.0
+"""Floor of the roofline: no GEMM was seen to take much less, however small (H200)."""
+_TILE_LATENCY_US = 1.0
+"""Prologue and epilogue of one output tile, order of magnitude (H200)."""
+_ITERATION_LATENCY = 0.7
+"""What a K iteration adds to that when nothing hides it, as a share: one round trip to memory."""
+_BYTES_IN_FLIGHT = 32_768.0
+"""Loads a multiprocessor keeps outstanding at full bandwidth (Little's law: 36 GB/s x 0.9 us)."""
+_WIDEST_ACCESS = 16
+"""Bytes of the widest global load (PTX ld.global.v4.b32)."""
+_NARROWEST_ASYNC = 4
+"""Bytes of the narrowest cp.async (PTX ISA); Triton does not pipeline loads that are narrower."""
+_WARP = 32
+_OTHER_REGISTERS = 40
+"""Registers a thread needs beside accumulators and operands, order of magnitude."""
+_MOST_REGISTERS = 255
+"""Registers a thread can address (CUDA C programming guide)."""
+_RESERVED_SHARED_MEMORY = 1024
+"""Bytes CUDA keeps of every block's shared memory (CUDA C programming guide, compute capability 8.0 on)."""
+_MOST_BLOCKS = 32
+"""Resident blocks of one multiprocessor (CUDA C programming guide)."""
+_WGMMA_ROWS = 64
+"""Rows of a warp group's tensor-core instruction (PTX wgmma.mma_async m64nNk16)."""
+_WGMMA_WARPS = 4
+_HALF = 2
+"""Bytes of a half-precision element."""
+
+# What an absent parameter is taken for, so that no formula divides by zero.
+_NEUTRAL = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8, "num_stages": 4, "num_warps": 8}
+
+
+class Work:
+    """What one problem asks of one device."""
+
+    def __init__(self, shape: ProblemShape, device: Descriptor) -> None:
+        self.shape = shape
+        self.device = device
+        self.itemsize = ITEMSIZES.get(shape.dtype, 4)
+        self.flops = 2.0 * shape.b * shape.m * shape.n * shape.k
+        elements = shape.m * shape.k + shape.k * shape.n + shape.m * shape.n
+        self.bytes_moved = float(self.itemsize * shape.b * elements)
+        self.compute_s = self.flops / device.peak_flops(self.itemsize)
+        self.memory_s = self.bytes_moved / device.memory_bandwidth
+        self.roofline_us = 1e6 * max(self.compute_s, self.memory_s) + LAUNCH_US
+        leading_a = shape.m if shape.layout[0] == "t" else shape.k
+        leading_b = shape.k if shape.layout[1] == "t" else shape.n
+        self.access_a, self.access_b, self.access_c = (
+            widest_access(extent, self.itemsize) for extent in (leading_a, leading_b, shape.n)
+        )
+
+
+def widest_access(extent: int, itemsize: int) -> int:
+    """Return the bytes of the widest load that rows of ``extent`` elements keep aligned, at most 16."""
+    return min((extent & -extent) * itemsize, _WIDEST_ACCESS)
+
+
+class Launch:
+    """How each of n configs would run one problem; every array has shape (n,)."""
+
+    def __init__(self, work: Work, columns: ConfigColumns) -> None:
+        self.work = work
+        self.vendor = columns.template_mask(is_vendor_template)
+        self.tma = columns.template_mask(_is_tma)
+        self.allow_tf32 = columns.allow_tf32
+        numbers = (_filled(getattr(columns, name), neutral) for name, neutral in _NEUTRAL.items())
+        self.block_m, self.block_n, self.block_k, self.group_m, self.stages, self.warps = numbers
+        self.wgmma = (
+            (self.block_m >= _WGMMA_ROWS) & (self.warps >= _WGMMA_WARPS)
+            if work.device.architecture.has_wgmma and work.itemsize <= _HALF
+            else np.zeros(len(columns), dtype=np.bool_)
+        )
+        self._tile()
+        self._occupy()
+        self._time()
+
+    def _tile(self) -> None:
+        shape = self.work.shape
+        self.tiles_m = np.ceil(shape.m / self.block_m)
+        self.tiles_n = np.ceil(shape.n / self.block_n)
+        self.k_iterations = np.ceil(shape.k / self.block_k)
+        self.tiles = shape.b * self.tiles_m * self.tiles_n
+        self.block_waves = self.tiles / np.float32(self.work.device.multiprocessors)
+        self.busiest = np.ceil(self.block_waves)
+        """Tiles of the busiest multiprocessor."""
+
+    def _occupy(self) -> None:
+        work, architecture = self.work, self.work.device.architecture
+        self.operand_bytes = work.itemsize * (self.block_m + self.block_n) * self.block_k
+        """Bytes of one A tile and one B tile."""
+        self.buffers = self._pipeline_buffers()
+        self.shared_memory = self.operand_bytes * self.buffers
+        threads = _WARP * self.warps
+        self.accumulators = self.block_m * self.block_n / threads
+        operands = np.where(self.wgmma, np.float32(0), self.operand_bytes / (4 * threads))
+        registers = np.minimum(self.accumulators + operands + _OTHER_REGISTERS, _MOST_REGISTERS)
+        blocks = np.minimum(
+            architecture.shared_memory_bytes // (self.shared_memory + _RESERVED_SHARED_MEMORY),
+            np.minimum(architecture.registers // (registers * threads), architecture.threads // threads),
+        )
+        # A persistent kernel starts one block on every multiprocessor.
+        self.occupancy = np.where(self.tma, np.float32(1), np.clip(blocks, 1, _MOST_BLOCKS))
+        self.waves = self.block_waves / self.occupancy
+        self.resident = np.minimum(self.occupancy, self.busiest)
+
+    def _pipeline_buffers(self) -> Floats:
+        """Return how many copies of an operand tile Triton's software pipeline keeps in shared memory.
+
+        With wgmma the tensor cores still read a stage while the next is loaded, so it needs all of them, else one
+        less; loads too narrow for cp.async and loops of one iteration are not pipelined. Fits what compiled and
+        what ran out of shared memory in the bundled H200 measurements.
+        """
+        work = self.work
+        buffers = np.where(self.wgmma, self.stages, np.maximum(self.stages - 1, 1))
+        if min(work.access_a, work.access_b) < _NARROWEST_ASYNC:
+            unpipelined = ~self.tma
+        else:
+            unpipelined = ~self.tma & (self.k_iterations <= 1)
+        return np.where(unpipelined, np.float32(1), buffers)
+
+    def _time(self) -> None:
+        work, device = self.work, self.work.device
+        tf32 = work.itemsize > _HALF and bool(self.allow_tf32.any())
+        flops = device.peak_flops(work.itemsize, tf32=tf32) / device.multiprocessors
+        efficiency = np.where(self.wgmma, np.float32(0.8), np.float32(0.5)) if work.itemsize <= _HALF else 0.7
+        tile_flops = 2e6 * self.block_m * self.block_n * self.block_k
+        self.compute_us = self.busiest * self.k_iterations * tile_flops / (flops * efficiency)
+        self.traffic = self.tiles * self.k_iterations * self.operand_bytes
+        """Bytes read through L2."""
+        self.busy = np.minimum(self.block_waves, 1)
+        """Share of the multiprocessors that have a tile at all."""
+        self.l2_us = self.traffic * (1e6 / (device.architecture.l2_bandwidth * device.multiprocessors)) / self.busy
+        resident = np.minimum(self.block_waves, self.resident)
+        self.in_flight = resident * self.operand_bytes * np.maximum(self.buffers - 1, 1)
+        """Bytes of loads outstanding on a multiprocessor."""
+        self.memory_us = 1e6 * work.memory_s * np.maximum(1, _BYTES_IN_FLIGHT / self.in_flight)
+        hidden = np.minimum(np.maximum(self.buffers, 1), self.k_iterations)
+        per_tile = 1 + self.k_iterations * _ITERATION_LATENCY / hidden
+        self.latency_us = np.ceil(self.waves) * _TILE_LATENCY_US * per_tile
+        slowest = np.maximum(
+            np.maximum(self.compute_us, self.l2_us),
+            np.maximum(self.memory_us, self.latency_us),
+        )
+        self.estimate_us = slowest + LAUNCH_US
+
+
+def _is_tma(template: str) -> bool:
+    return "tma" in template
+
+
+def _filled(numbers: NDArray[np.int32], neutral: int) -> Floats:
+    return np.where(numbers > 0, numbers, neutral).astype(np.float32)

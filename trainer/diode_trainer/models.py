@@ -1,0 +1,156 @@
+"""The networks: from the features of a problem and its configs to log(runtime / roofline).
+
+A ``TimingNetwork`` is a stack of E multilayer perceptrons ("members") that are trained and evaluated together;
+what they predict is averaged. ``MatmulTimingModel`` has one member, ``DeepMatmulTimingModel`` several: they
+disagree where there was little to learn from, and their mean ranks better than any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from diode_store.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Normalisation(nn.Module):
+    """Mean and scale of each feature; buffers, so that a state dict alone is a whole model."""
+
+    problem_mean: Tensor
+    problem_scale: Tensor
+    config_mean: Tensor
+    config_scale: Tensor
+
+    def __init__(self, problem_feature_dim: int, config_feature_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("problem_mean", torch.zeros(problem_feature_dim))
+        self.register_buffer("problem_scale", torch.ones(problem_feature_dim))
+        self.register_buffer("config_mean", torch.zeros(config_feature_dim))
+        self.register_buffer("config_scale", torch.ones(config_feature_dim))
+
+
+class TimingNetwork(nn.Module):
+    """E multilayer perceptrons over (problem features, config features).
+
+    The first layer is split, so that a problem's part of it is computed once for all of its configs.
+    """
+
+    model_type: ClassVar[str] = ""
+    default_widths: ClassVar[tuple[int, ...]] = ()
+    default_members: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        problem_feature_dim: int,
+        config_feature_dim: int,
+        hidden_layer_widths: Sequence[int] | None = None,
+        members: int | None = None,
+    ) -> None:
+        super().__init__()
+        widths = tuple(hidden_layer_widths or self.default_widths)
+        self.problem_feature_dim = problem_feature_dim
+        self.config_feature_dim = config_feature_dim
+        self.hidden_layer_widths = widths
+        self.members = members or self.default_members
+        first = self.members * widths[0]
+        self.normalisation = Normalisation(problem_feature_dim, config_feature_dim)
+        self.problem_in = nn.Linear(problem_feature_dim, first)
+        self.config_in = nn.Linear(config_feature_dim, first, bias=False)
+        steps = list(pairwise(widths))
+        self.weights = nn.ParameterList(nn.Parameter(torch.empty(self.members, i, o)) for i, o in steps)
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(self.members, 1, o)) for _, o in steps)
+        self.out_weight = nn.Parameter(torch.empty(self.members, widths[-1], 1))
+        self.out_bias = nn.Parameter(torch.zeros(self.members, 1, 1))
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Draw weights after He et al. 2015; the last layer starts small, near the mean of the targets."""
+        scale = math.sqrt(2 / (self.problem_feature_dim + self.config_feature_dim))
+        for weight in (self.problem_in.weight, self.config_in.weight):
+            nn.init.normal_(weight, std=scale)
+        nn.init.normal_(self.problem_in.bias, std=0.3)
+        for weight in self.weights:
+            nn.init.normal_(weight, std=math.sqrt(2 / weight.shape[1]))
+        nn.init.normal_(self.out_weight, std=0.3 * math.sqrt(1 / self.hidden_layer_widths[-1]))
+
+    def normalised(self, problem: Tensor, config: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both with mean 0 and scale 1 over the training set; vendor rows keep their zeros."""
+        to = self.normalisation
+        is_generated = config[..., 2:3]
+        return (problem - to.problem_mean) / to.problem_scale, (
+            config - is_generated * to.config_mean
+        ) / to.config_scale
+
+    def forward(self, problem: Tensor, config: Tensor) -> Tensor:
+        """Predict log(runtime / roofline).
+
+        Args:
+            problem: (b, P), normalised.
+            config: (b, n, C), normalised.
+
+        Returns:
+            (E, b, n): what each member predicts.
+        """
+        b, n, _ = config.shape
+        hidden = self.config_in(config) + self.problem_in(problem).unsqueeze(1)  # (b, n, E * width)
+        hidden = torch.relu(hidden).view(b * n, self.members, -1).transpose(0, 1)  # (E, b * n, width)
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            hidden = torch.relu(torch.baddbmm(bias, hidden, weight))
+        return torch.baddbmm(self.out_bias, hidden, self.out_weight).view(self.members, b, n)
+
+
+class MatmulTimingModel(TimingNetwork):
+    """One multilayer perceptron."""
+
+    model_type = "base"
+    default_widths = (96, 96, 96)
+    default_members = 1
+
+
+class DeepMatmulTimingModel(TimingNetwork):
+    """Several multilayer perceptrons whose predictions are averaged."""
+
+    model_type = "deep"
+    default_widths = (64, 64, 64)
+    default_members = 4
+
+
+MODEL_TYPES: dict[str, type[TimingNetwork]] = {
+    model.model_type: model for model in (DeepMatmulTimingModel, MatmulTimingModel)
+}
+
+
+def model_class(model_type: str) -> type[TimingNetwork]:
+    """Return the network class called ``model_type``.
+
+    Raises:
+        ModelError: there is none; the message lists them.
+    """
+    try:
+        return MODEL_TYPES[model_type]
+    except (KeyError, TypeError):
+        raise ModelError(f"unknown model type {model_type!r}; known types: {', '.join(sorted(MODEL_TYPES))}") from None
+
+
+def dimensions_of(state_dict: Mapping[str, Tensor]) -> tuple[int, int, tuple[int, ...], int]:
+    """Return the problem and config feature dimensions, hidden widths and members that a state dict has.
+
+    Raises:
+        ModelError: it is not the state dict of a ``TimingNetwork``.
+    """
+    try:
+        problem_dim = state_dict["problem_in.weight"].shape[1]
+        config_dim = state_dict["config_in.weight"].shape[1]
+        members, last, _ = state_dict["out_weight"].shape
+        layers = sum(name.startswith("weights.") for name in state_dict)
+        widths = (*(state_dict[f"weights.{layer}"].shape[1] for layer in range(layers)), last)
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
+        raise ModelError(f"not the state dict of a diode model: {error} is missing or has another shape") from None
+    return problem_dim, config_dim, widths, members
