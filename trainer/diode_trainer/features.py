@@ -55,7 +55,7 @@ PROBLEM_FEATURES = (
 
 VENDOR_FLAGS = ("is_vendor", "is_vendor_bias")
 """The first config features, and all that a vendor kernel has."""
-_FLAGS = (*VENDOR_FLAGS, "is_triton", "is_tma", "uses_wgmma", "allow_tf32", "even_k", "one_k_iteration")
+_FLAGS = (*VENDOR_FLAGS, "is_generated", "is_tma", "uses_wgmma", "allow_tf32", "even_k", "one_k_iteration")
 _NUMBERS = ("num_stages", "one_stage", "busy_multiprocessors")
 _LOGS = (
     "log_block_m",
@@ -91,6 +91,8 @@ _LOGS = (
 )
 CONFIG_FEATURES = (*_FLAGS, *_NUMBERS, *_LOGS)
 """Names of a config's features, in order."""
+GENERATED = CONFIG_FEATURES.index("is_generated")
+"""Which feature says that a config is not a vendor's."""
 _FIRST_LOG = len(_FLAGS) + len(_NUMBERS)
 
 

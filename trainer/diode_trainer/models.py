@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from diode_store.errors import ModelError
+from diode_trainer.features import GENERATED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ class TimingNetwork(nn.Module):
     def normalised(self, problem: Tensor, config: Tensor) -> tuple[Tensor, Tensor]:
         """Return both with mean 0 and scale 1 over the training set; vendor rows keep their zeros."""
         to = self.normalisation
-        is_generated = config[..., 2:3]
+        is_generated = config[..., GENERATED, None]
         return (problem - to.problem_mean) / to.problem_scale, (
             config - is_generated * to.config_mean
         ) / to.config_scale

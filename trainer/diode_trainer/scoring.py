@@ -6,14 +6,18 @@ none of these.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from diode_trainer.features import GENERATED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.models import TimingNetwork
+
+    Floats = NDArray[np.float32]
 
 
 class Scorer:
@@ -23,34 +27,57 @@ class Scorer:
         state = {name: value.detach().cpu().double().numpy() for name, value in network.state_dict().items()}
         problem_in = state["problem_in.weight"].T / state["normalisation.problem_scale"][:, None]
         config_in = state["config_in.weight"].T / state["normalisation.config_scale"][:, None]
-        # Only generated kernels have their features' mean taken off; their flag stands for that.
-        config_in[2] -= state["normalisation.config_mean"] @ config_in
         start = state["problem_in.bias"] - state["normalisation.problem_mean"] @ problem_in
-        self._members = network.members
-        self._problem_in, self._config_in, self._start = (
-            np.ascontiguousarray(array, dtype=np.float32) for array in (problem_in, config_in, start)
-        )
+        # Only generated kernels have their features' mean taken off; their flag stands for that.
+        config_in[GENERATED] -= state["normalisation.config_mean"] @ config_in
+        width = network.hidden_layer_widths[0]
         layers = range(len(network.weights))
-        self._layers = [
-            (state[f"weights.{i}"].astype(np.float32), state[f"biases.{i}"].astype(np.float32)) for i in layers
+        self._members = [
+            _Member(
+                problem_in=_plain(problem_in[:, i * width : (i + 1) * width]),
+                config_in=_plain(config_in[:, i * width : (i + 1) * width]),
+                start=_plain(start[i * width : (i + 1) * width]),
+                layers=[(_plain(state[f"weights.{n}"][i]), _plain(state[f"biases.{n}"][i])) for n in layers],
+                out_weight=_plain(state["out_weight"][i, :, 0]),
+                out_bias=float(state["out_bias"][i, 0, 0]),
+            )
+            for i in range(network.members)
         ]
-        self._out = state["out_weight"].astype(np.float32), state["out_bias"].astype(np.float32)
 
-    def __call__(self, problem: NDArray[np.float32], config: NDArray[np.float32]) -> NDArray[np.float32]:
+    def __call__(self, problem: Floats, config: Floats) -> Floats:
         """Return what each member predicts for log(runtime / roofline), shape (E, n).
 
         Args:
             problem: (P,) raw features.
             config: (n, C) raw features.
         """
-        hidden = config @ self._config_in  # (n, E * width)
-        hidden += self._start + problem @ self._problem_in
+        predicted = np.empty((len(self._members), len(config)), dtype=np.float32)
+        for row, member in zip(predicted, self._members, strict=True):
+            member.predict(problem, config, row)
+        return predicted
+
+
+class _Member(NamedTuple):
+    """One multilayer perceptron; NumPy multiplies a batch of matrices more slowly than one at a time."""
+
+    problem_in: Floats
+    config_in: Floats
+    start: Floats
+    layers: list[tuple[Floats, Floats]]
+    out_weight: Floats
+    out_bias: float
+
+    def predict(self, problem: Floats, config: Floats, out: Floats) -> None:
+        hidden = config @ self.config_in  # (n, width)
+        hidden += self.start + problem @ self.problem_in
         np.maximum(hidden, 0, out=hidden)
-        hidden = hidden.reshape(len(config), self._members, -1).transpose(1, 0, 2)  # (E, n, width)
-        for weight, bias in self._layers:
+        for weight, bias in self.layers:
             hidden = hidden @ weight
             hidden += bias
             np.maximum(hidden, 0, out=hidden)
-        weight, bias = self._out
-        predicted: NDArray[np.float32] = hidden @ weight + bias
-        return predicted[..., 0]
+        np.matmul(hidden, self.out_weight, out=out)
+        out += self.out_bias
+
+
+def _plain(array: NDArray[np.float64]) -> Floats:
+    return np.ascontiguousarray(array, dtype=np.float32)
