@@ -31,12 +31,27 @@ _COLUMN_OF_KWARG = {
 _INT_COLUMNS = frozenset({"block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps"})
 _BOOL_COLUMNS = frozenset({"allow_tf32", "use_fast_accum"})
 
-# EVEN_K follows from the problem's K; the others say how Inductor was asked, not what the kernel is.
-_NOT_THE_KERNEL = frozenset({"EVEN_K", "OUT_DTYPE", "hint_override"})
-# Arguments that only some versions list, with the value the others imply.
+# EVEN_K follows from the problem's K, the epilogue and its arguments from the op and its scalars; the others say
+# how Inductor was asked, not what the kernel is.
+_NOT_THE_KERNEL = frozenset(
+    {
+        "EVEN_K",
+        "OUT_DTYPE",
+        "epilogue_fn_hash",
+        "generate_with_caching",
+        "hint_override",
+        "prefix_args",
+        "suffix_args",
+    }
+)
+# Arguments that only some versions or sources list (a choice's description leaves out what its template takes by
+# name), with the value that the others imply. Golden vectors hold them to what Inductor says.
 _IMPLIED_KWARGS: dict[str, Scalar] = {
+    "num_buffers_warp_spec": 0,
+    "num_consumer_groups": 0,
+    "tma_load_for_template_epilogue": False,
     "tma_store": False,
-    "transpose_discontiguous_tensor_descriptors_override": False,
+    "transpose_discontiguous_tensor_descriptors_override": True,
 }
 _WORDS: dict[str, Scalar | None] = {"True": True, "False": False, "None": None}
 
