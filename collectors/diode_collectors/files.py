@@ -1,0 +1,124 @@
+"""Files that survive a crash: private, durable, locked."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_store.errors import SpoolError, SpoolFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextlib.contextmanager
+def spool_errors(path: Path, what: str) -> Iterator[None]:
+    """Turn an ``OSError`` into one of ours.
+
+    Raises:
+        SpoolFullError: the disk, or the user's share of it, is full.
+        SpoolError: anything else; the message names ``path`` and what could not be done.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        message = f"{where}: cannot {what}: {error.strerror}"
+        if error.errno in _NO_SPACE:
+            raise SpoolFullError(f"{message}; make room, or start `diode-ingest` to empty the spool") from error
+        raise SpoolError(f"{message}; check the path and its permissions, or set another with DIODE_SPOOL") from error
+
+
+def make_private_folder(path: Path) -> None:
+    """Create ``path`` for its user alone; one that exists is left as it is."""
+    if path.is_dir():
+        return
+    path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the creation, renaming or removal of files in ``path`` durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_at(fd: int, offset: int, data: bytes) -> None:
+    """Write all of ``data``, however little the kernel takes at a time."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path`` whole or not at all; it is on the disk when this returns."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        try:
+            write_at(fd, 0, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Take the ``flock`` of an open file unless another process holds it."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[int | None]:
+    """Open ``path`` and hold its ``flock`` for a while.
+
+    Yields:
+        The file descriptor; None when the file is gone, or another process holds its lock.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield fd if try_lock(fd) and _is_still_at(fd, path) else None
+    finally:
+        os.close(fd)
+
+
+def _is_still_at(fd: int, path: Path) -> bool:
+    """Tell whether ``fd`` is the file at ``path``: it may have been renamed or removed before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def folder_bytes(path: Path) -> int:
+    """Return how many bytes the files in ``path`` and its sub-folders have."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(folder) / name).lstat().st_size
+    return total

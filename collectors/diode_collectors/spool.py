@@ -1,0 +1,316 @@
+"""A spool: the folder through which measurements go from the processes that make them to the warehouse.
+
+Writers leave sealed segments (``*.seg``) in it and hold a lock on the unsealed ones (``*.open``) they work on.
+``diode-ingest`` reads the sealed ones, adopts unsealed ones whose writer died, and puts what it cannot read into
+``quarantine/`` with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from diode_collectors.files import (
+    PRIVATE_FILE,
+    folder_bytes,
+    locked,
+    make_private_folder,
+    spool_errors,
+    sync_folder,
+    try_lock,
+    write_at,
+    write_durably,
+)
+from diode_collectors.segment import (
+    OPEN_SUFFIX,
+    SEALED_SUFFIX,
+    Frame,
+    Header,
+    Reason,
+    SegmentReader,
+    end_to_bytes,
+    frame_to_bytes,
+    read_segment,
+)
+from diode_collectors.writer import SpoolWriter
+from diode_store.errors import SegmentError, SpoolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Adopted", "Frame", "Spool", "SpoolStatus", "SpoolWriter", "read_segment"]
+
+LOCK_NAME = "ingest.lock"
+QUARANTINE_NAME = "quarantine"
+REASON_SUFFIX = ".reason.json"
+_LOCK_ATTEMPTS = 5
+_LOCK_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """An unsealed segment whose writer is gone, sealed on its behalf."""
+
+    path: Path
+    """Its new name; the old one when there was nothing in it and it was removed."""
+    torn_bytes: int
+    """How many bytes of an unfinished write were cut off its end."""
+
+
+@dataclass(frozen=True)
+class SpoolStatus:
+    """What is in a spool."""
+
+    directory: Path
+    segments: int
+    """How many wait to be ingested: sealed ones and those whose writer is gone."""
+    live_segments: int
+    """How many a writer is still at work on."""
+    bytes: int
+    """Of all these segments together."""
+    oldest_s: float | None
+    """Seconds since the oldest waiting segment was last written to; None when none waits."""
+    quarantined: int
+    quarantine_bytes: int
+    ingest_pid: int | None
+    """The process that ingests from this spool; 0 when it did not say its pid, None when there is none."""
+
+
+class Spool:
+    """The folder as ``diode-ingest`` sees it. Nothing is created before it is needed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.quarantine_directory = directory / QUARANTINE_NAME
+
+    def sealed(self) -> list[Path]:
+        """Return the sealed segments, oldest first; names begin with the time of creation."""
+        return self._named(SEALED_SUFFIX)
+
+    def unsealed(self) -> list[Path]:
+        """Return the unsealed segments, oldest first, whether or not their writer lives."""
+        return self._named(OPEN_SUFFIX)
+
+    def _named(self, suffix: str) -> list[Path]:
+        with spool_errors(self.directory, "list the spool"):
+            try:
+                return sorted(p for p in self.directory.iterdir() if p.suffix == suffix and not p.name.startswith("."))
+            except FileNotFoundError:
+                return []
+
+    def adopt_idle(self) -> list[Adopted]:
+        """Seal every unsealed segment whose writer is gone, cutting off what it did not finish.
+
+        Acknowledged records are whole frames, so they are kept. A segment of a newer format is left alone.
+
+        Raises:
+            SpoolError: one cannot be sealed.
+        """
+        adopted = []
+        for path in self.unsealed():
+            with spool_errors(path, "seal the segment of a writer that is gone"), locked(path) as fd:
+                if fd is not None:
+                    with contextlib.suppress(SegmentError):
+                        adopted.append(_adopt(path, fd))
+        return adopted
+
+    def remove(self, segment: Path) -> None:
+        """Remove a segment whose records are safe elsewhere.
+
+        Raises:
+            SpoolError: it cannot be removed.
+        """
+        with spool_errors(segment, "remove the ingested segment"):
+            segment.unlink(missing_ok=True)
+            sync_folder(self.directory)
+
+    def add(self, segment: Path) -> bool:
+        """Copy a sealed segment from elsewhere into the spool, to be ingested from it.
+
+        Returns:
+            Whether it was copied; a segment of that name may be there already.
+
+        Raises:
+            SpoolError: it cannot be copied.
+        """
+        target = self.directory / segment.name
+        with spool_errors(target, "copy a segment into the spool"):
+            make_private_folder(self.directory)
+            if target.exists():
+                return False
+            write_durably(target, segment.read_bytes())
+        return True
+
+    def quarantine(self, segment: Path, frame: Frame, reason: Reason, message: str) -> Path:
+        """Keep what could not be ingested, with the reason beside it; doing so twice changes nothing.
+
+        A whole frame becomes a segment of its own, which can be put back into the spool once its reason is gone
+        (a newer torch-diode is installed, say); damaged bytes become a ``.bin``.
+
+        Returns:
+            The file.
+
+        Raises:
+            SpoolError: it cannot be written.
+        """
+        whole = frame.error is None
+        name = f"{segment.stem}@{frame.offset}{SEALED_SUFFIX if whole else '.bin'}"
+        content = _one_frame_segment(frame) if whole else _bytes_of(segment, frame)
+        with spool_errors(self.quarantine_directory, "write the quarantine"):
+            return self._put_aside(name, content, _reason_file(segment, reason, message, frame))
+
+    def quarantine_segment(self, segment: Path, reason: Reason, message: str) -> Path:
+        """Move a whole segment into quarantine, with the reason beside it; return its new place.
+
+        Raises:
+            SpoolError: it cannot be moved.
+        """
+        target = self.quarantine_directory / segment.name
+        with spool_errors(target, "move a segment into quarantine"):
+            self._put_aside(segment.name, None, _reason_file(segment, reason, message))
+            segment.rename(target)
+            sync_folder(self.quarantine_directory)
+            sync_folder(self.directory)
+        return target
+
+    def _put_aside(self, name: str, content: bytes | None, reason: bytes) -> Path:
+        make_private_folder(self.quarantine_directory)
+        write_durably(self.quarantine_directory / f"{name}{REASON_SUFFIX}", reason)
+        target = self.quarantine_directory / name
+        if content is not None:
+            write_durably(target, content)
+        return target
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the right to ingest from this spool.
+
+        Raises:
+            SpoolError: another process has it; the message names its pid.
+        """
+        path = self.directory / LOCK_NAME
+        with spool_errors(path, "lock the spool"):
+            make_private_folder(self.directory)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        try:
+            self._take(fd)
+            yield
+        finally:
+            os.close(fd)
+
+    def _take(self, fd: int) -> None:
+        for _ in range(_LOCK_ATTEMPTS):
+            if try_lock(fd):
+                os.ftruncate(fd, 0)
+                write_at(fd, 0, f"{os.getpid()}\n".encode())
+                return
+            # Somebody who asks for the status holds the lock for a moment.
+            time.sleep(_LOCK_PAUSE_S)
+        who = _pid(fd)
+        raise SpoolError(
+            f"{self.directory}: another diode-ingest{f' (pid {who})' if who else ''} is at work on this spool; "
+            "stop it first, or name another spool with --spool"
+        )
+
+    def lock_holder(self) -> int | None:
+        """Return the pid of the process that ingests; 0 if it did not leave it, None if there is none."""
+        with contextlib.suppress(FileNotFoundError), spool_errors(self.directory, "read the lock"):
+            return self._lock_holder()
+        return None
+
+    def _lock_holder(self) -> int | None:
+        try:
+            fd = os.open(self.directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return None if try_lock(fd, shared=True) else _pid(fd)
+        finally:
+            os.close(fd)
+
+    def status(self) -> SpoolStatus:
+        """Look without touching anything.
+
+        Raises:
+            SpoolError: the folder cannot be read.
+        """
+        idle = [path for path in self.unsealed() if _is_idle(path)]
+        waiting = [s for path in (*self.sealed(), *idle) if (s := _stat(path)) is not None]
+        live = [s for path in set(self.unsealed()) - set(idle) if (s := _stat(path)) is not None]
+        oldest = min((s.st_mtime for s in waiting), default=None)
+        aside = list(self.quarantine_directory.glob("*")) if self.quarantine_directory.is_dir() else []
+        return SpoolStatus(
+            directory=self.directory,
+            segments=len(waiting),
+            live_segments=len(live),
+            bytes=sum(s.st_size for s in (*waiting, *live)),
+            oldest_s=None if oldest is None else max(0.0, time.time() - oldest),
+            quarantined=sum(not path.name.endswith((REASON_SUFFIX, ".tmp")) for path in aside),
+            quarantine_bytes=folder_bytes(self.quarantine_directory),
+            ingest_pid=self.lock_holder(),
+        )
+
+
+def _adopt(path: Path, fd: int) -> Adopted:
+    reader = SegmentReader(fd, sealed=False)
+    found = sum(1 for _ in reader.frames())
+    torn = reader.end - reader.whole_bytes
+    if not found:
+        path.unlink()
+        sync_folder(path.parent)
+        return Adopted(path, reader.end)
+    if not reader.has_end_mark:
+        os.ftruncate(fd, reader.whole_bytes)
+        write_at(fd, reader.whole_bytes, end_to_bytes(reader.good_frames))
+        os.fsync(fd)
+    sealed = path.rename(path.with_suffix(SEALED_SUFFIX))
+    sync_folder(path.parent)
+    return Adopted(sealed, torn)
+
+
+def _one_frame_segment(frame: Frame) -> bytes:
+    payload, uid = frame.payload or b"", frame.uid or b""
+    header = Header(uid, 0, frame.compressed)
+    return b"".join((header.to_bytes(), frame_to_bytes(uid, payload), end_to_bytes(1)))
+
+
+def _bytes_of(segment: Path, frame: Frame) -> bytes:
+    with spool_errors(segment, "read the damage"), segment.open("rb") as file:
+        file.seek(frame.offset)
+        return file.read(frame.size)
+
+
+def _reason_file(segment: Path, reason: Reason, message: str, frame: Frame | None = None) -> bytes:
+    content = {
+        "reason": reason.value,
+        "message": message,
+        "segment": segment.name,
+        "offset": frame.offset if frame else None,
+        "bytes": frame.size if frame else None,
+        "uid": frame.uid.hex() if frame and frame.uid else None,
+        "quarantined_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def _pid(fd: int) -> int:
+    text = os.pread(fd, 32, 0).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _is_idle(path: Path) -> bool:
+    with locked(path) as fd:
+        return fd is not None
