@@ -1,0 +1,46 @@
+"""What every reader of a format is told besides the file, and how it reports what it could not read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from diode_store.records import Environment, TimingMethod
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from diode_store.records import Hardware
+
+NO_HARDWARE = "the row names no hardware; give --hardware NAME (`diode hardware list` shows known names)"
+"""Why a row that says nothing of its hardware is bad when the context does not either."""
+
+
+@dataclass(frozen=True)
+class ImportContext:
+    """What holds for all of a file's rows that do not say otherwise themselves."""
+
+    hardware: Hardware | None = None
+    environment: Environment = field(default_factory=Environment)
+    """All unknown unless somebody named it."""
+    measured_at: datetime | None = None
+    """Timezone-aware; None when nobody knows."""
+    dataset: str | None = None
+    licence: str | None = None
+    search_space: str | None = None
+    timing_method: TimingMethod | None = None
+    """None means what the format says about itself."""
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that is not a measurement."""
+
+    line: int
+    """1-based."""
+    reason: str
+    """What is wrong and what to do about it, in one line."""
+
+    def at(self, file: str) -> str:
+        """Return ``FILE:LINE: reason``."""
+        return f"{file}:{self.line}: {self.reason}"

@@ -1,0 +1,129 @@
+"""Checks of a JSON line's fields, each with the place and the remedy in its message."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import RecordError
+from diode_store.records import KEY_BYTES, MATMUL_OPERANDS, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+"""Short names of dtypes, as a line's ``dtype`` may use them, to PyTorch's."""
+
+_MAX_SIZE = 2**62
+# Inductor pads a dimension to a multiple of these many elements and times what comes out.
+_PADDING = {"float32": 4, "float64": 4}
+_DEFAULT_PADDING = 8
+
+
+def require(row: Mapping[str, Any], names: Iterable[str], where: str = "") -> None:
+    """Raise RecordError naming those of ``names`` that ``row`` lacks."""
+    missing = [where + name for name in names if name not in row]
+    if missing:
+        raise RecordError(f"no {', '.join(missing)}; add what is missing or remove the line")
+
+
+def typed(value: object, kind: type, where: str, expected: str) -> Any:
+    """Return ``value`` if it is a ``kind``, which the message calls ``expected``; raise RecordError if not."""
+    if not isinstance(value, kind):
+        raise RecordError(f"{where} must be {expected}, not {type_name(value)}")
+    return value
+
+
+def type_name(value: object) -> str:
+    """Return what JSON calls the type of ``value``."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "true/false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def digest(where: str, value: object) -> bytes:
+    """Return the 16 bytes that ``value`` spells in hexadecimal; raise RecordError if it does not."""
+    try:
+        content = bytes.fromhex(typed(value, str, where, f"{2 * KEY_BYTES} hexadecimal digits"))
+    except ValueError:
+        content = b""
+    if len(content) != KEY_BYTES:
+        raise RecordError(f"{where} must be {2 * KEY_BYTES} hexadecimal digits, not {value!r}")
+    return content
+
+
+def time_with_zone(where: str, value: object) -> str:
+    """Return ``value`` if it is an ISO 8601 time with its zone; raise RecordError if not."""
+    text = typed(value, str, where, "an ISO 8601 time")
+    try:
+        zone = datetime.fromisoformat(text).tzinfo
+    except ValueError as error:
+        raise RecordError(f"{where} must be an ISO 8601 time, not {text!r}") from error
+    if zone is None:
+        raise RecordError(f"{where} must name its time zone, as in {text}Z for UTC")
+    return str(text)
+
+
+def problem_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the problem of ``row`` in the wire format.
+
+    Raises:
+        RecordError: an unknown op, or inputs that are not a list of {dtype, size, stride}.
+    """
+    op = typed(row["op"], str, "op", "text")
+    if op not in MATMUL_OPERANDS:
+        raise RecordError(f"unknown op {op!r}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
+    scalars = typed(row.get("scalars") or {}, dict, "scalars", "an object")
+    specs = [_input(f"inputs[{i}]", spec) for i, spec in enumerate(typed(row["inputs"], list, "inputs", "a list"))]
+    return {"op": op, "inputs": specs, "scalars": list(scalars.items()), "extra": row.get("problem_extra") or {}}
+
+
+def _input(where: str, spec: object) -> list[Any]:
+    fields = typed(spec, dict, where, "an object")
+    require(fields, ("dtype", "size", "stride"), f"{where}.")
+    dtype = typed(fields["dtype"], str, f"{where}.dtype", "text such as bfloat16")
+    for name in ("size", "stride"):
+        numbers = typed(fields[name], list, f"{where}.{name}", "a list of whole numbers")
+        if any(type(n) is not int or not 0 <= n <= _MAX_SIZE for n in numbers):
+            raise RecordError(f"{where}.{name} must be a list of whole numbers, not {numbers!r}")
+    return [dtype, fields["size"], fields["stride"]]
+
+
+def check_shape(row: Mapping[str, Any], problem: Problem) -> dict[str, int]:
+    """Compare the row's own dimensions, dtype and layout with its inputs.
+
+    Returns:
+        The dimensions as the user asked for them where Inductor padded the inputs, by letter; mostly empty.
+
+    Raises:
+        RecordError: they contradict each other.
+    """
+    shape = problem.shape
+    dtype = typed(row["dtype"], str, "dtype", "text")
+    if DTYPES.get(dtype, dtype) != shape.dtype:
+        raise RecordError(f"dtype {dtype!r} contradicts the inputs, which are {shape.dtype}")
+    padding = _PADDING.get(shape.dtype, _DEFAULT_PADDING)
+    asked = {}
+    for letter in "BMNK":
+        stated, measured = row[letter], getattr(shape, letter.lower())
+        if type(stated) is int and stated == measured:
+            continue
+        if type(stated) is not int or letter == "B" or stated < 1 or -(-stated // padding) * padding != measured:
+            raise RecordError(f"{letter} = {stated!r} contradicts the inputs, which make it {measured}")
+        asked[letter] = stated
+    _check_layout(row["layout"], problem)
+    return asked
+
+
+def _check_layout(layout: object, problem: Problem) -> None:
+    first, second, _ = MATMUL_OPERANDS[problem.op]
+    allowed = [_letters(problem.inputs[i].size, problem.inputs[i].stride) for i in (first, second)]
+    letters = typed(layout, str, "layout", "two letters")
+    if len(letters) != len(allowed) or any(a not in b for a, b in zip(letters, allowed, strict=True)):
+        raise RecordError(f"layout {layout!r} contradicts the inputs' strides, which make it {problem.shape.layout!r}")
+
+
+def _letters(size: tuple[int, ...], stride: tuple[int, ...]) -> str:
+    """Return the letters that fit; a matrix with a dimension of 1 is row-major and transposed at once."""
+    if 1 in size[-2:]:
+        return "nts"
+    return (("n" if stride[-1] == 1 else "") + ("t" if stride[-2] == 1 else "")) or "s"
