@@ -20,8 +20,7 @@ from diode_trainer.features import (
     CONFIG_FEATURES,
     FEATURE_VERSION,
     PROBLEM_FEATURES,
-    config_features,
-    fits_shared_memory,
+    features_and_fit,
     problem_features,
     roofline_us,
 )
@@ -57,9 +56,9 @@ class TimingModel:
         It is inf for a config whose tiles do not fit the device's shared memory, and for one of a template that
         the model was never trained on.
         """
-        logs = self.scorer(problem_features(shape, hardware), config_features(shape, hardware, columns))
+        features, possible = features_and_fit(shape, hardware, columns)
+        logs = self.scorer(problem_features(shape, hardware), features)
         predicted = np.exp(logs.mean(0, dtype=np.float64)) * roofline_us(shape, hardware)
-        possible = fits_shared_memory(shape, hardware, columns)
         if self.card.domain.templates:
             possible = possible & columns.template_mask(self.card.domain.templates.__contains__)
         return np.where(possible, predicted, np.inf)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from diode_store.devices import known_device
+from diode_store.devices import KNOWN_DEVICES
 
 if TYPE_CHECKING:
     from diode_store.records import Hardware
@@ -44,16 +44,19 @@ class Architecture:
     has_wgmma: bool = False
 
 
-# Sources: NVIDIA's data sheets (A100 80GB SXM, L40S, H100 SXM, B200) for FLOP/s and bandwidth; CUDA C programming
-# guide, "Technical Specifications per Compute Capability", for shared memory. The bandwidth of L2 is not
-# published: 53 GB/s for each Hopper multiprocessor is what microbenchmarks reach (7 TB/s over 132), the others
-# are scaled by clock.
+# Sources: the vendors' data sheets (V100, T4, A100 80GB SXM, RTX 3090, L40S, H100 SXM, B200, MI300X) for FLOP/s and
+# bandwidth; CUDA C programming guide, "Technical Specifications per Compute Capability", and the CDNA 3 ISA for
+# shared memory. The bandwidth of L2 is not published: 53 GB/s for each Hopper multiprocessor (7 TB/s over 132) is
+# an estimate, the others are scaled from it by clock.
 ARCHITECTURES: dict[str, Architecture] = {
+    "sm_70": Architecture(1.56e12, 0.20e12, 0.20e12, 98_304, 98_304, 6_291_456, 0.900e12, 41e9),
+    "sm_75": Architecture(1.63e12, 0.20e12, 0.20e12, 65_536, 65_536, 4_194_304, 0.320e12, 41e9, threads=1_024),
     "sm_80": Architecture(2.89e12, 1.44e12, 0.18e12, 167_936, 166_912, 41_943_040, 2.039e12, 41e9),
     "sm_86": Architecture(0.91e12, 0.46e12, 0.46e12, 102_400, 101_376, 6_291_456, 0.768e12, 41e9, threads=1_536),
     "sm_89": Architecture(2.55e12, 1.29e12, 0.64e12, 102_400, 101_376, 100_663_296, 0.864e12, 60e9, threads=1_536),
     "sm_90": Architecture(7.49e12, 3.74e12, 0.51e12, 233_472, 232_448, 52_428_800, 3.35e12, 53e9, has_wgmma=True),
     "sm_100": Architecture(15.2e12, 7.6e12, 0.54e12, 233_472, 232_448, 132_120_576, 8.0e12, 53e9),
+    "gfx942": Architecture(4.30e12, 2.15e12, 0.54e12, 65_536, 65_536, 4_194_304, 5.3e12, 53e9, registers=131_072),
 }
 _DEFAULT_ARCHITECTURE = ARCHITECTURES["sm_80"]
 
@@ -81,8 +84,8 @@ class Descriptor:
 
 @lru_cache(maxsize=64)
 def describe(hardware: Hardware) -> Descriptor:
-    """Return the descriptor of ``hardware``: known device's figures, else its own, else its architecture's."""
-    known = known_device(hardware.name)
+    """Return the descriptor of ``hardware``: published figures, else its own, else its architecture's."""
+    known = next((device for device in KNOWN_DEVICES if device.key == hardware.key), None)
     architecture = ARCHITECTURES.get(hardware.arch, _DEFAULT_ARCHITECTURE)
 
     def first(attribute: str, default: float) -> float:

@@ -143,7 +143,26 @@ def config_features(shape: ProblemShape, hardware: Hardware, columns: ConfigColu
 
     A vendor kernel hides its parameters: all but its ``VENDOR_FLAGS`` are 0.
     """
+    return _features(Launch(Work(shape, describe(hardware)), columns), columns)
+
+
+def fits_shared_memory(shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.bool_]:
+    """Return which configs' operand tiles fit into the shared memory of one block, shape (n,).
+
+    True where that is unsure: it refuses none of the configs that ran in the bundled H200 measurements.
+    """
+    return _fits(Launch(Work(shape, describe(hardware)), columns))
+
+
+def features_and_fit(
+    shape: ProblemShape, hardware: Hardware, columns: ConfigColumns
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return ``config_features`` and ``fits_shared_memory`` for little more than the price of one."""
     launch = Launch(Work(shape, describe(hardware)), columns)
+    return _features(launch, columns), _fits(launch)
+
+
+def _features(launch: Launch, columns: ConfigColumns) -> NDArray[np.float32]:
     bias = columns.template_mask(lambda template: template == "aten::bias_addmm")
     rows = (launch.vendor, bias, *_flags(launch), *_geometry(launch), *_costs(launch))
     features = np.empty((len(CONFIG_FEATURES), len(columns)), dtype=np.float32)
@@ -154,16 +173,12 @@ def config_features(shape: ProblemShape, hardware: Hardware, columns: ConfigColu
     return features.T
 
 
-def fits_shared_memory(shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.bool_]:
-    """Return which configs' operand tiles fit into the shared memory of one block, shape (n,).
-
-    True where that is unsure: it refuses none of the configs that ran in the bundled H200 measurements.
-    """
-    launch = Launch(Work(shape, describe(hardware)), columns)
+def _fits(launch: Launch) -> NDArray[np.bool_]:
     # A loop of one iteration needs no buffers at all: Triton may hand its tiles over in registers.
     in_registers = ~launch.tma & (launch.k_iterations <= 1)
     fits = launch.shared_memory <= launch.work.device.shared_memory_per_block_bytes
-    return launch.vendor | in_registers | fits
+    result: NDArray[np.bool_] = launch.vendor | in_registers | fits
+    return result
 
 
 def _flags(launch: Launch) -> tuple[NDArray[Any], ...]:

@@ -1,0 +1,126 @@
+"""Examples to learn from and to judge by: the warehouse's ``training_examples``, problem by problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_store.errors import DatasetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from diode_store.columns import ConfigColumns
+    from diode_store.records import Hardware, ProblemShape
+    from diode_trainer.card import Domain
+
+REMEDY = "ingest measurements first, such as the bundled ones: `diode-ingest --once --bundled`"
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Every config that was tried on one problem, on one hardware, in one environment; arrays have shape (n,)."""
+
+    hardware: Hardware
+    environment: str
+    """What tells its timings from those of other environments."""
+    shape: ProblemShape
+    columns: ConfigColumns
+    runtime_us: NDArray[np.float64]
+    """inf where the config failed, so that it never is a fastest one."""
+    is_vendor: NDArray[np.bool_]
+    is_estimate: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.runtime_us)
+
+    @property
+    def ran(self) -> NDArray[np.bool_]:
+        """Which configs did not fail."""
+        return np.isfinite(self.runtime_us)
+
+    def templates_that_ran(self) -> set[str]:
+        """Return the templates of the configs that did not fail."""
+        return {self.columns.templates[i] for i in np.unique(self.columns.template_index[self.ran])}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Examples of many problems and where they come from."""
+
+    examples: tuple[Examples, ...]
+    lineage: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return how many problems there are; one counts again in each environment."""
+        return len(self.examples)
+
+    def __iter__(self) -> Iterator[Examples]:
+        """Iterate over the problems."""
+        return iter(self.examples)
+
+    @property
+    def timings(self) -> int:
+        """How many (problem, config) pairs there are, failures included."""
+        return sum(len(example) for example in self.examples)
+
+    @property
+    def failures(self) -> int:
+        """How many of them never ran."""
+        return sum(int((~example.ran).sum()) for example in self.examples)
+
+    def subset(self, indices: Sequence[int] | NDArray[np.intp]) -> Dataset:
+        """Return the problems at ``indices``."""
+        return Dataset(tuple(self.examples[i] for i in indices), self.lineage)
+
+    def domain(self) -> Domain:
+        """Return what the problems cover."""
+        from diode_trainer.card import CoveredHardware, Domain
+
+        shapes = [example.shape for example in self.examples]
+        devices = {(e.hardware.name, e.hardware.arch, e.hardware.multiprocessors, e.hardware.vendor) for e in self}
+        return Domain(
+            hardware=tuple(CoveredHardware(*device) for device in sorted(devices)),
+            ops=tuple(sorted({shape.op for shape in shapes})),
+            dtypes=tuple(sorted({shape.dtype for shape in shapes})),
+            layouts=tuple(sorted({shape.layout for shape in shapes})),
+            templates=tuple(sorted(set().union(*(example.templates_that_ran() for example in self)))),
+            shapes={
+                name: (min(getattr(s, name) for s in shapes), max(getattr(s, name) for s in shapes)) for name in "bmnk"
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Indices of a dataset's problems: what to learn from and what to judge by."""
+
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
+
+
+def folds(dataset: Dataset, count: int, seed: int = 0) -> tuple[Fold, ...]:
+    """Split by problem into ``count`` folds; each problem is judged by exactly one.
+
+    Problems that a model cannot tell apart (same op, dtype, sizes and layout, whatever the device, environment or
+    strides) stay together. The split depends on the problems and ``seed`` alone, not on their order.
+
+    Raises:
+        DatasetError: fewer distinct problems than folds.
+    """
+    shapes = sorted({example.shape for example in dataset}, key=_sort_key)
+    if len(shapes) < count:
+        raise DatasetError(f"{len(shapes)} distinct problems cannot be split into {count} folds; {REMEDY}")
+    order = np.random.default_rng(seed).permutation(len(shapes))
+    fold_of = {shapes[position]: rank % count for rank, position in enumerate(order)}
+    part = np.array([fold_of[example.shape] for example in dataset])
+    return tuple(Fold(np.flatnonzero(part != i), np.flatnonzero(part == i)) for i in range(count))
+
+
+def _sort_key(shape: ProblemShape) -> tuple[Any, ...]:
+    return shape.op, shape.dtype, shape.b, shape.m, shape.n, shape.k, shape.layout

@@ -1,0 +1,116 @@
+"""Where a dataset comes from: the warehouse's view, or a file of measurements."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_store.columns import ConfigColumns
+from diode_store.errors import DatasetError
+from diode_trainer.dataset import Dataset, Examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from diode_store.records import Hardware, KernelConfig, Measurement, Timing
+
+SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "half": "float16", "float": "float32"}
+"""What people type → the dtype's name."""
+_STOCK = "stock"
+
+
+def from_file(path: Path | str, *, hardware: Hardware | None = None) -> Dataset:
+    """Read a file of measurements, JSON Lines (gzip or not).
+
+    Args:
+        path: the file.
+        hardware: the device of those lines that name none.
+
+    Raises:
+        DatasetError: no such file, a line that is not a measurement, or nothing to learn from; names file and line.
+    """
+    return from_measurements(_measurements(Path(path), hardware), str(path))
+
+
+def from_measurements(measurements: Iterable[Measurement], origin: str) -> Dataset:
+    """Merge ``measurements`` as the view ``training_examples`` does: one row a problem and config.
+
+    Raises:
+        DatasetError: nothing among them to learn from; the message begins with ``origin``.
+    """
+    usable = [m for m in measurements if _is_usable(m)]
+    groups: dict[tuple[bytes, bytes, bytes], list[Measurement]] = defaultdict(list)
+    for measurement in usable:
+        groups[measurement.hardware.key, measurement.environment.key, measurement.problem.key].append(measurement)
+    if not groups:
+        raise DatasetError(
+            f"{origin}: holds no measurement to learn from (replays, flagged ones and hooks' do not count)"
+        )
+    return Dataset(tuple(_merged(group) for group in groups.values()), _lineage(usable))
+
+
+def _measurements(path: Path, hardware: Hardware | None) -> Iterator[Measurement]:
+    from diode_store.exchange import jsonl
+    from diode_store.exchange.context import BadLine, ImportContext
+
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            for item in jsonl.read(stream, ImportContext(hardware=hardware, dataset=path.name)):
+                if isinstance(item, BadLine):
+                    raise DatasetError(item.at(str(path)))
+                yield item
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _is_usable(m: Measurement) -> bool:
+    return not m.is_replay and not m.flags and m.superseded_by is None and m.choice_policy == _STOCK
+
+
+def _merged(group: Sequence[Measurement]) -> Examples:
+    timings: dict[KernelConfig, list[Timing]] = defaultdict(list)
+    for measurement in group:
+        for timing in measurement.timings:
+            timings[timing.config].append(timing)
+    configs = list(timings)
+    typical = [_typical(seen) for seen in timings.values()]
+    first = group[0]
+    return Examples(
+        hardware=first.hardware,
+        environment=first.environment.key.hex(),
+        shape=first.problem.shape,
+        columns=ConfigColumns.from_configs(configs),
+        runtime_us=np.array([runtime for runtime, _ in typical]),
+        is_vendor=np.array([config.is_vendor for config in configs]),
+        is_estimate=np.array([is_estimate for _, is_estimate in typical]),
+    )
+
+
+def _typical(seen: Sequence[Timing]) -> tuple[float, bool]:
+    """Return the median of the true medians if there are any, else of the estimates, else inf."""
+    for is_estimate in (False, True):
+        runtimes = [t.runtime_us for t in seen if t.runtime_us is not None and t.is_estimate is is_estimate]
+        if runtimes:
+            return median(runtimes), is_estimate
+    return float("inf"), False
+
+
+def _lineage(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    dates = sorted(m.measured_at for m in measurements if m.measured_at is not None)
+    environments = {m.environment.key: m.environment for m in measurements}
+    return {
+        "measurements": len(measurements),
+        "timings": sum(len(m.timings) for m in measurements),
+        "measured_from": dates[0].isoformat() if dates else None,
+        "measured_to": dates[-1].isoformat() if dates else None,
+        "environments": [
+            {"torch": e.torch, "triton": e.triton, "compute": e.compute, "driver": e.driver}
+            for e in environments.values()
+        ],
+        "datasets": sorted({m.dataset for m in measurements if m.dataset}),
+    }

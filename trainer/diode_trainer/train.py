@@ -1,0 +1,229 @@
+"""Fit a network to examples, with early stopping, the same every time for the same seed.
+
+Every member of a network is fitted to all training problems but a part of its own, by which it is judged while it
+learns. So each problem is learned from by all members but at most one, and none is lost to validation.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from diode_store.errors import DatasetError
+from diode_trainer.dataset import REMEDY
+from diode_trainer.losses import listwise, regression
+from diode_trainer.models import TimingNetwork, model_class
+from diode_trainer.pack import Packed, normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+FEWEST_PROBLEMS = 10
+"""Below this many problems nothing can be learned that would be worth keeping."""
+_PARTS = 10
+"""A member is judged by a tenth of the problems, or less if there are more members."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Hyperparameters of a fit."""
+
+    model_type: str = "deep"
+    hidden_layer_widths: tuple[int, ...] | None = None
+    """The model type's own unless given."""
+    members: int | None = None
+    """Likewise."""
+    epochs: int = 60
+    batch_size: int = 16
+    """Problems, each with all of its configs, in one step."""
+    learning_rate: float = 4e-3
+    """Peak; it rises over the first tenth of the steps and falls along a cosine."""
+    weight_decay: float = 0.02
+    patience: int = 20
+    """Epochs without improvement on the held-out problems after which to stop; 0 means never."""
+    temperature: float = 0.08
+    listwise_weight: float = 0.5
+    """Weight of ranking all configs."""
+    triton_listwise_weight: float = 0.5
+    """Weight of ranking the configs that are not the vendor's among themselves."""
+    huber_delta: float = 0.2
+    estimate_weight: float = 0.2
+    """How much an estimate counts in the regression, against a median."""
+    vendor_weight: float = 5.0
+    """How much a vendor's config counts in the regression: there is one for dozens of others."""
+    averaging: float = 0.99
+    """Decay of the moving average of the weights, which is what is kept."""
+
+
+_WARM_UP = 0.1
+_BETAS = (0.9, 0.98)
+_VALIDATE_EVERY = 5
+"""Epochs."""
+_VALIDATION_BATCH = 64
+"""Problems whose hidden layers are in memory at once."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a fit reports after each epoch."""
+
+    epoch: int
+    """From 1."""
+    epochs: int
+    training_loss: float
+    validation_loss: float | None
+    """None in epochs after which nothing was validated."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted network and how it came about."""
+
+    network: TimingNetwork
+    epochs: int
+    """The epoch that was kept."""
+    validation_loss: float
+    history: tuple[Progress, ...] = field(default=(), repr=False)
+
+
+def fit(
+    packed: Packed,
+    recipe: Recipe,
+    *,
+    seed: int = 42,
+    device: str = "cpu",
+    on_epoch: Callable[[Progress], None] | None = None,
+) -> Fit:
+    """Fit a network to every problem of ``packed``.
+
+    On a CPU, with the same number of threads, equal arguments give equal weights. The random state of the caller
+    is left alone.
+
+    Raises:
+        DatasetError: too few problems.
+        ModelError: an unknown model type.
+    """
+    if len(packed) < FEWEST_PROBLEMS:
+        raise DatasetError(f"{len(packed)} problems are too few to learn from, {FEWEST_PROBLEMS} needed; {REMEDY}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None))
+
+
+def predict(network: TimingNetwork, packed: Packed) -> Tensor:
+    """Return the mean over members of log(runtime / roofline), shape (m, W)."""
+    with torch.inference_mode():
+        members: Tensor = network(*network.normalised(packed.problem, packed.config))
+        return members.mean(0)
+
+
+class _Fitting:
+    """The state of one fit."""
+
+    def __init__(self, packed: Packed, recipe: Recipe, seed: int, device: str) -> None:
+        self.recipe = recipe
+        self.generator = torch.Generator().manual_seed(seed)
+        network = _network(packed, recipe)
+        self.network = network.to(device)
+        self.average = copy.deepcopy(self.network).requires_grad_(requires_grad=False)
+        """What is kept: the moving average of the weights."""
+        moved = packed.to(device)
+        problem, config = network.normalised(moved.problem, moved.config)
+        self.packed = replace(moved, problem=problem, config=config)
+        self.learns = _parts(len(packed), network.members, self.generator).to(device)  # (E, m)
+        self.held_out = torch.nonzero(~self.learns.all(0)).flatten()
+        self.parameters: list[Tensor] = list(self.network.parameters())
+        self.averages: list[Tensor] = list(self.average.parameters())
+        self.optimiser = torch.optim.AdamW(
+            self.parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, betas=_BETAS, fused=True
+        )
+        self.step = 0
+        self.steps = math.ceil(len(packed) / recipe.batch_size) * recipe.epochs
+
+    def run(self, on_epoch: Callable[[Progress], None]) -> Fit:
+        best, history = Fit(self.average, 0, math.inf), []
+        for epoch in range(1, self.recipe.epochs + 1):
+            order = torch.randperm(len(self.packed), generator=self.generator)
+            losses = [self._learn(rows) for rows in torch.split(order, self.recipe.batch_size)]
+            last = epoch == self.recipe.epochs
+            validation = self._validate() if last or epoch % _VALIDATE_EVERY == 0 else None
+            history.append(Progress(epoch, self.recipe.epochs, sum(losses) / len(losses), validation))
+            on_epoch(history[-1])
+            if validation is not None and validation < best.validation_loss:
+                best = Fit(copy.deepcopy(self.average), epoch, validation)
+            elif self.recipe.patience and epoch - best.epochs >= self.recipe.patience:
+                break
+        network = best.network.cpu().requires_grad_(requires_grad=False).eval()
+        return replace(best, network=network, history=tuple(history))
+
+    def _learn(self, rows: Tensor) -> float:
+        """Take one step on the problems at ``rows`` and return their mean loss."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.learning_rate * _schedule(self.step / self.steps)
+        learns = self.learns[:, rows]
+        loss = _loss(self.network, self.packed[rows], self.recipe)  # (E, b)
+        # Members are independent, so their losses are summed: each gets the gradient it would get alone.
+        total = (loss * learns).sum() / max(len(rows), 1)
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(total)
+        self.optimiser.step()
+        self.step += 1
+        decay = min(self.recipe.averaging, self.step / (self.step + 10))
+        with torch.no_grad():
+            torch._foreach_lerp_(self.averages, self.parameters, 1 - decay)
+        return float(total.detach()) / len(learns)
+
+    def _validate(self) -> float:
+        """Return the mean loss of the averaged members on the problems that they do not learn from."""
+        losses, counts = 0.0, 0
+        with torch.inference_mode():
+            for rows in torch.split(self.held_out, _VALIDATION_BATCH):
+                judged = ~self.learns[:, rows]
+                losses += float((_loss(self.average, self.packed[rows], self.recipe) * judged).sum())
+                counts += int(judged.sum())
+        return losses / counts
+
+
+def _network(packed: Packed, recipe: Recipe) -> TimingNetwork:
+    kind = model_class(recipe.model_type)
+    network = kind(packed.problem.shape[1], packed.config.shape[2], recipe.hidden_layer_widths, recipe.members)
+    normalise(network, packed)
+    with torch.no_grad():
+        network.out_bias.fill_(float(packed.target[packed.counted].mean()))
+    return network
+
+
+def _parts(problems: int, members: int, generator: torch.Generator) -> Tensor:
+    """Return which problems each member learns from, shape (E, m): all but a part of its own."""
+    parts = max(members, _PARTS)
+    part = torch.randperm(problems, generator=generator) % parts
+    return part.unsqueeze(0) != torch.arange(members).unsqueeze(1)
+
+
+def _loss(network: TimingNetwork, packed: Packed, recipe: Recipe) -> Tensor:
+    """Return the loss of each member on each problem, shape (E, b)."""
+    predicted = network(packed.problem, packed.config)
+    counted, target = packed.counted, packed.target
+    weight = counted * torch.where(packed.estimate, recipe.estimate_weight, 1.0)
+    weight = weight * torch.where(packed.vendor, recipe.vendor_weight, 1.0)
+    loss = regression(predicted, target, weight, recipe.huber_delta)
+    for importance, ranked in (
+        (recipe.listwise_weight, counted),
+        (recipe.triton_listwise_weight, counted & ~packed.vendor),
+    ):
+        if importance:
+            loss = loss + importance * listwise(predicted, target, ranked, recipe.temperature)
+    return loss
+
+
+def _schedule(done: float) -> float:
+    """Return the share of the peak learning rate after ``done`` (0 to 1) of all steps."""
+    if done < _WARM_UP:
+        return done / _WARM_UP + 1e-3
+    return 0.5 * (1 + math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP))) + 1e-3
