@@ -247,7 +247,7 @@ def test_every_flipped_bit_is_noticed() -> None:
     """No single flipped bit goes unnoticed, makes up a record, or costs more than one frame."""
     content = segment_bytes([1, 2])
     expected = {uid_of(1): sample(1), uid_of(2): sample(2)}
-    for bit in range(0, 8 * len(content), 3):
+    for bit in range(8 * len(content)):
         flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         frames = read(bytes(flipped))

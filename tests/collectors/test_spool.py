@@ -1,0 +1,639 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import random
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
+
+from diode_collectors import writer as writer_module
+from diode_collectors.files import folder_bytes, write_durably
+from diode_collectors.segment import END_BYTES, HEADER_BYTES, Reason, frame_to_bytes
+from diode_collectors.spool import Adopted, Spool, SpoolWriter, read_segment
+from diode_store import codec
+from diode_store.errors import RecordError, SpoolError, SpoolFullError
+
+WRITER_PROCESS = Path(__file__).with_name("spool_writer_process.py")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Return a folder for a spool; it does not exist yet."""
+    return tmp_path / "data" / "spool"
+
+
+def numbers_in(directory: Path) -> list[int]:
+    """Return the numbers of the samples in the sealed segments, in order; fail on damage."""
+    frames = [frame for path in Spool(directory).sealed() for frame in read_segment(path)]
+    assert [frame.error for frame in frames if frame.error] == []
+    return [int.from_bytes(codec.decode(frame.record_bytes()).uid) for frame in frames]
+
+
+def names_in(directory: Path) -> Counter[str]:
+    """Count the files by suffix."""
+    return Counter(path.suffix for path in directory.iterdir())
+
+
+def mode(path: Path) -> int:
+    """Return the permission bits."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# Writing
+
+
+def test_records_come_back_in_order(directory: Path) -> None:
+    """What was appended is read from the sealed segment, whole and in order."""
+    with SpoolWriter(directory) as writer:
+        for number in range(1, 6):
+            writer.append(sample(number))
+    assert numbers_in(directory) == [1, 2, 3, 4, 5]
+    (segment,) = Spool(directory).sealed()
+    assert codec.decode(next(read_segment(segment)).record_bytes()) == sample(1)
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_compression_is_the_writers_choice(directory: Path, compress: bool) -> None:  # noqa: FBT001 - by name
+    """Compressed and plain segments read the same."""
+    with SpoolWriter(directory, compress=compress) as writer:
+        writer.append(sample(1, timings=200))
+    (frame,) = read_segment(Spool(directory).sealed()[0])
+    assert codec.decode(frame.record_bytes()) == sample(1, timings=200)
+    assert (frame.payload == codec.encode(sample(1, timings=200))) is not compress
+
+
+def test_a_writer_of_nothing_leaves_nothing(directory: Path) -> None:
+    """Neither an unused writer nor an empty sync or seal makes a file."""
+    with SpoolWriter(directory) as writer:
+        writer.sync()
+        writer.seal()
+    assert list(directory.iterdir()) == []
+
+
+def test_append_alone_writes_nothing(directory: Path) -> None:
+    """A record is in memory until it is synced."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    assert list(directory.iterdir()) == []
+    writer.sync()
+    assert names_in(directory) == {".open": 1}
+    writer.close()
+    assert names_in(directory) == {".seg": 1}
+
+
+def test_much_is_written_without_being_asked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory stays bounded when nobody syncs."""
+    monkeypatch.setattr(writer_module, "_PENDING_BYTES", 1000)
+    writer = SpoolWriter(directory)
+    for number in range(10):
+        writer.append(sample(number))
+    assert names_in(directory) == {".open": 1}
+    writer.close()
+    assert numbers_in(directory) == list(range(10))
+
+
+def test_segments_are_sealed_at_their_size(directory: Path) -> None:
+    """A segment is sealed before it grows over its size, and the next one continues the order."""
+    with SpoolWriter(directory, segment_bytes=3000) as writer:
+        for number in range(30):
+            writer.append(sample(number))
+            writer.sync()
+    segments = Spool(directory).sealed()
+    assert len(segments) > 3
+    assert max(path.stat().st_size for path in segments) <= 3000
+    assert numbers_in(directory) == list(range(30))
+
+
+def test_a_record_larger_than_a_segment_gets_one_of_its_own(directory: Path) -> None:
+    """Rotation never refuses a record."""
+    with SpoolWriter(directory, segment_bytes=100) as writer:
+        for number in (1, 2):
+            writer.append(sample(number))
+    assert len(Spool(directory).sealed()) == 2
+    assert numbers_in(directory) == [1, 2]
+
+
+def test_files_are_private(directory: Path) -> None:
+    """Folders are 0700 and files 0600, whatever the umask allows."""
+    before = os.umask(0)
+    try:
+        writer = SpoolWriter(directory)
+        writer.append(sample(1))
+        writer.sync()
+        (segment,) = Spool(directory).unsealed()
+        assert (mode(directory), mode(segment)) == (0o700, 0o600)
+        with Spool(directory).lock():
+            assert mode(directory / "ingest.lock") == 0o600
+        writer.close()
+        frame = next(read_segment(Spool(directory).sealed()[0]))
+        kept = Spool(directory).quarantine(Spool(directory).sealed()[0], frame, Reason.BAD_RECORD, "why")
+        assert (mode(kept.parent), mode(kept)) == (0o700, 0o600)
+    finally:
+        os.umask(before)
+
+
+def test_an_existing_folder_keeps_its_mode(directory: Path) -> None:
+    """A spool that an administrator shares with a group stays shared."""
+    directory.mkdir(parents=True)
+    directory.chmod(0o2770)
+    SpoolWriter(directory).close()
+    assert mode(directory) == 0o2770
+
+
+def test_a_full_spool_refuses_the_newest(directory: Path) -> None:
+    """At its limit the writer refuses a record, keeps what it took, and goes on when there is room again."""
+    writer = SpoolWriter(directory, max_bytes=3000)
+    taken = 5
+    for number in range(taken):
+        writer.append(sample(number))
+        writer.sync()
+    large = sample(taken, timings=100)
+    with pytest.raises(SpoolFullError, match=r"its limit is 3,000; start or check `diode-ingest`"):
+        writer.append(large)
+    assert folder_bytes(directory) <= 3000
+    writer.seal()
+    assert numbers_in(directory) == list(range(taken))
+    for path in Spool(directory).sealed():
+        Spool(directory).remove(path)
+    writer.append(sample(taken))
+    writer.close()
+    assert numbers_in(directory) == [taken]
+
+
+def test_the_limit_counts_everybody(directory: Path) -> None:
+    """Other writers' segments and the quarantine count against the limit."""
+    with SpoolWriter(directory) as other:
+        for number in range(20):
+            other.append(sample(number))
+    (directory / "quarantine").mkdir()
+    (directory / "quarantine" / "x.bin").write_bytes(bytes(1000))
+    used = folder_bytes(directory)
+    with SpoolWriter(directory, max_bytes=used + 100) as writer, pytest.raises(SpoolFullError):
+        writer.append(sample(1))
+
+
+def test_a_closed_writer_refuses(directory: Path) -> None:
+    """After close nothing is taken; closing again is harmless."""
+    writer = SpoolWriter(directory)
+    writer.close()
+    writer.close()
+    with pytest.raises(SpoolError, match="the spool writer is closed"):
+        writer.append(sample(1))
+
+
+def test_a_record_that_cannot_be_encoded_is_refused_alone(directory: Path) -> None:
+    """A bad record raises and leaves the others as they are."""
+    bad = sample(2)
+    broken = bad.timings[1]._replace(runtime_us=float("nan"))
+    object.__setattr__(bad, "timings", (broken,))
+    with SpoolWriter(directory) as writer:
+        writer.append(sample(1))
+        with pytest.raises(RecordError):
+            writer.append(bad)
+        writer.append(sample(3))
+    assert numbers_in(directory) == [1, 3]
+
+
+def test_an_exception_in_the_block_keeps_the_records(directory: Path) -> None:
+    """What was measured before a crash of the caller is worth keeping."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    with pytest.raises(ZeroDivisionError), writer:
+        raise ZeroDivisionError
+    assert numbers_in(directory) == [1]
+
+
+def test_threads_share_a_writer(directory: Path) -> None:
+    """Records of several threads are all there, none torn."""
+    with SpoolWriter(directory, segment_bytes=5000) as writer:
+
+        def work(first: int) -> None:
+            for number in range(first, first + 25):
+                writer.append(sample(number))
+                writer.sync()
+
+        threads = [threading.Thread(target=work, args=(100 * i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(numbers_in(directory)) == sorted(100 * i + j for i in range(4) for j in range(25))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_writes_a_segment_of_its_own(directory: Path) -> None:
+    """A child neither writes into its parent's segment nor repeats the parent's unwritten records."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    writer.sync()
+    writer.append(sample(2))
+    child = os.fork()
+    if not child:
+        try:
+            writer.append(sample(3))
+            writer.close()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert numbers_in(directory) == [3]
+    assert Spool(directory).adopt_idle() == []
+    writer.close()
+    assert sorted(numbers_in(directory)) == [1, 2, 3]
+
+
+class FailingDisk:
+    """Stands for ``os.fsync`` on a disk that fails the first few times."""
+
+    def __init__(self, failures: int, code: int) -> None:
+        self.failures = failures
+        self.code = code
+        self.real = os.fsync
+
+    def __call__(self, fd: int) -> None:
+        """Fail or do it."""
+        if self.failures:
+            self.failures -= 1
+            raise OSError(self.code, os.strerror(self.code))
+        self.real(fd)
+
+
+def test_a_failed_sync_can_be_repeated(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that could not be made durable stay with the writer; the file never holds half of them."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    writer.sync()
+    (segment,) = Spool(directory).unsealed()
+    size = segment.stat().st_size
+    writer.append(sample(2))
+    monkeypatch.setattr(os, "fsync", FailingDisk(1, errno.EIO))
+    with pytest.raises(SpoolError, match="cannot write the spool: Input/output error"):
+        writer.sync()
+    assert segment.stat().st_size == size
+    writer.sync()
+    writer.close()
+    assert numbers_in(directory) == [1, 2]
+
+
+def test_a_full_disk_is_a_full_spool(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No space on the disk is the same to a caller as no room in the spool."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    monkeypatch.setattr(os, "fsync", FailingDisk(1, errno.ENOSPC))
+    with pytest.raises(SpoolFullError, match="No space left on device; make room"):
+        writer.close()
+    monkeypatch.undo()
+    assert Spool(directory).adopt_idle() == []
+    assert numbers_in(directory) == []
+
+
+def test_half_a_write_is_taken_back(directory: Path) -> None:
+    """When the kernel takes only a part of a record (a file size limit does that), none of it stays."""
+    writer = SpoolWriter(directory, compress=False)
+    writer.append(sample(1))
+    writer.sync()
+    (segment,) = Spool(directory).unsealed()
+    size = segment.stat().st_size
+    writer.append(sample(2, timings=100))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, before[1]))
+    try:
+        with pytest.raises(SpoolFullError, match="cannot write the spool: File too large"):
+            writer.sync()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert segment.stat().st_size == size
+    writer.close()
+    assert numbers_in(directory) == [1, 2]
+
+
+def test_a_seal_whose_folder_sync_fails_is_sealed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the file has its final name, a failing folder sync loses nothing."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    writer.sync()
+    disk = FailingDisk(0, errno.EIO)
+    monkeypatch.setattr(os, "fsync", lambda fd: disk(fd) if stat.S_ISREG(os.fstat(fd).st_mode) else disk_fails())
+    writer.close()
+    assert numbers_in(directory) == [1]
+
+
+def disk_fails() -> None:
+    """Fail as a broken disk does."""
+    raise OSError(errno.EIO, "broken")
+
+
+def test_a_spool_that_is_a_file(tmp_path: Path) -> None:
+    """A path that cannot be a folder is refused in one line that names it."""
+    path = tmp_path / "spool"
+    path.write_text("a file")
+    with pytest.raises(SpoolError, match=r"spool.* cannot create the spool folder: File exists; .*DIODE_SPOOL"):
+        SpoolWriter(path)
+    with pytest.raises(SpoolError, match="cannot list the spool: Not a directory"):
+        Spool(path).sealed()
+
+
+def test_write_durably_replaces_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is replaced at once, and a failure leaves the old one and no debris."""
+    path = tmp_path / "file"
+    write_durably(path, b"old")
+    monkeypatch.setattr(os, "fsync", FailingDisk(1, errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        write_durably(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# Segments whose writer is gone
+
+
+def abandoned(directory: Path, content: bytes, name: str = "1-dead.open") -> Path:
+    """Leave an unsealed segment as a writer that died would."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / name
+    path.write_bytes(content)
+    return path
+
+
+def test_a_live_writers_segment_is_left_alone(directory: Path) -> None:
+    """Nobody adopts a segment while its writer holds the lock; once sealed, it is there."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    writer.sync()
+    (path,) = Spool(directory).unsealed()
+    before = path.read_bytes()
+    assert Spool(directory).adopt_idle() == []
+    assert path.read_bytes() == before
+    writer.append(sample(2))
+    writer.close()
+    assert numbers_in(directory) == [1, 2]
+
+
+def test_a_dead_writers_segment_is_adopted(directory: Path) -> None:
+    """A segment without a lock is sealed, and its frames are all there."""
+    path = abandoned(directory, segment_bytes([1, 2, 3], sealed=False))
+    assert Spool(directory).adopt_idle() == [Adopted(path.with_suffix(".seg"), 0)]
+    assert numbers_in(directory) == [1, 2, 3]
+    assert Spool(directory).adopt_idle() == []
+
+
+def test_torn_tails_are_cut_at_every_byte(directory: Path) -> None:
+    """Wherever the last write broke off, whole frames are kept and the rest is cut."""
+    first, second = (frame_to_bytes(uid_of(number), b"payload") for number in (1, 2))
+    content = header_bytes() + first + second
+    borders = (HEADER_BYTES + len(first), len(content))
+    spool = Spool(directory)
+    for length in range(len(content) + 1):
+        path = abandoned(directory, content[:length])
+        kept = sum(border <= length for border in borders)
+        (adopted,) = spool.adopt_idle()
+        assert adopted.torn_bytes == length - (borders[kept - 1] if kept else 0)
+        assert not path.exists()
+        assert adopted.path.exists() is bool(kept)
+        if kept:
+            frames = list(read_segment(adopted.path))
+            assert [(frame.uid, frame.error) for frame in frames] == [(uid_of(n), None) for n in (1, 2)][:kept]
+            spool.remove(adopted.path)
+
+
+def test_damage_inside_a_dead_writers_segment_stays_visible(directory: Path) -> None:
+    """Adopting does not hide damage: whoever reads the sealed segment still sees it."""
+    first, second, third = frames_of([1, 2, 3])
+    abandoned(directory, header_bytes() + first + second[:-1] + b"?" + third + b"torn")
+    (adopted,) = Spool(directory).adopt_idle()
+    assert adopted.torn_bytes == 4
+    frames = list(read_segment(adopted.path))
+    assert [frame.uid for frame in frames if frame.error is None] == [uid_of(1), uid_of(3)]
+    assert [frame.reason for frame in frames if frame.error] == [Reason.BAD_CRC]
+
+
+def test_a_segment_that_was_about_to_be_sealed(directory: Path) -> None:
+    """A writer that died between the end mark and the new name left a whole segment."""
+    content = segment_bytes([1, 2])
+    abandoned(directory, content)
+    (adopted,) = Spool(directory).adopt_idle()
+    assert adopted.path.read_bytes() == content
+    assert numbers_in(directory) == [1, 2]
+
+
+def test_an_unsealed_segment_of_a_newer_format_is_left(directory: Path) -> None:
+    """What this version cannot read it does not touch."""
+    path = abandoned(directory, header_bytes(version=9) + b"unknown")
+    before = path.read_bytes()
+    assert Spool(directory).adopt_idle() == []
+    assert path.read_bytes() == before
+
+
+def test_a_segment_renamed_before_it_is_locked_is_not_taken(directory: Path) -> None:
+    """Between listing and locking a writer may seal its segment: what was locked must still have its name."""
+    path = abandoned(directory, segment_bytes([1], sealed=False))
+    spool = Spool(directory)
+    real = fcntl.flock
+
+    def seal_first(fd: int, operation: int) -> None:
+        real(fd, operation)
+        if path.exists():
+            path.rename(directory / "renamed.seg")
+
+    fcntl.flock = seal_first
+    try:
+        assert spool.adopt_idle() == []
+    finally:
+        fcntl.flock = real
+    assert (directory / "renamed.seg").read_bytes() == segment_bytes([1], sealed=False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_acknowledged_record_is_lost_to_kill_9(directory: Path, seed: int) -> None:
+    """Kill a writer at a random moment: every record it was told is safe is there, exactly once."""
+    command = [sys.executable, str(WRITER_PROCESS), str(directory), "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    said = [process.stdout.readline()]
+    time.sleep(random.Random(seed).uniform(0, 0.06))  # noqa: S311 - when to kill is no secret
+    process.kill()
+    said += process.stdout.read().splitlines()
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    acknowledged = int(said[-1])
+    Spool(directory).adopt_idle()
+    numbers = numbers_in(directory)
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) > acknowledged
+    assert names_in(directory).keys() == {".seg"}
+
+
+# The folder
+
+
+def test_order_is_that_of_creation(directory: Path) -> None:
+    """Segments of several writers are listed oldest first."""
+    for number in (3, 1, 2):
+        with SpoolWriter(directory) as writer:
+            writer.append(sample(number))
+    assert numbers_in(directory) == [3, 1, 2]
+
+
+def test_an_absent_spool_is_empty(directory: Path) -> None:
+    """Looking at a spool that is not there neither fails nor makes it."""
+    spool = Spool(directory)
+    assert (spool.sealed(), spool.unsealed(), spool.adopt_idle(), spool.lock_holder()) == ([], [], [], None)
+    assert spool.status().segments == 0
+    assert not directory.exists()
+
+
+def test_other_files_are_ignored(directory: Path) -> None:
+    """Temporary files, editors' leftovers and folders are no segments."""
+    directory.mkdir(parents=True)
+    for name in (".x.seg", ".1.seg.99.tmp", "notes.txt", "ingest.lock"):
+        (directory / name).write_bytes(b"?")
+    assert (Spool(directory).sealed(), Spool(directory).unsealed()) == ([], [])
+
+
+def test_add_copies_once(directory: Path, tmp_path: Path) -> None:
+    """A segment from elsewhere is copied whole; one of the same name is not copied again."""
+    source = tmp_path / "shipped.seg"
+    source.write_bytes(segment_bytes([1]))
+    source.chmod(0o444)
+    spool = Spool(directory)
+    assert spool.add(source) is True
+    assert spool.add(source) is False
+    assert (directory / "shipped.seg").read_bytes() == segment_bytes([1])
+    assert mode(directory / "shipped.seg") == 0o600
+    with pytest.raises(SpoolError, match=r"cannot copy a segment into the spool: No such file"):
+        spool.add(tmp_path / "absent.seg")
+
+
+def test_quarantined_damage(directory: Path) -> None:
+    """Damaged bytes are kept as they are, with the reason beside them."""
+    directory.mkdir(parents=True)
+    segment = directory / "a.seg"
+    segment.write_bytes(header_bytes() + b"rubbish" + frames_of([1])[0])
+    damage = next(read_segment(segment))
+    kept = Spool(directory).quarantine(segment, damage, Reason.NO_MARKER, "no frame begins here")
+    assert kept == directory / "quarantine" / "a@40.bin"
+    assert kept.read_bytes() == b"rubbish"
+    reason = json.loads(kept.with_name("a@40.bin.reason.json").read_text())
+    assert reason.pop("quarantined_at")
+    assert reason == {
+        "reason": "no_marker",
+        "message": "no frame begins here",
+        "segment": "a.seg",
+        "offset": 40,
+        "bytes": 7,
+        "uid": None,
+    }
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_quarantined_frame_can_go_back(directory: Path, compress: bool) -> None:  # noqa: FBT001 - by name
+    """A whole frame is kept as a segment, which can be put back into the spool as it is."""
+    directory.mkdir(parents=True)
+    segment = directory / "a.seg"
+    segment.write_bytes(segment_bytes([1, 2], compress=compress))
+    spool = Spool(directory)
+    frame = list(read_segment(segment))[1]
+    kept = spool.quarantine(segment, frame, Reason.NEWER_RECORD, "too new")
+    assert spool.quarantine(segment, frame, Reason.NEWER_RECORD, "too new") == kept
+    assert json.loads((kept.parent / f"{kept.name}.reason.json").read_text())["uid"] == uid_of(2).hex()
+    spool.remove(segment)
+    kept.rename(directory / kept.name)
+    assert numbers_in(directory) == [2]
+
+
+def test_a_quarantined_segment_moves(directory: Path) -> None:
+    """A whole segment is moved, not copied."""
+    directory.mkdir(parents=True)
+    segment = directory / "a.seg"
+    segment.write_bytes(header_bytes(version=2))
+    target = Spool(directory).quarantine_segment(segment, Reason.NEWER_FORMAT, "too new")
+    assert (segment.exists(), target.read_bytes()) == (False, header_bytes(version=2))
+    assert json.loads((target.parent / "a.seg.reason.json").read_text())["reason"] == "newer_format"
+    assert Spool(directory).status().quarantined == 1
+
+
+def test_removing_twice_is_harmless(directory: Path) -> None:
+    """Two ingesters may have read the same segment."""
+    directory.mkdir(parents=True)
+    (directory / "a.seg").write_bytes(segment_bytes([]))
+    Spool(directory).remove(directory / "a.seg")
+    Spool(directory).remove(directory / "a.seg")
+    assert list(directory.iterdir()) == []
+
+
+def test_one_ingester_per_spool(directory: Path) -> None:
+    """The second one is refused with the pid of the first; afterwards the spool is free."""
+    spool = Spool(directory)
+    with spool.lock():
+        assert spool.lock_holder() == os.getpid()
+        message = rf"another diode-ingest \(pid {os.getpid()}\) is at work on this spool"
+        with pytest.raises(SpoolError, match=message), Spool(directory).lock():
+            pass
+        assert spool.lock_holder() == os.getpid()
+    assert spool.lock_holder() is None
+    with spool.lock():
+        pass
+
+
+def test_a_stale_lock_file_does_not_lock(directory: Path) -> None:
+    """What counts is the lock, not the file: a killed ingester's pid stands in nobody's way."""
+    directory.mkdir(parents=True)
+    (directory / "ingest.lock").write_text("99999\nmore than a short pid")
+    with Spool(directory).lock():
+        assert (directory / "ingest.lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_asking_for_the_status_does_not_stop_an_ingester_from_starting(directory: Path) -> None:
+    """The moment in which somebody looks who holds the lock is waited out."""
+    spool = Spool(directory)
+    with spool.lock():
+        pass
+    fd = os.open(directory / "ingest.lock", os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    timer = threading.Timer(0.08, os.close, (fd,))
+    timer.start()
+    with spool.lock():
+        assert spool.lock_holder() == os.getpid()
+    timer.join()
+
+
+def test_status(directory: Path) -> None:
+    """The status counts waiting, live and quarantined segments and tells the oldest's age."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    writer.seal()
+    writer.append(sample(2))
+    writer.sync()
+    abandoned(directory, segment_bytes([3], sealed=False))
+    spool = Spool(directory)
+    (sealed,) = spool.sealed()
+    os.utime(sealed, (time.time() - 100, time.time() - 100))
+    spool.quarantine(sealed, next(read_segment(sealed)), Reason.BAD_RECORD, "bad")
+    before = {path: path.stat().st_mtime for path in directory.iterdir()}
+    status = spool.status()
+    assert {path: path.stat().st_mtime for path in directory.iterdir()} == before
+    assert (status.segments, status.live_segments, status.quarantined, status.ingest_pid) == (2, 1, 1, None)
+    assert status.bytes == sum(p.stat().st_size for p in (*spool.sealed(), *spool.unsealed()))
+    assert status.quarantine_bytes == folder_bytes(directory / "quarantine")
+    assert status.oldest_s is not None
+    assert 100 <= status.oldest_s < 110
+    writer.close()
+
+
+def test_a_segment_ends_with_its_end_mark(directory: Path) -> None:
+    """Sealing adds the end mark that tells a whole segment from a cut one."""
+    with SpoolWriter(directory) as writer:
+        writer.append(sample(1))
+    (path,) = Spool(directory).sealed()
+    assert path.stat().st_size == HEADER_BYTES + len(frames_of([1])[0]) + END_BYTES
