@@ -1,7 +1,8 @@
 """What every command of every component shares: options, output, and how it fails.
 
 A command's function parses nothing itself, raises ``DiodeError`` when it cannot do its work, and prints with
-``print_rows`` or ``print_json``. Its module makes ``app = make_app(__doc__)``; a console script's ``main`` is
+``print_rows`` or ``print_json``. Its docstring ends with an example, after a blank line and ``\\b`` if it has several
+lines, which keeps them apart. Its module makes ``app = make_app(__doc__)``; a console script's ``main`` is
 ``run(app)``, which turns errors into exit codes: 0 done, 1 failed with one line, 2 bad usage, 130 interrupted.
 """
 
@@ -68,6 +69,8 @@ def make_app(doc: str | None, **options: Any) -> typer.Typer:
         "no_args_is_help": True,
         "add_completion": False,
         "pretty_exceptions_enable": False,
+        # Plain help: importing rich for it would take as long as everything else together.
+        "rich_markup_mode": None,
         "context_settings": {"help_option_names": ["-h", "--help"]},
     }
     return typer.Typer(**{**settings, **options})

@@ -172,6 +172,8 @@ measurements = Table(
     _extra(),
     UniqueConstraint("uid"),
     Index(None, "hardware_id", "problem_id"),
+    # Never reuse a deleted measurement's id: the lake knows by its id what it already has.
+    sqlite_autoincrement=True,
 )
 
 timings = Table(

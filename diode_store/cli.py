@@ -1,0 +1,122 @@
+"""The `diode` command, which finds its sub-commands through entry points.
+
+Every component, and any other distribution, adds sub-commands in the entry-point group ``diode.commands``::
+
+    [project.entry-points."diode.commands"]
+    query = "diode_store.commands.query:app"
+
+What an entry names must be a ``typer.Typer`` (make one with ``diode_store.console.make_app``). One with a single
+command and no callback *is* that command: ``diode query "SELECT 1"``. Any other is a group: ``diode db upgrade``.
+A module is imported only when its command is run; for ``diode --help`` the first line of its docstring is read
+from its file. An entry that cannot be loaded fails alone, when it is called.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import EntryPoint, entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from diode_store.console import make_app, run
+from diode_store.errors import DiodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GROUP = "diode.commands"
+# The opening of a module: comments and blank lines, then the first line of a docstring.
+_FIRST_DOC_LINE = re.compile(r'(?:\s*#.*\n|\s)*[rR]?(?:"""|\'\'\')\s*(.+)')
+_ENOUGH_OF_A_MODULE = 2000
+
+
+class EntryPointGroup(TyperGroup):
+    """A group whose commands are light stand-ins until one of them is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._entries = command_entries()
+        for name, entry in self._entries.items():
+            self.commands[name] = TyperCommand(name, help=help_line(entry.module))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the real command in place of its stand-in."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(self._entries[name]) if name in self._entries else command, rest
+
+
+def command_entries() -> dict[str, EntryPoint]:
+    """Return the entry points of ``GROUP`` by command name, sorted; of two with one name our own wins."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        if entry.name not in found or entry.module.startswith("diode_"):
+            found[entry.name] = entry
+    return dict(sorted(found.items()))
+
+
+def help_line(module: str) -> str:
+    """Return the first line of a module's docstring, without importing it; empty if that cannot be told."""
+    package, *rest = module.split(".")
+    try:
+        spec = find_spec(package)
+        home = Path(next(iter((spec and spec.submodule_search_locations) or [])))
+        candidates = [home.joinpath(*rest).with_suffix(".py"), home.joinpath(*rest, "__init__.py")]
+        source = next(path for path in candidates if path.is_file())
+        with source.open(encoding="utf-8") as text:
+            doc = _FIRST_DOC_LINE.match(text.read(_ENOUGH_OF_A_MODULE))
+    except (ImportError, OSError, StopIteration, ValueError):
+        return ""
+    return doc.group(1).strip().removesuffix('"""').strip() if doc else ""
+
+
+def load_command(entry: EntryPoint) -> Any:
+    """Import an entry point's module and return its command.
+
+    Raises:
+        DiodeError: it cannot be imported, or is no Typer application.
+    """
+    try:
+        app = entry.load()
+    except Exception as error:  # noqa: BLE001 - another distribution's module may fail in any way
+        raise DiodeError(_cannot_load(entry, f"{type(error).__name__}: {error}")) from error
+    if not isinstance(app, typer.Typer):
+        raise DiodeError(_cannot_load(entry, f"{entry.value} is not a typer.Typer"))
+    command = typer.main.get_command(app)
+    command.name = entry.name
+    return command
+
+
+def _cannot_load(entry: EntryPoint, reason: str) -> str:
+    package = entry.dist.name if entry.dist else entry.module.partition(".")[0]
+    return f"the command {entry.name!r} cannot be loaded: {reason}; reinstall or remove {package}"
+
+
+app = make_app(
+    "Keep kernel timings, learn from them, and pick kernels without benchmarking.",
+    cls=EntryPointGroup,
+    epilog="Example: diode db upgrade && diode db stats",
+)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature Typer calls
+    if wanted:
+        typer.echo(f"torch-diode {version('torch-diode')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run ``diode`` and exit with its status."""
+    run(app, args, name="diode")

@@ -1,0 +1,1 @@
+"""The warehouse's sub-commands of `diode`, one module each."""

@@ -1,0 +1,178 @@
+"""Connections to the warehouse: SQLite set up for durability and many processes, or PostgreSQL.
+
+Every error of a driver that passes through an engine made here becomes a one-line ``DatabaseError``.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from diode_store.errors import DatabaseError
+from diode_store.urls import redact, refuse_password_on_command_line, sqlite_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy.engine import ExceptionContext
+
+__all__ = [
+    "begin_write",
+    "create_database_file",
+    "database_file",
+    "describe",
+    "make_engine",
+    "redact",
+    "refuse_password_on_command_line",
+    "sqlite_path",
+    "write_transaction",
+]
+
+BUSY_TIMEOUT_S = 30.0
+"""How long a statement waits for another process's lock."""
+
+_POSTGRES = ("postgresql", "postgres")
+_WRITE_OPTION = "diode_write"
+
+# What SQLite says → what to do about it.
+_REMEDIES = {
+    "unable to open database file": "it cannot be opened; check that its folder exists and is yours to write",
+    "file is not a database": "it is not an SQLite database; name another file",
+    "database disk image is malformed": "it is damaged; restore it from a backup",
+    "readonly database": "it is not writable by this user; check the owner and mode of the file and its folder",
+    "is locked": "another process holds it locked; try again when that one is done",
+    "disk is full": "its disk is full; make room and try again",
+}
+
+
+def make_engine(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Engine:
+    """Return an engine; nothing is opened or created yet.
+
+    Args:
+        url: an SQLite or PostgreSQL URL, or the path of an SQLite file.
+        busy_timeout_s: how long to wait for a lock that another process holds, in seconds.
+
+    Raises:
+        DatabaseError: another kind of database, an address that cannot be read, or a missing driver.
+    """
+    path = sqlite_path(url)
+    engine = _postgres_engine(url, busy_timeout_s) if path is None else _sqlite_engine(path, busy_timeout_s)
+    event.listen(engine, "handle_error", _translate, retval=True)
+    return engine
+
+
+def create_database_file(engine: sa.Engine) -> None:
+    """Create an SQLite engine's file if it does not exist: mode 0600, its folder 0700; else do nothing.
+
+    Raises:
+        DatabaseError: the folder or file cannot be made.
+    """
+    path = database_file(engine)
+    if path is None or path.exists():
+        return
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise DatabaseError(f"{path} cannot be created: {error.strerror}; name another place") from error
+
+
+def database_file(engine: sa.Engine) -> Path | None:
+    """Return the file of an SQLite engine; None for any other."""
+    return Path(engine.url.database or "") if engine.dialect.name == "sqlite" else None
+
+
+def describe(engine: sa.Engine) -> str:
+    """Return the engine's file, or its address without the password, for messages."""
+    return str(database_file(engine) or engine.url.render_as_string(hide_password=True))
+
+
+@contextmanager
+def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Open a transaction that writes; it commits at the end, and rolls back on any error."""
+    with engine.connect() as connection, begin_write(connection):
+        yield connection
+
+
+def begin_write(connection: sa.Connection) -> sa.RootTransaction:
+    """Begin a transaction that writes on ``connection``.
+
+    On SQLite it takes the write lock at once (BEGIN IMMEDIATE): a transaction that read first and then wants to
+    write would fail if another one wrote in between.
+    """
+    return connection.execution_options(**{_WRITE_OPTION: True}).begin()
+
+
+def _sqlite_engine(path: Path, busy_timeout_s: float) -> sa.Engine:
+    # mode=rw: only `create_database_file` creates one; a mistyped path must not leave an empty database behind.
+    uri = f"file:{quote(str(path))}?mode=rw"
+
+    def connect() -> sqlite3.Connection:
+        if path.is_dir():
+            raise DatabaseError(f"{path} is a folder; name a file in it")
+        # isolation_level=None: the driver begins no transactions of its own, so that DDL is transactional too.
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _set_pragmas(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), creator=connect, poolclass=sa.QueuePool)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_pragmas(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITE_OPTION, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgres_engine(url: str, busy_timeout_s: float) -> sa.Engine:
+    try:
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise DatabaseError(f"{redact(url)} is not a database URL") from error
+    dialect = parsed.get_backend_name()
+    if dialect not in _POSTGRES:
+        raise DatabaseError(f"{redact(url)}: {dialect} is not supported; use SQLite or PostgreSQL")
+    options = f"-c lock_timeout={int(busy_timeout_s * 1000)}"
+    try:
+        return sa.create_engine(
+            parsed.set(drivername="postgresql+psycopg"), connect_args={"options": options}, pool_pre_ping=True
+        )
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise DatabaseError(
+            f"{redact(url)}: PostgreSQL needs a driver; run `pip install torch-diode[postgres]`"
+        ) from error
+
+
+def _translate(context: ExceptionContext) -> DatabaseError | None:
+    """Put our one-line error in the place of the driver's; errors that are not the driver's stay as they are."""
+    original = context.original_exception
+    driver = context.dialect.loaded_dbapi
+    if context.engine is None or not isinstance(original, driver.Error):
+        return None
+    return DatabaseError(f"{describe(context.engine)}: {_reason(original)}")
+
+
+def _reason(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return next((remedy for said, remedy in _REMEDIES.items() if said in text), text or type(error).__name__)

@@ -1,0 +1,163 @@
+"""Hardware, environments, problems and configs as rows: put there once, found again by content key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from diode_store import schema
+from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelConfig, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Record = Hardware | Environment | Problem | KernelConfig
+_R = TypeVar("_R", Hardware, Environment, Problem, KernelConfig)
+
+_LOOK_UP_AT_ONCE = 500
+# A daemon runs for months and sees ever new problems; starting over costs one look-up each.
+_MOST_CACHED = 50_000
+
+_HARDWARE_IDENTITY = ("vendor", "name", "arch", "multiprocessors")
+_HARDWARE_ATTRIBUTES = (
+    "l2_bytes",
+    "shared_memory_per_block_bytes",
+    "memory_bytes",
+    "memory_bandwidth_bytes_per_s",
+    "max_clock_mhz",
+)
+_ENVIRONMENT_IDENTITY = ("torch", "triton", "compute", "driver", "python", "os")
+
+
+def hardware_values(hardware: Hardware) -> dict[str, Any]:
+    """Return the row of ``hardware``."""
+    columns = (*_HARDWARE_IDENTITY, *_HARDWARE_ATTRIBUTES)
+    return {
+        "key": hardware.key,
+        **{name: getattr(hardware, name) for name in columns},
+        "extra": dict(hardware.extra) or None,
+    }
+
+
+def environment_values(environment: Environment) -> dict[str, Any]:
+    """Return the row of ``environment``."""
+    return {
+        "key": environment.key,
+        **{name: getattr(environment, name) for name in _ENVIRONMENT_IDENTITY},
+        "template_hashes": dict(environment.template_hashes) or None,
+        "extra": dict(environment.extra) or None,
+    }
+
+
+def problem_values(problem: Problem) -> dict[str, Any]:
+    """Return the row of ``problem``, with its derived columns."""
+    shape = problem.shape
+    return {
+        "key": problem.key,
+        "op": shape.op,
+        "dtype": shape.dtype,
+        "b": shape.b,
+        "m": shape.m,
+        "n": shape.n,
+        "k": shape.k,
+        "layout": shape.layout,
+        "inputs": [[spec.dtype, list(spec.size), list(spec.stride)] for spec in problem.inputs],
+        "scalars": [list(pair) for pair in problem.scalars],
+        "extra": dict(problem.extra) or None,
+    }
+
+
+def config_values(config: KernelConfig) -> dict[str, Any]:
+    """Return the row of ``config``."""
+    return {
+        "key": config.key,
+        **{name: getattr(config, name) for name in CONFIG_COLUMNS},
+        "kwargs": [list(pair) for pair in config.kwargs],
+        "extra": dict(config.extra) or None,
+    }
+
+
+class Dimension(Generic[_R]):
+    """One dimension table, and the ids this process knows of it.
+
+    ``ids`` is keyed by whole records: one that brings an attribute the cached one lacked is looked up again, and
+    fills in the row.
+    """
+
+    def __init__(self, table: sa.Table, values: Callable[[_R], dict[str, Any]], fillable: tuple[str, ...]) -> None:
+        self.ids: dict[_R, int] = {}
+        self._table = table
+        self._values: Callable[[_R], dict[str, Any]] = values
+        self._fillable = fillable
+
+    def missing(self, records: Iterable[_R]) -> dict[_R, None]:
+        """Return those of ``records`` whose id is not known, once each."""
+        ids = self.ids
+        return {record: None for record in records if record not in ids}
+
+    def insert(self, connection: sa.Connection, records: Iterable[_R]) -> dict[_R, int]:
+        """Insert what is not there yet and return every record's id; cache them only after the commit.
+
+        Rows go in sorted by key: concurrent writers that bring the same new rows then wait for each other in one
+        order, and cannot deadlock.
+        """
+        rows = {record: self._values(record) for record in records}
+        if not rows:
+            return {}
+        in_order = sorted(rows.values(), key=lambda row: row["key"])
+        connection.execute(_insert_missing(connection, self._table), in_order)
+        self._fill(connection, in_order)
+        by_key = self._look_up(connection, [row["key"] for row in in_order])
+        return {record: by_key[row["key"]] for record, row in rows.items()}
+
+    def remember(self, ids: dict[_R, int]) -> None:
+        """Cache ids that are committed."""
+        if len(self.ids) + len(ids) > _MOST_CACHED:
+            self.ids.clear()
+        self.ids.update(ids)
+
+    def _fill(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+        """Fill in attributes that an earlier record did not know."""
+        columns = self._table.c
+        for name in self._fillable:
+            known = [{"the_key": row["key"], "value": row[name]} for row in rows if row[name] is not None]
+            if known:
+                absent = sa.and_(columns.key == sa.bindparam("the_key"), columns[name].is_(None))
+                value = sa.bindparam("value", type_=columns[name].type)
+                connection.execute(sa.update(self._table).where(absent).values({name: value}), known)
+
+    def _look_up(self, connection: sa.Connection, keys: list[bytes]) -> dict[bytes, int]:
+        found: dict[bytes, int] = {}
+        columns = self._table.c
+        for start in range(0, len(keys), _LOOK_UP_AT_ONCE):
+            some = keys[start : start + _LOOK_UP_AT_ONCE]
+            rows = connection.execute(sa.select(columns.key, columns.id).where(columns.key.in_(some)))
+            found.update((bytes(key), number) for key, number in rows)
+        return found
+
+
+class Dimensions:
+    """The four dimension tables, in the one order in which every writer inserts into them."""
+
+    def __init__(self) -> None:
+        self.hardware = Dimension(schema.hardware, hardware_values, (*_HARDWARE_ATTRIBUTES, "extra"))
+        self.environments = Dimension(schema.environments, environment_values, ("template_hashes", "extra"))
+        self.problems = Dimension(schema.problems, problem_values, ("extra",))
+        self.configs = Dimension(schema.configs, config_values, ("extra",))
+        self.in_order: Sequence[Dimension[Any]] = (self.hardware, self.environments, self.problems, self.configs)
+
+    def forget(self) -> None:
+        """Drop every cached id, when what they stand for is no longer sure."""
+        for dimension in self.in_order:
+            dimension.ids.clear()
+
+
+def _insert_missing(connection: sa.Connection, table: sa.Table) -> sa.Insert:
+    return insert_for(connection, table).on_conflict_do_nothing(index_elements=["key"])
+
+
+def insert_for(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """Return the database's own INSERT, which knows ON CONFLICT."""
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)

@@ -1,0 +1,180 @@
+"""Which schema revision a database has, and bringing it to the newest.
+
+Alembic is imported only by what changes a schema: the check that every reader and writer makes first is one
+small query.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from diode_store import schema
+from diode_store.database import begin_write, create_database_file, database_file, describe, write_transaction
+from diode_store.errors import DatabaseError, SchemaError
+from diode_store.resources import migrations_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alembic.config import Config
+
+_VERSIONS = sa.table(schema.VERSION_TABLE, sa.column("version_num", sa.String))
+# Any number, the same for every upgrade: it names the lock that two upgrades of one PostgreSQL database share.
+_ADVISORY_LOCK = 0x6469_6F64_65
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """What an upgrade did; the revisions are equal if there was nothing to do."""
+
+    before: str | None
+    after: str
+
+
+def current(engine: sa.Engine) -> str | None:
+    """Return the database's schema revision, or None if there is no warehouse in it (or no file).
+
+    Raises:
+        DatabaseError: the database cannot be read.
+    """
+    path = database_file(engine)
+    if path is not None and not path.exists():
+        return None
+    with engine.connect() as connection:
+        return _revision(connection)
+
+
+def require_current(engine: sa.Engine) -> None:
+    """Make sure that the database has the schema this code reads and writes.
+
+    Raises:
+        SchemaError: it has none, an older or a newer one; the message names the command to run.
+        DatabaseError: the database cannot be read.
+    """
+    revision = current(engine)
+    if revision == schema.HEAD_REVISION:
+        return
+    where = describe(engine)
+    if revision is None:
+        raise SchemaError(f"{where} holds no warehouse yet; create it with `diode db upgrade`")
+    _refuse_newer(where, revision)
+    raise SchemaError(
+        f"{where} has schema revision {revision} and this torch-diode needs {schema.HEAD_REVISION}; "
+        "run `diode db upgrade`"
+    )
+
+
+def upgrade(engine: sa.Engine) -> Upgrade:
+    """Bring the database to the newest revision, in one transaction; create it if it does not exist.
+
+    Raises:
+        SchemaError: a newer torch-diode made it.
+        DatabaseError: it cannot be created or written, or its rows would break a reference.
+    """
+    from alembic import command
+    from alembic.util import CommandError
+
+    create_database_file(engine)
+    with _migration(engine) as connection:
+        before = _revision(connection)
+        if before is not None and before != schema.HEAD_REVISION:
+            _refuse_newer(describe(engine), before)
+        try:
+            command.upgrade(_config(connection), "head")
+        except CommandError as error:
+            raise SchemaError(f"{describe(engine)} cannot be upgraded from revision {before}: {error}") from error
+        after = _revision(connection)
+        if after is None:
+            raise SchemaError(f"{describe(engine)}: the migrations left no revision; reinstall torch-diode")
+    return Upgrade(before, after)
+
+
+def differences(engine: sa.Engine) -> list[str]:
+    """Return how the database's tables differ from ``diode_store.schema``; empty if they do not.
+
+    Raises:
+        DatabaseError: the database cannot be read.
+    """
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    with engine.connect() as connection:
+        options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        return [str(difference) for difference in compare_metadata(context, schema.metadata)]
+
+
+def new_revision(engine: sa.Engine, message: str) -> list[str]:
+    """Write a migration from the database's tables to ``diode_store.schema`` and return its path.
+
+    For developers: the migration goes to the checkout, and a person has to read and test it.
+    """
+    from alembic import command
+
+    require_current(engine)
+    number = f"{int(schema.HEAD_REVISION) + 1:04d}"
+    with _migration(engine) as connection:
+        written = command.revision(_config(connection), message, autogenerate=True, rev_id=number)
+    scripts = written if isinstance(written, list) else [written]
+    return [script.path for script in scripts if script is not None]
+
+
+def _config(connection: sa.Connection) -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_dir()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes.update(connection=connection, target_metadata=schema.metadata, version_table=schema.VERSION_TABLE)
+    return config
+
+
+@contextmanager
+def _migration(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Open the transaction that a migration runs in, alone on its database."""
+    if engine.dialect.name != "sqlite":
+        with write_transaction(engine) as connection:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            yield connection
+        return
+    # Batch mode copies a table and drops the old one. With foreign keys on, that drop deletes the rows of other
+    # tables that refer to it. The setting cannot change inside a transaction.
+    with engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        driver.execute("PRAGMA foreign_keys = OFF")
+        try:
+            with begin_write(connection):
+                yield connection
+                _check_foreign_keys(connection)
+        finally:
+            driver.execute("PRAGMA foreign_keys = ON")
+
+
+def _check_foreign_keys(connection: sa.Connection) -> None:
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+    if broken:
+        tables = ", ".join(sorted({str(row[0]) for row in broken}))
+        raise DatabaseError(
+            f"{describe(connection.engine)}: {len(broken)} rows of {tables} refer to rows that are not there; "
+            "nothing was changed; restore the database from a backup"
+        )
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table(schema.VERSION_TABLE):
+        return None
+    revision: Any = connection.execute(sa.select(_VERSIONS.c.version_num)).scalar()
+    return None if revision is None else str(revision)
+
+
+def _refuse_newer(where: str, revision: str) -> None:
+    """Revisions are numbered in order, so that a newer one can be told without its migration."""
+    if revision > schema.HEAD_REVISION:
+        raise SchemaError(
+            f"{where} has schema revision {revision}, newer than {schema.HEAD_REVISION}, the newest this torch-diode "
+            "knows; upgrade it with `pip install --upgrade torch-diode`"
+        )

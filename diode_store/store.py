@@ -1,0 +1,230 @@
+"""Batches of measurements into the warehouse: each once, whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import sqlalchemy as sa
+
+from diode_store import schema
+from diode_store.database import make_engine, write_transaction
+from diode_store.dimensions import Dimensions, insert_for
+from diode_store.errors import RecordError
+from diode_store.migrate import require_current
+from diode_store.records import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+
+    from diode_store.records import KernelConfig, Measurement, Timing
+
+_LOOK_UP_AT_ONCE = 500
+_TIMING_COLUMNS = tuple(column.name for column in schema.timings.columns if column.name != "extra")
+_INSERT_TIMINGS = (
+    f"INSERT INTO timings ({', '.join(_TIMING_COLUMNS)}) "  # noqa: S608 - names from our own schema
+    f"VALUES ({', '.join('?' * len(_TIMING_COLUMNS))})"
+)
+
+TimingRow = tuple[int, int, float | None, str, int, int | None, float | None, float | None]
+"""One row of ``timings``, in the order of its columns, without ``extra``."""
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What one ``Store.write`` did."""
+
+    measurements: int
+    """New measurements written."""
+    duplicates: int
+    """Measurements that were there already, or twice in the batch; nothing was written for them."""
+    timings: int
+    """Timings written with the new measurements."""
+
+
+class Store:
+    """A warehouse open for writing; use it as a context manager, from one thread."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        """Write through ``engine``, whose schema must be current; ``Store.open`` checks that."""
+        self.engine = engine
+        self._dimensions = Dimensions()
+
+    @classmethod
+    def open(cls, url: str) -> Store:
+        """Open the warehouse at ``url``.
+
+        Raises:
+            SchemaError: there is none, or one of another revision; the message names the command to run.
+            DatabaseError: it cannot be opened.
+        """
+        engine = make_engine(url)
+        try:
+            require_current(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        """Return the store itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close every connection."""
+        self.close()
+
+    def write(self, measurements: Iterable[Measurement]) -> WriteReport:
+        """Write those of ``measurements`` that are not there yet, durably, all or none.
+
+        Raises:
+            DatabaseError: the database failed; nothing was written but, perhaps, dimension rows.
+            RecordError: a record holds a value that no database can store; likewise.
+        """
+        batch = list(measurements)
+        fresh = self._fresh(batch)
+        try:
+            written, timings = self._write(list(fresh.values())) if fresh else (0, 0)
+        except (OverflowError, UnicodeError, TypeError, ValueError, sa.exc.StatementError) as error:
+            self._dimensions.forget()
+            raise RecordError(f"a value of the batch cannot be stored: {_first_line(error)}") from error
+        except BaseException:
+            self._dimensions.forget()
+            raise
+        return WriteReport(written, len(batch) - written, timings)
+
+    def known(self, uids: Iterable[bytes]) -> set[bytes]:
+        """Return those of ``uids`` whose measurements are in the warehouse."""
+        wanted = list(uids)
+        if not wanted:
+            return set()
+        with self.engine.connect() as connection:
+            return _known(connection, wanted)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of rows by table, and of timings that failed as ``failures``."""
+        tables = (schema.hardware, schema.environments, schema.problems, schema.configs, schema.measurements)
+        with self.engine.connect() as connection:
+            counts = {t.name: connection.scalar(sa.select(sa.func.count()).select_from(t)) or 0 for t in tables}
+            failed = sa.func.count(sa.case((schema.timings.c.outcome != Outcome.OK.value, 1)))
+            timings, failures = connection.execute(sa.select(sa.func.count(), failed)).one()
+        return {**counts, "timings": timings, "failures": failures}
+
+    def _fresh(self, batch: Sequence[Measurement]) -> dict[bytes, Measurement]:
+        """Return what is new, the first of each uid, so that a replay costs one look-up."""
+        by_uid: dict[bytes, Measurement] = {}
+        for measurement in batch:
+            by_uid.setdefault(measurement.uid, measurement)
+        known = self.known(by_uid)
+        return {uid: measurement for uid, measurement in by_uid.items() if uid not in known}
+
+    def _write(self, fresh: Sequence[Measurement]) -> tuple[int, int]:
+        self._add_dimensions(fresh)
+        with write_transaction(self.engine) as connection:
+            ids = self._insert_measurements(connection, fresh)
+            rows = self._timing_rows((ids[m.uid], m.timings) for m in fresh if m.uid in ids)
+            _insert_timings(connection, rows)
+        return len(ids), len(rows)
+
+    def _add_dimensions(self, fresh: Sequence[Measurement]) -> None:
+        """Put missing dimension rows in their own short transaction, and know their ids once it has committed."""
+        dimensions = self._dimensions
+        missing: Sequence[Iterable[Any]] = (
+            dimensions.hardware.missing(m.hardware for m in fresh),
+            dimensions.environments.missing(m.environment for m in fresh),
+            dimensions.problems.missing(m.problem for m in fresh),
+            dimensions.configs.missing(timing.config for m in fresh for timing in m.timings),
+        )
+        if not any(missing):
+            return
+        with write_transaction(self.engine) as connection:
+            pairs = zip(dimensions.in_order, missing, strict=True)
+            ids = [dimension.insert(connection, records) for dimension, records in pairs]
+        for dimension, found in zip(dimensions.in_order, ids, strict=True):
+            dimension.remember(found)
+
+    def _insert_measurements(self, connection: sa.Connection, fresh: Sequence[Measurement]) -> dict[bytes, int]:
+        """Insert and return the ids by uid; without those that another writer brought since we looked."""
+        table = schema.measurements
+        now = datetime.now(UTC)
+        statement = insert_for(connection, table).on_conflict_do_nothing(index_elements=["uid"])
+        rows = [self._measurement_values(measurement, now) for measurement in fresh]
+        inserted = connection.execute(statement.returning(table.c.uid, table.c.id), rows)
+        return {bytes(uid): number for uid, number in inserted}
+
+    def _measurement_values(self, measurement: Measurement, now: datetime) -> dict[str, Any]:
+        m, dimensions = measurement, self._dimensions
+        method, device = m.timing_method, m.device_state
+        return {
+            "uid": m.uid,
+            "hardware_id": dimensions.hardware.ids[m.hardware],
+            "environment_id": dimensions.environments.ids[m.environment],
+            "problem_id": dimensions.problems.ids[m.problem],
+            "source": m.source.value,
+            "measured_at": m.measured_at.astimezone(UTC) if m.measured_at else None,
+            "ingested_at": now,
+            "host": m.host,
+            "device_uuid": m.device_uuid,
+            "sweep_id": m.sweep_id,
+            "collector_version": m.collector_version,
+            "is_replay": m.is_replay,
+            "search_space": m.search_space,
+            "sample_seed": m.sample_seed,
+            "choice_policy": m.choice_policy,
+            "statistic": method.statistic,
+            "flush_l2": method.flush_l2,
+            "launch_hidden": method.launch_hidden,
+            "sm_clock_mhz": device.sm_clock_mhz,
+            "memory_clock_mhz": device.memory_clock_mhz,
+            "temperature_c": device.temperature_c,
+            "throttle_reasons": device.throttle_reasons,
+            "foreign_processes": device.foreign_processes,
+            "flags": ",".join(m.flags) or None,
+            "dataset": m.dataset,
+            "licence": m.licence,
+            "superseded_by": m.superseded_by,
+            "extra": dict(m.extra) or None,
+        }
+
+    def _timing_rows(self, measured: Iterable[tuple[int, Sequence[Timing]]]) -> list[TimingRow]:
+        ids: dict[KernelConfig, int] = self._dimensions.configs.ids
+        ok, ok_text = Outcome.OK, Outcome.OK.value
+        # Plain str and int on purpose: the driver binds exactly these without looking for an adapter.
+        return [
+            (number, ids[config], us, ok_text if outcome is ok else outcome.value, 1 if guess else 0, count, p10, p90)
+            for number, timings in measured
+            for config, us, outcome, guess, count, p10, p90 in timings
+        ]
+
+
+def _known(connection: sa.Connection, uids: Sequence[bytes]) -> set[bytes]:
+    column = schema.measurements.c.uid
+    found: set[bytes] = set()
+    for start in range(0, len(uids), _LOOK_UP_AT_ONCE):
+        some = uids[start : start + _LOOK_UP_AT_ONCE]
+        found.update(bytes(uid) for uid in connection.scalars(sa.select(column).where(column.in_(some))))
+    return found
+
+
+def _insert_timings(connection: sa.Connection, rows: list[TimingRow]) -> None:
+    """Insert ``rows`` by the fastest way the database has; the one place to change for another."""
+    if not rows:
+        return
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(_INSERT_TIMINGS, rows)
+    else:
+        named = [{**dict(zip(_TIMING_COLUMNS, row, strict=True)), "is_estimate": bool(row[4])} for row in rows]
+        connection.execute(sa.insert(schema.timings), named)
+
+
+def _first_line(error: BaseException) -> str:
+    original = getattr(error, "orig", None) or error
+    return str(original).partition("\n")[0] or type(original).__name__
