@@ -45,7 +45,7 @@ _get_numbers = itemgetter(*_NUMBERS)
 _ARGUMENT = re.compile(r"(\w+)=('[^']*'|[^,\s]+)")
 _TILE_ORDER = ("BLOCK_M", "BLOCK_K", "BLOCK_N")
 _COUNTER = re.compile(r"_\d+$")
-_FLOAT32_BYTES = 4
+_FLOAT32 = "float32"
 # What a choice's info_dict says besides its parameters.
 _NOT_PARAMETERS = frozenset({"backend", "name", "op_type", "kernel_call_name"})
 
@@ -89,7 +89,7 @@ def problem_of_nodes(
     dtypes = {spec.dtype for spec in inputs}
     if out_dtype is not None and dtype_name(out_dtype) not in dtypes:
         found["out_dtype"] = dtype_name(out_dtype)
-    if "float32" in dtypes and _tf32_is_asked():
+    if _FLOAT32 in dtypes and _tf32_is_asked():
         found["ALLOW_TF32"] = True
     return Problem.create(op_name.partition("-")[0], inputs, found)
 
@@ -148,7 +148,7 @@ def config_of_choice(choice: Any) -> KernelConfig:
         return KernelConfig(f"aten::{choice.name}")
     if backend == "triton":
         arguments = _described(choice.description) or _arguments_of_info(info)
-        if choice.input_nodes[0].get_dtype().itemsize < _FLOAT32_BYTES:
+        if dtype_name(choice.input_nodes[0].get_dtype()) != _FLOAT32:
             arguments.update(_without_tf32(arguments))
         return kernel_config(choice.name, arguments)
     if backend in {"subgraph", "cpp"}:
@@ -222,7 +222,7 @@ def _scalars_of(arguments: Mapping[str, Any]) -> dict[str, Scalar]:
 def _is_float32(kernel_inputs: Any) -> bool:
     """Whether TF32 means anything for these inputs; Triton ignores the flag for any other dtype."""
     operands = kernel_inputs.mat1mat2() if hasattr(kernel_inputs, "mat1mat2") else kernel_inputs.nodes()
-    return dtype_name(operands[0].get_dtype()) == "float32"
+    return dtype_name(operands[0].get_dtype()) == _FLOAT32
 
 
 def _without_tf32(arguments: Mapping[str, Any]) -> dict[str, bool]:

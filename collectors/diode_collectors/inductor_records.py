@@ -1,0 +1,209 @@
+"""One feedback event of Inductor's autotuner as a ``Measurement``.
+
+This is where Inductor's milliseconds become microseconds and its ``inf`` an outcome; neither is seen elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.device import collector_version, detect_environment, detect_hardware, device_uuid
+from diode_collectors.inductor import POLICY_ANNOTATION, annotations_of, config_of_choice, problem_of_nodes
+from diode_store.errors import RecordError
+from diode_store.records import KernelConfig, Measurement, Outcome, Problem, Source, Timing, TimingMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+MICROSECONDS_PER_MILLISECOND = 1000.0
+STOCK_POLICY = "stock"
+_BENCHMARKS = "select_algorithm_autotune"
+
+# What Inductor's benchmarkers return. None of them hides the launch but the one that asks the profiler.
+_METHODS = {
+    "InductorBenchmarker": TimingMethod(statistic="min", flush_l2=True, launch_hidden=False),
+    "TritonBenchmarker": TimingMethod(statistic="median", flush_l2=True, launch_hidden=False),
+    "TorchProfilerBenchmarker": TimingMethod(statistic="mean", flush_l2=True, launch_hidden=True),
+}
+_CPU_METHOD = TimingMethod(statistic="median", flush_l2=False, launch_hidden=False)
+# A choice that cannot be read must not cost the others of its event.
+_UNREADABLE = (RecordError, AttributeError, KeyError, TypeError, ValueError, SyntaxError)
+
+
+class ReplayDetector:
+    """Tells timings that Inductor took from those its cache gave back.
+
+    Inductor counts its benchmarks. An event for which that count has not moved since the last one brought
+    cached timings, bit for bit those of an earlier event.
+    """
+
+    def __init__(self) -> None:
+        self._counter = _autotune_counter()
+        self._seen = self._counter[_BENCHMARKS]
+
+    def is_replay(self) -> bool:
+        """Return whether nothing was benchmarked since the last call (or since this was made)."""
+        counter = _autotune_counter()
+        cleared = counter is not self._counter
+        moved = counter[_BENCHMARKS] != (0 if cleared else self._seen)
+        self._counter, self._seen = counter, counter[_BENCHMARKS]
+        return not moved
+
+
+def measurement_from_feedback(
+    timings: Mapping[Any, float],
+    name: str,
+    input_nodes: Sequence[Any],
+    choices: Sequence[Any] = (),
+    *,
+    source: Source = Source.FEEDBACK,
+    is_replay: bool = False,
+    sweep_id: str | None = None,
+    sample_seed: int | None = None,
+) -> Measurement:
+    """Return what a feedback saver was told, as a record.
+
+    A config that several choices stand for keeps its fastest time. Choices that do not say what they are
+    are left out and counted in ``extra["unreadable_choices"]``.
+
+    Args:
+        timings: choice → milliseconds; ``inf`` where it failed.
+        name: Inductor's name of the op.
+        input_nodes: the op's inputs, the bias first.
+        choices: what was to be timed; only asked who listed it.
+        source: who started this compile.
+        is_replay: whether the timings came back from Inductor's cache.
+        sweep_id: which sweep started this compile.
+        sample_seed: seed of the sweep's problems.
+
+    Raises:
+        RecordError: an op or inputs that no record holds, a device nobody knows, or no readable choice.
+    """
+    found, unreadable = _timings(timings)
+    if not found:
+        raise RecordError(f"{name}: none of {unreadable} choices could be read")
+    context = [*timings, *choices]
+    device = input_nodes[0].get_device()
+    hardware = detect_hardware(device)
+    if hardware is None:
+        raise RecordError(f"{name}: timings of a {device.type} device cannot be recorded")
+    return Measurement(
+        uid=uuid.uuid4().bytes,
+        hardware=hardware,
+        environment=replace(detect_environment(), template_hashes=_template_hashes(timings)),
+        problem=_problem(name, input_nodes, context),
+        timings=tuple(found.values()),
+        source=source,
+        measured_at=datetime.now(UTC),
+        host=socket.gethostname(),
+        device_uuid=device_uuid(device),
+        sweep_id=sweep_id,
+        sample_seed=sample_seed,
+        collector_version=collector_version(),
+        is_replay=is_replay,
+        search_space=_search_space(),
+        choice_policy=choice_policy(context),
+        timing_method=_timing_method(device.type),
+        extra={"unreadable_choices": unreadable} if unreadable else {},
+    )
+
+
+def choice_policy(choices: Iterable[Any]) -> str:
+    """Return who listed ``choices``: ``stock``, or the hook that filtered them.
+
+    A hook of ours says so on the choices themselves, and only where it did filter. Any other handler that
+    overrides Inductor's list counts as a filter.
+    """
+    for choice in choices:
+        said = annotations_of(choice).get(POLICY_ANNOTATION)
+        if said:
+            return str(said)
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.virtualized import V
+
+    listing = V.choices._finalize_template_configs  # noqa: SLF001 - the hook has no public name in any version
+    owner = getattr(listing, "__self__", None)
+    ours = getattr(owner, "annotates_choices", False)
+    if ours or getattr(listing, "__func__", None) is InductorChoices._finalize_template_configs:  # noqa: SLF001 - likewise
+        return STOCK_POLICY
+    return f"hook:{type(owner).__name__}"
+
+
+def _autotune_counter() -> Any:
+    from torch._dynamo.utils import counters
+
+    return counters["inductor"]
+
+
+def _timings(timings: Mapping[Any, float]) -> tuple[dict[KernelConfig, Timing], int]:
+    """Return config → its fastest timing, in the order first seen, and how many choices were unreadable."""
+    found: dict[KernelConfig, Timing] = {}
+    unreadable = 0
+    for choice, milliseconds in timings.items():
+        try:
+            timing = _timing(config_of_choice(choice), float(milliseconds))
+        except _UNREADABLE:
+            unreadable += 1
+            continue
+        before = found.get(timing.config)
+        if before is None or _is_faster(timing, before):
+            found[timing.config] = timing
+    return found, unreadable
+
+
+def _timing(config: KernelConfig, milliseconds: float) -> Timing:
+    if not math.isfinite(milliseconds) or milliseconds <= 0:
+        return Timing(config, None, Outcome.FAILED_UNSPECIFIED)
+    return Timing(config, milliseconds * MICROSECONDS_PER_MILLISECOND)
+
+
+def _is_faster(timing: Timing, other: Timing) -> bool:
+    if timing.runtime_us is None or other.runtime_us is None:
+        return timing.runtime_us is not None
+    return timing.runtime_us < other.runtime_us
+
+
+def _problem(name: str, input_nodes: Sequence[Any], choices: Sequence[Any]) -> Problem:
+    layouts = (getattr(choice, "layout", None) for choice in choices)
+    out_dtype = next((layout.dtype for layout in layouts if layout is not None), None)
+    overrides = (getattr(choice, "hint_override", None) for choice in choices)
+    hint_override = next((override for override in overrides if override is not None), None)
+    return problem_of_nodes(
+        name, input_nodes, scalars=_scalars(choices), out_dtype=out_dtype, hint_override=hint_override
+    )
+
+
+def _scalars(choices: Sequence[Any]) -> dict[str, Any]:
+    """Return alpha and beta: the inputs that the choices were made for know them, and so do ATen calls."""
+    for choice in choices:
+        ktc = annotations_of(choice).get("ktc")
+        if ktc is not None:
+            return dict(getattr(ktc.inputs, "_scalars", None) or {})
+    calls = (getattr(choice, "kwargs", None) for choice in choices)
+    arguments = next((call for call in calls if isinstance(call, dict) and "alpha" in call), {})
+    return {name: arguments[name] for name in ("alpha", "beta") if name in arguments}
+
+
+def _template_hashes(choices: Iterable[Any]) -> dict[str, str]:
+    templates = (getattr(annotations_of(choice).get("ktc"), "template", None) for choice in choices)
+    found = {template.uid: getattr(template, "src_hash", None) for template in templates if template is not None}
+    return {uid: digest for uid, digest in found.items() if digest}
+
+
+def _search_space() -> str:
+    from torch._inductor import config
+
+    return str(config.max_autotune_gemm_search_space)
+
+
+def _timing_method(device_type: str) -> TimingMethod:
+    if device_type == "cpu":
+        return _CPU_METHOD
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    return _METHODS.get(type(benchmarker).__name__, TimingMethod())
