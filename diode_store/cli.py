@@ -81,7 +81,7 @@ def load_command(entry: EntryPoint) -> Any:
     """
     try:
         app = entry.load()
-    except Exception as error:  # noqa: BLE001 - another distribution's module may fail in any way
+    except Exception as error:  # another distribution's module may fail in any way
         raise DiodeError(_cannot_load(entry, f"{type(error).__name__}: {error}")) from error
     if not isinstance(app, typer.Typer):
         raise DiodeError(_cannot_load(entry, f"{entry.value} is not a typer.Typer"))
@@ -110,7 +110,8 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature Typer 
 
 @app.callback()
 def _root(
-    show_version: Annotated[  # noqa: ARG001 - its callback does the work
+    *,
+    show_version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:

@@ -1,7 +1,7 @@
-"""What every command of every component shares: options, output, and how it fails.
+r"""What every command of every component shares: options, output, and how it fails.
 
 A command's function parses nothing itself, raises ``DiodeError`` when it cannot do its work, and prints with
-``print_rows`` or ``print_json``. Its docstring ends with an example, after a blank line and ``\\b`` if it has several
+``print_rows`` or ``print_json``. Its docstring ends with an example, after a blank line and ``\b`` if it has several
 lines, which keeps them apart. Its module makes ``app = make_app(__doc__)``; a console script's ``main`` is
 ``run(app)``, which turns errors into exit codes: 0 done, 1 failed with one line, 2 bad usage, 130 interrupted.
 """

@@ -29,9 +29,11 @@ __all__ = [
     "create_database_file",
     "database_file",
     "describe",
+    "integrity_problems",
     "make_engine",
     "redact",
     "refuse_password_on_command_line",
+    "size_bytes",
     "sqlite_path",
     "write_transaction",
 ]
@@ -90,6 +92,14 @@ def database_file(engine: sa.Engine) -> Path | None:
     return Path(engine.url.database or "") if engine.dialect.name == "sqlite" else None
 
 
+def size_bytes(engine: sa.Engine) -> int | None:
+    """Return how large an SQLite database is, with what its write-ahead log still holds; None for any other."""
+    path = database_file(engine)
+    if path is None:
+        return None
+    return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())
+
+
 def describe(engine: sa.Engine) -> str:
     """Return the engine's file, or its address without the password, for messages."""
     return str(database_file(engine) or engine.url.render_as_string(hide_password=True))
@@ -109,6 +119,16 @@ def begin_write(connection: sa.Connection) -> sa.RootTransaction:
     write would fail if another one wrote in between.
     """
     return connection.execution_options(**{_WRITE_OPTION: True}).begin()
+
+
+def integrity_problems(engine: sa.Engine) -> list[str]:
+    """Return what SQLite finds wrong with its file and the references in it; empty for any other database."""
+    if engine.dialect.name != "sqlite":
+        return []
+    with engine.connect() as connection:
+        damage = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA quick_check") if row[0] != "ok"]
+        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+    return [*damage, *(f"row {row[1]} of {row[0]} refers to a row of {row[2]} that is not there" for row in broken)]
 
 
 def _sqlite_engine(path: Path, busy_timeout_s: float) -> sa.Engine:

@@ -1,0 +1,129 @@
+"""Create the warehouse, upgrade its schema, and see what is in it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_pairs
+from diode_store.errors import DatabaseError, SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+app = make_app(__doc__)
+
+
+@contextmanager
+def _engine(url: str) -> Iterator[Engine]:
+    from diode_store.database import make_engine
+
+    engine = make_engine(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@app.command()
+def upgrade(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
+    """Bring the warehouse to the newest schema; create it if there is none. Safe to run again.
+
+    Example: diode db upgrade --database warehouse.db
+    """
+    from diode_store import migrate
+    from diode_store.database import describe
+
+    with _engine(database) as engine:
+        done = migrate.upgrade(engine)
+        where = describe(engine)
+    if as_json:
+        print_json({"database": where, "before": done.before, "after": done.after})
+    elif done.before == done.after:
+        typer.echo(f"{where} has revision {done.after} already")
+    else:
+        typer.echo(f"{where}: {done.before or 'nothing'} -> revision {done.after}")
+
+
+@app.command()
+def current(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
+    """Show the warehouse's schema revision and the newest one.
+
+    Example: diode db current
+    """
+    from diode_store import migrate
+    from diode_store.database import describe
+    from diode_store.schema import HEAD_REVISION
+
+    with _engine(database) as engine:
+        print_pairs(
+            {"database": describe(engine), "revision": migrate.current(engine), "newest": HEAD_REVISION},
+            as_json=as_json,
+        )
+
+
+@app.command()
+def check(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
+    """Check that the warehouse is sound: revision, tables, references, and the file itself.
+
+    Example: diode db check
+    """
+    from diode_store import migrate
+    from diode_store.database import describe, integrity_problems
+
+    with _engine(database) as engine:
+        migrate.require_current(engine)
+        differences = migrate.differences(engine)
+        damage = integrity_problems(engine)
+        where = describe(engine)
+    if as_json:
+        print_json({"database": where, "differences": differences, "damage": damage})
+    if damage:
+        raise DatabaseError(f"{where} is damaged ({damage[0]}); restore it from a backup")
+    if differences:
+        raise SchemaError(f"{where} was changed by hand ({differences[0]}); restore it from a backup")
+    if not as_json:
+        typer.echo(f"{where} is sound")
+
+
+@app.command()
+def stats(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
+    """Show how much is in the warehouse.
+
+    Example: diode db stats --json
+    """
+    from diode_store.database import describe, size_bytes
+    from diode_store.schema import HEAD_REVISION
+    from diode_store.store import Store
+
+    with Store.open(database) as store:
+        counts: dict[str, Any] = {
+            "database": describe(store.engine),
+            "revision": HEAD_REVISION,
+            "bytes": size_bytes(store.engine),
+            **store.counts(),
+        }
+    print_pairs(counts, as_json=as_json)
+
+
+@app.command(hidden=True)
+def revision(
+    message: Annotated[str, typer.Argument(help="What the migration does, in a few words.")],
+) -> None:
+    """Write the next migration from what changed in schema.py; for developers, in a checkout.
+
+    Example: diode db revision "add clock rates"
+    """
+    import tempfile
+    from pathlib import Path
+
+    from diode_store import migrate
+
+    with tempfile.TemporaryDirectory() as folder, _engine(str(Path(folder) / "head.db")) as engine:
+        migrate.upgrade(engine)
+        for path in migrate.new_revision(engine, message):
+            typer.echo(path)

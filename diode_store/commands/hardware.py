@@ -1,0 +1,60 @@
+"""List the hardware that was measured, and give it shorter names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
+from diode_store.devices import BUILTIN_ALIASES, describe
+
+app = make_app(__doc__)
+
+_COLUMNS = ("name", "vendor", "arch", "multiprocessors", "memory_bytes", "memory_bandwidth_bytes_per_s", "aliases")
+
+
+@app.command("list")
+def list_(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
+    """Show every device model in the warehouse, its aliases and how often it was measured.
+
+    Example: diode hardware list --json
+    """
+    from diode_store.hardware import list_hardware
+    from diode_store.store import Store
+
+    with Store.open(database) as store, store.engine.connect() as connection:
+        stored = list_hardware(connection)
+    rows = []
+    for row in stored:
+        builtin = sorted(alias for alias, name in BUILTIN_ALIASES.items() if name == row.name)
+        values = (getattr(row.hardware, column) for column in _COLUMNS[:-1])
+        rows.append((*values, sorted({*row.aliases, *builtin}), row.measurements))
+    if not rows and not as_json:
+        print_note("no hardware yet; `diode ingest` and `diode import` add it with the first measurement")
+    else:
+        print_rows((*_COLUMNS, "measurements"), rows, as_json=as_json, title="Hardware")
+
+
+@app.command()
+def alias(
+    name: Annotated[str, typer.Argument(help="The hardware: its name, a prefix of it, or an alias it has.")],
+    alias: Annotated[str, typer.Argument(help="What to call it from now on.")],
+    database: DatabaseOption,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Let ALIAS stand for the hardware NAME, wherever a command takes --hardware.
+
+    Example: diode hardware alias "NVIDIA H200" big
+    """
+    from diode_store.database import write_transaction
+    from diode_store.hardware import add_alias
+    from diode_store.store import Store
+
+    with Store.open(database) as store, write_transaction(store.engine) as connection:
+        found = add_alias(connection, name, alias)
+    if as_json:
+        print_rows(("alias", "hardware"), [(alias.lower(), row.name) for row in found], as_json=True)
+    else:
+        typer.echo(f"{alias.lower()} now means {describe(found)}")
