@@ -60,10 +60,10 @@ class TimingNetwork(nn.Module):
         self.config_feature_dim = config_feature_dim
         self.hidden_layer_widths = widths
         self.members = members or self.default_members
-        first = self.members * widths[0]
         self.normalisation = Normalisation(problem_feature_dim, config_feature_dim)
-        self.problem_in = nn.Linear(problem_feature_dim, first)
-        self.config_in = nn.Linear(config_feature_dim, first, bias=False)
+        self.problem_weight = nn.Parameter(torch.empty(self.members, problem_feature_dim, widths[0]))
+        self.config_weight = nn.Parameter(torch.empty(self.members, config_feature_dim, widths[0]))
+        self.problem_bias = nn.Parameter(torch.empty(self.members, 1, widths[0]))
         steps = list(pairwise(widths))
         self.weights = nn.ParameterList(nn.Parameter(torch.empty(self.members, i, o)) for i, o in steps)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(self.members, 1, o)) for _, o in steps)
@@ -74,9 +74,9 @@ class TimingNetwork(nn.Module):
     def _initialise(self) -> None:
         """Draw weights after He et al. 2015; the last layer starts small, near the mean of the targets."""
         scale = math.sqrt(2 / (self.problem_feature_dim + self.config_feature_dim))
-        for weight in (self.problem_in.weight, self.config_in.weight):
-            nn.init.normal_(weight, std=scale)
-        nn.init.normal_(self.problem_in.bias, std=0.3)
+        nn.init.normal_(self.problem_weight, std=scale)
+        nn.init.normal_(self.config_weight, std=scale)
+        nn.init.normal_(self.problem_bias, std=0.3)
         for weight in self.weights:
             nn.init.normal_(weight, std=math.sqrt(2 / weight.shape[1]))
         nn.init.normal_(self.out_weight, std=0.3 * math.sqrt(1 / self.hidden_layer_widths[-1]))
@@ -99,11 +99,13 @@ class TimingNetwork(nn.Module):
         Returns:
             (E, b, n): what each member predicts.
         """
-        b, n, _ = config.shape
-        hidden = self.config_in(config) + self.problem_in(problem).unsqueeze(1)  # (b, n, E * width)
-        hidden = torch.relu(hidden).view(b * n, self.members, -1).transpose(0, 1)  # (E, b * n, width)
+        b, n, features = config.shape
+        of_problem = self.problem_bias + problem @ self.problem_weight  # (E, b, width)
+        of_config = config.view(b * n, features) @ self.config_weight  # (E, b * n, width)
+        hidden = of_config.view(self.members, b, n, -1) + of_problem.unsqueeze(2)
+        hidden = torch.relu_(hidden).view(self.members, b * n, -1)
         for weight, bias in zip(self.weights, self.biases, strict=True):
-            hidden = torch.relu(torch.baddbmm(bias, hidden, weight))
+            hidden = torch.relu_(torch.baddbmm(bias, hidden, weight))
         return torch.baddbmm(self.out_bias, hidden, self.out_weight).view(self.members, b, n)
 
 
@@ -147,8 +149,8 @@ def dimensions_of(state_dict: Mapping[str, Tensor]) -> tuple[int, int, tuple[int
         ModelError: it is not the state dict of a ``TimingNetwork``.
     """
     try:
-        problem_dim = state_dict["problem_in.weight"].shape[1]
-        config_dim = state_dict["config_in.weight"].shape[1]
+        problem_dim = state_dict["problem_weight"].shape[1]
+        config_dim = state_dict["config_weight"].shape[1]
         members, last, _ = state_dict["out_weight"].shape
         layers = sum(name.startswith("weights.") for name in state_dict)
         widths = (*(state_dict[f"weights.{layer}"].shape[1] for layer in range(layers)), last)

@@ -25,18 +25,17 @@ class Scorer:
 
     def __init__(self, network: TimingNetwork) -> None:
         state = {name: value.detach().cpu().double().numpy() for name, value in network.state_dict().items()}
-        problem_in = state["problem_in.weight"].T / state["normalisation.problem_scale"][:, None]
-        config_in = state["config_in.weight"].T / state["normalisation.config_scale"][:, None]
-        start = state["problem_in.bias"] - state["normalisation.problem_mean"] @ problem_in
+        problem_in = state["problem_weight"] / state["normalisation.problem_scale"][:, None]  # (E, P, width)
+        config_in = state["config_weight"] / state["normalisation.config_scale"][:, None]  # (E, C, width)
+        start = state["problem_bias"][:, 0] - state["normalisation.problem_mean"] @ problem_in  # (E, width)
         # Only generated kernels have their features' mean taken off; their flag stands for that.
-        config_in[GENERATED] -= state["normalisation.config_mean"] @ config_in
-        width = network.hidden_layer_widths[0]
+        config_in[:, GENERATED] -= state["normalisation.config_mean"] @ config_in
         layers = range(len(network.weights))
         self._members = [
             _Member(
-                problem_in=_plain(problem_in[:, i * width : (i + 1) * width]),
-                config_in=_plain(config_in[:, i * width : (i + 1) * width]),
-                start=_plain(start[i * width : (i + 1) * width]),
+                problem_in=_plain(problem_in[i]),
+                config_in=_plain(config_in[i]),
+                start=_plain(start[i]),
                 layers=[(_plain(state[f"weights.{n}"][i]), _plain(state[f"biases.{n}"][i])) for n in layers],
                 out_weight=_plain(state["out_weight"][i, :, 0]),
                 out_bias=float(state["out_bias"][i, 0, 0]),
