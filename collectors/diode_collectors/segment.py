@@ -178,6 +178,11 @@ class SegmentReader:
         self.header = self._read_header()
         """None when it is damaged."""
 
+    @property
+    def torn_bytes(self) -> int:
+        """How much of an unsealed segment is an unfinished write; known once all frames were yielded."""
+        return self.end - self.whole_bytes
+
     def frames(self) -> Iterator[Frame]:
         """Yield frames and damage; in an unsealed segment, a torn tail is left out."""
         offset = 0

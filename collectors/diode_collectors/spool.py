@@ -61,6 +61,8 @@ class Adopted:
     """Its new name; the old one when there was nothing in it and it was removed."""
     torn_bytes: int
     """How many bytes of an unfinished write were cut off its end."""
+    problem: str | None = None
+    """Why it could not be sealed, in one line; it was left as it is."""
 
 
 @dataclass(frozen=True)
@@ -104,20 +106,47 @@ class Spool:
             except FileNotFoundError:
                 return []
 
+    @contextlib.contextmanager
+    def reader(self, segment: Path) -> Iterator[SegmentReader | None]:
+        """Open a segment for reading; an unsealed one is locked meanwhile.
+
+        Yields:
+            Its reader; None when the segment is gone, or its writer is at work on it.
+
+        Raises:
+            SegmentError: a format this version does not know.
+            OSError: it cannot be read.
+        """
+        if segment.suffix == OPEN_SUFFIX:
+            with locked(segment) as fd:
+                yield None if fd is None else SegmentReader(fd, sealed=False)
+            return
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(segment.open("rb", buffering=0))
+            except FileNotFoundError:
+                yield None
+            else:
+                yield SegmentReader(file.fileno(), sealed=True)
+
     def adopt_idle(self) -> list[Adopted]:
         """Seal every unsealed segment whose writer is gone, cutting off what it did not finish.
 
-        Acknowledged records are whole frames, so they are kept. A segment of a newer format is left alone.
+        Acknowledged records are whole frames, so they are kept. One that cannot be sealed does not stop the others.
 
         Raises:
-            SpoolError: one cannot be sealed.
+            SpoolError: the folder cannot be read.
         """
         adopted = []
         for path in self.unsealed():
-            with spool_errors(path, "seal the segment of a writer that is gone"), locked(path) as fd:
-                if fd is not None:
-                    with contextlib.suppress(SegmentError):
+            try:
+                with spool_errors(path, "seal the segment of a writer that is gone"), locked(path) as fd:
+                    if fd is not None:
                         adopted.append(_adopt(path, fd))
+            except SegmentError as error:
+                adopted.append(Adopted(path, 0, f"{path}: {error}"))
+            except SpoolError as error:
+                adopted.append(Adopted(path, 0, str(error)))
         return adopted
 
     def remove(self, segment: Path) -> None:
@@ -260,7 +289,6 @@ class Spool:
 def _adopt(path: Path, fd: int) -> Adopted:
     reader = SegmentReader(fd, sealed=False)
     found = sum(1 for _ in reader.frames())
-    torn = reader.end - reader.whole_bytes
     if not found:
         path.unlink()
         sync_folder(path.parent)
@@ -271,7 +299,7 @@ def _adopt(path: Path, fd: int) -> Adopted:
         os.fsync(fd)
     sealed = path.rename(path.with_suffix(SEALED_SUFFIX))
     sync_folder(path.parent)
-    return Adopted(sealed, torn)
+    return Adopted(sealed, reader.torn_bytes)
 
 
 def _one_frame_segment(frame: Frame) -> bytes:

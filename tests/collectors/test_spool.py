@@ -428,10 +428,13 @@ def test_a_segment_that_was_about_to_be_sealed(directory: Path) -> None:
 
 
 def test_an_unsealed_segment_of_a_newer_format_is_left(directory: Path) -> None:
-    """What this version cannot read it does not touch."""
+    """What this version cannot read it does not touch, and it says so; the others are adopted."""
     path = abandoned(directory, header_bytes(version=9) + b"unknown")
+    abandoned(directory, segment_bytes([1], sealed=False), "2-dead.open")
     before = path.read_bytes()
-    assert Spool(directory).adopt_idle() == []
+    refused, adopted = Spool(directory).adopt_idle()
+    assert refused.problem == f"{path}: spool format 9 is not 1, the one this torch-diode reads; upgrade torch-diode"
+    assert adopted == Adopted(directory / "2-dead.seg", 0)
     assert path.read_bytes() == before
 
 

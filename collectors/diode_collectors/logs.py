@@ -1,0 +1,52 @@
+"""Structured logs: one line an event, ``key=value``, on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+_PLAIN = re.compile(r"[\w.:/@+-]+")
+LOGGER_NAME = "diode"
+
+
+class KeyValueFormatter(logging.Formatter):
+    """Formats a record as ``at=TIME level=LEVEL event=MESSAGE`` and the fields that ``log`` was given.
+
+    Values with blanks, quotes or line breaks are written as JSON strings, so that a line is always one line.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            fields["trace"] = self.formatException(record.exc_info)
+        return " ".join(f"{name}={_value(value)}" for name, value in fields.items())
+
+
+def configure(level: str) -> None:
+    """Send our own logs from ``level`` upwards to stderr; other libraries' are left as they are."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(KeyValueFormatter())
+    logger = logging.getLogger(LOGGER_NAME)
+    logger.handlers = [handler]
+    logger.setLevel(level)
+    logger.propagate = False
+
+
+def log(logger: logging.Logger, level: int, event: str, **fields: Any) -> None:
+    """Log ``event`` with ``fields``."""
+    logger.log(level, event, extra={"fields": fields})
+
+
+def _value(value: object) -> str:
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
