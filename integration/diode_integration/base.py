@@ -1,0 +1,234 @@
+"""What every integration of a model with PyTorch has in common, and the registry that engages them.
+
+An integration is engaged in three steps: is PyTorch's interface there, can a model for it be loaded, register it.
+Each step may fail without harm; ``get_integration_status`` says how far each integration came.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import DiodeError, ModelError
+from diode_store.resources import trained_models_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+log = logging.getLogger("diode_integration")
+
+ENTRY_POINTS = "diode.integrations"
+"""Group of entry points, each a function without arguments that returns a ``BaseIntegration``."""
+_BUILT_IN = {"matmul": "diode_integration.matmul:create_matmul_integration"}
+_BYTES_PER_MB = 1e6
+
+
+@dataclass(frozen=True)
+class ModelPointer:
+    """Where a model lies and what it is for."""
+
+    model_name: str
+    """Its file name."""
+    relative_path: str = "."
+    """Its folder, seen from ``folder``."""
+    model_purpose: str = ""
+    interface_name: str = "torch._inductor.choices"
+    description: str = ""
+    version: str = ""
+    dependencies: tuple[str, ...] = ("torch._inductor.choices",)
+    """Modules that must be importable."""
+    folder: Path | None = None
+    """Where models are; those that come with torch-diode when None."""
+
+    @property
+    def path(self) -> Path:
+        """The checkpoint.
+
+        Raises:
+            DiodeError: the installation is incomplete.
+        """
+        return (self.folder or trained_models_dir()) / self.relative_path / self.model_name
+
+    def describe(self) -> dict[str, Any]:
+        """Return its entry in a manifest."""
+        return {
+            "name": self.model_name,
+            "relative_path": self.relative_path,
+            "size_mb": round(self.path.stat().st_size / _BYTES_PER_MB, 3) if self.path.exists() else None,
+            "version": self.version,
+            "description": self.description,
+        }
+
+
+class BaseIntegration(ABC):
+    """Engages the first usable of some models with one interface of PyTorch."""
+
+    def __init__(
+        self, name: str, interface_name: str, model_pointers: Sequence[ModelPointer], *, enable_fallback: bool = True
+    ) -> None:
+        """Keep what to integrate.
+
+        Args:
+            name: of the integration, unique in a registry.
+            interface_name: the PyTorch interface that the models serve.
+            model_pointers: the models, best first.
+            enable_fallback: do without when no model can be used; if False, ``integrate`` raises.
+        """
+        self.name = name
+        self.interface_name = interface_name
+        self.model_pointers = tuple(model_pointers)
+        self.enable_fallback = enable_fallback
+        self.state = "registered"
+        """How far it came: ``registered``, ``engaged NAME``, or what stopped it."""
+
+    @abstractmethod
+    def interface_problem(self) -> str | None:
+        """Return why this PyTorch lacks the interface, or None when it is there."""
+
+    @abstractmethod
+    def load_model(self, pointer: ModelPointer) -> Any:
+        """Load a model.
+
+        Raises:
+            ModelError: it cannot be used.
+        """
+
+    @abstractmethod
+    def register_model(self, model: Any) -> None:
+        """Hand a loaded model to PyTorch.
+
+        Raises:
+            DiodeError: PyTorch does not take it.
+        """
+
+    @abstractmethod
+    def withdraw(self) -> None:
+        """Undo ``register_model``; harmless when nothing is registered."""
+
+    def integrate(self) -> bool:
+        """Engage the first usable model.
+
+        Returns:
+            Whether one is engaged.
+
+        Raises:
+            DiodeError: none is, and ``enable_fallback`` is False.
+        """
+        try:
+            self.state = f"engaged {self._engage().model_name}"
+        except DiodeError as error:
+            self.state = f"not engaged: {error}"
+            if not self.enable_fallback:
+                raise
+            return False
+        return True
+
+    def _engage(self) -> ModelPointer:
+        problem = self.interface_problem()
+        if problem is not None:
+            raise DiodeError(problem)
+        reasons = []
+        for pointer in self.model_pointers:
+            try:
+                self._check_dependencies(pointer)
+                self.register_model(self.load_model(pointer))
+            except ModelError as error:
+                reasons.append(str(error))
+            else:
+                return pointer
+        raise ModelError("; ".join(reasons) or f"there is no model for {self.name}; train one with `diode-train`")
+
+    @staticmethod
+    def _check_dependencies(pointer: ModelPointer) -> None:
+        for module in pointer.dependencies:
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                raise ModelError(f"{pointer.model_name} needs {module}, which cannot be imported: {error}") from None
+
+
+@dataclass
+class IntegrationRegistry:
+    """Integrations by name, engaged in a given order."""
+
+    _entries: dict[str, tuple[int, BaseIntegration]] = field(default_factory=dict)
+
+    def register(self, integration: BaseIntegration, execute_order: int = 0) -> None:
+        """Add an integration; lower orders are engaged first, and one of the same name is replaced."""
+        self._entries[integration.name] = (execute_order, integration)
+
+    def integrations(self) -> list[BaseIntegration]:
+        """Return the integrations in the order they are engaged in."""
+        return [entry for _, entry in sorted(self._entries.values(), key=lambda pair: (pair[0], pair[1].name))]
+
+    def integrate_all(self) -> dict[str, bool]:
+        """Engage every integration; return by name whether it has a model now.
+
+        Raises:
+            DiodeError: one that may not do without has none.
+        """
+        return {integration.name: integration.integrate() for integration in self.integrations()}
+
+    def withdraw_all(self) -> None:
+        """Withdraw every integration, last engaged first."""
+        for integration in reversed(self.integrations()):
+            integration.withdraw()
+            integration.state = "registered"
+
+    def status(self) -> dict[str, str]:
+        """Return by name how far each integration came."""
+        return {integration.name: integration.state for integration in self.integrations()}
+
+
+_registry = IntegrationRegistry()
+
+
+def register_integration(integration: BaseIntegration, execute_order: int = 0) -> None:
+    """Add an integration to the process's registry."""
+    _registry.register(integration, execute_order)
+
+
+def integrate_all() -> dict[str, bool]:
+    """Engage every registered integration; return by name whether it has a model now.
+
+    Raises:
+        DiodeError: one that may not do without has none.
+    """
+    return _registry.integrate_all()
+
+
+def withdraw_all() -> None:
+    """Withdraw every registered integration."""
+    _registry.withdraw_all()
+
+
+def get_integration_status() -> dict[str, str]:
+    """Return by name how far each registered integration came."""
+    return _registry.status()
+
+
+def discover_and_register_integrations() -> dict[str, bool]:
+    """Register the built-in integrations and those of other distributions.
+
+    Returns:
+        By name whether it could be made; what could not is logged and left out.
+    """
+    found = dict(_BUILT_IN)
+    found.update({entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)})
+    return {name: _make_and_register(name, target) for name, target in sorted(found.items())}
+
+
+def _make_and_register(name: str, target: str) -> bool:
+    module, _, function = target.partition(":")
+    try:
+        integration = getattr(importlib.import_module(module), function)()
+    except Exception as error:  # noqa: BLE001 - another distribution's code; it must not take the others down
+        log.warning("the integration %s (%s) cannot be made: %s: %s", name, target, type(error).__name__, error)
+        return False
+    _registry.register(integration)
+    return True

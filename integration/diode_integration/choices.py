@@ -1,0 +1,293 @@
+"""The choices hook: Inductor lists candidates, a model ranks them, few are compiled and timed.
+
+One method of ``InductorChoices`` is overridden, ``_finalize_template_configs`` (torch 2.10 and later). Whatever goes
+wrong in it, stock Inductor's own list is what comes out: a user's compile never fails because of a model.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch._inductor import config as inductor_config
+from torch._inductor.choices import InductorChoices
+
+from diode_collectors.inductor import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
+from diode_integration import final, registry
+from diode_integration.listing import EXHAUSTIVE, Listing, Offer, list_as_if_on_cuda, list_candidates
+from diode_integration.policy import Mode, Policy, parse_mode, select
+from diode_integration.predictor import AbstentionError, Predictor
+from diode_integration.stats import Decision, Stats
+from diode_store.devices import NVIDIA, known_device
+from diode_store.errors import DiodeError, HardwareError, RecordError, SettingsError
+from diode_trainer import artifact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torch._inductor.kernel_inputs import KernelInputs
+    from torch._inductor.kernel_template_choice import KernelTemplateChoice
+
+    from diode_integration.predictor import Model
+    from diode_store.records import Hardware, Problem
+
+log = logging.getLogger("diode_integration")
+
+HOOK_VERSION = 1
+"""Part of every cache key; raise it when the same model and policy come to choose otherwise."""
+INHERIT = "inherit"
+
+
+class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
+    """Leaves to Inductor the few candidates that a model predicts to be fastest.
+
+    One handler may serve every thread. Use ``diode_integration.install`` to make it the process's; with
+    ``V.set_choices_handler`` it holds for one thread and Inductor's FX graph cache does not know of it.
+    """
+
+    def __init__(  # noqa: PLR0913 - the options that users were promised
+        self,
+        model_path: Path | str | None = None,
+        *,
+        device: str = "cpu",
+        top_k_configs: int = 3,
+        enable_fallback: bool = True,
+        performance_threshold: float = 1.1,
+        mode: Mode | str = Mode.TOP_K,
+        search_space: str = EXHAUSTIVE,
+        hardware: Hardware | str | None = None,
+        observe: bool = False,
+        model: Model | None = None,
+    ) -> None:
+        """Load the model and check the options.
+
+        Args:
+            model_path: the checkpoint; the best shipped model when None.
+            device: accepted for compatibility ("cpu" or "cuda"); a model is asked on the CPU, where one question
+                takes less than a copy to a GPU and back.
+            top_k_configs: how many candidates to leave in "top_k" mode.
+            enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
+                Inside a compile nothing is raised in either case.
+            performance_threshold: leave only candidates within this ratio of the best prediction.
+            mode: "top_k", or "zero": leave exactly one and benchmark nothing.
+            search_space: of the Triton templates that the model knows, rank Inductor's "EXHAUSTIVE" list, its
+                "DEFAULT" list, or ("inherit") the one that its configuration asks for.
+            hardware: rank as if on this device, by name or alias, instead of the one that compiles.
+            observe: rank and record decisions, but let stock Inductor choose.
+            model: a loaded model, instead of ``model_path``.
+
+        Raises:
+            ModelError: no usable model, and ``enable_fallback`` is False.
+            SettingsError: an option has a value that cannot be used.
+            HardwareError: no device is known by the name ``hardware``.
+        """
+        super().__init__()
+        if device.partition(":")[0] not in {"cpu", "cuda"}:
+            raise SettingsError(f"device must be cpu or cuda, not {device!r}")
+        if search_space not in {EXHAUSTIVE, "DEFAULT", INHERIT}:
+            raise SettingsError(f"search_space must be {EXHAUSTIVE}, DEFAULT or {INHERIT}, not {search_space!r}")
+        self.policy = Policy(top_k_configs, performance_threshold, parse_mode(mode))
+        self.observe = observe
+        self._search_space = None if search_space == INHERIT else search_space
+        self._hardware = _known_hardware(hardware)
+        self._stats = Stats()
+        self._logged: set[str] = set()
+        self._lock = threading.Lock()
+        self._predictor: Predictor | None = None
+        self._lacking = ""
+        try:
+            self._predictor = Predictor(model or _load(model_path))
+        except DiodeError as error:
+            if not enable_fallback:
+                raise
+            self._lacking = str(error)
+            log.warning("no usable model, stock Inductor chooses: %s", error)
+
+    @property
+    def model(self) -> Model | None:
+        """The model, or None when there is none and stock Inductor chooses."""
+        return self._predictor.model if self._predictor else None
+
+    @property
+    def _sha256(self) -> str:
+        return self._predictor.model.sha256 if self._predictor else "no model"
+
+    def uuid(self) -> str:
+        """Return what tells this handler's choices from another's in Inductor's cache key."""
+        device = self._hardware.name if self._hardware else "detected"
+        parts = (HOOK_VERSION, self._sha256, self.policy.key, self._search_space or INHERIT, device)
+        return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose"))
+
+    def get_stats(self) -> dict[str, float]:
+        """Return what the hook did so far.
+
+        ``total_calls`` of the hook; ``passed_through``: calls outside max-autotune; ``model_selections``: ops that
+        the model decided; ``fallback_<reason>``: calls left to stock Inductor; ``configs_filtered``: candidates
+        dropped; ``seconds`` spent, ``seconds_listing`` of them in Inductor's own listing of candidates.
+        """
+        return self._stats.snapshot()
+
+    def decisions(self) -> list[Decision]:
+        """Return the most recent decisions, oldest first."""
+        return self._stats.decisions()
+
+    def _finalize_template_configs(
+        self,
+        template_choices: dict[str, Iterator[KernelTemplateChoice]],
+        kernel_inputs: KernelInputs,
+        templates: list[Any],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+    ) -> list[KernelTemplateChoice]:
+        """Return the candidates of one call that Inductor shall go on with (overrides Inductor's method)."""
+        offer = Offer(template_choices, kernel_inputs, templates, op_name, kwarg_overrides or {})
+        outcome = self._outcome(offer)
+        if isinstance(outcome, list):
+            return outcome
+        stock: list[KernelTemplateChoice] = super()._finalize_template_configs(
+            offer.replay(self), kernel_inputs, templates, op_name, kwarg_overrides
+        )
+        if outcome is not None:
+            for ktc in stock:
+                ktc.annotations[final.ANNOTATION] = final.Mark(outcome)
+        return stock
+
+    def settled(self, decision: Decision) -> None:
+        """Take note of a decision on a whole op."""
+        self._stats.decide(decision)
+
+    def failed(self, error: Exception) -> None:
+        """Take note of an error that the compile survived."""
+        self._fall_back("error", _told(error), logging.WARNING, error)
+
+    def _outcome(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
+        """Return what to keep; or, where stock Inductor chooses, how to mark its choices, None for not at all."""
+        self._stats.count("total_calls")
+        if not _max_autotune():
+            self._stats.count("passed_through")
+            return None
+        try:
+            with self._stats.timed("seconds"):
+                final.ensure_registered()
+                return self._choose(offer)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            self.failed(error)
+            return final.AbstainedCall(self, Decision(offer.op_name, None, "", 0, (), None, f"error: {_told(error)}"))
+
+    def _choose(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
+        try:
+            listing, call = self._rank(offer)
+        except AbstentionError as abstention:
+            self._fall_back(abstention.reason, str(abstention), logging.INFO)
+            return final.AbstainedCall(self, self._abstained(offer, abstention))
+        if call is None:
+            self._stats.count("passed_through")
+            return None
+        return call if self.observe else self._preselect(call) + listing.unranked
+
+    def _rank(self, offer: Offer) -> tuple[Listing, final.RankedCall | None]:
+        """Rank the candidates of a call; None when it offers nothing that the model knows.
+
+        Raises:
+            AbstentionError: there is no model, or it may not be believed here.
+        """
+        predictor = self._ready()
+        hardware = self._device(offer)
+        problem = _problem(offer)
+        predictor.check(problem, hardware)
+        with self._stats.timed("seconds_listing"):
+            listing = self._list(offer, predictor, hardware)
+        if not listing.ranked:
+            return listing, None
+        ranking = predictor.rank(problem, hardware, columns_of_choices(listing.ranked))
+        return listing, final.RankedCall(self, offer.op_name, ranking, listing.ranked)
+
+    def _ready(self) -> Predictor:
+        if self._predictor is None:
+            raise AbstentionError("no_model", self._lacking)
+        if getattr(inductor_config, "multi_kernel_hints", None):
+            raise AbstentionError("multi_kernel", "kernels for several hinted sizes at once are not ranked")
+        return self._predictor
+
+    def _device(self, offer: Offer) -> Hardware:
+        device = offer.kernel_inputs.device()
+        hardware = self._hardware or detect_hardware(device)
+        if hardware is None:
+            raise AbstentionError("hardware", f"torch-diode has no name for a {device.type} device")
+        return hardware
+
+    def _list(self, offer: Offer, predictor: Predictor, hardware: Hardware) -> Listing:
+        listing = list_candidates(offer, self, predictor.knows, self._search_space)
+        if self.observe and hardware.vendor == NVIDIA and _lists_for_cpu(offer):
+            listing.ranked.extend(list_as_if_on_cuda(offer, self._search_space))
+        return listing
+
+    def _preselect(self, call: final.RankedCall) -> list[KernelTemplateChoice]:
+        """Return the choices that may survive the final selection, marked.
+
+        Another call of the same op may hold better ones but never more candidates, so the best of this call are
+        enough. Vendor kernels all go on: they cost nothing until then, and stand in if a template fails.
+        """
+        ranking = call.ranking
+        best = select(ranking.predicted_us, ranking.is_vendor, self.policy).indices
+        kept = list(dict.fromkeys((*best, *np.flatnonzero(ranking.is_vendor).tolist())))
+        for index in kept:
+            annotations = call.ktcs[index].annotations
+            annotations[final.ANNOTATION] = final.Mark(call, index)
+            annotations[POLICY_ANNOTATION] = f"hook:{self._sha256}"
+        return [call.ktcs[index] for index in kept]
+
+    def _abstained(self, offer: Offer, abstention: AbstentionError) -> Decision:
+        hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
+        name = hardware.name if hardware else str(offer.kernel_inputs.device())
+        try:
+            problem = _problem(offer)
+        except AbstentionError:
+            problem = None
+        return Decision(offer.op_name, problem, name, 0, (), None, str(abstention))
+
+    def _fall_back(self, reason: str, detail: str, level: int, error: Exception | None = None) -> None:
+        """Count a call that stock Inductor decides, and say why the first time."""
+        self._stats.count(f"fallback_{reason}")
+        with self._lock:
+            first = reason not in self._logged
+            self._logged.add(reason)
+        if first:
+            log.log(level, "stock Inductor chooses: %s (said once for each reason)", detail, exc_info=error)
+
+
+def _max_autotune() -> bool:
+    return bool(inductor_config.max_autotune or inductor_config.max_autotune_gemm)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _problem(offer: Offer) -> Problem:
+    try:
+        return problem_of_inputs(offer.kernel_inputs, offer.op_name)
+    except RecordError as error:
+        raise AbstentionError("op", str(error)) from None
+
+
+def _known_hardware(hardware: Hardware | str | None) -> Hardware | None:
+    if not isinstance(hardware, str):
+        return hardware
+    known = known_device(hardware)
+    if known is None:
+        raise HardwareError(f"no device is known by the name {hardware!r}; pass a Hardware record instead")
+    return known
+
+
+def _load(model_path: Path | str | None) -> Model:
+    path = model_path if model_path is not None else registry.default_model()
+    return artifact.load(path)
+
+
+def _lists_for_cpu(offer: Offer) -> bool:
+    """Whether Inductor compiles for a CPU with C++, and so lists no Triton template."""
+    return offer.kernel_inputs.device_type == "cpu" and inductor_config.cpu_backend != "triton"

@@ -1,0 +1,180 @@
+"""The last word on an op's choices, once all of its calls are in.
+
+Inductor may ask its choices hook several times for one op: torch 2.13 lists an addmm's vendor kernels, its Triton
+templates and its contiguous variant apart, each ignorant of the others. The hook therefore only drops what can
+win in no case, which is what saves code generation and compilation, and leaves a ``Mark`` on the rest. Inductor
+runs its preprocessing functions on the whole list before it counts the choices, so ``final_selection``, one of
+those, sees all marks of the op together and keeps what the policy says of them.
+
+Choices without a mark (C++, CUTLASS, decompose_k …) are others' business and stay, except in zero mode, which
+promises that nothing is benchmarked.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from diode_collectors.inductor import annotations_of, config_of_ktc
+from diode_integration.policy import Mode, Policy, select
+from diode_integration.stats import Candidate, Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch._inductor.kernel_template_choice import KernelTemplateChoice
+
+    from diode_integration.predictor import Ranking
+
+ANNOTATION = "diode_mark"
+"""Key in a choice's ``annotations`` under which its mark lies."""
+
+_registering = threading.Lock()
+
+
+class Owner(Protocol):
+    """The handler that left a mark."""
+
+    policy: Policy
+    observe: bool
+
+    def settled(self, decision: Decision) -> None:
+        """Take note of a decision."""
+
+    def failed(self, error: Exception) -> None:
+        """Take note of an error that was survived."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankedCall:
+    """A call of the hook whose candidates the model ranked."""
+
+    owner: Owner
+    op: str
+    ranking: Ranking
+    ktcs: Sequence[KernelTemplateChoice]
+    """The candidates, shape (n,), as in the ranking."""
+
+
+@dataclass(frozen=True, eq=False)
+class AbstainedCall:
+    """A call of the hook that was left to stock Inductor."""
+
+    owner: Owner
+    decision: Decision
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """Ties a choice to the call that let it through."""
+
+    call: RankedCall | AbstainedCall
+    index: int | None = None
+    """Which of the ranked candidates it is; None for a stock choice that was only observed."""
+
+
+def final_selection(choices: list[Any]) -> list[Any]:
+    """Keep what the policy says of all marked choices together; Inductor calls this with each op's choices.
+
+    Never raises and never empties a list.
+    """
+    marks = [annotations_of(choice).get(ANNOTATION) for choice in choices]
+    owner: Owner | None = next((mark.call.owner for mark in marks if mark is not None), None)
+    if owner is None:
+        return choices
+    try:
+        return _settle(owner, choices, marks) or choices
+    except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+        owner.failed(error)
+        return choices
+
+
+def ensure_registered() -> None:
+    """Have Inductor call ``final_selection``; again if somebody cleared its preprocessing functions."""
+    with _registering:
+        registered = _preprocessing_functions()
+        if final_selection not in registered:
+            registered.append(final_selection)
+
+
+def unregister() -> None:
+    """Have Inductor no longer call ``final_selection``."""
+    with _registering:
+        registered = _preprocessing_functions()
+        if final_selection in registered:
+            registered.remove(final_selection)
+
+
+def _preprocessing_functions() -> list[Any]:
+    from torch._inductor.select_algorithm import get_algorithm_selector_cache  # at import it would close a cycle
+
+    functions: list[Any] = get_algorithm_selector_cache().preprocessing_fns
+    return functions
+
+
+def _settle(owner: Owner, choices: list[Any], marks: list[Mark | None]) -> list[Any]:
+    calls = list({id(mark.call): mark.call for mark in marks if mark is not None}.values())
+    abstained = next((call for call in calls if isinstance(call, AbstainedCall)), None)
+    if abstained is not None:
+        owner.settled(abstained.decision)
+        return choices
+    pool = _Pool([call for call in calls if isinstance(call, RankedCall)])
+    if owner.observe:
+        owner.settled(pool.decide(pool.everything(), owner)[1])
+        return choices
+    ranked = [(choice, mark) for choice, mark in zip(choices, marks, strict=True) if mark is not None]
+    kept, decision = pool.decide([pool.position(mark) for _, mark in ranked], owner)
+    owner.settled(decision)
+    rest = [choice for choice, mark in zip(choices, marks, strict=True) if mark is None]
+    return [ranked[index][0] for index in kept] + ([] if owner.policy.mode is Mode.ZERO else rest)
+
+
+class _Pool:
+    """The candidates of all calls of one op, end to end."""
+
+    def __init__(self, calls: list[RankedCall]) -> None:
+        self._calls = calls
+        self._ktcs = [ktc for call in calls for ktc in call.ktcs]
+        self._predicted = np.concatenate([call.ranking.predicted_us for call in calls])
+        self._vendor = np.concatenate([call.ranking.is_vendor for call in calls])
+
+    def everything(self) -> list[int]:
+        """Return every position."""
+        return list(range(len(self._ktcs)))
+
+    def position(self, mark: Mark) -> int:
+        """Return where a marked choice's candidate lies."""
+        before = 0
+        for call in self._calls:
+            if call is mark.call:
+                break
+            before += len(call.ktcs)
+        return before + (mark.index or 0)
+
+    def decide(self, positions: list[int], owner: Owner) -> tuple[tuple[int, ...], Decision]:
+        """Apply the policy to the candidates at ``positions``.
+
+        Returns:
+            Which of ``positions`` to keep, and the record of it.
+        """
+        predicted, vendor = self._predicted[positions], self._vendor[positions]
+        selection = select(predicted, vendor, owner.policy)
+        vendor_us = float(predicted[vendor].min()) if vendor.any() else None
+        first = self._calls[0]
+        decision = Decision(
+            op=first.op,
+            problem=first.ranking.problem,
+            hardware=first.ranking.hardware.name,
+            candidates=len(self._ktcs),
+            chosen=tuple(self._candidate(positions[index]) for index in selection.indices),
+            vendor_us=vendor_us,
+            reason=selection.reason,
+            observed=owner.observe,
+        )
+        return selection.indices, decision
+
+    def _candidate(self, position: int) -> Candidate:
+        return Candidate(config_of_ktc(self._ktcs[position]), float(self._predicted[position]))

@@ -1,0 +1,125 @@
+"""How many candidates to keep, which, and when none: pure arithmetic on predicted times.
+
+What is kept is what Inductor goes on to compile and benchmark, so every config costs compile time; a vendor's
+kernel costs none. ``select`` looks at predictions only, is deterministic, and selecting twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_store.errors import SettingsError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Mode(StrEnum):
+    """How much is left to Inductor's benchmarking."""
+
+    TOP_K = "top_k"
+    """Keep a few; Inductor benchmarks them and takes the fastest."""
+    ZERO = "zero"
+    """Keep exactly one; nothing is benchmarked."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What to keep of the ranked candidates.
+
+    ``performance_threshold`` is a ratio to the best predicted time: 1.1 keeps what is within 10% of it.
+    """
+
+    top_k_configs: int = 3
+    performance_threshold: float = 1.1
+    mode: Mode = Mode.TOP_K
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            SettingsError: fewer than one config, or a threshold that is not a finite number of at least 1.
+        """
+        if isinstance(self.top_k_configs, bool) or not isinstance(self.top_k_configs, int) or self.top_k_configs < 1:
+            raise SettingsError(f"top_k_configs must be a whole number of at least 1, not {self.top_k_configs!r}")
+        threshold = self.performance_threshold
+        if not isinstance(threshold, (int, float)) or not math.isfinite(threshold) or threshold < 1:
+            raise SettingsError(f"performance_threshold must be a ratio of at least 1.0, not {threshold!r}")
+
+    @property
+    def key(self) -> str:
+        """What distinguishes the policy in a cache key."""
+        return f"{self.mode}/{self.top_k_configs}/{float(self.performance_threshold)!r}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which candidates to keep, fastest predicted first, and why; no index at all when none can run."""
+
+    indices: tuple[int, ...]
+    reason: str
+
+
+def select(
+    predicted_us: NDArray[np.float64],
+    is_vendor: NDArray[np.bool_],
+    policy: Policy,
+    fits: NDArray[np.bool_] | None = None,
+) -> Selection:
+    """Choose among n candidates.
+
+    Of those within the threshold, the first ``top_k_configs`` are kept, a vendor's kernel being a candidate like
+    any other, but only the best of a vendor's variants; when it comes later, it is kept beside them, because
+    timing it costs no compilation and bounds the price of a wrong prediction.
+
+    Args:
+        predicted_us: predicted times in microseconds, shape (n,); infinite or NaN for what cannot run.
+        is_vendor: which are a vendor library's kernels, shape (n,).
+        policy: how many, and how far from the best.
+        fits: which fit the device, shape (n,); all when None.
+    """
+    usable = np.isfinite(predicted_us) if fits is None else np.isfinite(predicted_us) & (fits | is_vendor)
+    if not usable.any():
+        vendor = np.flatnonzero(is_vendor)[:1]
+        return Selection(tuple(vendor.tolist()), "no prediction: vendor kept" if len(vendor) else "no candidate fits")
+    order = np.argsort(np.where(usable, predicted_us, np.inf), kind="stable")[: int(usable.sum())]
+    if policy.mode is Mode.ZERO:
+        order = order[:1]
+    limit = predicted_us[order[0]] * policy.performance_threshold
+    kept = _first(order[predicted_us[order] <= limit], is_vendor, policy.top_k_configs)
+    return Selection(kept, _reason(kept, is_vendor, policy))
+
+
+def _first(order: NDArray[np.intp], is_vendor: NDArray[np.bool_], count: int) -> tuple[int, ...]:
+    """Return the first ``count`` of ``order`` and the best vendor kernel, wherever it comes."""
+    vendors = order[is_vendor[order]]
+    best_vendor = vendors[:1]
+    order = order[~np.isin(order, vendors[1:])]
+    beside = best_vendor[~np.isin(best_vendor, order[:count])]
+    return tuple(int(index) for index in (*order[:count], *beside))
+
+
+def _reason(kept: tuple[int, ...], is_vendor: NDArray[np.bool_], policy: Policy) -> str:
+    winner = "the vendor's kernel" if is_vendor[kept[0]] else "a template"
+    if len(kept) == 1:
+        alone = "is kept alone" if policy.mode is Mode.ZERO else f"leads by more than {policy.performance_threshold:g}"
+        return f"{winner} is predicted fastest and {alone}"
+    vendor = "with" if any(is_vendor[index] for index in kept) else "without"
+    return f"{winner} is predicted fastest; {len(kept)} within {policy.performance_threshold:g}, {vendor} the vendor's"
+
+
+def parse_mode(mode: Mode | str) -> Mode:
+    """Return the mode called ``mode``.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise SettingsError(f"mode must be one of {', '.join(Mode)}, not {mode!r}") from None

@@ -1,0 +1,156 @@
+"""From an artifact to predicted times, or to the reason why there are none.
+
+A model is asked only inside the domain that its card declares; outside it, a ``Predictor`` abstains and says why, and
+stock Inductor goes on. Predictions are cached: the layers of a network repeat.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from diode_store.columns import INT_COLUMNS
+from diode_store.errors import DiodeError
+from diode_store.records import is_vendor_template
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diode_store.columns import ConfigColumns
+    from diode_store.records import Hardware, Problem, ProblemShape
+    from diode_trainer.card import Card, Domain
+
+_CACHED_PROBLEMS = 1024
+"""How many predictions are kept: some 10 MB when each is of a whole EXHAUSTIVE list."""
+
+
+class Model(Protocol):
+    """What the hook asks of a model; ``diode_trainer.artifact.load`` returns one."""
+
+    @property
+    def card(self) -> Card:
+        """What the model says of itself."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the checkpoint, 64 hexadecimal digits."""
+
+    def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+        """Return each config's runtime in microseconds, shape (n,); inf for what cannot run."""
+
+
+class AbstentionError(DiodeError):
+    """The model is not believed here, so stock Inductor chooses."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        """Keep ``reason``, one word that ends the name of a ``fallback_`` statistic, and a line for a person."""
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """What the model says of the candidates of one call; microseconds, inf for what cannot run."""
+
+    problem: Problem
+    hardware: Hardware
+    predicted_us: NDArray[np.float64]
+    """Shape (n,)."""
+    is_vendor: NDArray[np.bool_]
+    """Shape (n,)."""
+
+
+class Predictor:
+    """Asks one model; any thread may use it."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._cache: OrderedDict[tuple[bytes, bytes, bytes], NDArray[np.float64]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def knows(self, template: str) -> bool:
+        """Return whether the model was trained on kernels of this template uid."""
+        templates = self.model.card.domain.templates
+        return not templates or template in templates
+
+    def check(self, problem: Problem, hardware: Hardware) -> None:
+        """Check that the model may be believed on this problem and device.
+
+        Raises:
+            AbstentionError: it may not.
+        """
+        check_domain(problem.shape, hardware, self.model.card.domain)
+
+    def rank(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> Ranking:
+        """Predict the time of each of n candidates.
+
+        Args:
+            problem: what is to be computed.
+            hardware: on which device.
+            columns: the candidates.
+
+        Raises:
+            AbstentionError: the problem or device is outside the model's domain, or no candidate can run.
+        """
+        self.check(problem, hardware)
+        predicted = self._predict(problem, hardware, columns)
+        if predicted.shape != (len(columns),):
+            raise AbstentionError("features", f"the model gave {predicted.shape} times for {len(columns)} candidates")
+        if not np.isfinite(predicted).any():
+            raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
+        return Ranking(problem, hardware, predicted, columns.template_mask(is_vendor_template))
+
+    def _predict(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+        key = (problem.key, hardware.key, signature(columns))
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+        predicted = np.asarray(self.model.predict_us(problem.shape, hardware, columns), dtype=np.float64)
+        predicted.flags.writeable = False
+        with self._lock:
+            self._cache[key] = predicted
+            while len(self._cache) > _CACHED_PROBLEMS:
+                self._cache.popitem(last=False)
+        return predicted
+
+
+def signature(columns: ConfigColumns) -> bytes:
+    """Return a 16-byte digest of the candidates and their order."""
+    digest = hashlib.blake2b("\0".join(columns.templates).encode(), digest_size=16)
+    for name in ("template_index", *INT_COLUMNS, "allow_tf32"):
+        digest.update(np.ascontiguousarray(getattr(columns, name)).data)
+    return digest.digest()
+
+
+def check_domain(shape: ProblemShape, hardware: Hardware, domain: Domain) -> None:
+    """Check that ``domain`` covers a problem and a device; what it leaves empty is open.
+
+    Raises:
+        AbstentionError: it does not.
+    """
+    if domain.hardware and not _covers(domain, hardware):
+        known = ", ".join(device.name for device in domain.hardware)
+        what = f"{hardware.name} ({hardware.arch}, {hardware.multiprocessors} multiprocessors)"
+        raise AbstentionError("hardware", f"the model knows {known}, not {what}")
+    for reason, value, covered in (
+        ("op", shape.op, domain.ops),
+        ("dtype", shape.dtype, domain.dtypes),
+        ("layout", shape.layout, domain.layouts),
+    ):
+        if covered and value not in covered:
+            raise AbstentionError(reason, f"the model knows {', '.join(covered)}, not {value}")
+    for name, (low, high) in domain.shapes.items():
+        value = getattr(shape, name)
+        if not low <= value <= high:
+            raise AbstentionError("shape", f"{name.upper()}={value} is outside {low} to {high}, which the model knows")
+
+
+def _covers(domain: Domain, hardware: Hardware) -> bool:
+    identity = (hardware.name, hardware.arch, hardware.multiprocessors)
+    return any(identity == (device.name, device.arch, device.multiprocessors) for device in domain.hardware)

@@ -1,0 +1,91 @@
+"""The models there are: what lies under ``trained_models/<purpose>/``, by the cards beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diode_integration.base import ModelPointer
+from diode_store.errors import ModelError
+from diode_store.resources import trained_models_dir
+from diode_trainer.card import MATMUL_PURPOSE, read_card
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+class ModelRegistry:
+    """Models by purpose: those found in a folder, and those registered by hand."""
+
+    def __init__(self, pointers: Iterable[ModelPointer] = ()) -> None:
+        self._pointers: dict[tuple[str, str], ModelPointer] = {}
+        for pointer in pointers:
+            self.register_model(pointer)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> ModelRegistry:
+        """Register every model under ``folder`` that has a card; damaged cards are left out."""
+        found = (_pointer(folder, card) for card in sorted(folder.rglob("*.json")))
+        return cls(pointer for pointer in found if pointer is not None)
+
+    @classmethod
+    def shipped(cls) -> ModelRegistry:
+        """Register the models that come with torch-diode.
+
+        Raises:
+            DiodeError: the installation is incomplete.
+        """
+        return cls.of_folder(trained_models_dir())
+
+    def register_model(self, pointer: ModelPointer) -> None:
+        """Add a model; one of the same purpose and name is replaced."""
+        self._pointers[pointer.model_purpose, pointer.model_name] = pointer
+
+    def get_model(self, purpose: str, name: str) -> ModelPointer | None:
+        """Return the model of this purpose and file name, or None."""
+        return self._pointers.get((purpose, name))
+
+    def models(self, purpose: str | None = None) -> list[ModelPointer]:
+        """Return the models of a purpose, or all, newest version first."""
+        wanted = (p for p in self._pointers.values() if purpose in {None, p.model_purpose})
+        return sorted(wanted, key=lambda p: (p.version, p.model_name), reverse=True)
+
+    def manifest(self) -> dict[str, Any]:
+        """Return every model by purpose, as plain values."""
+        purposes = sorted({pointer.model_purpose for pointer in self._pointers.values()})
+        return {
+            "total_models": len(self._pointers),
+            "models_by_purpose": {purpose: [p.describe() for p in self.models(purpose)] for purpose in purposes},
+        }
+
+
+def default_model(purpose: str = MATMUL_PURPOSE) -> Path:
+    """Return the shipped model of a purpose that a user gets without asking: the newest.
+
+    Raises:
+        ModelError: none is shipped.
+        DiodeError: the installation is incomplete.
+    """
+    models = ModelRegistry.shipped().models(purpose)
+    if not models:
+        raise ModelError(f"no model for {purpose} is shipped; train one with `diode-train` and pass its path")
+    return models[0].path
+
+
+def _pointer(folder: Path, card_file: Path) -> ModelPointer | None:
+    checkpoint = card_file.with_suffix(".pt")
+    if not checkpoint.exists():
+        return None
+    try:
+        card = read_card(card_file)
+    except ModelError:
+        return None
+    devices = ", ".join(device.name for device in card.hardware) or "any hardware"
+    return ModelPointer(
+        model_name=checkpoint.name,
+        relative_path=str(checkpoint.parent.relative_to(folder)),
+        model_purpose=card.purpose,
+        description=f"{card.model_type} model of {', '.join(card.ops) or 'any op'} on {devices}",
+        version=card.created_at,
+        folder=folder,
+    )
