@@ -7,29 +7,27 @@ import io
 import os
 import pickle
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from diode_store.errors import ModelError
+from diode_store.records import content_key
 from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, read_card
 from diode_trainer.features import (
     CONFIG_FEATURES,
     FEATURE_VERSION,
     PROBLEM_FEATURES,
-    features_and_fit,
-    problem_features,
-    roofline_us,
 )
 from diode_trainer.models import TimingNetwork, dimensions_of, model_class
 from diode_trainer.scoring import Scorer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from diode_store.columns import ConfigColumns
@@ -49,6 +47,8 @@ class TimingModel:
     """Of the checkpoint's bytes."""
     network: TimingNetwork
     scorer: Scorer
+    trained_on: frozenset[int]
+    """Digests of the problems it learned from."""
 
     def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
         """Return the predicted runtime of each config in microseconds, shape (n,).
@@ -56,21 +56,26 @@ class TimingModel:
         It is inf for a config whose tiles do not fit the device's shared memory, and for one of a template that
         the model was never trained on.
         """
-        features, possible = features_and_fit(shape, hardware, columns)
-        logs = self.scorer(problem_features(shape, hardware), features)
-        predicted = np.exp(logs.mean(0, dtype=np.float64)) * roofline_us(shape, hardware)
-        if self.card.domain.templates:
-            possible = possible & columns.template_mask(self.card.domain.templates.__contains__)
-        return np.where(possible, predicted, np.inf)
+        return self.scorer.predict_us(shape, hardware, columns)
+
+    def was_trained_on(self, shape: ProblemShape) -> bool:
+        """Whether the model learned from this very problem, so that it cannot be judged by it."""
+        return shape_digest(shape) in self.trained_on
 
 
-def save(path: Path | str, model: TimingNetwork, card: Card) -> Card:
+def shape_digest(shape: ProblemShape) -> int:
+    """Return a 64-bit number that stands for ``shape``."""
+    return int.from_bytes(content_key("shape", 1, list(astuple(shape)))[:8], "big", signed=True)
+
+
+def save(path: Path | str, model: TimingNetwork, card: Card, *, trained_on: Iterable[ProblemShape] = ()) -> Card:
     """Write ``model`` and its card; readers see the old files or the new ones, never a part.
 
     Args:
         path: where the checkpoint goes; the card goes beside it, as ``.json``.
         model: the trained network.
         card: what to say about it; its ``sha256`` is filled in here.
+        trained_on: the problems it learned from.
 
     Returns:
         The card as it was written.
@@ -80,7 +85,7 @@ def save(path: Path | str, model: TimingNetwork, card: Card) -> Card:
     """
     path = Path(path)
     buffer = io.BytesIO()
-    torch.save(_checkpoint(model, card), buffer)
+    torch.save(_checkpoint(model, card, trained_on), buffer)
     content = buffer.getvalue()
     written = replace(card, sha256=hashlib.sha256(content).hexdigest())
     try:
@@ -108,11 +113,12 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     checkpoint = _unpickle(path, content, device)
     try:
         network, domain, version = _rebuild(checkpoint)
+        trained_on = frozenset(checkpoint.get("trained_on", torch.empty(0)).tolist())
+        _check_features(network, version)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
-    _check_features(path, network, version)
     card = _card(path, network, domain, sha256)
-    return TimingModel(path, card, sha256, network, Scorer(network))
+    return TimingModel(path, card, sha256, network, Scorer(network, domain.templates), trained_on)
 
 
 def card_path(path: Path | str) -> Path:
@@ -120,8 +126,9 @@ def card_path(path: Path | str) -> Path:
     return Path(path).with_suffix(".json")
 
 
-def _checkpoint(model: TimingNetwork, card: Card) -> dict[str, Any]:
+def _checkpoint(model: TimingNetwork, card: Card, trained_on: Iterable[ProblemShape]) -> dict[str, Any]:
     state = model.state_dict()
+    digests = sorted({shape_digest(shape) for shape in trained_on})
     return {
         "problem_feature_dim": model.problem_feature_dim,
         "config_feature_dim": model.config_feature_dim,
@@ -134,6 +141,7 @@ def _checkpoint(model: TimingNetwork, card: Card) -> dict[str, Any]:
             name.removeprefix(_NORMALISATION): value for name, value in state.items() if name.startswith(_NORMALISATION)
         },
         "calibration": asdict(card.domain),
+        "trained_on": torch.tensor(digests, dtype=torch.int64),
     }
 
 
@@ -216,16 +224,16 @@ def _load_state(network: TimingNetwork, state: dict[str, Any]) -> None:
     network.requires_grad_(requires_grad=False).eval()
 
 
-def _check_features(path: Path, network: TimingNetwork, version: int) -> None:
+def _check_features(network: TimingNetwork, version: int) -> None:
     if version != FEATURE_VERSION:
         raise ModelError(
-            f"{path}: expected feature version {FEATURE_VERSION}, got a model made for version {version}; {_RETRAIN}"
+            f"expected feature version {FEATURE_VERSION}, got a model made for version {version}; {_RETRAIN}"
         )
     expected = len(PROBLEM_FEATURES), len(CONFIG_FEATURES)
     got = network.problem_feature_dim, network.config_feature_dim
     if expected != got:
         raise ModelError(
-            f"{path}: expected {expected[0]} problem and {expected[1]} config features, got a model of {got[0]} and"
+            f"expected {expected[0]} problem and {expected[1]} config features, got a model of {got[0]} and"
             f" {got[1]}; {_RETRAIN}"
         )
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_store.columns import INT_COLUMNS
 from diode_store.errors import DatasetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -94,6 +95,25 @@ class Dataset:
                 name: (min(getattr(s, name) for s in shapes), max(getattr(s, name) for s in shapes)) for name in "bmnk"
             },
         )
+
+
+def canonical(examples: Iterable[Examples]) -> tuple[Examples, ...]:
+    """Return problems and their configs in an order that follows from their content.
+
+    So that equal measurements give equal models, whatever order they were ingested or written in.
+    """
+    ordered = sorted(examples, key=lambda e: (_sort_key(e.shape), e.hardware.name, e.environment))
+    return tuple(_sorted_configs(example) for example in ordered)
+
+
+def _sorted_configs(example: Examples) -> Examples:
+    columns = example.columns
+    names = sorted(columns.templates)
+    template = np.array([names.index(name) for name in columns.templates])[columns.template_index]
+    numbers = [getattr(columns, name) for name in INT_COLUMNS]
+    order = np.lexsort((example.runtime_us, columns.allow_tf32, *reversed(numbers), template))
+    arrays = {name: getattr(example, name)[order] for name in ("runtime_us", "is_vendor", "is_estimate")}
+    return replace(example, columns=columns.take(order), **arrays)
 
 
 @dataclass(frozen=True)

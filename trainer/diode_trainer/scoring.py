@@ -10,20 +10,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from diode_trainer.features import GENERATED
+from diode_trainer.features import GENERATED, features_and_fit, problem_features, roofline_us
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
+    from diode_store.columns import ConfigColumns
+    from diode_store.records import Hardware, ProblemShape
     from diode_trainer.models import TimingNetwork
 
     Floats = NDArray[np.float32]
 
 
 class Scorer:
-    """Scores the configs of one problem; immutable, so any thread may use it."""
+    """Scores the configs of one problem; immutable, so any thread may use it.
 
-    def __init__(self, network: TimingNetwork) -> None:
+    Args:
+        network: the trained network.
+        templates: those it was trained on; empty means any.
+    """
+
+    def __init__(self, network: TimingNetwork, templates: Collection[str] = ()) -> None:
+        self._templates = frozenset(templates)
         state = {name: value.detach().cpu().double().numpy() for name, value in network.state_dict().items()}
         problem_in = state["problem_weight"] / state["normalisation.problem_scale"][:, None]  # (E, P, width)
         config_in = state["config_weight"] / state["normalisation.config_scale"][:, None]  # (E, C, width)
@@ -42,6 +52,15 @@ class Scorer:
             )
             for i in range(network.members)
         ]
+
+    def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+        """Return the predicted runtime of each config in microseconds, shape (n,); inf for an impossible one."""
+        features, possible = features_and_fit(shape, hardware, columns)
+        logs = self(problem_features(shape, hardware), features)
+        predicted = np.exp(logs.mean(0, dtype=np.float64)) * roofline_us(shape, hardware)
+        if self._templates:
+            possible = possible & columns.template_mask(self._templates.__contains__)
+        return np.where(possible, predicted, np.inf)
 
     def __call__(self, problem: Floats, config: Floats) -> Floats:
         """Return what each member predicts for log(runtime / roofline), shape (E, n).

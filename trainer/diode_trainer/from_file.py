@@ -1,4 +1,4 @@
-"""Where a dataset comes from: the warehouse's view, or a file of measurements."""
+"""A dataset from measurements that are in no warehouse: a file, or records at hand."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ import numpy as np
 
 from diode_store.columns import ConfigColumns
 from diode_store.errors import DatasetError
-from diode_trainer.dataset import Dataset, Examples
+from diode_trainer.dataset import Dataset, Examples, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from diode_store.records import Hardware, KernelConfig, Measurement, Timing
 
-SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "half": "float16", "float": "float32"}
-"""What people type → the dtype's name."""
 _STOCK = "stock"
 
 
-def from_file(path: Path | str, *, hardware: Hardware | None = None) -> Dataset:
+def load_file(path: Path | str, *, hardware: Hardware | None = None) -> Dataset:
     """Read a file of measurements, JSON Lines (gzip or not).
 
     Args:
@@ -34,10 +32,10 @@ def from_file(path: Path | str, *, hardware: Hardware | None = None) -> Dataset:
     Raises:
         DatasetError: no such file, a line that is not a measurement, or nothing to learn from; names file and line.
     """
-    return from_measurements(_measurements(Path(path), hardware), str(path))
+    return load_measurements(_measurements(Path(path), hardware), str(path))
 
 
-def from_measurements(measurements: Iterable[Measurement], origin: str) -> Dataset:
+def load_measurements(measurements: Iterable[Measurement], origin: str) -> Dataset:
     """Merge ``measurements`` as the view ``training_examples`` does: one row a problem and config.
 
     Raises:
@@ -51,7 +49,7 @@ def from_measurements(measurements: Iterable[Measurement], origin: str) -> Datas
         raise DatasetError(
             f"{origin}: holds no measurement to learn from (replays, flagged ones and hooks' do not count)"
         )
-    return Dataset(tuple(_merged(group) for group in groups.values()), _lineage(usable))
+    return Dataset(canonical(map(_merged, groups.values())), _lineage(usable))
 
 
 def _measurements(path: Path, hardware: Hardware | None) -> Iterator[Measurement]:
