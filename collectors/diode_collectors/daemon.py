@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from diode_store.store import Store
 
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
-_LOOK_FOR_THE_END_S = 0.1
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.01, 0.2
 
 _Result = TypeVar("_Result")
 _logger = logging.getLogger(f"{LOGGER_NAME}.ingest")
@@ -221,8 +221,10 @@ def run_until_signalled(work: Callable[[threading.Event], _Result]) -> _Result:
     try:
         with ThreadPoolExecutor(max_workers=1) as executor:
             future = executor.submit(work, stop)
+            look_s = _FIRST_LOOK_S
             while not future.done():
-                received = signal.sigtimedwait(STOP_SIGNALS, _LOOK_FOR_THE_END_S)
+                received = signal.sigtimedwait(STOP_SIGNALS, look_s)
+                look_s = min(2 * look_s, _LAST_LOOK_S)
                 if received is not None and stop.is_set():
                     os._exit(128 + received.si_signo)
                 if received is not None:

@@ -1,0 +1,278 @@
+"""Bring measurements from the spool into the warehouse.
+
+Once, or as a daemon (`run`). Records are committed to the warehouse before they leave the spool, and one that is
+there already is not added again. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from diode_store.console import (
+    DatabaseOption,
+    JsonOption,
+    make_app,
+    print_error,
+    print_json,
+    print_note,
+    print_pairs,
+    progress,
+    run,
+)
+from diode_store.errors import SpoolError
+from diode_store.settings import Settings
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+
+    from diode_collectors.ingest import IngestReport, Progress
+    from diode_store.store import Store
+
+_LISTED = 20
+
+app = make_app(
+    __doc__,
+    help=__doc__,
+    invoke_without_command=True,
+    epilog="Example: diode-ingest --once && diode-ingest status",
+)
+
+
+def _default_spool() -> Path:
+    return Settings.from_environment().spool_dir
+
+
+SpoolOption = Annotated[
+    Path,
+    typer.Option(
+        "--spool",
+        metavar="DIR",
+        envvar="DIODE_SPOOL",
+        help="The spool: the folder where collectors leave their records.",
+        default_factory=_default_spool,
+        show_default="spool in your data folder",
+    ),
+]
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    spool: SpoolOption,
+    database: DatabaseOption,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Ingest what is there, then exit.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what --once would do; change nothing.")] = False,
+    bundled: Annotated[
+        bool, typer.Option("--bundled", help="First put the measurements that come with torch-diode into the spool.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    if context.invoked_subcommand is not None:
+        _refuse_misplaced_options(context)
+    elif once or dry_run:
+        _ingest_once(spool, database, dry_run=dry_run, bundled=bundled, as_json=as_json)
+    else:
+        raise typer.BadParameter("say what to do: --once, --dry-run, or a command such as `run`")
+
+
+def _refuse_misplaced_options(context: typer.Context) -> None:
+    command = context.invoked_subcommand
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"{parameter.opts[0]} does not go before {command!r}; see `{command} --help`")
+
+
+@app.command("run")
+def run_(
+    spool: SpoolOption,
+    database: DatabaseOption,
+    poll_s: Annotated[
+        float, typer.Option("--poll-interval", min=0.01, help="Seconds from one look into the spool to the next.")
+    ] = 1.0,
+) -> None:
+    """Ingest until told to stop.
+
+    SIGTERM or Ctrl-C finishes the batch and exits with 0, a second one ends at once. When the database is away it
+    is tried again and again, and nothing is lost. Logs go to stderr, from DIODE_LOG_LEVEL upwards.
+
+    Example: diode-ingest run --spool /var/spool/diode
+    """
+    from diode_collectors import daemon, logs
+
+    logs.configure(Settings.from_environment().log_level)
+    options = daemon.DaemonOptions(poll_interval_s=poll_s)
+
+    def work(stop: threading.Event) -> None:
+        observers = (daemon.LogObserver(),)
+        daemon.run_daemon(spool, lambda: _open_store(database), stop, options=options, observers=observers)
+
+    daemon.run_until_signalled(work)
+
+
+@app.command()
+def status(spool: SpoolOption, *, as_json: JsonOption = False) -> None:
+    """Show what waits and what is in quarantine.
+
+    Example: diode-ingest status --json
+    """
+    from dataclasses import asdict
+
+    from diode_collectors.spool import Spool
+
+    print_pairs(asdict(Spool(spool).status()), as_json=as_json)
+
+
+@app.command()
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segments, or folders that hold some.")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every record of segments.
+
+    Each is read and decoded as ingesting would do it. Nothing is changed.
+
+    Example: diode-ingest validate spool/quarantine
+    """
+    from diode_collectors.validate import validate_all
+
+    reports = validate_all(files)
+    if as_json:
+        print_json(reports)
+    for report in reports:
+        for problem in report.problems:
+            print_error(f"{report.file}: {problem}")
+        if not as_json:
+            verdict = f"{len(report.problems)} bad" if report.problems else "all good"
+            typer.echo(f"{report.file}: {report.frames} records, {report.timings:,} timings, {verdict}")
+    if any(report.problems for report in reports):
+        raise typer.Exit(1)
+
+
+@app.command()
+def pack(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Measurements as .jsonl or .jsonl.gz.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the segments go.")],
+    hardware: Annotated[
+        str | None, typer.Option("--hardware", metavar="NAME", help="What it was measured on, if the rows do not say.")
+    ] = None,
+    environment: Annotated[
+        Path | None,
+        typer.Option("--environment", metavar="FILE", help='JSON: {"torch": "2.11.0", "triton": "3.6.0", ...}.'),
+    ] = None,
+    measured_at: Annotated[
+        str | None, typer.Option("--measured-at", metavar="TIME", help="ISO 8601; UTC unless it names a zone.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="What the data set is called.")] = None,
+    licence: Annotated[str | None, typer.Option("--licence", help="Its licence, as an SPDX identifier.")] = None,
+    search_space: Annotated[
+        str | None, typer.Option("--search-space", help="Out of which configs those that were timed were chosen.")
+    ] = None,
+) -> None:
+    """Make sealed segments of jsonl files.
+
+    They can be shipped, or put into a spool. The same files and options give the same bytes again.
+
+    Example: diode-ingest pack --hardware "NVIDIA H200" --dataset h200-2026-11 -o data measured.jsonl.gz
+    """
+    from diode_collectors.pack import environment_of, hardware_named, pack, time_of
+    from diode_store.exchange.context import ImportContext
+    from diode_store.records import Environment
+
+    context = ImportContext(
+        hardware=hardware_named(hardware) if hardware else None,
+        environment=environment_of(environment) if environment else Environment(),
+        measured_at=time_of(measured_at) if measured_at else None,
+        dataset=dataset,
+        licence=licence,
+        search_space=search_space,
+    )
+    packed = pack(files, output, context, name=dataset or files[0].name.partition(".")[0])
+    for path in packed.segments:
+        typer.echo(path)
+    print_note(
+        f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
+    )
+
+
+def _ingest_once(spool_dir: Path, database: str, *, dry_run: bool, bundled: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from diode_collectors.daemon import run_until_signalled
+    from diode_store.resources import bundled_data_dir
+
+    bundled_dir = bundled_data_dir() if bundled else None
+
+    def work(stop: threading.Event) -> IngestReport:
+        with _open_store(database) as store:
+            if dry_run:
+                return _pass(bundled_dir or spool_dir, store, stop, dry_run=True)
+            return _real_pass(spool_dir, bundled_dir, store, stop)
+
+    report = run_until_signalled(work)
+    for rejection in report.rejections[:_LISTED]:
+        print_error(str(spool_dir / str(rejection)))
+    for problem in report.unreadable[:_LISTED]:
+        print_error(problem)
+    if as_json:
+        print_json({"spool": spool_dir, "dry_run": dry_run, **asdict(report)})
+    else:
+        typer.echo(("dry run: " if dry_run else "") + _summary(report, spool_dir))
+    if report.rejected or report.unreadable:
+        raise typer.Exit(1)
+
+
+def _real_pass(spool_dir: Path, bundled_dir: Path | None, store: Store, stop: threading.Event) -> IngestReport:
+    from diode_collectors.spool import Spool
+
+    spool = Spool(spool_dir)
+    with spool.lock():
+        shipped = Spool(bundled_dir).sealed() if bundled_dir else []
+        if bundled_dir and not shipped:
+            raise SpoolError(f"{bundled_dir}: no measurements there; reinstall torch-diode")
+        for segment in shipped:
+            spool.add(segment)
+        return _pass(spool_dir, store, stop, dry_run=False)
+
+
+def _pass(spool_dir: Path, store: Store, stop: threading.Event, *, dry_run: bool) -> IngestReport:
+    from diode_collectors.ingest import ingest_once
+
+    done = 0.0
+    with progress("ingesting, %", 100) as advance:
+
+        def show(now: Progress) -> None:
+            nonlocal done
+            percent = 100 * now.done_bytes / max(now.total_bytes, 1)
+            advance(percent - done)
+            done = percent
+
+        return ingest_once(spool_dir, store, dry_run=dry_run, should_stop=stop.is_set, on_progress=show)
+
+
+def _summary(report: IngestReport, spool_dir: Path) -> str:
+    counts = f"{report.measurements:,} new, {report.duplicates:,} already stored"
+    if report.rejected:
+        counts += f", {report.rejected:,} rejected"
+    if not (report.segments or report.measurements or report.duplicates or report.rejected):
+        return f"{counts}; nothing waits in {spool_dir}"
+    ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
+    plural = "" if report.segments == 1 else "s"
+    return f"{counts}; {report.timings:,} new timings, {report.segments:,} segment{plural} done{ending}"
+
+
+def _open_store(database: str) -> Store:
+    from diode_store.store import Store
+
+    return Store.open(database)
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run ``diode-ingest`` and exit with its status."""
+    run(app, args, name="diode-ingest")

@@ -1,0 +1,178 @@
+"""Sealed segments from files of an exchange format, so that data which ships can be made again.
+
+The same input gives the same bytes (with the same zlib): the writer id is a digest of the records.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from diode_collectors.files import spool_errors, write_durably
+from diode_collectors.segment import SEALED_SUFFIX, Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_collectors.writer import DEFAULT_SEGMENT_BYTES
+from diode_store.codec import encode
+from diode_store.errors import HardwareError, ImportFileError
+from diode_store.exchange import jsonl
+from diode_store.exchange.context import BadLine
+from diode_store.records import Environment, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from io import BufferedReader
+    from pathlib import Path
+
+    from diode_store.exchange.context import ImportContext
+    from diode_store.records import Hardware, Measurement
+
+_ENVIRONMENT_TEXTS = tuple(f.name for f in fields(Environment) if f.name not in {"template_hashes", "extra"})
+
+
+class PackReport(NamedTuple):
+    """What was packed."""
+
+    segments: tuple[Path, ...]
+    measurements: int
+    timings: int
+    failures: int
+    """Timings whose outcome is not ok."""
+
+
+@dataclass
+class _Totals:
+    measurements: int = 0
+    timings: int = 0
+    failures: int = 0
+
+
+def pack(
+    files: Sequence[Path],
+    output: Path,
+    context: ImportContext,
+    *,
+    name: str,
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+) -> PackReport:
+    """Write the measurements of jsonl files as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
+
+    Args:
+        files: in the format of ``diode_store.exchange.jsonl``, compressed by gzip if their name ends with ``.gz``.
+        output: the folder; made if it is not there. Segments of the same names are replaced.
+        context: what the files do not say themselves.
+        name: how the segments' names begin.
+        segment_bytes: the size at which the next segment is begun.
+
+    Raises:
+        ImportFileError: a file cannot be read or a line is bad; nothing was written.
+        SpoolError: the output cannot be written.
+    """
+    totals = _Totals()
+    contents = [_segment(frames, i) for i, frames in enumerate(_groups(_frames(files, context, totals), segment_bytes))]
+    with spool_errors(output, "write the segments"):
+        output.mkdir(parents=True, exist_ok=True)
+        paths = tuple(output / f"{name}-{i:04d}{SEALED_SUFFIX}" for i in range(len(contents)))
+        for path, content in zip(paths, contents, strict=True):
+            write_durably(path, content)
+            path.chmod(0o644)  # to be shipped, unlike a segment in a spool
+    return PackReport(paths, totals.measurements, totals.timings, totals.failures)
+
+
+def hardware_named(name: str) -> Hardware:
+    """Return a device model of the table that ships.
+
+    Raises:
+        HardwareError: it is not in there; the message lists what is.
+    """
+    from diode_store.devices import KNOWN_DEVICES, known_device
+
+    found = known_device(name)
+    if found is None:
+        known = ", ".join(device.name for device in KNOWN_DEVICES)
+        raise HardwareError(f"unknown hardware {name!r}; name it in each row of the file, or use one of: {known}")
+    return found
+
+
+def time_of(text: str) -> datetime:
+    """Return a time in ISO 8601; UTC unless it names another zone.
+
+    Raises:
+        ImportFileError: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ImportFileError(f"{text!r} is no time; write it like 2026-11-20 or 2026-11-20T12:30:00+01:00") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def environment_of(path: Path) -> Environment:
+    """Return the environment that a JSON file describes: ``{"torch": "2.11.0+cu130", ...}``.
+
+    Raises:
+        ImportFileError: it cannot be read, or holds anything else; the message names what there may be.
+    """
+    known = (*_ENVIRONMENT_TEXTS, "template_hashes")
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ImportFileError(f"{path}: no environment can be read from it: {error}") from error
+    if not isinstance(content, dict) or set(content) - set(known):
+        raise ImportFileError(f"{path}: an environment is a JSON object with some of: {', '.join(known)}")
+    hashes = content.get("template_hashes", {})
+    texts = [content[n] for n in content if n != "template_hashes"]
+    if not isinstance(hashes, dict) or not all(isinstance(text, str) for text in (*texts, *hashes.values())):
+        raise ImportFileError(f"{path}: every value must be text, template_hashes an object of texts")
+    return Environment(**content)
+
+
+def _frames(files: Iterable[Path], context: ImportContext, totals: _Totals) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the uid and the frame of each measurement, the first of those that are the same."""
+    seen = set()
+    for path in files:
+        for measurement in _measurements(path, context):
+            if measurement.uid in seen:
+                continue
+            seen.add(measurement.uid)
+            totals.measurements += 1
+            totals.timings += len(measurement.timings)
+            totals.failures += sum(timing.outcome is not Outcome.OK for timing in measurement.timings)
+            payload = pack_payload(encode(measurement), compress=True)
+            yield measurement.uid, frame_to_bytes(measurement.uid, payload)
+
+
+def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
+    try:
+        with _opened(path) as stream:
+            for read in jsonl.read(stream, context):
+                if isinstance(read, BadLine):
+                    raise ImportFileError(read.at(str(path)))
+                yield read
+    except OSError as error:
+        raise ImportFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def _groups(frames: Iterable[tuple[bytes, bytes]], limit: int) -> Iterator[list[tuple[bytes, bytes]]]:
+    group: list[tuple[bytes, bytes]] = []
+    size = 0
+    for uid, frame in frames:
+        if group and size + len(frame) > limit:
+            yield group
+            group, size = [], 0
+        group.append((uid, frame))
+        size += len(frame)
+    if group:
+        yield group
+
+
+def _segment(frames: Sequence[tuple[bytes, bytes]], sequence: int) -> bytes:
+    writer_id = hashlib.blake2b(b"".join(uid for uid, _ in frames), digest_size=16).digest()
+    header = Header(writer_id, sequence, compressed=True)
+    return b"".join((header.to_bytes(), *(frame for _, frame in frames), end_to_bytes(len(frames))))
