@@ -8,76 +8,116 @@ This is the only module that knows the wire format. Layout of version 1::
      "source": "import", ...}
 
 Configs are a table of their own that timings point into, and both tables name their columns once: a map per
-timing costs 3 to 10 times as much to decode. Absent optional fields are left out. Keys and columns that this
-version does not know are kept in ``extra``.
+timing costs 3 to 10 times as much to decode. Absent optional fields are left out. What this version does not know
+is kept in ``extra``, which holds JSON: keys of a map in that record's ``extra``, unknown keys of ``timing_method``
+and ``device_state`` under these names and unknown timing columns under ``timings`` in the measurement's.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import fields, replace
+import reprlib
+from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgpack
 
+from diode_store import checks
+from diode_store.checks import microseconds as check_microseconds
+from diode_store.codec_tables import TABLE_FIELDS, read_tables, write_tables
 from diode_store.errors import CodecError, RecordError, UnknownVersionError
 from diode_store.records import (
-    CONFIG_COLUMNS,
+    KEY_BYTES,
     DeviceState,
     Environment,
     Hardware,
-    KernelConfig,
     Measurement,
-    Outcome,
     Problem,
     Source,
     TensorSpec,
-    Timing,
     TimingMethod,
 )
 
+__all__ = ["MAX_ITEMS", "MAX_RECORD_BYTES", "WIRE_VERSION", "check_microseconds", "decode", "encode"]
+
 WIRE_VERSION = 1
 MAX_RECORD_BYTES = 64 * 2**20
-"""Larger payloads are refused before they are decoded."""
-MAX_ITEMS = 1_000_000
+"""Larger payloads are refused, before they are decoded and before they are written."""
+MAX_ITEMS = 100_000
 """Most elements of one array or map inside a record."""
 
 _Shallow = TypeVar("_Shallow", TimingMethod, DeviceState)
 
-_CONFIG_COLUMNS = [*CONFIG_COLUMNS, "kwargs"]
-_TIMING_COLUMNS = ["config", *(name for name in Timing._fields if name != "config")]
-_HARDWARE_FIELDS = tuple(f.name for f in fields(Hardware))
-_ENVIRONMENT_FIELDS = tuple(f.name for f in fields(Environment))
-_SCALAR_FIELDS = (
-    "host",
-    "device_uuid",
-    "sweep_id",
-    "collector_version",
-    "is_replay",
-    "search_space",
-    "sample_seed",
-    "choice_policy",
-    "dataset",
-    "licence",
-    "superseded_by",
+_SOURCES = {source.value: source for source in Source}
+
+
+def _uid(what: str, value: object) -> bytes:
+    if not isinstance(value, bytes) or len(value) != KEY_BYTES:
+        raise CodecError(f"{what} must be {KEY_BYTES} bytes, not {reprlib.repr(value)}")
+    return value
+
+
+_count = partial(checks.integer, least=1)
+_small = partial(checks.integer, least=0, most=checks.INT32)
+_HARDWARE_CHECKS: dict[str, checks.Check] = {
+    "vendor": checks.text,
+    "name": checks.text,
+    "arch": checks.text,
+    "multiprocessors": partial(checks.integer, least=1, most=checks.INT32),
+    "l2_bytes": _count,
+    "shared_memory_per_block_bytes": _count,
+    "memory_bytes": _count,
+    "memory_bandwidth_bytes_per_s": _count,
+    "max_clock_mhz": partial(checks.integer, least=1, most=checks.INT32),
+}
+_ENVIRONMENT_CHECKS: dict[str, checks.Check] = dict.fromkeys(
+    ("torch", "triton", "compute", "driver", "python", "os"), checks.text
 )
+_SHALLOW_CHECKS: dict[str, checks.Check] = {
+    "statistic": checks.text,
+    "flush_l2": checks.flag,
+    "launch_hidden": checks.flag,
+    "sm_clock_mhz": _small,
+    "memory_clock_mhz": _small,
+    "temperature_c": partial(checks.integer, least=-checks.INT32, most=checks.INT32),
+    "throttle_reasons": checks.text,
+    "foreign_processes": _small,
+}
+_SCALAR_CHECKS: dict[str, checks.Check] = {
+    "host": checks.text,
+    "device_uuid": checks.text,
+    "sweep_id": checks.text,
+    "collector_version": checks.text,
+    "is_replay": checks.flag,
+    "search_space": checks.text,
+    "sample_seed": checks.integer,
+    "choice_policy": checks.text,
+    "dataset": checks.text,
+    "licence": checks.text,
+    "superseded_by": _uid,
+}
 _STRUCTURED_FIELDS = ("v", "uid", "hardware", "environment", "problem", "source", "measured_at", "timing_method")
-_TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
-_KNOWN_FIELDS = frozenset((*_SCALAR_FIELDS, *_STRUCTURED_FIELDS, *_TABLE_FIELDS, "device_state", "flags", "extra"))
+_KNOWN_FIELDS = frozenset((*_SCALAR_CHECKS, *_STRUCTURED_FIELDS, *TABLE_FIELDS, "device_state", "flags", "extra"))
 
 
 def encode(measurement: Measurement) -> bytes:
     """Return ``measurement`` as one msgpack map.
 
     Raises:
-        RecordError: a runtime that is not finite and positive, or an outcome that does not fit it.
+        RecordError: ``decode`` would not read it back, because of a runtime that is not finite and positive, an
+            outcome that does not fit it, a value of the wrong type, or its size.
     """
-    index: dict[KernelConfig, int] = {}
-    timings = [(index.setdefault(t.config, len(index)), *t[1:]) for t in measurement.timings]
-    _check_timings(timings)
-    scalars = {name: getattr(measurement, name) for name in _SCALAR_FIELDS}
+    try:
+        payload = cast("bytes", msgpack.packb(_content(measurement)))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise RecordError(f"a value of the record cannot be stored: {error}") from error
+    decode(payload)
+    return payload
+
+
+def _content(measurement: Measurement) -> dict[str, Any]:
     content = {
         "v": WIRE_VERSION,
         "uid": measurement.uid,
@@ -90,18 +130,10 @@ def encode(measurement: Measurement) -> bytes:
         "device_state": _plain(measurement.device_state),
         "flags": list(measurement.flags),
         "extra": dict(measurement.extra),
-        **scalars,
+        **{name: getattr(measurement, name) for name in _SCALAR_CHECKS},
+        **write_tables(measurement.timings),
     }
-    kept = {name: value for name, value in content.items() if value is not None and value not in ({}, [], False)}
-    columns = [*_CONFIG_COLUMNS, "extra"] if any(config.extra for config in index) else _CONFIG_COLUMNS
-    kept["config_columns"] = columns
-    kept["configs"] = [[getattr(config, name) for name in columns] for config in index]
-    kept["timing_columns"] = _TIMING_COLUMNS
-    kept["timings"] = timings
-    try:
-        return cast("bytes", msgpack.packb(kept))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RecordError(f"a value of the record cannot be stored: {error}") from error
+    return {name: value for name, value in content.items() if not (_is_empty(value) or value is False)}
 
 
 def decode(payload: bytes) -> Measurement:
@@ -119,218 +151,113 @@ def decode(payload: bytes) -> Measurement:
     except RecordError as error:
         raise CodecError(str(error)) from error
     except KeyError as error:
-        raise CodecError(f"the record has no {error.args[0]!r}") from error
-    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise CodecError(f"the record has no {reprlib.repr(error.args[0])}") from error
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise CodecError(f"a field of the record has the wrong type: {error}") from error
 
 
 def _unpack(payload: bytes) -> dict[str, Any]:
     if len(payload) > MAX_RECORD_BYTES:
         raise CodecError(f"a record of {len(payload):,} bytes is over the limit of {MAX_RECORD_BYTES:,}")
+    # An array's header says its length, and that much memory is taken at once: never more than there are bytes.
+    most = min(MAX_ITEMS, len(payload))
     try:
         content = msgpack.unpackb(
-            payload,
-            max_array_len=MAX_ITEMS,
-            max_map_len=MAX_ITEMS,
-            max_ext_len=0,
-            use_list=False,
-            strict_map_key=True,
+            payload, max_array_len=most, max_map_len=most, max_ext_len=0, use_list=False, strict_map_key=True
         )
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise CodecError(f"not a msgpack record: {error or type(error).__name__}") from error
     if not isinstance(content, dict):
         raise CodecError(f"a record must be a map, not {type(content).__name__}")
-    version = content.get("v")
-    if version != WIRE_VERSION or isinstance(version, bool):
-        if isinstance(version, int) and version > WIRE_VERSION:
-            raise UnknownVersionError(
-                f"record version {version} is newer than {WIRE_VERSION}, the newest this torch-diode reads; upgrade it"
-            )
-        raise CodecError(f"unknown record version {version!r}; this torch-diode reads version {WIRE_VERSION}")
+    _check_version(content.get("v"))
     return content
 
 
+def _check_version(version: object) -> None:
+    if type(version) is int and version > WIRE_VERSION:
+        raise UnknownVersionError(
+            f"record version {version} is newer than {WIRE_VERSION}, the newest this torch-diode reads; upgrade it"
+        )
+    if type(version) is not int or version != WIRE_VERSION:
+        raise CodecError(
+            f"unknown record version {reprlib.repr(version)}; this torch-diode reads version {WIRE_VERSION}"
+        )
+
+
 def _measurement(content: dict[str, Any]) -> Measurement:
-    unknown = {name: value for name, value in content.items() if name not in _KNOWN_FIELDS}
-    measured_at = content.get("measured_at")
-    optional = {name: content[name] for name in _SCALAR_FIELDS if name in content}
-    _check_optional(optional)
+    timings, unknown_columns = read_tables(content)
+    method, unknown_method = _shallow(TimingMethod, "timing_method", content)
+    state, unknown_state = _shallow(DeviceState, "device_state", content)
+    unknown = {"timing_method": unknown_method, "device_state": unknown_state, "timings": unknown_columns}
+    kept = {name: value for name, value in unknown.items() if value}
     return Measurement(
-        uid=content["uid"],
+        uid=_uid("uid", content["uid"]),
         hardware=_hardware(content["hardware"]),
-        environment=_environment(content.get("environment", {})),
+        environment=_environment(content.get("environment") or {}),
         problem=_problem(content["problem"]),
-        timings=_timings(content),
-        source=Source(content["source"]),
-        measured_at=datetime.fromisoformat(measured_at).astimezone(UTC) if measured_at else None,
-        timing_method=_shallow(TimingMethod, content.get("timing_method", {})),
-        device_state=_shallow(DeviceState, content.get("device_state", {})),
-        flags=tuple(_text("flags", flag) for flag in content.get("flags", ())),
-        extra={**content.get("extra", {}), **unknown},
-        **optional,
+        timings=timings,
+        source=checks.member("source", _SOURCES, content["source"]),
+        measured_at=_measured_at(content.get("measured_at")),
+        timing_method=method,
+        device_state=state,
+        flags=tuple(checks.text("flags", flag) for flag in checks.array("flags", content.get("flags") or ())),
+        extra=checks.json_map("extra", kept) | checks.extra_fields(content, _KNOWN_FIELDS),
+        **checks.fields("record", content, _SCALAR_CHECKS),
     )
 
 
+def _measured_at(value: object) -> datetime | None:
+    if value is None:
+        return None
+    moment = datetime.fromisoformat(checks.text("measured_at", value))
+    if moment.tzinfo is None:
+        raise CodecError(f"measured_at must name its time zone: {moment.isoformat()}")
+    return moment.astimezone(UTC)
+
+
 def _hardware(content: dict[str, Any]) -> Hardware:
-    known = {name: content[name] for name in _HARDWARE_FIELDS if name in content and name != "extra"}
-    for name in ("vendor", "name", "arch"):
-        _text(f"hardware.{name}", known[name])
-    for name in set(known) - {"vendor", "name", "arch"}:
-        _count(f"hardware.{name}", known[name])
-    return Hardware(**known, extra=_with_unknown(content, _HARDWARE_FIELDS))
+    known = checks.fields("hardware", content, _HARDWARE_CHECKS)
+    checks.require("hardware", known, ("vendor", "name", "arch", "multiprocessors"))
+    return Hardware(**known, extra=checks.extra_fields(content, _HARDWARE_CHECKS))
 
 
 def _environment(content: dict[str, Any]) -> Environment:
-    known = {name: content[name] for name in _ENVIRONMENT_FIELDS if name in content and name != "extra"}
-    for name in set(known) - {"template_hashes"}:
-        _text(f"environment.{name}", known[name])
-    known["template_hashes"] = {
-        _text("template", uid): _text("template hash", digest)
-        for uid, digest in known.get("template_hashes", {}).items()
-    }
-    return Environment(**known, extra=_with_unknown(content, _ENVIRONMENT_FIELDS))
+    hashes = checks.json_map("template_hashes", content.get("template_hashes") or {})
+    return Environment(
+        **checks.fields("environment", content, _ENVIRONMENT_CHECKS),
+        template_hashes={checks.text("template", uid): checks.text("hash", digest) for uid, digest in hashes.items()},
+        extra=checks.extra_fields(content, {*_ENVIRONMENT_CHECKS, "template_hashes"}),
+    )
 
 
 def _problem(content: dict[str, Any]) -> Problem:
     inputs = tuple(
         TensorSpec(
-            _text("dtype", dtype),
-            tuple(_count("size", size) for size in sizes),
-            tuple(_integer("stride", stride) for stride in strides),
+            checks.text("dtype", dtype),
+            tuple(_count("size", size) for size in checks.array("sizes", sizes)),
+            tuple(checks.integer("stride", stride) for stride in checks.array("strides", strides)),
         )
-        for dtype, sizes, strides in content["inputs"]
+        for dtype, sizes, strides in checks.array("inputs", content["inputs"])
     )
-    scalars = {_text("scalar", name): _scalar(name, value) for name, value in content.get("scalars", ())}
-    extra = _with_unknown(content, ("op", "inputs", "scalars", "extra"))
-    return Problem.create(_text("op", content["op"]), inputs, scalars, extra)
+    pairs = checks.array("scalars", content.get("scalars") or ())
+    scalars = {checks.text("scalar", name): checks.scalar(f"scalar {name}", value) for name, value in pairs}
+    extra = checks.extra_fields(content, {"op", "inputs", "scalars"})
+    return Problem.create(checks.text("op", content["op"]), inputs, scalars, extra)
 
 
-@lru_cache(maxsize=100_000)
-def _interned_config(columns: tuple[str, ...], row: tuple[Any, ...]) -> KernelConfig:
-    """Build each distinct config once: records repeat the same few thousand."""
-    values = dict(zip(columns, row, strict=True))
-    _text("template", values["template"])
-    for name in ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps"):
-        if values.get(name) is not None:
-            _integer(name, values[name])
-    known = {name: values[name] for name in CONFIG_COLUMNS if name in values}
-    kwargs = tuple(sorted((_text("kwarg", name), _scalar(name, value)) for name, value in values.get("kwargs") or ()))
-    return KernelConfig(**known, kwargs=kwargs)
-
-
-def _configs(content: dict[str, Any]) -> list[KernelConfig]:
-    columns = content["config_columns"]
-    plain = tuple(name for name in columns if name in _CONFIG_COLUMNS)
-    if plain == columns:
-        return [_interned_config(columns, row) for row in content["configs"]]
-    positions = [columns.index(name) for name in plain]
-    configs = []
-    for row in content["configs"]:
-        config = _interned_config(plain, tuple(row[i] for i in positions))
-        values = dict(zip(columns, row, strict=True))
-        unknown = {n: v for n, v in values.items() if n not in {*plain, "extra"} and v is not None}
-        extra = {**(values.get("extra") or {}), **unknown}
-        configs.append(replace(config, extra=extra) if extra else config)
-    return configs
-
-
-def _timings(content: dict[str, Any]) -> tuple[Timing, ...]:
-    configs = _configs(content)
-    columns = content["timing_columns"]
-    rows = content["timings"]
-    if not rows:
-        raise CodecError("the record has no timings")
-    if columns != tuple(_TIMING_COLUMNS):
-        positions = {name: i for i, name in enumerate(columns)}
-        defaults = {"outcome": "ok", "is_estimate": False}
-        rows = [
-            tuple(row[positions[n]] if n in positions else defaults.get(n) for n in _TIMING_COLUMNS) for row in rows
-        ]
-    _check_timings(rows)
-    outcomes = {outcome.value: outcome for outcome in Outcome}
-    if min(row[0] for row in rows) < 0:
-        raise CodecError("a timing points before the first config")
-    return tuple(Timing(configs[row[0]], row[1], outcomes[row[2]], *row[3:]) for row in rows)
-
-
-def _check_timings(rows: Any) -> None:
-    """Check what SQL could not: that numbers are finite and positive and fit their outcome."""
-    outcomes = frozenset(Outcome)
-    for position, (config, runtime_us, outcome, is_estimate, repeats, *spread) in enumerate(rows):
-        if outcome not in outcomes:
-            raise RecordError(f"timing {position}: unknown outcome {outcome!r}")
-        if (outcome == "ok") != (runtime_us is not None):
-            raise RecordError(f"timing {position}: outcome {outcome!s} does not go with runtime {runtime_us!r}")
-        if type(config) is not int or type(is_estimate) is not bool:
-            raise RecordError(f"timing {position}: config must be a whole number and is_estimate true or false")
-        if repeats is not None and (type(repeats) is not int or repeats < 1):
-            raise RecordError(f"timing {position}: repeats must be a positive whole number, not {repeats!r}")
-        if runtime_us is not None:
-            check_microseconds(f"timing {position}: runtime_us", runtime_us)
-        for value in spread:
-            if value is not None:
-                check_microseconds(f"timing {position}: percentile", value)
-
-
-def check_microseconds(what: str, value: object) -> float:
-    """Return ``value`` if it is a time: a finite, positive number.
-
-    Raises:
-        RecordError: it is not; the message begins with ``what``.
-    """
-    if type(value) not in (float, int) or not math.isfinite(cast("float", value)) or cast("float", value) <= 0:
-        raise RecordError(f"{what} must be a finite, positive number of microseconds, not {value!r}")
-    return cast("float", value)
-
-
-def _check_optional(optional: dict[str, Any]) -> None:
-    for name, value in optional.items():
-        if name == "is_replay":
-            good = isinstance(value, bool)
-        elif name == "sample_seed":
-            good = type(value) is int
-        elif name == "superseded_by":
-            good = isinstance(value, bytes)
-        else:
-            good = isinstance(value, str)
-        if not good:
-            raise CodecError(f"{name} has the wrong type: {value!r}")
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, (Mapping, list, tuple)) and not value)
 
 
 def _plain(record: Any) -> dict[str, Any]:
     """Return a dataclass as a map without its absent or empty fields."""
     values = ((f.name, getattr(record, f.name)) for f in fields(record))
-    return {name: value for name, value in values if value is not None and value not in ({}, (), [])}
+    return {name: value for name, value in values if not _is_empty(value)}
 
 
-def _shallow(kind: type[_Shallow], content: dict[str, Any]) -> _Shallow:
+def _shallow(kind: type[_Shallow], name: str, content: dict[str, Any]) -> tuple[_Shallow, dict[str, Any]]:
+    """Return a record without structure, and what of its map this version does not know."""
+    values = content.get(name) or {}
     known = {f.name for f in fields(kind)}
-    return kind(**{name: value for name, value in content.items() if name in known})
-
-
-def _with_unknown(content: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    return {**content.get("extra", {}), **{name: value for name, value in content.items() if name not in known}}
-
-
-def _text(what: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise CodecError(f"{what} must be text, not {value!r}")
-    return value
-
-
-def _integer(what: str, value: object) -> int:
-    if type(value) is not int:
-        raise CodecError(f"{what} must be a whole number, not {value!r}")
-    return value
-
-
-def _count(what: str, value: object) -> int:
-    if _integer(what, value) < 1:
-        raise CodecError(f"{what} must be at least 1, not {value!r}")
-    return cast("int", value)
-
-
-def _scalar(what: str, value: object) -> bool | int | float | str:
-    if not isinstance(value, (bool, int, float, str)) or (isinstance(value, float) and not math.isfinite(value)):
-        raise CodecError(f"{what} must be a finite number, text or true/false, not {value!r}")
-    return value
+    checked = checks.fields(name, values, {n: check for n, check in _SHALLOW_CHECKS.items() if n in known})
+    return kind(**checked), checks.extra_fields(values, known)

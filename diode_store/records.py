@@ -81,6 +81,7 @@ class Hardware:
     memory_bandwidth_bytes_per_s: int | None = None
     max_clock_mhz: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """JSON values that this version has no field for; likewise in every other record."""
 
     @cached_property
     def key(self) -> bytes:
@@ -143,6 +144,7 @@ MATMUL_OPERANDS: dict[str, tuple[int, int, int | None]] = {
 }
 _DEFAULT_SCALARS: dict[str, Scalar] = {"alpha": 1, "beta": 1}
 _MATRIX_DIMENSIONS = 2
+_BATCHED_OPS = frozenset({"bmm", "baddbmm"})
 
 
 @dataclass(frozen=True)
@@ -332,7 +334,8 @@ class Measurement:
         """Check what no reader could mend.
 
         Raises:
-            RecordError: a uid of another length, a time without a zone, no timing, or a config timed twice.
+            RecordError: a uid of another length, a time without a zone, a flag that is no single word, no timing,
+                or a config timed twice.
         """
         if not isinstance(self.uid, bytes) or len(self.uid) != KEY_BYTES:
             raise RecordError(f"a measurement's uid must be {KEY_BYTES} bytes, not {self.uid!r}")
@@ -340,7 +343,9 @@ class Measurement:
             raise RecordError(f"measured_at must name its time zone: {self.measured_at.isoformat()}")
         if not self.timings:
             raise RecordError("a measurement needs at least one timing")
-        if len({timing.config for timing in self.timings}) != len(self.timings):
+        if any(not flag or "," in flag for flag in self.flags):
+            raise RecordError(f"a flag is a word without a comma, not {', '.join(map(repr, self.flags))}")
+        if _repeats_a_config(self.timings):
             raise RecordError("a measurement must time each config once; merge repeated ones first")
 
 
@@ -356,8 +361,18 @@ def plain_scalar(value: Scalar) -> Scalar:
     return value
 
 
+def _repeats_a_config(timings: tuple[Timing, ...]) -> bool:
+    """Configs that differ in ``extra`` only are one kernel, though not equal."""
+    configs = {timing.config for timing in timings}
+    by_key = any(config.extra for config in configs)
+    return len({config.key for config in configs} if by_key else configs) != len(timings)
+
+
 def _check_inputs(op: str, inputs: tuple[TensorSpec, ...], first: int, second: int) -> None:
+    most = _MATRIX_DIMENSIONS + (op in _BATCHED_OPS)
     for spec in inputs:
+        if len(spec.size) > most:
+            raise RecordError(f"{op}: an input has {len(spec.size)} dimensions; at most {most} make sense")
         if len(spec.size) != len(spec.stride):
             raise RecordError(f"{op}: an input has {len(spec.size)} sizes but {len(spec.stride)} strides")
         if any(size < 1 for size in spec.size):
