@@ -17,13 +17,20 @@ def user_models_dir() -> Path:
     return data_dir() / "models"
 
 
+def shipped_models() -> list[Path]:
+    """Return the checkpoints that ship with torch-diode, by name; none if the installation lacks them."""
+    with contextlib.suppress(DiodeError):
+        return _checkpoints(trained_models_dir())
+    return []
+
+
 def list_models() -> list[Path]:
     """Return every model's checkpoint: the user's first, then the shipped ones."""
-    folders = [user_models_dir()]
-    # An installation without shipped models still has the user's.
-    with contextlib.suppress(DiodeError):
-        folders.append(trained_models_dir())
-    return [path for folder in folders for path in sorted(folder.rglob(f"*{_SUFFIX}"))]
+    return [*_checkpoints(user_models_dir()), *shipped_models()]
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(folder.rglob(f"*{_SUFFIX}"))
 
 
 def find_model(text: str) -> Path:

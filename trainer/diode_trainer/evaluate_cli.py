@@ -1,0 +1,70 @@
+"""Judge a model by measured problems: what its choices cost against the best ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_rows
+
+if TYPE_CHECKING:
+    from diode_trainer.assess import Assessment
+
+app = make_app(__doc__)
+
+_DatasetOption = Annotated[Path | None, typer.Option(help="Judge by this file (JSON Lines).")]
+
+
+@app.command(no_args_is_help=True)
+def evaluate(  # noqa: PLR0913 (one parameter an option)
+    database: DatabaseOption,
+    model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
+    hardware: Annotated[
+        str | None, typer.Option("--hardware", "--hardware-name", help="Judge by the warehouse's data of this device.")
+    ] = None,
+    dataset: _DatasetOption = None,
+    op: Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")] = None,
+    top_n_worst: Annotated[int, typer.Option(min=0, help="List this many of the costliest choices.")] = 0,
+    *,
+    no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False,
+    unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that it was trained on.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Rank measured problems' choices with a model and show the regret, beside simpler rankings.
+
+    Example: diode evaluate --model v2_model --hardware "NVIDIA H200" --unseen
+    """
+    if hardware is None and dataset is None:
+        raise typer.BadParameter("name a device or a file to judge by", param_hint="--hardware or --dataset")
+    from diode_trainer.artifact import load as load_model
+    from diode_trainer.assess import assess
+    from diode_trainer.catalogue import find_model
+    from diode_trainer.from_warehouse import Selection
+    from diode_trainer.sources import load
+
+    judged = load_model(find_model(model))
+    found = load(database, dataset, Selection(hardware, op))
+    for note in found.notes:
+        print_note(note)
+    assessment = assess(judged, found.dataset, vendor=not no_vendor, worst=top_n_worst, unseen=unseen)
+    if as_json:
+        print_json(assessment.to_plain())
+    else:
+        _print(assessment, judged.path.stem)
+
+
+def _print(assessment: Assessment, name: str) -> None:
+    from diode_trainer.tables import HEADER, WORST_HEADER, rows, worst_rows
+
+    if assessment.seen:
+        print_note(
+            f"note: it was trained on {assessment.seen} of these {assessment.problems} problems, so this flatters it;"
+            " --unseen leaves them out"
+        )
+    print_rows(HEADER, rows(assessment.standing, name), title=f"{assessment.problems} problems")
+    for baseline, reason in assessment.standing.baselines.skipped.items():
+        print_note(f"left out {baseline}: {reason}")
+    if assessment.worst:
+        print_rows(WORST_HEADER, worst_rows(assessment.worst), title="Costliest choices")

@@ -1,0 +1,164 @@
+"""What `diode-train` does once its options are read: evaluate a recipe, fit it on everything, write the model."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from diode_store.errors import ModelError
+from diode_trainer import artifact, catalogue
+from diode_trainer.card import MATMUL_PURPOSE, Card
+from diode_trainer.features import FEATURE_VERSION
+from diode_trainer.workflow import Evaluation, cross_validate, fit_all, training_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from diode_trainer.artifact import TimingModel
+    from diode_trainer.dataset import Dataset
+    from diode_trainer.train import Fit, Recipe
+
+_SUFFIX = ".pt"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that one training run was asked for."""
+
+    name: str
+    recipe: Recipe
+    folds: int
+    """0: no evaluation; 1: one held-out fold; else how many."""
+    seed: int
+    device: str
+    path: Path
+    """Where the checkpoint goes."""
+    command: str
+    """What to run to do it again."""
+    licence: str = "Apache-2.0"
+
+    @property
+    def epochs(self) -> int:
+        """The most epochs that all of its fits take."""
+        return (self.folds + 1) * self.recipe.epochs
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a job."""
+
+    card: Card
+    path: Path
+    fit: Fit
+    seconds: float
+    """Of the last fit."""
+
+
+def evaluate_recipe(dataset: Dataset, job: Job, on_epoch: Callable[[], None]) -> Evaluation | None:
+    """Judge the job's recipe on problems that it has not learned from; None if that was not asked for.
+
+    Raises:
+        DatasetError: too few problems.
+    """
+    if not job.folds:
+        return None
+    return cross_validate(
+        dataset,
+        job.recipe,
+        job.folds,
+        seed=job.seed,
+        device=job.device,
+        previous=shipped_model(),
+        on_epoch=on_epoch,
+    )
+
+
+def train_and_save(dataset: Dataset, job: Job, evaluation: Evaluation | None, on_epoch: Callable[[], None]) -> Trained:
+    """Fit the job's recipe on all of ``dataset`` and write the model with its card.
+
+    Raises:
+        DatasetError: too few problems.
+        ModelError: the files cannot be written.
+    """
+    fitted, seconds = fit_all(dataset, job.recipe, seed=job.seed, device=job.device, on_epoch=on_epoch)
+    card = Card(
+        name=job.name,
+        purpose=MATMUL_PURPOSE,
+        model_type=fitted.network.model_type,
+        feature_version=FEATURE_VERSION,
+        domain=dataset.domain(),
+        data={
+            "problems": len(dataset),
+            "examples": dataset.timings,
+            "failures": dataset.failures,
+            **dataset.lineage,
+        },
+        training=training_facts(job.recipe, fitted, seed=job.seed, seconds=seconds),
+        command=job.command,
+        **_judgement(evaluation),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        torch=torch.__version__,
+        licence=job.licence,
+    )
+    written = artifact.save(job.path, fitted.network, card, trained_on=[example.shape for example in dataset])
+    return Trained(written, job.path, fitted, seconds)
+
+
+def output_path(output: Path | None, name: str) -> Path:
+    """Return where a model called ``name`` goes: the file ``output``, or into that folder, or the user's models."""
+    if output is None:
+        return catalogue.user_models_dir() / MATMUL_PURPOSE / f"{name}{_SUFFIX}"
+    return output if output.suffix == _SUFFIX else output / f"{name}{_SUFFIX}"
+
+
+def command_line(program: str, options: dict[str, Any]) -> str:
+    """Return a command line of those options that have a value."""
+    words = [program]
+    for option, value in options.items():
+        if value is True:
+            words.append(option)
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return shlex.join(words)
+
+
+def resolve_device(text: str) -> str:
+    """Return the device to fit on; ``auto`` is a GPU if there is one.
+
+    Raises:
+        ModelError: no such device here.
+    """
+    if text == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=text)
+    except (RuntimeError, AssertionError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ModelError(f"cannot fit on device {text!r} ({reason}); use --device cpu") from None
+    return text
+
+
+def shipped_model() -> TimingModel | None:
+    """Return the newest model that ships with torch-diode, or None if there is none that this version can use."""
+    paths = catalogue.shipped_models()
+    try:
+        return artifact.load(paths[-1]) if paths else None
+    except ModelError:
+        return None
+
+
+def _judgement(evaluation: Evaluation | None) -> dict[str, Any]:
+    if evaluation is None:
+        return {}
+    metrics: dict[str, Any] = {"folds": evaluation.folds}
+    baselines: dict[str, Any] = {}
+    for name, standing in (("all_choices", evaluation.all_choices), ("triton_only", evaluation.triton_only)):
+        if standing is not None:
+            metrics[name] = standing.model.to_plain()
+            baselines[name] = standing.to_plain()["baselines"]
+    return {"metrics": metrics, "baselines": baselines}

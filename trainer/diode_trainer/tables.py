@@ -1,0 +1,105 @@
+"""Evaluations as rows of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diode_trainer.metrics import KS, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from diode_store.records import ProblemShape
+    from diode_trainer.assess import WorstChoice
+    from diode_trainer.card import Card
+    from diode_trainer.workflow import Evaluation, Standing
+
+HEADER = (
+    "ranking",
+    *(f"regret@{k}" for k in KS),
+    "p95@1",
+    "max@1",
+    "max@5",
+    "within 2%",
+    "within 5%",
+    "rmse_log",
+)
+_NAMES = {
+    "vendor_only": "vendor only",
+    "fold_ranking": "ranking of other folds",
+    "random": "random",
+    "inductor_default": "Inductor DEFAULT, all benchmarked",
+}
+
+
+def rows(standing: Standing, model: str) -> list[tuple[object, ...]]:
+    """Return the model's row and one for each baseline, in the order of ``HEADER``."""
+    named = {model: standing.model, **{_NAMES.get(n, n): r for n, r in standing.baselines.reports.items()}}
+    return [(name, *_cells(report)) for name, report in named.items()]
+
+
+def titles(evaluation: Evaluation) -> list[tuple[str, Standing]]:
+    """Return each table's title with what stands in it."""
+    pooled = "one held-out fold" if evaluation.folds == 1 else f"pooled over {evaluation.folds} folds"
+    count = evaluation.all_choices.model.problems
+    found = [(f"All choices: {count} problems, {pooled}", evaluation.all_choices)]
+    if evaluation.triton_only is not None:
+        count = evaluation.triton_only.model.problems
+        found.append((f"Triton choices only: {count} problems, {pooled}", evaluation.triton_only))
+    return found
+
+
+def _cells(report: Report) -> tuple[object, ...]:
+    return (
+        *(f"{report.regret[k].geomean:.4f}" for k in KS),
+        f"{report.regret[1].p95:.3f}",
+        f"{report.regret[1].max:.2f}",
+        f"{report.regret[5].max:.2f}",
+        f"{report.within_2pct:.0%}",
+        f"{report.within_5pct:.0%}",
+        "-" if report.rmse_log is None else f"{report.rmse_log:.3f}",
+    )
+
+
+WORST_HEADER = ("problem", "regret", "chosen", "us", "predicted us", "best", "us ")
+
+
+def worst_rows(worst: Sequence[WorstChoice]) -> list[tuple[object, ...]]:
+    """Return a row for each costly choice, in the order of ``WORST_HEADER``."""
+    return [(_shape_text(w.shape), w.regret, w.chosen, w.chosen_us, w.predicted_us, w.best, w.best_us) for w in worst]
+
+
+def card_pairs(card: Card) -> dict[str, object]:
+    """Return the lines of a card that a person wants to read."""
+    domain, data = card.domain, card.data
+    return {
+        "name": card.name,
+        "purpose": card.purpose,
+        "type": f"{card.model_type}, feature version {card.feature_version}",
+        "hardware": [f"{d.name} ({d.arch}, {d.multiprocessors} multiprocessors)" for d in domain.hardware],
+        "ops": list(domain.ops),
+        "dtypes": list(domain.dtypes),
+        "layouts": list(domain.layouts),
+        "templates": list(domain.templates),
+        "shapes": [f"{name} {low} to {high}" for name, (low, high) in domain.shapes.items()],
+        "data": ", ".join(f"{data.get(name)} {name}" for name in ("problems", "timings", "measurements")),
+        "data sets": data.get("datasets"),
+        "measured": f"{data.get('measured_from')} to {data.get('measured_to')}",
+        **{f"regret, {name}": _regret_text(card.metrics[name]) for name in _KINDS if name in card.metrics},
+        "made with": card.command,
+        "created": f"{card.created_at}, torch {card.torch}",
+        "sha256": card.sha256,
+        "licence": card.licence,
+    }
+
+
+_KINDS = ("all_choices", "triton_only")
+
+
+def _regret_text(metrics: Mapping[str, Any]) -> str:
+    return ", ".join(f"@{k} {figures['geomean']:.4f}" for k, figures in metrics["regret"].items())
+
+
+def _shape_text(shape: ProblemShape) -> str:
+    batch = f"{shape.b}x" if shape.b > 1 else ""
+    return f"{shape.op} {batch}{shape.m}x{shape.n}x{shape.k} {shape.dtype} {shape.layout}"

@@ -1,0 +1,52 @@
+"""Whether a model on disk is whole and of use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_store.columns import ConfigColumns
+from diode_store.devices import KNOWN_DEVICES
+from diode_store.errors import ModelError
+from diode_store.records import Hardware, ProblemShape
+from diode_trainer.artifact import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from diode_trainer.artifact import TimingModel
+
+_BLOCKS = (64, 64, 32, 8, 3, 4)
+
+
+def verify(path: Path) -> str | None:
+    """Return what is wrong with the model at ``path``, or None.
+
+    It must load (its bytes match its card, its features are ours) and predict a finite, positive time for one
+    config of each template that it knows, in the middle of the shapes that it knows.
+    """
+    try:
+        model = load(path)
+    except ModelError as error:
+        return str(error)
+    predicted = model.predict_us(*_question(model))
+    if not (np.isfinite(predicted).all() and (predicted > 0).all()):
+        return f"{path}: predicts {predicted.tolist()} us; train it again with `diode-train`"
+    return None
+
+
+def _question(model: TimingModel) -> tuple[ProblemShape, Hardware, ConfigColumns]:
+    domain = model.card.domain
+    middle = {name: int((low * high) ** 0.5) for name, (low, high) in domain.shapes.items()}
+    sizes = {name: middle.get(name, 512) for name in "bmnk"}
+    shape = ProblemShape(next(iter(domain.ops), "mm"), next(iter(domain.dtypes), "bfloat16"), layout="nn", **sizes)
+    device = next(iter(domain.hardware), None)
+    hardware = (
+        KNOWN_DEVICES[0]
+        if device is None
+        else Hardware(device.vendor, device.name, device.arch, device.multiprocessors)
+    )
+    templates = domain.templates or ("aten::mm", "triton::mm")
+    rows = [(name, *((0,) * len(_BLOCKS) if name.startswith("aten::") else _BLOCKS), False) for name in templates]
+    return shape, hardware, ConfigColumns.from_rows(rows)
