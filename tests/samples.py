@@ -1,0 +1,73 @@
+"""Records for tests that do not care which."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from diode_store.normalise import kernel_config
+from diode_store.records import (
+    Environment,
+    Hardware,
+    KernelConfig,
+    Measurement,
+    Outcome,
+    Problem,
+    Source,
+    TensorSpec,
+    Timing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+H200 = Hardware("nvidia", "NVIDIA H200", "sm_90", 132)
+H100 = Hardware("nvidia", "NVIDIA H100 80GB HBM3", "sm_90", 132)
+H100_PCIE = Hardware("nvidia", "NVIDIA H100 PCIe", "sm_90", 114)
+ENVIRONMENT = Environment(torch="2.11.0+cu130", triton="3.6.0", compute="cuda 13.0", driver="580.95", python="3.12.3")
+MEASURED_AT = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
+
+
+class MakeMeasurement(Protocol):
+    """What the fixture ``make_measurement`` is."""
+
+    def __call__(self, number: int = 0, *, runtimes: Sequence[float | None] = ..., **overrides: Any) -> Measurement:
+        """Return a measurement."""
+
+
+def measurement(
+    number: int = 0, *, runtimes: Sequence[float | None] = (10.5, 20.25, None), **overrides: Any
+) -> Measurement:
+    """Return a measurement; every number makes another one.
+
+    Args:
+        number: what makes its uid and its problem.
+        runtimes: of cuBLAS first, then of Triton configs; None stands for one that ran out of resources.
+        overrides: replace its fields.
+    """
+    fields: dict[str, Any] = {
+        "uid": number.to_bytes(16, "big"),
+        "hardware": H200,
+        "environment": ENVIRONMENT,
+        "problem": matmul(64 + number, 256, 128),
+        "timings": tuple(_timing(position, runtime) for position, runtime in enumerate(runtimes)),
+        "source": Source.IMPORT,
+        "measured_at": MEASURED_AT,
+    }
+    return Measurement(**{**fields, **overrides})
+
+
+def matmul(m: int, n: int, k: int, dtype: str = "bfloat16") -> Problem:
+    """Return the mm of a row-major (m, k) by a row-major (k, n)."""
+    return Problem.create("mm", (TensorSpec(dtype, (m, k), (k, 1)), TensorSpec(dtype, (k, n), (n, 1))))
+
+
+def triton_config(block_m: int = 64, **kwargs: Any) -> KernelConfig:
+    """Return a config of ``triton::mm``."""
+    defaults = {"BLOCK_M": block_m, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
+    return kernel_config("triton_mm", {**defaults, "ACC_TYPE": "tl.float32", "ALLOW_TF32": False, **kwargs})
+
+
+def _timing(position: int, runtime: float | None) -> Timing:
+    config = triton_config(16 * position) if position else kernel_config("mm", {})
+    return Timing(config, runtime, Outcome.OUT_OF_RESOURCES if runtime is None else Outcome.OK)
