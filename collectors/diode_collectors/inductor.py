@@ -143,7 +143,7 @@ def config_of_choice(choice: Any) -> KernelConfig:
     if ktc is not None:
         return config_of_ktc(ktc)
     info = choice.info_dict()
-    backend = str(info.get("backend", "")).lower()
+    backend = str(info.get("backend", "")).lower().replace("cuda", "cutlass")
     if backend == "extern":
         return KernelConfig(f"aten::{choice.name}")
     if backend == "triton":
