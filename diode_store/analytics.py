@@ -1,0 +1,159 @@
+"""Questions to the lake: DuckDB in memory over its Parquet files, with the views of ``views.sql``.
+
+``connect`` syncs first, so that a row that was committed is seen. The connection reads the lake's files and no
+other, and its settings are locked; ``run_query`` also refuses every statement that does not only read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from diode_store.errors import LakeError, QueryError
+from diode_store.lake import Lake, Manifest, Segment, lake_path
+from diode_store.lake_sync import SyncReport
+from diode_store.lake_sync import sync as sync_lake
+from diode_store.lake_tables import FACTS, SNAPSHOTS
+from diode_store.query_guard import check_reads_only, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+VIEWS = ("observations", "fastest_configs", "training_examples", "coverage", "vendor_gap")
+"""The views whose columns are documented and kept."""
+
+_ROWS_AT_ONCE = 10_000
+
+
+def connect(
+    store_url: str,
+    lake_dir: Path | None = None,
+    sync: bool = True,  # noqa: FBT001, FBT002 - the signature that every component was promised
+    *,
+    on_sync: Callable[[SyncReport], None] = lambda _report: None,
+    on_progress: Callable[[float], None] = lambda _timings: None,
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection with every view over the lake of the warehouse at ``store_url``.
+
+    Args:
+        store_url: the warehouse: a URL, or the path of an SQLite file.
+        lake_dir: its lake; None means ``DIODE_LAKE``, else the folder beside the database.
+        sync: bring the lake up to date first; without, an absent lake gives empty views.
+        on_sync: told what the sync did.
+        on_progress: told the number of timings the sync has just copied.
+
+    Raises:
+        SchemaError: there is no warehouse at ``store_url``, or one of another revision.
+        DatabaseError: the warehouse cannot be read.
+        LakeError: the lake cannot be written or read.
+    """
+    lake = Lake(lake_path(store_url, lake_dir or _chosen_lake()))
+    if sync:
+        on_sync(sync_lake(store_url, lake, on_progress=on_progress))
+    return open_lake(lake)
+
+
+def open_lake(lake: Lake) -> duckdb.DuckDBPyConnection:
+    """Return a connection with every view over ``lake`` as it is.
+
+    Raises:
+        LakeError: it is damaged.
+    """
+    manifest = lake.manifest() or Manifest("", "")
+    damage = lake.damage(manifest)
+    if damage:
+        raise LakeError(f"{lake.path}: {damage}; run `diode sync`")
+    paths = [str(lake.path / name) for name in sorted(manifest.files())]
+    # A variable of the calling Python program must not pass for a table.
+    connection = duckdb.connect(config={"python_enable_replacements": False, "autoload_known_extensions": False})
+    for table in SNAPSHOTS:
+        connection.execute(f"CREATE VIEW {table} AS {_snapshot(lake, manifest, table)}")
+    for table, name in (("measurements", "segment_measurements"), ("timings", "timings")):
+        connection.execute(f"CREATE VIEW {name} AS {_segments(lake, manifest, table)}")
+    connection.execute(files("diode_store").joinpath("views.sql").read_text(encoding="utf-8"))
+    connection.execute("SET allowed_paths = $1", [paths])
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The rows of a query; iterate once, they are fetched as they are asked for."""
+
+    columns: tuple[str, ...]
+    _connection: duckdb.DuckDBPyConnection
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows.
+
+        Raises:
+            QueryError: the query failed on its way.
+        """
+        while True:
+            try:
+                rows = self._connection.fetchmany(_ROWS_AT_ONCE)
+            except duckdb.Error as error:
+                raise QueryError(one_line(error)) from error
+            if not rows:
+                return
+            yield from rows
+
+
+def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
+    """Run one statement that only reads.
+
+    Raises:
+        QueryError: it is not one SELECT or EXPLAIN, it would write or read elsewhere, or it fails; one line.
+    """
+    check_reads_only(connection, sql)
+    try:
+        connection.execute(sql)
+        columns = tuple(column[0] for column in connection.description or ())
+    except duckdb.Error as error:
+        raise QueryError(one_line(error)) from error
+    return QueryResult(columns, connection)
+
+
+def _chosen_lake() -> Path | None:
+    from diode_store.settings import Settings
+
+    return Settings.from_environment().lake_dir
+
+
+def _snapshot(lake: Lake, manifest: Manifest, table: str) -> str:
+    name = manifest.snapshots.get(table)
+    return _parquet([str(lake.path / name)]) if name else _nothing(SNAPSHOTS[table])
+
+
+def _segments(lake: Lake, manifest: Manifest, table: str) -> str:
+    """Return the SELECT of a fact table: whole segments in one scan, each with dropped measurements by itself."""
+    if not manifest.segments:
+        return _nothing(FACTS[table])
+
+    def path(segment: Segment) -> str:
+        return str(lake.path / getattr(segment, table))
+
+    key = next(iter(FACTS[table]))
+    whole = [path(segment) for segment in manifest.segments if not segment.dropped]
+    parts = [_parquet(whole)] if whole else []
+    for segment in manifest.segments:
+        if segment.dropped:
+            numbers = ", ".join(str(number) for number in segment.dropped)
+            parts.append(f"{_parquet([path(segment)])} WHERE {key} NOT IN ({numbers})")
+    return " UNION ALL ".join(parts)
+
+
+def _parquet(paths: list[str]) -> str:
+    quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    return f"SELECT * FROM read_parquet([{quoted}], hive_partitioning = false)"  # noqa: S608 - our own files
+
+
+def _nothing(columns: dict[str, str]) -> str:
+    """Return a SELECT of no rows with ``columns``; JSON is text in the files."""
+    typed = (f"NULL::{'VARCHAR' if kind == 'JSON' else kind} AS {name}" for name, kind in columns.items())
+    return f"SELECT {', '.join(typed)} WHERE false"

@@ -1,0 +1,110 @@
+"""Ask the warehouse a question in SQL: SELECT over its views, nothing else."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from diode_store.console import DatabaseOption, JsonOption, make_app
+from diode_store.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from diode_store.analytics import QueryResult
+
+app = make_app(__doc__)
+
+NoSyncOption = Annotated[
+    bool, typer.Option("--no-sync", help="Read the lake as it is; do not look for newer measurements.")
+]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; also the default when this is not a terminal.")]
+
+_VIEWS = "observations, fastest_configs, training_examples, coverage, vendor_gap"
+
+
+@app.command(epilog='Example: diode query "SELECT op, m, n, k, template, runtime_us FROM fastest_configs LIMIT 5"')
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help=f"One SELECT; views: {_VIEWS}. - reads it from stdin.")],
+    database: DatabaseOption,
+    *,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    no_sync: NoSyncOption = False,
+) -> None:
+    """Run SQL (DuckDB's) and print a table; CSV when this is not a terminal.
+
+    New measurements are copied to the lake first. Only SELECT and EXPLAIN are run, and only the lake is read.
+    """
+    from diode_store.analytics import run_query
+
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv exclude each other")
+    connection = connected(database, sync=not no_sync)
+    result = run_query(connection, sys.stdin.read() if sql == "-" else sql)
+    print_result(result, as_json=as_json, as_csv=as_csv)
+
+
+def connected(database: str, *, sync: bool = True) -> Any:
+    """Return a connection to the lake of ``database``; say on stderr if it had to be rebuilt."""
+    from diode_store.analytics import connect
+    from diode_store.commands.sync import note_rebuild
+    from diode_store.console import progress
+
+    with progress("copying timings to the lake") as advance:
+        return connect(database, sync=sync, on_sync=note_rebuild, on_progress=advance)
+
+
+def print_result(result: QueryResult, *, as_json: bool, as_csv: bool) -> None:
+    """Print rows as JSON objects, as CSV, or on a terminal as a table that fits it.
+
+    Raises:
+        QueryError: two columns of one name, which a JSON object cannot hold.
+    """
+    if as_json:
+        _print_json(result)
+    elif as_csv or not sys.stdout.isatty():
+        _print_csv(result)
+    else:
+        from diode_store.commands.wide_table import print_wide
+
+        print_wide(result.columns, result)
+
+
+def _print_json(result: QueryResult) -> None:
+    """Print a list of objects, one a line, as they come: a result need not fit into memory."""
+    import json
+
+    from diode_store.render import json_value
+
+    if len(set(result.columns)) < len(result.columns):
+        raise QueryError("two columns have the same name; give one another name with AS")
+
+    def lines() -> Iterator[str]:
+        for row in result:
+            fields = {name: json_value(value) for name, value in zip(result.columns, row, strict=True)}
+            yield json.dumps(fields, ensure_ascii=False, allow_nan=False)
+
+    separator = "[\n"
+    for line in lines():
+        sys.stdout.write(f"{separator}{line}")
+        separator = ",\n"
+    sys.stdout.write("\n]\n" if separator != "[\n" else "[]\n")
+
+
+def _print_csv(result: QueryResult) -> None:
+    """Print CSV with a header; NULL is an empty field, a list or struct is JSON, bytes are hex."""
+    import csv
+    import json
+
+    from diode_store.render import json_value
+
+    def cell(value: object) -> object:
+        plain = json_value(value)
+        return json.dumps(plain) if isinstance(plain, (list, dict, bool)) else plain
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(result.columns)
+    writer.writerows([cell(value) for value in row] for row in result)

@@ -1,0 +1,56 @@
+"""Copy new measurements to the lake that queries read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+
+if TYPE_CHECKING:
+    from diode_store.lake_sync import SyncReport
+
+app = make_app(__doc__)
+
+
+@app.command(epilog="Example: diode sync --database warehouse.db")
+def sync(
+    database: DatabaseOption,
+    *,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Copy everything anew, whatever is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the lake up to date with the warehouse; `diode query` and `diode train` do so by themselves."""
+    from dataclasses import asdict
+
+    from diode_store.lake import Lake, lake_path
+    from diode_store.lake_sync import sync as sync_lake
+    from diode_store.settings import Settings
+
+    lake = Lake(lake_path(database, Settings.from_environment().lake_dir))
+    with progress("copying timings to the lake") as advance:
+        report = sync_lake(database, lake, rebuild=rebuild, on_progress=advance)
+    if as_json:
+        print_json({"lake": str(lake.path), **asdict(report)})
+        return
+    note_rebuild(report)
+    typer.echo(f"{lake.path}: {_summary(report)}")
+
+
+def note_rebuild(report: SyncReport) -> None:
+    """Say on stderr why the lake was made anew, if it was."""
+    if report.rebuilt is not None:
+        print_note(f"the lake was rebuilt: {report.rebuilt}")
+
+
+def _summary(report: SyncReport) -> str:
+    done = []
+    if report.added:
+        done.append(f"{report.added:,} measurements with {report.added_timings:,} timings copied")
+    if report.dropped:
+        done.append(f"{report.dropped:,} measurements dropped")
+    if report.merged:
+        done.append(f"{report.merged} small segments merged")
+    holds = f"holds {report.measurements:,} measurements, {report.timings:,} timings"
+    return f"{', '.join(done) or 'nothing to do'}; {holds} ({report.seconds:.2f} s)"

@@ -1,0 +1,102 @@
+"""Which SQL a query may be: one statement that reads the lake's tables and nothing else.
+
+DuckDB's own lock is not enough: with the lake's files allowed, COPY TO may overwrite them, also from inside a
+WITH, and EXPLAIN ANALYZE runs what it explains. So the statement is parsed, and its tree may hold nothing but
+queries and harmless table functions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from diode_store.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+_TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "repeat", "json_each", "json_tree", "summary"})
+# EXPLAIN has no tree of its own: it is taken off, and what it explains is checked.
+_EXPLAIN = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*explain(?:\s+analyze)?(?:\s*\([^()]*\))?\s", re.IGNORECASE | re.DOTALL
+)
+_READ_ONLY = "queries are read-only"
+_POINTER = re.compile(r"^LINE \d+:|^\^+$")
+
+
+def check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raise QueryError unless ``sql`` is one statement that only reads; the message is one line.
+
+    Args:
+        connection: any connection; it parses, and nothing of ``sql`` is run.
+        sql: what somebody typed.
+    """
+    kinds = _kinds(sql)
+    if not kinds:
+        raise QueryError('there is no statement; try "SELECT count(*) FROM observations"')
+    if len(kinds) > 1:
+        raise QueryError(f"{len(kinds)} statements at once; give one")
+    kind = kinds[0]
+    if kind == duckdb.StatementType.EXPLAIN:
+        _check_explained(connection, sql)
+    elif kind == duckdb.StatementType.SELECT:
+        _check_tree(connection, sql)
+    else:
+        raise QueryError(f"{_READ_ONLY}: {kind.name.replace('_', ' ')} is refused; use SELECT or EXPLAIN")
+
+
+def one_line(error: BaseException) -> str:
+    """Return DuckDB's message on one line, with its hints and without the drawing of where it was."""
+    if "pytz" in str(error):
+        return "a time with a zone cannot be shown; cast it, as in now()::TIMESTAMP (times in the lake are UTC)"
+    lines = (line.strip() for line in str(error).splitlines())
+    return " ".join(line for line in lines if line and not _POINTER.match(line))
+
+
+def _check_explained(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    explain = _EXPLAIN.match(sql)
+    if explain is None:
+        raise QueryError("this EXPLAIN is not understood; write EXPLAIN or EXPLAIN ANALYZE before a SELECT")
+    explained = sql[explain.end() :]
+    if _kinds(explained) != [duckdb.StatementType.SELECT]:
+        raise QueryError(f"{_READ_ONLY}: only a SELECT can be explained")
+    _check_tree(connection, explained)
+
+
+def _kinds(sql: str) -> list[duckdb.StatementType]:
+    try:
+        return [statement.type for statement in duckdb.extract_statements(sql)]
+    except duckdb.Error as error:
+        raise QueryError(one_line(error)) from error
+
+
+def _check_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    row = connection.execute("SELECT json_serialize_sql($1)", [sql]).fetchone()
+    tree = json.loads(row[0]) if row else {"error": True}
+    if tree.get("error"):
+        raise QueryError(f"{_READ_ONLY}: this statement cannot be checked; write it as a plain SELECT")
+    for node in _objects(tree["statements"]):
+        kind = str(node.get("type", ""))
+        if kind.endswith("_NODE") and kind not in _QUERY_NODES:
+            what = kind.removesuffix("_NODE").removesuffix("_QUERY")
+            raise QueryError(f"{_READ_ONLY}: {what} inside a WITH is refused")
+        if kind == "TABLE_FUNCTION":
+            name = str(node.get("function", {}).get("function_name", "")).lower()
+            if name not in _TABLE_FUNCTIONS:
+                raise QueryError(f"{_READ_ONLY} and see the lake only: the table function {name}() is refused")
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in ``value``, however deep."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield item
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
