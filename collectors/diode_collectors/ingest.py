@@ -31,7 +31,7 @@ _CHUNK_FRAMES = 64
 _CHUNK_BYTES = 4 * 2**20
 _LISTED_REJECTIONS = 100
 
-_UPGRADE = "upgrade torch-diode, then move it from the quarantine back into the spool"
+_UPGRADE = "then move it from the quarantine back into the spool"
 _DAMAGED = "what is left of it is in the quarantine; measure again what it held"
 _REMEDIES = {
     Reason.NEWER_FORMAT: _UPGRADE,

@@ -181,7 +181,7 @@ class SegmentReader:
     @property
     def torn_bytes(self) -> int:
         """How much of an unsealed segment is an unfinished write; known once all frames were yielded."""
-        return self.end - self.whole_bytes
+        return 0 if self._sealed else self.end - self.whole_bytes
 
     def frames(self) -> Iterator[Frame]:
         """Yield frames and damage; in an unsealed segment, a torn tail is left out."""

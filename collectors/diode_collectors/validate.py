@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest import measurement_of, reason_of, remedy
+from diode_collectors.ingest import measurement_of, reason_of
 from diode_collectors.segment import OPEN_SUFFIX, Frame, Reason, SegmentReader
 from diode_collectors.spool import Spool
 from diode_store.errors import CodecError, SegmentError
@@ -80,5 +80,4 @@ def _timings_in(frame: Frame) -> int | str:
     try:
         return len(measurement_of(frame).timings)
     except (SegmentError, CodecError) as error:
-        reason = reason_of(error)
-        return f"{error}; {remedy(reason) if reason is Reason.NEWER_RECORD else _INGEST}"
+        return str(error) if reason_of(error) is Reason.NEWER_RECORD else f"{error}; {_INGEST}"

@@ -1,0 +1,539 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
+
+from diode_collectors import ingest as ingest_module
+from diode_collectors.ingest import IngestReport, Progress, ingest_once
+from diode_collectors.segment import HEADER_BYTES, Reason, end_to_bytes, frame_to_bytes, pack_payload
+from diode_collectors.spool import Spool, SpoolWriter
+from diode_store import codec
+from diode_store.database import make_engine
+from diode_store.errors import DatabaseError, RecordError
+from diode_store.store import Store, WriteReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from diode_store.records import Measurement
+
+WRITER_PROCESS = Path(__file__).with_name("spool_writer_process.py")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Return an empty spool."""
+    path = tmp_path / "spool"
+    path.mkdir()
+    return path
+
+
+def put(directory: Path, name: str, content: bytes) -> Path:
+    """Put a segment into the spool."""
+    path = directory / name
+    path.write_bytes(content)
+    return path
+
+
+def segment_of(payloads: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return a sealed, uncompressed segment of (uid, payload)."""
+    frames = [frame_to_bytes(uid, payload) for uid, payload in payloads]
+    return b"".join((header_bytes(compress=False), *frames, end_to_bytes(len(frames))))
+
+
+def stored(store: Store) -> list[int]:
+    """Return the numbers of the samples in the warehouse."""
+    with store.engine.connect() as connection:
+        uids = connection.exec_driver_sql("SELECT uid FROM measurements ORDER BY id").scalars()
+        return [int.from_bytes(uid) for uid in uids]
+
+
+def kept(directory: Path) -> list[str]:
+    """Return the names in the quarantine."""
+    return sorted(path.name for path in (directory / "quarantine").glob("*"))
+
+
+def reason(directory: Path, name: str) -> dict[str, object]:
+    """Return what the quarantine says about one of its files."""
+    content: dict[str, object] = json.loads((directory / "quarantine" / f"{name}.reason.json").read_text())
+    return content
+
+
+def everything_below(directory: Path) -> dict[Path, bytes]:
+    """Return every file and what is in it."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_everything_reaches_the_warehouse(directory: Path, store: Store) -> None:
+    """Sealed segments are ingested in order and removed."""
+    with SpoolWriter(directory, segment_bytes=2000) as writer:
+        for number in range(1, 21):
+            writer.append(sample(number))
+    segments = len(Spool(directory).sealed())
+    report = ingest_once(directory, store)
+    assert report == IngestReport(segments=segments, measurements=20, timings=40)
+    assert stored(store) == list(range(1, 21))
+    assert store.counts()["failures"] == 20
+    assert list(directory.iterdir()) == []
+
+
+def test_an_empty_or_absent_spool(directory: Path, store: Store, tmp_path: Path) -> None:
+    """There may be nothing to do, and nothing is made."""
+    assert ingest_once(directory, store) == IngestReport()
+    assert ingest_once(tmp_path / "absent", store) == IngestReport()
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_second_delivery_adds_nothing(directory: Path, store: Store) -> None:
+    """The same segment again is counted as stored already."""
+    content = segment_bytes([1, 2, 3])
+    put(directory, "a.seg", content)
+    ingest_once(directory, store)
+    put(directory, "a.seg", content)
+    assert ingest_once(directory, store) == IngestReport(segments=1, duplicates=3)
+    assert stored(store) == [1, 2, 3]
+
+
+def test_a_known_uid_is_not_decoded(directory: Path, store: Store) -> None:
+    """A replayed frame costs a look-up: not even damage inside its record is noticed."""
+    store.write([sample(1)])
+    put(directory, "a.seg", segment_of([(uid_of(1), b"no record"), (uid_of(2), codec.encode(sample(2)))]))
+    assert ingest_once(directory, store) == IngestReport(segments=1, measurements=1, duplicates=1, timings=2)
+
+
+def test_twice_in_one_spool(directory: Path, store: Store) -> None:
+    """A record that two segments hold, or one segment twice, is written once."""
+    put(directory, "a.seg", segment_bytes([1, 1, 2]))
+    put(directory, "b.seg", segment_bytes([2, 3]))
+    assert ingest_once(directory, store) == IngestReport(segments=2, measurements=3, duplicates=2, timings=6)
+    assert stored(store) == [1, 2, 3]
+
+
+def test_a_dead_writers_segment_is_ingested(directory: Path, store: Store) -> None:
+    """What a killed process had acknowledged is ingested, its unfinished write is cut off and counted."""
+    put(directory, "a.open", segment_bytes([1, 2], sealed=False) + b"torn")
+    assert ingest_once(directory, store) == IngestReport(segments=1, measurements=2, timings=4, torn_bytes=4)
+    assert list(directory.iterdir()) == []
+
+
+def test_a_live_writers_segment_is_not_touched(directory: Path, store: Store) -> None:
+    """While a writer holds its segment nothing of it is read; after it is sealed, all of it."""
+    with SpoolWriter(directory) as writer:
+        writer.append(sample(1))
+        writer.sync()
+        before = everything_below(directory)
+        assert ingest_once(directory, store) == IngestReport()
+        assert everything_below(directory) == before
+    assert ingest_once(directory, store).measurements == 1
+
+
+# Bad input
+
+
+def test_damage_goes_to_quarantine(directory: Path, store: Store) -> None:
+    """The bytes of a damaged frame are kept with the reason beside them; the good ones are ingested."""
+    first, second, third = frames_of([1, 2, 3])
+    broken = second[:-1] + bytes([second[-1] ^ 1])
+    put(directory, "a.seg", header_bytes() + first + broken + third + end_to_bytes(3))
+    report = ingest_once(directory, store)
+    offset = HEADER_BYTES + len(first)
+    assert (report.segments, report.measurements, report.rejected) == (1, 2, 1)
+    assert report.rejected_by_reason == {"bad_crc": 1}
+    (rejection,) = report.rejections
+    assert str(rejection) == (
+        f"a.seg at offset {offset}: the frame's CRC does not match its bytes; "
+        "what is left of it is in the quarantine; measure again what it held"
+    )
+    assert kept(directory) == [f"a@{offset}.bin", f"a@{offset}.bin.reason.json"]
+    assert (directory / "quarantine" / f"a@{offset}.bin").read_bytes() == broken
+    assert reason(directory, f"a@{offset}.bin")["message"] == report.rejections[0].message
+    assert stored(store) == [1, 3]
+    assert Spool(directory).sealed() == []
+
+
+def test_a_truncated_sealed_segment(directory: Path, store: Store) -> None:
+    """A sealed segment that was cut is an error; its whole frames are ingested."""
+    put(directory, "a.seg", segment_bytes([1, 2, 3])[:-60])
+    report = ingest_once(directory, store)
+    assert (report.measurements, report.rejected_by_reason) == (2, {"truncated": 1})
+    assert "cut short" in report.rejections[0].message
+    assert stored(store) == [1, 2]
+
+
+def test_a_file_that_is_no_segment(directory: Path, store: Store) -> None:
+    """A stray file is moved out of the way as it is, and the others are ingested."""
+    put(directory, "a.seg", b"#!/bin/sh\n" * 100)
+    put(directory, "b.seg", segment_bytes([1]))
+    report = ingest_once(directory, store)
+    assert (report.segments, report.measurements, report.rejected_by_reason) == (2, 1, {"bad_header": 1})
+    assert (directory / "quarantine" / "a.seg").read_bytes() == b"#!/bin/sh\n" * 100
+    assert Spool(directory).sealed() == []
+
+
+def test_a_segment_of_a_newer_format(directory: Path, store: Store) -> None:
+    """A segment of a later torch-diode waits in quarantine, and the message says what to do."""
+    put(directory, "a.seg", header_bytes(version=2) + b"future")
+    put(directory, "b.seg", segment_bytes([1]))
+    report = ingest_once(directory, store)
+    assert report.measurements == 1
+    assert str(report.rejections[0]) == (
+        "a.seg at offset 0: spool format 2 is not 1, the one this torch-diode reads; upgrade torch-diode; "
+        "then move it from the quarantine back into the spool"
+    )
+    assert kept(directory) == ["a.seg", "a.seg.reason.json"]
+
+
+def test_a_record_of_a_newer_version_can_come_back(directory: Path, store: Store) -> None:
+    """A frame whose record is too new is kept as a segment that can be moved back into the spool."""
+    content = msgpack.unpackb(codec.encode(sample(2)))
+    newer = msgpack.packb({**content, "v": 2})
+    put(directory, "a.seg", segment_of([(uid_of(1), codec.encode(sample(1))), (uid_of(2), newer)]))
+    report = ingest_once(directory, store)
+    assert report.rejected_by_reason == {"newer_record": 1}
+    (name,) = [name for name in kept(directory) if name.endswith(".seg")]
+    (directory / "quarantine" / name).rename(directory / name)
+    assert ingest_once(directory, store).rejected_by_reason == {"newer_record": 1}
+    assert name.replace(".seg", "@40.seg") in kept(directory)
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected", "message"),
+    [
+        (b"\xc1", Reason.BAD_RECORD, "not a msgpack record"),
+        (b"", Reason.BAD_RECORD, "not a msgpack record"),
+        (msgpack.packb([1]), Reason.BAD_RECORD, "a record must be a map, not tuple"),
+        (msgpack.packb({"v": 1}), Reason.BAD_RECORD, "the record has no"),
+        (msgpack.packb({"v": "1"}), Reason.BAD_RECORD, "unknown record version '1'"),
+        (codec.encode(sample(9)), Reason.BAD_RECORD, "is not its frame's"),
+    ],
+)
+def test_a_whole_frame_that_is_no_record(
+    directory: Path, store: Store, payload: bytes, expected: Reason, message: str
+) -> None:
+    """A frame whose bytes arrived but make no record is kept as a segment; its neighbours are ingested."""
+    put(directory, "a.seg", segment_of([(uid_of(1), payload), (uid_of(2), codec.encode(sample(2)))]))
+    report = ingest_once(directory, store)
+    assert (report.measurements, report.rejected_by_reason) == (1, {expected.value: 1})
+    assert message in report.rejections[0].message
+    assert kept(directory) == ["a@40.seg", "a@40.seg.reason.json"]
+
+
+def test_a_payload_that_does_not_unpack(directory: Path, store: Store) -> None:
+    """Bad compression is a bad record, not a crash."""
+    frame = frame_to_bytes(uid_of(1), b"not zlib")
+    put(directory, "a.seg", header_bytes(compress=True) + frame + frames_of([2])[0] + end_to_bytes(2))
+    report = ingest_once(directory, store)
+    assert (report.measurements, report.rejected_by_reason) == (1, {"bad_compression": 1})
+
+
+def test_a_decompression_bomb(directory: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small payload that unpacks to far too much is refused."""
+    bomb = pack_payload(bytes(10_000), compress=True)
+    monkeypatch.setattr("diode_collectors.segment.MAX_RECORD_BYTES", 9_999)
+    put(directory, "a.seg", header_bytes() + frame_to_bytes(uid_of(1), bomb) + end_to_bytes(1))
+    report = ingest_once(directory, store)
+    assert "unpacks to more than 9,999 bytes" in report.rejections[0].message
+
+
+class PickyStore(Store):
+    """A store whose database cannot hold one of the samples."""
+
+    def write(self, measurements: Iterable[Measurement]) -> WriteReport:
+        """Refuse the whole batch, as a store does, if sample 2 is in it."""
+        batch = list(measurements)
+        if uid_of(2) in {measurement.uid for measurement in batch}:
+            raise RecordError("a value of the batch cannot be stored: too large")
+        return super().write(batch)
+
+
+def test_a_value_the_database_refuses(directory: Path, database_url: str) -> None:
+    """One record that no database can hold does not take its batch with it."""
+    put(directory, "a.seg", segment_bytes([1, 2, 3]))
+    with PickyStore(make_engine(database_url)) as store:
+        report = ingest_once(directory, store)
+        assert stored(store) == [1, 3]
+    assert (report.segments, report.measurements, report.rejected_by_reason) == (1, 2, {"bad_record": 1})
+    assert report.rejections[0].message.startswith("a value of the batch cannot be stored: too large; ")
+    assert reason(directory, kept(directory)[0])["uid"] == uid_of(2).hex()
+    assert len(kept(directory)) == 2
+
+
+def test_many_rejections_are_counted_and_few_are_listed(
+    directory: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every rejection counts and is kept, but a report stays small."""
+    monkeypatch.setattr(ingest_module, "_LISTED_REJECTIONS", 5)
+    put(directory, "a.seg", segment_of((uid_of(n), b"") for n in range(12)))
+    report = ingest_once(directory, store)
+    assert (report.rejected, len(report.rejections), len(kept(directory))) == (12, 5, 24)
+
+
+def test_an_unreadable_segment_is_left_and_told(directory: Path, store: Store) -> None:
+    """A segment that cannot be opened stays, and the others are ingested."""
+    (directory / "a.seg").mkdir()
+    put(directory, "b.seg", segment_bytes([1]))
+    report = ingest_once(directory, store)
+    assert report.measurements == 1
+    assert report.unreadable == (f"{directory}/a.seg: cannot be read: Is a directory; check its owner and its mode",)
+    assert (directory / "a.seg").exists()
+
+
+def test_an_unsealed_segment_of_a_newer_format_is_left_and_told(directory: Path, store: Store) -> None:
+    """What a newer writer left unsealed can only be sealed by a newer torch-diode."""
+    path = put(directory, "a.open", header_bytes(version=2) + b"future")
+    message = f"{path}: spool format 2 is not 1, the one this torch-diode reads; upgrade torch-diode"
+    assert ingest_once(directory, store) == IngestReport(unreadable=(message,))
+    assert ingest_once(directory, store, dry_run=True) == IngestReport(unreadable=(message,))
+    assert path.exists()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_a_spool_holds(tmp_path_factory: pytest.TempPathFactory, store: Store, data: st.DataObject) -> None:
+    """Any bytes under a segment's name end ingested or in quarantine; the spool is empty and no record is made up."""
+    directory = tmp_path_factory.mktemp("spool")
+    content = bytearray(segment_bytes([1, 2, 3]))
+    for position in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=5)):
+        content[position] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.integers(0, len(content)))
+    name = data.draw(st.sampled_from(["a.seg", "a.open"]))
+    put(directory, name, bytes(content[:cut]))
+    report = ingest_once(directory, store)
+    assert Spool(directory).sealed() == Spool(directory).unsealed() == []
+    assert report.unreadable == ()
+    assert set(stored(store)) <= {1, 2, 3}
+    assert report.rejected * 2 == len(kept(directory))
+
+
+# The database fails
+
+
+class FailingStore(Store):
+    """A store whose database goes away after a number of batches."""
+
+    def __init__(self, url: str, batches: int) -> None:
+        super().__init__(make_engine(url))
+        self.batches = batches
+
+    def write(self, measurements: Iterable[Measurement]) -> WriteReport:
+        """Write, or fail as a lost connection does."""
+        if not self.batches:
+            raise DatabaseError("the connection was lost")
+        self.batches -= 1
+        return super().write(measurements)
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a batch be full with four timings, and look often."""
+    monkeypatch.setattr(ingest_module, "BATCH_TIMINGS", 4)
+    monkeypatch.setattr(ingest_module, "_CHUNK_FRAMES", 3)
+
+
+@pytest.mark.parametrize("batches", range(6))
+def test_a_database_that_goes_away_loses_nothing(
+    directory: Path, store: Store, database_url: str, small_batches: None, batches: int
+) -> None:
+    """Wherever the database fails, uncommitted segments stay, and the next pass completes the work exactly once."""
+    put(directory, "a.seg", segment_bytes([1, 2, 3, 4, 5]))
+    put(directory, "b.seg", segment_bytes([6, 7, 8]))
+    put(directory, "c.seg", segment_bytes([9]))
+    with FailingStore(database_url, batches) as failing:
+        if batches < 5:
+            with pytest.raises(DatabaseError, match="the connection was lost"):
+                ingest_once(directory, failing)
+        else:
+            ingest_once(directory, failing)
+    there = {path.stem for path in Spool(directory).sealed()}
+    needed = {name for name, last in (("a", 5), ("b", 8), ("c", 9)) if last not in stored(store)}
+    assert needed <= there
+    ingest_once(directory, store)
+    assert Counter(stored(store)) == Counter(range(1, 10))
+    assert Spool(directory).sealed() == []
+
+
+def test_a_locked_database_is_an_error_that_keeps_the_segments(
+    directory: Path, store: Store, database_path: Path
+) -> None:
+    """While another process holds the database, the pass fails in one line; afterwards it succeeds."""
+    put(directory, "a.seg", segment_bytes([1]))
+    impatient = Store(make_engine(str(database_path), busy_timeout_s=0.05))
+    rival = sqlite3.connect(database_path)
+    rival.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseError, match="another process holds it locked"):
+        ingest_once(directory, impatient)
+    assert len(Spool(directory).sealed()) == 1
+    rival.rollback()
+    rival.close()
+    assert ingest_once(directory, impatient).measurements == 1
+    impatient.close()
+    assert stored(store) == [1]
+
+
+def test_a_crash_between_commit_and_removal(directory: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a segment is committed but not removed, the next pass finds everything stored and removes it."""
+    put(directory, "a.seg", segment_bytes([1, 2]))
+    with monkeypatch.context() as patched:
+        patched.setattr(Spool, "remove", lambda _self, path: (_ for _ in ()).throw(KeyboardInterrupt(path)))
+        with pytest.raises(KeyboardInterrupt):
+            ingest_once(directory, store)
+    assert stored(store) == [1, 2]
+    assert ingest_once(directory, store) == IngestReport(segments=1, duplicates=2)
+    assert Spool(directory).sealed() == []
+
+
+# Batches, stopping, progress, dry runs
+
+
+class CountingStore(Store):
+    """A store that remembers the size of each batch."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(make_engine(url))
+        self.batches: list[int] = []
+
+    def write(self, measurements: Iterable[Measurement]) -> WriteReport:
+        """Write and remember."""
+        batch: Sequence[Measurement] = list(measurements)
+        self.batches.append(len(batch))
+        return super().write(batch)
+
+
+def test_batches_span_segments(directory: Path, database_url: str, small_batches: None) -> None:
+    """Many small segments are committed together, a large one in parts."""
+    for number in range(1, 4):
+        put(directory, f"{number}.seg", segment_bytes([number]))
+    put(directory, "4.seg", segment_bytes(range(10, 17)))
+    with CountingStore(database_url) as store:
+        assert ingest_once(directory, store).segments == 4
+        assert store.batches == [2, 2, 2, 2, 2]
+
+
+def test_a_slow_batch_is_committed_after_a_while(
+    directory: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch does not wait for more than its time."""
+    monkeypatch.setattr(ingest_module, "BATCH_S", 0.0)
+    put(directory, "a.seg", segment_bytes([1, 2, 3]))
+    with CountingStore(database_url) as store:
+        ingest_once(directory, store)
+        assert store.batches == [1, 1, 1]
+
+
+def test_a_segment_is_removed_only_with_its_last_batch(directory: Path, store: Store, small_batches: None) -> None:
+    """While a part of a segment is uncommitted, the segment is there."""
+    put(directory, "a.seg", segment_bytes(range(1, 12)))
+    seen: list[tuple[int, int]] = []
+
+    def look(progress: Progress) -> None:
+        seen.append((progress.report.measurements, len(Spool(directory).sealed())))
+
+    ingest_once(directory, store, on_progress=look)
+    assert seen == [(2, 1), (6, 1), (8, 1), (10, 1), (11, 0)]
+
+
+def test_asked_to_stop_it_finishes_its_batch(directory: Path, store: Store, small_batches: None) -> None:
+    """What was read is committed, the rest stays, and the next pass does it without doubling anything."""
+    put(directory, "a.seg", segment_bytes(range(1, 10)))
+    put(directory, "b.seg", segment_bytes([20]))
+    answers = iter([False, True])
+    report = ingest_once(directory, store, should_stop=lambda: next(answers))
+    assert report == IngestReport(measurements=3, timings=6, stopped=True)
+    assert stored(store) == [1, 2, 3]
+    assert [path.name for path in Spool(directory).sealed()] == ["a.seg", "b.seg"]
+    assert ingest_once(directory, store) == IngestReport(segments=2, measurements=7, duplicates=3, timings=14)
+
+
+def test_asked_to_stop_before_it_begins(directory: Path, store: Store) -> None:
+    """Nothing is read then."""
+    put(directory, "a.seg", segment_bytes([1]))
+    assert ingest_once(directory, store, should_stop=lambda: True) == IngestReport(stopped=True)
+    assert stored(store) == []
+
+
+def test_progress_reaches_the_end(directory: Path, store: Store, small_batches: None) -> None:
+    """Progress only grows and ends at all bytes of the spool."""
+    put(directory, "a.seg", segment_bytes(range(1, 12)))
+    put(directory, "b.seg", segment_bytes([20]))
+    total = sum(path.stat().st_size for path in directory.iterdir())
+    seen: list[Progress] = []
+    report = ingest_once(directory, store, on_progress=seen.append)
+    assert [p.done_bytes for p in seen] == sorted(p.done_bytes for p in seen)
+    assert (seen[-1].done_bytes, {p.total_bytes for p in seen}, seen[-1].report) == (total, {total}, report)
+
+
+def mixed_spool(directory: Path) -> None:
+    """Fill a spool with everything at once: good, known, repeated, damaged, abandoned."""
+    put(directory, "a.seg", segment_bytes([1, 2, 2, 3]))
+    put(directory, "b.seg", segment_bytes([3, 4])[:-30])
+    put(directory, "c.seg", segment_of([(uid_of(8), b"bad"), (uid_of(5), codec.encode(sample(5)))]))
+    put(directory, "d.open", segment_bytes([6, 7], sealed=False) + b"torn")
+    put(directory, "e.seg", header_bytes(version=3))
+
+
+def test_a_dry_run_changes_nothing_and_counts_the_same(directory: Path, store: Store) -> None:
+    """A dry run reports exactly what the real one does afterwards."""
+    store.write([sample(1)])
+    mixed_spool(directory)
+    before = everything_below(directory)
+    announced = ingest_once(directory, store, dry_run=True)
+    assert everything_below(directory) == before
+    assert stored(store) == [1]
+    assert ingest_once(directory, store) == announced
+    assert announced == replace(
+        IngestReport(segments=4, measurements=5, duplicates=3, timings=10, rejected=3, torn_bytes=4),
+        rejected_by_reason=announced.rejected_by_reason,
+        rejections=announced.rejections,
+    )
+    assert announced.rejected_by_reason == {"truncated": 1, "bad_record": 1, "newer_format": 1}
+
+
+def test_a_dry_run_leaves_live_writers_alone(directory: Path, store: Store) -> None:
+    """A dry run neither reads nor blocks a segment that is being written."""
+    with SpoolWriter(directory) as writer:
+        writer.append(sample(1))
+        writer.sync()
+        assert ingest_once(directory, store, dry_run=True) == IngestReport()
+        writer.append(sample(2))
+    assert ingest_once(directory, store, dry_run=True).measurements == 2
+
+
+def test_writers_and_ingesters_at_once(directory: Path, store: Store) -> None:
+    """While processes write and some are killed, repeated passes bring in every acknowledged record once."""
+    command = [sys.executable, str(WRITER_PROCESS), str(directory)]
+    writers = [
+        subprocess.Popen([*command, str(1_000_000 * i), *(["12"] if i < 2 else [])], stdout=subprocess.PIPE)
+        for i in range(3)
+    ]
+    said: list[list[bytes]] = []
+    for writer in writers:
+        assert writer.stdout is not None
+        said.append([writer.stdout.readline()])
+    for _ in range(3):
+        ingest_once(directory, store)
+    writers[2].kill()
+    for writer, lines in zip(writers, said, strict=True):
+        assert writer.stdout is not None
+        lines.extend(writer.stdout.read().splitlines())
+        writer.stdout.close()
+        writer.wait()
+    ingest_once(directory, store)
+    numbers = Counter(stored(store))
+    assert set(numbers.values()) == {1}
+    for i, lines in enumerate(said):
+        acknowledged = set(range(1_000_000 * i, int(lines[-1]) + 1))
+        assert len(acknowledged) >= 7
+        assert acknowledged <= set(numbers)
+    assert list(directory.iterdir()) == []
