@@ -69,17 +69,17 @@ class TimingNetwork(nn.Module):
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(self.members, 1, o)) for _, o in steps)
         self.out_weight = nn.Parameter(torch.empty(self.members, widths[-1], 1))
         self.out_bias = nn.Parameter(torch.zeros(self.members, 1, 1))
-        self._initialise()
+        self.initialise()
 
-    def _initialise(self) -> None:
-        """Draw weights after He et al. 2015; the last layer starts small, near the mean of the targets."""
+    def initialise(self, generator: torch.Generator | None = None) -> None:
+        """Draw new weights after He et al. 2015; the last layer starts small, near the mean of the targets."""
         scale = math.sqrt(2 / (self.problem_feature_dim + self.config_feature_dim))
-        nn.init.normal_(self.problem_weight, std=scale)
-        nn.init.normal_(self.config_weight, std=scale)
-        nn.init.normal_(self.problem_bias, std=0.3)
+        nn.init.normal_(self.problem_weight, std=scale, generator=generator)
+        nn.init.normal_(self.config_weight, std=scale, generator=generator)
+        nn.init.normal_(self.problem_bias, std=0.3, generator=generator)
         for weight in self.weights:
-            nn.init.normal_(weight, std=math.sqrt(2 / weight.shape[1]))
-        nn.init.normal_(self.out_weight, std=0.3 * math.sqrt(1 / self.hidden_layer_widths[-1]))
+            nn.init.normal_(weight, std=math.sqrt(2 / weight.shape[1]), generator=generator)
+        nn.init.normal_(self.out_weight, std=0.3 * math.sqrt(1 / self.hidden_layer_widths[-1]), generator=generator)
 
     def normalised(self, problem: Tensor, config: Tensor) -> tuple[Tensor, Tensor]:
         """Return both with mean 0 and scale 1 over the training set; vendor rows keep their zeros."""
@@ -122,7 +122,7 @@ class DeepMatmulTimingModel(TimingNetwork):
 
     model_type = "deep"
     default_widths = (64, 64, 64)
-    default_members = 4
+    default_members = 3
 
 
 MODEL_TYPES: dict[str, type[TimingNetwork]] = {

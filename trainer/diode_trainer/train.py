@@ -6,6 +6,7 @@ learns. So each problem is learned from by all members but at most one, and none
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from diode_trainer.models import TimingNetwork, model_class
 from diode_trainer.pack import Packed, normalise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -111,9 +112,22 @@ def fit(
     """
     if len(packed) < FEWEST_PROBLEMS:
         raise DatasetError(f"{len(packed)} problems are too few to learn from, {FEWEST_PROBLEMS} needed; {REMEDY}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None))
+    return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None))
+
+
+@contextlib.contextmanager
+def single_threaded() -> Iterator[None]:
+    """Let each operation use one thread.
+
+    A step is too small to be worth sharing, two cores that wait for each other take twice as long when anything
+    else runs, and sums come out the same on every machine. Several fits at a time use the other cores.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def predict(network: TimingNetwork, packed: Packed) -> Tensor:
@@ -129,7 +143,7 @@ class _Fitting:
     def __init__(self, packed: Packed, recipe: Recipe, seed: int, device: str) -> None:
         self.recipe = recipe
         self.generator = torch.Generator().manual_seed(seed)
-        network = _network(packed, recipe)
+        network = _network(packed, recipe, self.generator)
         self.network = network.to(device)
         self.average = copy.deepcopy(self.network).requires_grad_(requires_grad=False)
         """What is kept: the moving average of the weights."""
@@ -190,9 +204,12 @@ class _Fitting:
         return losses / counts
 
 
-def _network(packed: Packed, recipe: Recipe) -> TimingNetwork:
+def _network(packed: Packed, recipe: Recipe, generator: torch.Generator) -> TimingNetwork:
     kind = model_class(recipe.model_type)
-    network = kind(packed.problem.shape[1], packed.config.shape[2], recipe.hidden_layer_widths, recipe.members)
+    # What the constructor draws from the global generator is drawn again.
+    with torch.random.fork_rng(devices=[]):
+        network = kind(packed.problem.shape[1], packed.config.shape[2], recipe.hidden_layer_widths, recipe.members)
+    network.initialise(generator)
     normalise(network, packed)
     with torch.no_grad():
         network.out_bias.fill_(float(packed.target[packed.counted].mean()))

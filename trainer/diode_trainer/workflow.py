@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from diode_trainer.dataset import Fold, folds
 from diode_trainer.metrics import Report, evaluate, judgeable
 from diode_trainer.pack import Packed, pack
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import Fit, Recipe, fit
+from diode_trainer.train import Fit, Recipe, fit, single_threaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,16 +88,23 @@ def cross_validate(
     """
     splits = folds(dataset, count) if count > 1 else folds(dataset, HOLD_OUT)[:1]
     packed = pack(dataset)
-    predicted: list[NDArray[np.float64]] = []
-    fits, seconds = [], []
-    for split in splits:
+
+    def fit_one(split: Fold) -> tuple[Fit, float]:
         started = time.perf_counter()
         fitted = fit(_rows(packed, split.train), recipe, seed=seed, device=device, on_epoch=lambda _: on_epoch())
-        seconds.append(time.perf_counter() - started)
-        fits.append(fitted)
-        scorer = Scorer(fitted.network, dataset.subset(split.train).domain().templates)
-        predicted.extend(predict(scorer, [dataset.examples[i] for i in split.test]))
-    return judge(dataset, splits, predicted, previous=previous, fits=tuple(fits), fit_seconds=tuple(seconds))
+        return fitted, time.perf_counter() - started
+
+    at_once = (os.cpu_count() or 1) if device == "cpu" else 1
+    with single_threaded(), ThreadPoolExecutor(min(at_once, len(splits))) as pool:
+        fits, seconds = zip(*pool.map(fit_one, splits), strict=True)
+    predicted = [times for fitted, split in zip(fits, splits, strict=True) for times in _unseen(dataset, fitted, split)]
+    return judge(dataset, splits, predicted, previous=previous, fits=fits, fit_seconds=seconds)
+
+
+def _unseen(dataset: Dataset, fitted: Fit, split: Fold) -> list[NDArray[np.float64]]:
+    """Return what a fit predicts for the problems that it has not seen."""
+    scorer = Scorer(fitted.network, dataset.subset(split.train).domain().templates)
+    return predict(scorer, [dataset.examples[i] for i in split.test])
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:
@@ -147,7 +156,8 @@ def fit_all(
         DatasetError: too few problems.
     """
     started = time.perf_counter()
-    fitted = fit(pack(dataset), recipe, seed=seed, device=device, on_epoch=lambda _: on_epoch())
+    with single_threaded():
+        fitted = fit(pack(dataset), recipe, seed=seed, device=device, on_epoch=lambda _: on_epoch())
     return fitted, time.perf_counter() - started
 
 
