@@ -59,33 +59,38 @@ def read_tables(content: dict[str, Any]) -> tuple[tuple[Timing, ...], dict[str, 
     return tuple([new(Timing, (configs[row[0]], row[1], outcomes[row[2]], *row[3:])) for row in rows]), unknown
 
 
-@lru_cache(maxsize=100_000)
-def _interned_config(columns: tuple[str, ...], row: tuple[Any, ...]) -> KernelConfig:
-    """Build each distinct config once: records repeat the same few thousand."""
-    values = dict(zip(columns, row, strict=True))
-    known = checks.fields("config", values, _CONFIG_CHECKS)
-    checks.require("a config", known, ("template",))
-    pairs = checks.array("kwargs", values.get("kwargs") or ())
-    kwargs = (
-        (checks.text("kwarg", name), plain_scalar(checks.scalar(f"kwarg {name}", value))) for name, value in pairs
-    )
-    return KernelConfig(**known, kwargs=tuple(sorted(dict(kwargs).items())))
-
-
 def _configs(content: dict[str, Any]) -> list[KernelConfig]:
     columns = checks.array("config_columns", content["config_columns"])
     rows = checks.array("configs", content["configs"])
     if columns == CONFIG_TABLE:
-        return [_interned_config(columns, row) for row in rows]
-    known = [i for i, name in enumerate(columns) if name in CONFIG_TABLE]
-    plain = tuple(columns[i] for i in known)
+        return [_config(row) for row in rows]
     configs = []
     for row in rows:
-        config = _interned_config(plain, tuple(row[i] for i in known))
-        values = zip(columns, row, strict=True)
-        extra = checks.extra_fields({name: value for name, value in values if value is not None}, plain)
+        values = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
+        config = _config((*(values.get(name) for name in CONFIG_TABLE[:-1]), values.get("kwargs", ())))
+        extra = checks.extra_fields(values, CONFIG_TABLE)
         configs.append(replace(config, extra=extra) if extra else config)
     return configs
+
+
+def _config(row: tuple[Any, ...]) -> KernelConfig:
+    return _interned(row, *row, *(value for _, value in row[-1])) if row[-1] else _interned(row, *row)
+
+
+@lru_cache(maxsize=100_000, typed=True)
+def _interned(row: tuple[Any, ...], *_values: Any) -> KernelConfig:
+    """Build each distinct config once: records repeat the same few thousand.
+
+    The values come once more by themselves, so that the cache sees their types: True and 1 are equal.
+    """
+    values = dict(zip(CONFIG_TABLE, row, strict=True))
+    known = checks.fields("config", values, _CONFIG_CHECKS)
+    checks.require("a config", known, ("template",))
+    pairs = checks.array("kwargs", values["kwargs"])
+    kwargs = (
+        (checks.text("kwarg", name), plain_scalar(checks.scalar(f"kwarg {name}", value))) for name, value in pairs
+    )
+    return KernelConfig(**known, kwargs=tuple(sorted(dict(kwargs).items())))
 
 
 def _known_columns(columns: Sequence[Any], rows: Sequence[Any]) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:

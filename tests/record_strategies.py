@@ -1,0 +1,131 @@
+"""Hypothesis strategies for records: anything that a collector may ever hand over."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+from hypothesis import strategies as st
+
+from diode_store.records import (
+    DeviceState,
+    Environment,
+    Hardware,
+    KernelConfig,
+    Measurement,
+    Outcome,
+    Problem,
+    Source,
+    TensorSpec,
+    Timing,
+    TimingMethod,
+)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+NAMES = TEXT.filter(bool)
+SMALL = st.integers(0, 2**31 - 1)
+POSITIVE = st.integers(1, 2**63 - 1)
+TIMES = st.floats(1e-6, 1e12) | st.integers(1, 10**12)
+JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+# Unknown keys travel beside `extra`, so that a key of its own called "extra" could not be told from it.
+EXTRAS = st.dictionaries(TEXT, JSON_VALUES, max_size=3)
+FINITE = st.floats(allow_nan=False, allow_infinity=False).filter(lambda value: not value.is_integer())
+SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | FINITE | TEXT
+
+HARDWARE = st.builds(
+    Hardware,
+    vendor=NAMES,
+    name=NAMES,
+    arch=NAMES,
+    multiprocessors=st.integers(1, 2**31 - 1),
+    l2_bytes=st.none() | POSITIVE,
+    shared_memory_per_block_bytes=st.none() | POSITIVE,
+    memory_bytes=st.none() | POSITIVE,
+    memory_bandwidth_bytes_per_s=st.none() | POSITIVE,
+    max_clock_mhz=st.none() | st.integers(1, 2**31 - 1),
+    extra=EXTRAS,
+)
+ENVIRONMENTS = st.builds(
+    Environment,
+    torch=TEXT,
+    triton=TEXT,
+    driver=TEXT,
+    template_hashes=st.dictionaries(NAMES, TEXT, max_size=2),
+    extra=EXTRAS,
+)
+CONFIGS = st.builds(
+    KernelConfig,
+    template=NAMES,
+    block_m=st.none() | SMALL,
+    num_stages=st.none() | SMALL,
+    allow_tf32=st.none() | st.booleans(),
+    acc_type=st.none() | TEXT,
+    kwargs=st.dictionaries(NAMES, SCALARS, max_size=2).map(lambda kwargs: tuple(sorted(kwargs.items()))),
+    extra=EXTRAS | st.just({}),
+)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Return matrix products of every op, with any strides."""
+    op = draw(st.sampled_from(["mm", "addmm", "bmm", "baddbmm", "int_mm"]))
+    batch = (draw(st.integers(1, 2**31)),) if op in {"bmm", "baddbmm"} else ()
+    m, n, k = (draw(st.integers(1, 2**31)) for _ in range(3))
+    dtype = draw(st.sampled_from(["bfloat16", "float16", "float32"]))
+    strides = st.tuples(*[st.integers(0, 2**40)] * (len(batch) + 2))
+    matrices = [TensorSpec(dtype, (*batch, *size), draw(strides)) for size in ((m, k), (k, n))]
+    bias = [TensorSpec(dtype, (n,), (1,))] if op in {"addmm", "baddbmm"} else []
+    scalars = draw(st.dictionaries(NAMES, SCALARS, max_size=2))
+    return Problem.create(op, (*bias, *matrices), scalars, draw(EXTRAS))
+
+
+@st.composite
+def timings(draw: st.DrawFn) -> tuple[Timing, ...]:
+    """Return timings of different configs, failures among them."""
+    found = []
+    for config in draw(st.lists(CONFIGS, min_size=1, max_size=5, unique_by=lambda config: config.key)):
+        outcome = draw(st.sampled_from(Outcome))
+        runtime = draw(TIMES) if outcome is Outcome.OK else None
+        repeats = draw(st.none() | st.integers(1, 2**31 - 1))
+        spread = (draw(st.none() | TIMES), draw(st.none() | TIMES))
+        found.append(Timing(config, runtime, outcome, draw(st.booleans()), repeats, *spread))
+    return tuple(found)
+
+
+METHODS = st.builds(TimingMethod, st.none() | TEXT, st.none() | st.booleans(), st.none() | st.booleans())
+STATES = st.builds(
+    DeviceState,
+    sm_clock_mhz=st.none() | SMALL,
+    temperature_c=st.none() | st.integers(-100, 200),
+    throttle_reasons=st.none() | TEXT,
+    foreign_processes=st.none() | SMALL,
+)
+MEASUREMENTS = st.builds(
+    Measurement,
+    uid=st.binary(min_size=16, max_size=16),
+    hardware=HARDWARE,
+    environment=ENVIRONMENTS,
+    problem=problems(),
+    timings=timings(),
+    source=st.sampled_from(Source),
+    measured_at=st.none() | st.datetimes(timezones=st.just(UTC)),
+    host=st.none() | TEXT,
+    sweep_id=st.none() | TEXT,
+    is_replay=st.booleans(),
+    sample_seed=st.none() | st.integers(-(2**63), 2**63 - 1),
+    choice_policy=TEXT,
+    timing_method=METHODS,
+    device_state=STATES,
+    flags=st.lists(NAMES.filter(lambda flag: "," not in flag), max_size=2).map(tuple),
+    licence=st.none() | TEXT,
+    superseded_by=st.none() | st.binary(min_size=16, max_size=16),
+    extra=EXTRAS,
+)
