@@ -6,7 +6,6 @@ other, and its settings are locked; ``run_query`` also refuses every statement t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -81,12 +80,18 @@ def open_lake(lake: Lake) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-@dataclass(frozen=True)
 class QueryResult:
     """The rows of a query; iterate once, they are fetched as they are asked for."""
 
-    columns: tuple[str, ...]
-    _connection: duckdb.DuckDBPyConnection
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+        """Run ``sql`` and fetch its first rows, so that what fails early fails before anything is printed."""
+        self._connection = connection
+        try:
+            connection.execute(sql)
+            self.columns = tuple(str(column[0]) for column in connection.description or ())
+            self._first = connection.fetchmany(_ROWS_AT_ONCE)
+        except duckdb.Error as error:
+            raise QueryError(one_line(error)) from error
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows.
@@ -94,14 +99,13 @@ class QueryResult:
         Raises:
             QueryError: the query failed on its way.
         """
-        while True:
+        rows = self._first
+        while rows:
+            yield from rows
             try:
                 rows = self._connection.fetchmany(_ROWS_AT_ONCE)
             except duckdb.Error as error:
                 raise QueryError(one_line(error)) from error
-            if not rows:
-                return
-            yield from rows
 
 
 def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
@@ -111,12 +115,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
         QueryError: it is not one SELECT or EXPLAIN, it would write or read elsewhere, or it fails; one line.
     """
     check_reads_only(connection, sql)
-    try:
-        connection.execute(sql)
-        columns = tuple(column[0] for column in connection.description or ())
-    except duckdb.Error as error:
-        raise QueryError(one_line(error)) from error
-    return QueryResult(columns, connection)
+    return QueryResult(connection, sql)
 
 
 def _chosen_lake() -> Path | None:

@@ -55,6 +55,10 @@ class ImportFileError(DiodeError):
     """A file could not be imported."""
 
 
+class ExportError(DiodeError):
+    """A file could not be exported."""
+
+
 class QueryError(DiodeError):
     """The query was refused."""
 

@@ -75,8 +75,8 @@ def _kinds(sql: str) -> list[duckdb.StatementType]:
 
 
 def _check_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    row = connection.execute("SELECT json_serialize_sql($1)", [sql]).fetchone()
-    tree = json.loads(row[0]) if row else {"error": True}
+    [[text]] = connection.execute("SELECT json_serialize_sql($1)", [sql]).fetchall()
+    tree = json.loads(text)
     if tree.get("error"):
         raise QueryError(f"{_READ_ONLY}: this statement cannot be checked; write it as a plain SELECT")
     for node in _objects(tree["statements"]):

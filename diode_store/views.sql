@@ -299,7 +299,8 @@ JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 JOIN problems AS p ON p.id = m.problem_id
 WHERE m.superseded_by IS NULL
-GROUP BY ALL;
+GROUP BY ALL
+ORDER BY hardware, m.hardware_id, m.environment_id, p.op, p.dtype;
 
 -- The best Triton kernel against the vendor's best, where both were timed; a speedup over 1 means Triton wins.
 CREATE VIEW vendor_gap AS

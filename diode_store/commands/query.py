@@ -11,9 +11,7 @@ from diode_store.console import DatabaseOption, JsonOption, make_app
 from diode_store.errors import QueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from diode_store.analytics import QueryResult
+    from collections.abc import Iterable, Iterator, Sequence
 
 app = make_app(__doc__)
 
@@ -44,7 +42,7 @@ def query(
         raise typer.BadParameter("--json and --csv exclude each other")
     connection = connected(database, sync=not no_sync)
     result = run_query(connection, sys.stdin.read() if sql == "-" else sql)
-    print_result(result, as_json=as_json, as_csv=as_csv)
+    print_result(result.columns, result, as_json=as_json, as_csv=as_csv)
 
 
 def connected(database: str, *, sync: bool = True) -> Any:
@@ -57,34 +55,34 @@ def connected(database: str, *, sync: bool = True) -> Any:
         return connect(database, sync=sync, on_sync=note_rebuild, on_progress=advance)
 
 
-def print_result(result: QueryResult, *, as_json: bool, as_csv: bool) -> None:
+def print_result(columns: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool, as_csv: bool) -> None:
     """Print rows as JSON objects, as CSV, or on a terminal as a table that fits it.
 
     Raises:
         QueryError: two columns of one name, which a JSON object cannot hold.
     """
     if as_json:
-        _print_json(result)
+        _print_json(columns, rows)
     elif as_csv or not sys.stdout.isatty():
-        _print_csv(result)
+        _print_csv(columns, rows)
     else:
         from diode_store.commands.wide_table import print_wide
 
-        print_wide(result.columns, result)
+        print_wide(columns, rows)
 
 
-def _print_json(result: QueryResult) -> None:
+def _print_json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a list of objects, one a line, as they come: a result need not fit into memory."""
     import json
 
     from diode_store.render import json_value
 
-    if len(set(result.columns)) < len(result.columns):
+    if len(set(columns)) < len(columns):
         raise QueryError("two columns have the same name; give one another name with AS")
 
     def lines() -> Iterator[str]:
-        for row in result:
-            fields = {name: json_value(value) for name, value in zip(result.columns, row, strict=True)}
+        for row in rows:
+            fields = {name: json_value(value) for name, value in zip(columns, row, strict=True)}
             yield json.dumps(fields, ensure_ascii=False, allow_nan=False)
 
     separator = "[\n"
@@ -94,7 +92,7 @@ def _print_json(result: QueryResult) -> None:
     sys.stdout.write("\n]\n" if separator != "[\n" else "[]\n")
 
 
-def _print_csv(result: QueryResult) -> None:
+def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print CSV with a header; NULL is an empty field, a list or struct is JSON, bytes are hex."""
     import csv
     import json
@@ -106,5 +104,5 @@ def _print_csv(result: QueryResult) -> None:
         return json.dumps(plain) if isinstance(plain, (list, dict, bool)) else plain
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(result.columns)
-    writer.writerows([cell(value) for value in row] for row in result)
+    writer.writerow(columns)
+    writer.writerows([cell(value) for value in row] for row in rows)

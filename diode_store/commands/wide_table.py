@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 200
 """More are counted, not shown: they scroll away."""
 _CELL_WIDTH = 32
-_NARROWEST = 6
 _NULL = "NULL"
 
 
@@ -35,10 +34,15 @@ def print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], console
     fitting = _fitting(columns, cells, console.width)
     console.print(_table(columns, shown, cells, fitting))
     more = sum(1 for _ in remaining)
-    console.print(f"{len(shown) + more:,} rows" + (f", the first {MOST_ROWS} shown; --csv prints all" if more else ""))
+    console.print(
+        f"{len(shown) + more:,} rows" + (f", the first {MOST_ROWS} shown; --csv prints all" if more else ""),
+        highlight=False,
+    )
     if fitting < len(columns):
         hidden = ", ".join(columns[fitting:])
-        console.print(f"too narrow for: {hidden} (SELECT fewer columns, or --csv)", style="dim", markup=False)
+        console.print(
+            f"too narrow for: {hidden} (SELECT fewer columns, or --csv)", style="dim", markup=False, highlight=False
+        )
 
 
 def _cell(value: object) -> str:
@@ -67,7 +71,7 @@ def _table(columns: Sequence[str], rows: list[Sequence[object]], cells: list[lis
     table = Table()
     for position, name in enumerate(columns[:fitting]):
         numeric = any(isinstance(row[position], (int, float)) for row in rows)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", min_width=_NARROWEST)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row, texts in zip(rows, cells, strict=True):
         pairs = zip(row[:fitting], texts[:fitting], strict=True)
         table.add_row(*(Text(text, style="dim" if value is None else "") for value, text in pairs))

@@ -20,7 +20,7 @@ import math
 import zlib
 from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
@@ -51,9 +51,9 @@ from diode_store.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["ESTIMATE_FACTOR", "TIMING_METHOD", "BadLine", "ImportContext", "measurement_of", "read", "row_of"]
+__all__ = ["ESTIMATE_FACTOR", "TIMING_METHOD", "BadLine", "ImportContext", "measurement_of", "read", "row_of", "write"]
 
 ESTIMATE_FACTOR = 3
 """A choice slower than this many times the best of its line keeps its first estimate."""
@@ -100,7 +100,7 @@ def parse(line: bytes) -> dict[str, Any]:
         RecordError: it does not hold one.
     """
     try:
-        row = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_number)
+        row = json.loads(line.decode("utf-8-sig").strip(), parse_constant=_refuse_constant, parse_float=_number)
     except json.JSONDecodeError as error:
         raise RecordError(f"malformed JSON at column {error.colno}: {error.msg}; mend or remove the line") from error
     except (ValueError, RecursionError) as error:
@@ -121,6 +121,22 @@ def measurement_of(row: Mapping[str, Any], context: ImportContext) -> Measuremen
     if asked:
         measurement = replace(measurement, extra={**measurement.extra, "unpadded": asked})
     return measurement if "uid" in row else replace(measurement, uid=_uid(row, measurement))
+
+
+def write(
+    stream: IO[bytes],
+    measurements: Iterable[Measurement],
+    on_progress: Callable[[float], None] = lambda _measurements: None,
+) -> tuple[int, int]:
+    """Write each measurement as a line; return how many measurements and timings they were."""
+    count = timings = 0
+    for measurement in measurements:
+        line = json.dumps(row_of(measurement), separators=(",", ":"), ensure_ascii=False)
+        stream.write(line.encode() + b"\n")
+        count += 1
+        timings += len(measurement.timings)
+        on_progress(1)
+    return count, timings
 
 
 def row_of(measurement: Measurement) -> dict[str, Any]:

@@ -1,0 +1,180 @@
+"""Show the fastest known kernel of each problem on one device, and how far the vendor's is behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from diode_store.commands.query import CsvOption, NoSyncOption, connected, print_result
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
+from diode_store.devices import describe, match_hardware
+from diode_store.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+app = make_app(__doc__)
+
+_DEFAULT_LIMIT = 20
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+_SHORT_DTYPES = {long: short for short, long in _DTYPES.items()}
+
+_KERNEL = """
+CASE WHEN {0}.block_m IS NULL THEN {0}.template
+ELSE concat(
+    {0}.template, ' ', {0}.block_m, 'x', {0}.block_n, 'x', {0}.block_k,
+    ' s' || {0}.num_stages, ' w' || {0}.num_warps, ' g' || {0}.group_m
+) END
+"""
+
+_FASTEST = f"""
+WITH vendor AS (
+    SELECT x.hardware_id, x.environment_id, x.problem_id, min(x.runtime_us) AS vendor_us
+    FROM config_times AS x JOIN configs AS c ON c.id = x.config_id
+    WHERE c.template LIKE 'aten::%'
+    GROUP BY ALL
+)
+SELECT
+    f.hardware, f.torch, f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout,
+    {_KERNEL.format("f")} AS kernel,
+    f.runtime_us, v.vendor_us, v.vendor_us / f.runtime_us AS speedup,
+    {_KERNEL.format("r")} AS runner_up, f.runner_up_us,
+    len(f.tie_config_ids) - 1 AS ties, f.repeats, f.config_id, f.tie_config_ids
+FROM fastest_configs AS f
+LEFT JOIN vendor AS v USING (hardware_id, environment_id, problem_id)
+LEFT JOIN configs AS r ON r.id = f.runner_up_config_id
+WHERE f.hardware_id IN (SELECT unnest($hardware_ids::BIGINT[]))
+    AND ($op IS NULL OR f.op = $op) AND ($dtype IS NULL OR f.dtype = $dtype)
+    AND ($m IS NULL OR f.m = $m) AND ($n IS NULL OR f.n = $n) AND ($k IS NULL OR f.k = $k)
+ORDER BY f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.problem_id, f.hardware_id, f.environment_id
+"""  # noqa: S608 - only our own text is put together; what the user typed are parameters
+
+
+class _Device(NamedTuple):
+    id: int
+    name: str
+    arch: str
+    multiprocessors: int
+
+
+class Row(NamedTuple):
+    """The fastest kernel of one problem; the columns of ``--json`` and ``--csv``."""
+
+    hardware: str
+    torch: str
+    op: str
+    dtype: str
+    b: int
+    m: int
+    n: int
+    k: int
+    layout: str
+    kernel: str
+    """Template, block sizes, then s(tages), w(arps) and g(roup)."""
+    runtime_us: float
+    vendor_us: float | None
+    speedup: float | None
+    """The vendor's best time over this one."""
+    runner_up: str | None
+    runner_up_us: float | None
+    ties: int
+    """How many other kernels cannot be told from the fastest."""
+    repeats: int
+    config_id: int
+    tie_config_ids: list[int]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a problem must be; None means any."""
+
+    op: str | None
+    dtype: str | None
+    m: int | None
+    n: int | None
+    k: int | None
+
+    def __str__(self) -> str:
+        sizes = (f"{name} = {value}" for name, value in vars(self).items() if name in {"m", "n", "k"} and value)
+        return ", ".join([*(word for word in (self.op, self.dtype) if word), *sizes]) or "any problem"
+
+
+@app.command(epilog='Example: diode fastest --hardware "NVIDIA H200" --op mm --m 4096 --dtype bf16')
+def fastest(  # noqa: PLR0913 - one parameter an option
+    hardware: Annotated[
+        str,
+        typer.Option("--hardware", metavar="NAME", help="The device: an alias, its name or the name's first words."),
+    ],
+    database: DatabaseOption,
+    *,
+    all_matches: Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")] = False,
+    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
+    m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None,
+    n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None,
+    k: Annotated[int | None, typer.Option("--k", metavar="K", help="The summed dimension.", min=1)] = None,
+    dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="bf16 or bfloat16, fp16, fp32, ...")] = None,
+    limit: Annotated[int, typer.Option(metavar="ROWS", help="Most rows; 0 for all.", min=0)] = _DEFAULT_LIMIT,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+    no_sync: NoSyncOption = False,
+) -> None:
+    """Print the fastest kernel of each problem: its time, the vendor's best, the runner-up.
+
+    TIES counts other kernels whose times cannot be told from the best one's; docs/views.md says how.
+    """
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv exclude each other")
+    connection = connected(database, sync=not no_sync)
+    devices = _devices(connection, hardware, all_matches=all_matches)
+    wanted = _Wanted(op, _DTYPES.get(dtype or "", dtype), m, n, k)
+    found = connection.execute(_FASTEST, {"hardware_ids": [d.id for d in devices], **vars(wanted)})
+    rows = [Row(*row) for row in found.fetchall()]
+    if not rows:
+        raise QueryError(f"no timings of {wanted} on {hardware}; {_what_there_is(connection, devices)}")
+    shown = rows[: limit or len(rows)]
+    if as_json or as_csv:
+        print_result(Row._fields, shown, as_json=as_json, as_csv=as_csv)
+    else:
+        print_rows(*_readable(shown), title=f"Fastest kernels on {describe(devices)}")
+    if len(shown) < len(rows):
+        print_note(f"{len(shown)} of {len(rows)} problems; --limit 0 shows all")
+
+
+def _devices(connection: Any, text: str, *, all_matches: bool) -> list[_Device]:
+    """Return the measured devices that ``text`` means, and say on stderr which they are."""
+    rows = connection.execute("SELECT id, name, arch, multiprocessors FROM hardware ORDER BY name, id").fetchall()
+    devices = [_Device(*row) for row in rows]
+    aliases: dict[str, set[str]] = {}
+    names = {device.id: device.name for device in devices}
+    for alias, number in connection.execute("SELECT alias, hardware_id FROM hardware_aliases").fetchall():
+        aliases.setdefault(alias, set()).add(names[number])
+    found = match_hardware(devices, text, all_matches=all_matches, aliases=aliases)
+    print_note(f"hardware: {describe(found)}")
+    return found
+
+
+def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """Return columns for a person: what tells rows apart, the kernels and the times."""
+    extra = [name for name in ("hardware", "torch") if len({getattr(row, name) for row in rows}) > 1]
+    columns = (*extra, "problem", "kernel", "us", "vendor us", "speedup", "runner-up", "its us", "ties")
+    return columns, [(*(getattr(row, name) for name in extra), *_readable_row(row)) for row in rows]
+
+
+def _readable_row(row: Row) -> tuple[object, ...]:
+    sizes = [row.b, row.m, row.n, row.k] if row.b > 1 else [row.m, row.n, row.k]
+    dtype = _SHORT_DTYPES.get(row.dtype, row.dtype)
+    problem = f"{row.op} {dtype} {'x'.join(map(str, sizes))} {row.layout}"
+    times = (row.kernel, row.runtime_us, row.vendor_us, row.speedup)
+    return (problem, *times, row.runner_up, row.runner_up_us, row.ties)
+
+
+def _what_there_is(connection: Any, devices: Sequence[_Device]) -> str:
+    rows = connection.execute(
+        "SELECT op, dtype, sum(problems)::BIGINT FROM coverage "
+        "WHERE hardware_id IN (SELECT unnest($1::BIGINT[])) GROUP BY ALL ORDER BY ALL",
+        [[device.id for device in devices]],
+    ).fetchall()
+    there = ", ".join(f"{op} {dtype} ({problems} problems)" for op, dtype, problems in rows)
+    return f"there is: {there}" if there else "there is nothing measured on it yet"

@@ -1,0 +1,141 @@
+"""Add measurements from files; bad lines are named and the good ones beside them kept."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.errors import HardwareError, ImportFileError
+from diode_store.importing import Format
+
+if TYPE_CHECKING:
+    from diode_store.exchange.context import ImportContext
+    from diode_store.importing import ImportReport
+    from diode_store.records import Hardware
+    from diode_store.store import Store
+
+app = make_app(__doc__)
+
+_BAD_LINES_SHOWN = 50
+
+
+@app.command("import", epilog='Example: diode import --hardware "NVIDIA H200" --measured-at 2026-11-20 runs.jsonl.gz')
+def import_(  # noqa: PLR0913 - one parameter an option
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files; gzip is understood, - is stdin.")],
+    database: DatabaseOption,
+    *,
+    fmt: Annotated[Format, typer.Option("--format", help="What the files hold.")] = Format.AUTO,
+    hardware: Annotated[
+        str | None, typer.Option("--hardware", metavar="NAME", help="What rows were measured on that do not say.")
+    ] = None,
+    hardware_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help='The same as JSON, for devices we do not know: {"vendor", "name", "arch", …}.'
+        ),
+    ] = None,
+    environment: Annotated[
+        Path | None, typer.Option("--environment", metavar="FILE", help='JSON: {"torch": "2.11.0", …}; else unknown.')
+    ] = None,
+    measured_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When, as ISO 8601; UTC unless it names a zone.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name of the data set the rows belong to.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Licence of the data set.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Add the measurements in FILE... to the warehouse. Importing the same file twice adds nothing.
+
+    jsonl has one problem a line; docs/formats.md describes it.
+    """
+    from diode_store.exchange.context import ImportContext
+    from diode_store.exchange.options import environment_file, time_of
+    from diode_store.importing import import_files
+    from diode_store.records import Environment
+    from diode_store.store import Store
+
+    if hardware is not None and hardware_file is not None:
+        raise typer.BadParameter("--hardware and --hardware-file exclude each other")
+    with Store.open(database) as store, progress("importing measurements") as advance:
+        context = ImportContext(
+            hardware=_hardware(store, hardware, hardware_file),
+            environment=environment_file(environment) if environment else Environment(),
+            measured_at=time_of(measured_at) if measured_at else None,
+            dataset=dataset,
+            licence=licence,
+        )
+        printer = _BadLines(quiet=as_json)
+        report = import_files(
+            store, files, context, fmt=fmt, dry_run=dry_run, on_bad=printer.print, on_progress=advance
+        )
+    _print(report, context, dry_run=dry_run, as_json=as_json)
+
+
+class _BadLines:
+    """Prints bad lines on stderr; a file in which every line is bad must not flood the terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._count = 0
+
+    def print(self, line: str) -> None:
+        self._count += 1
+        if self._count <= _BAD_LINES_SHOWN and not self._quiet:
+            print_note(line)
+        elif self._count == _BAD_LINES_SHOWN + 1 and not self._quiet:
+            print_note("more bad lines follow; --json lists all")
+
+
+def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | None:
+    """Return the device that was named: one of the warehouse, one of the known ones, or a file's."""
+    from diode_store.devices import KNOWN_DEVICES, describe, known_device, with_known_attributes
+    from diode_store.exchange.options import hardware_file
+    from diode_store.hardware import list_hardware, match
+
+    if file is not None:
+        return hardware_file(file)
+    if name is None:
+        return None
+    with store.engine.connect() as connection:
+        stored = list_hardware(connection)
+    try:
+        found = [row.hardware for row in match(stored, name)]
+    except HardwareError:
+        known = known_device(name)
+        found = [] if known is None else [known]
+    if not found:
+        names = ", ".join(device.name for device in KNOWN_DEVICES)
+        raise HardwareError(f"unknown hardware {name!r}; describe it with --hardware-file, or name one of: {names}")
+    if len(found) > 1:
+        raise HardwareError(f"{name!r} could be any of: {describe(found)}; name one of them")
+    print_note(f"hardware: {describe(found)}")
+    return with_known_attributes(found[0])
+
+
+def _print(report: ImportReport, context: ImportContext, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({**vars(report), "dry_run": dry_run})
+    else:
+        typer.echo(_summary(report, dry_run=dry_run))
+    if report.bad:
+        kept = "" if dry_run else "; the good ones are in the warehouse"
+        hint = "" if context.hardware else " (rows without hardware need --hardware NAME)"
+        raise ImportFileError(f"{_counted(len(report.bad))}{hint}{kept}; mend and import again")
+
+
+def _counted(bad: int) -> str:
+    return "1 bad line" if bad == 1 else f"{bad:,} bad lines"
+
+
+def _summary(report: ImportReport, *, dry_run: bool) -> str:
+    verb = "would be added" if dry_run else "added"
+    if report.measurements:
+        text = f"{report.measurements:,} measurements with {report.timings:,} timings {verb}"
+        return text + (f"; {report.duplicates:,} were there already" if report.duplicates else "")
+    if report.duplicates:
+        return f"nothing new: all {report.duplicates:,} measurements were there already"
+    return "nothing to add: there is no measurement in these files"

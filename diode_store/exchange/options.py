@@ -1,0 +1,79 @@
+"""What a person says about a file on the command line: hardware, environment, time."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import ImportFileError
+from diode_store.records import Environment, Hardware
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HARDWARE_TEXTS = ("vendor", "name", "arch")
+_HARDWARE_NUMBERS = tuple(n for n in Hardware.__dataclass_fields__ if n not in {*_HARDWARE_TEXTS, "extra"})
+_ENVIRONMENT_TEXTS = tuple(n for n in Environment.__dataclass_fields__ if n not in {"template_hashes", "extra"})
+
+
+def hardware_file(path: Path) -> Hardware:
+    """Return the hardware that a JSON object describes: vendor, name, arch and multiprocessors at least.
+
+    Raises:
+        ImportFileError: it cannot be read, a field is missing, unknown or has the wrong type.
+    """
+    content = _object(path, (*_HARDWARE_TEXTS, *_HARDWARE_NUMBERS))
+    missing = [name for name in (*_HARDWARE_TEXTS, "multiprocessors") if content.get(name) is None]
+    if missing:
+        raise ImportFileError(f"{path}: no {', '.join(missing)}; hardware is told apart by these")
+    for name, value in content.items():
+        if name in _HARDWARE_TEXTS and not (isinstance(value, str) and value):
+            raise ImportFileError(f"{path}: {name} must be text, not {value!r}")
+        if name in _HARDWARE_NUMBERS and value is not None and (type(value) is not int or value < 1):
+            raise ImportFileError(f"{path}: {name} must be a positive whole number, not {value!r}")
+    return Hardware(**content)
+
+
+def environment_file(path: Path) -> Environment:
+    """Return the environment that a JSON object describes; what it does not name is unknown.
+
+    Raises:
+        ImportFileError: it cannot be read, a field is unknown or is not text.
+    """
+    content = _object(path, (*_ENVIRONMENT_TEXTS, "template_hashes"))
+    hashes = content.get("template_hashes", {})
+    if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
+        raise ImportFileError(f"{path}: template_hashes must be an object of template -> hash")
+    for name in _ENVIRONMENT_TEXTS:
+        if name in content and not (isinstance(content[name], str) and content[name]):
+            raise ImportFileError(f"{path}: {name} must be text, not {content[name]!r}")
+    return Environment(**content)
+
+
+def time_of(text: str) -> datetime:
+    """Return an ISO 8601 time; UTC unless it names another zone.
+
+    Raises:
+        ImportFileError: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ImportFileError(f"{text!r} is no time; write 2026-11-20 or 2026-11-20T12:30:00+01:00") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _object(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ImportFileError(f"{path}: {error.strerror or error}; check the file's name") from error
+    except (ValueError, RecursionError) as error:
+        raise ImportFileError(f"{path} holds no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ImportFileError(f"{path} must hold a JSON object with some of: {', '.join(known)}")
+    unknown = sorted(content.keys() - set(known))
+    if unknown:
+        raise ImportFileError(f"{path}: unknown fields {', '.join(unknown)}; known: {', '.join(known)}")
+    return content

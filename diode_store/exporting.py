@@ -1,0 +1,56 @@
+"""Files that appear whole or not at all, for whatever is exported."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+from typing import IO, TYPE_CHECKING, cast
+
+from diode_store.errors import ExportError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextlib.contextmanager
+def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a path to write to, which becomes ``path`` at the end; on any error nothing is left.
+
+    Args:
+        path: the file to make.
+        force: replace it if it is there.
+
+    Raises:
+        ExportError: it is there already, or cannot be written.
+    """
+    _refuse_existing(path, force=force)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        yield beside
+        _refuse_existing(path, force=force)
+        beside.replace(path)
+    except OSError as error:
+        raise ExportError(f"{path} cannot be written: {error.strerror or error}; check its folder") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def open_for_lines(path: Path, name: str) -> Iterator[IO[bytes]]:
+    """Open ``path`` for writing; compressed, always to the same bytes, if ``name`` ends in .gz."""
+    with path.open("wb") as raw:
+        if not name.endswith(".gz"):
+            yield raw
+            return
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
+            yield cast("IO[bytes]", packed)
+
+
+def _refuse_existing(path: Path, *, force: bool) -> None:
+    if path.is_dir():
+        raise ExportError(f"{path} is a folder; name a file in it")
+    if path.exists() and not force:
+        raise ExportError(f"{path} is there already; name another file, or replace it with --force")

@@ -1,0 +1,135 @@
+"""Files of measurements into the warehouse: what is good is kept, what is bad is named by file and line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import ImportFileError
+from diode_store.exchange import jsonl
+from diode_store.exchange.context import BadLine
+from diode_store.exchange.files import STDIN, open_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from diode_store.exchange.context import ImportContext
+    from diode_store.records import Measurement
+    from diode_store.store import Store
+
+TIMINGS_AT_ONCE = 10_000
+"""About how many timings one transaction brings."""
+
+_JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
+
+
+class Format(StrEnum):
+    """Formats that can be imported."""
+
+    AUTO = "auto"
+    JSONL = "jsonl"
+
+
+@dataclass
+class ImportReport:
+    """What an import did, or with ``dry_run`` would have done."""
+
+    measurements: int = 0
+    """New ones."""
+    duplicates: int = 0
+    """Ones that were there already, or twice in the files."""
+    timings: int = 0
+    """Timings of the new ones."""
+    bad: list[str] = field(default_factory=list)
+    """``FILE:LINE: reason`` of each line that is no measurement."""
+
+
+def import_files(
+    store: Store,
+    files: Iterable[str],
+    context: ImportContext,
+    *,
+    fmt: Format = Format.AUTO,
+    dry_run: bool = False,
+    on_bad: Callable[[str], None] = lambda _line: None,
+    on_progress: Callable[[float], None] = lambda _measurements: None,
+) -> ImportReport:
+    """Write the measurements of ``files`` to ``store``.
+
+    Args:
+        store: where to; with ``dry_run`` it is only asked what it has.
+        files: names; ``-`` is standard input, gzip is understood.
+        context: what the files do not say themselves.
+        fmt: what the files hold.
+        dry_run: write nothing.
+        on_bad: told of each bad line at once.
+        on_progress: called with the number of measurements just done.
+
+    Raises:
+        ImportFileError: a file cannot be opened or is of no known format; what came before it is kept.
+        DatabaseError: the warehouse failed; whole batches before that are kept, and importing again adds the rest.
+    """
+    report = ImportReport()
+    seen: set[bytes] = set()
+
+    def write(batch: list[Measurement]) -> None:
+        fresh = [m for m in batch if m.uid not in seen]
+        seen.update(m.uid for m in fresh)
+        if dry_run:
+            known = store.known([m.uid for m in fresh])
+            added = [m for m in fresh if m.uid not in known]
+            measurements, timings = len(added), sum(len(m.timings) for m in added)
+        else:
+            written = store.write(fresh)
+            measurements, timings = written.measurements, written.timings
+        report.measurements += measurements
+        report.timings += timings
+        report.duplicates += len(batch) - measurements
+        on_progress(len(batch))
+
+    def good(items: Iterable[tuple[str, Measurement | BadLine]]) -> Iterator[Measurement]:
+        for file, item in items:
+            if isinstance(item, BadLine):
+                report.bad.append(item.at(file))
+                on_bad(report.bad[-1])
+            else:
+                yield item
+
+    for batch in _batches(good(_items(files, context, fmt))):
+        write(batch)
+    return report
+
+
+def _items(files: Iterable[str], context: ImportContext, fmt: Format) -> Iterator[tuple[str, Measurement | BadLine]]:
+    for file in files:
+        with open_binary(file) as stream:
+            if fmt is Format.AUTO:
+                _check_is_jsonl(file, stream)
+            for item in jsonl.read(stream, context):
+                yield "stdin" if file == STDIN else file, item
+
+
+def _check_is_jsonl(file: str, stream: Any) -> None:
+    """Tell the format by the name, else by the first bytes; so far there is one."""
+    if file == STDIN or file.removesuffix(".gz").endswith(_JSONL_SUFFIXES):
+        return
+    try:
+        start = bytes(stream.peek(64)).lstrip()[:16]
+    except (OSError, EOFError) as error:
+        raise ImportFileError(f"{file} cannot be read: {error}; get a whole copy of it") from error
+    if start and not start.startswith(b"{"):
+        raise ImportFileError(f"{file}: unknown format (it begins with {start!r}); name it with --format jsonl")
+
+
+def _batches(measurements: Iterable[Measurement]) -> Iterator[list[Measurement]]:
+    batch: list[Measurement] = []
+    timings = 0
+    for measurement in measurements:
+        batch.append(measurement)
+        timings += len(measurement.timings)
+        if timings >= TIMINGS_AT_ONCE:
+            yield batch
+            batch, timings = [], 0
+    if batch:
+        yield batch
