@@ -1,0 +1,452 @@
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from spool_samples import header_bytes, sample, segment_bytes, uid_of
+
+from diode_collectors import logs
+from diode_collectors.daemon import DaemonOptions, LogObserver, Observer, backoff_s, run_daemon
+from diode_collectors.ingest import IngestReport, Progress, Rejection
+from diode_collectors.segment import Reason
+from diode_collectors.spool import Spool, SpoolWriter
+from diode_store.database import make_engine
+from diode_store.errors import DatabaseError, DiodeError, SchemaError, SpoolError
+from diode_store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PROGRAM = Path(sys.executable).with_name("diode-ingest")
+HASTY = DaemonOptions(poll_interval_s=0.01, backoff_first_s=0.02, backoff_most_s=0.05)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Return an empty spool."""
+    path = tmp_path / "spool"
+    path.mkdir()
+    return path
+
+
+def fill(directory: Path, numbers: range, *, per_segment: int = 50, timings: int = 2) -> None:
+    """Put sealed segments of samples into a spool."""
+    with SpoolWriter(directory) as writer:
+        for number in numbers:
+            writer.append(sample(number, timings))
+            if (number + 1) % per_segment == 0:
+                writer.seal()
+
+
+def stored(path: Path) -> list[int]:
+    """Return the numbers of the samples in the warehouse, sorted."""
+    with sqlite3.connect(path) as connection:
+        uids = connection.execute("SELECT uid FROM measurements").fetchall()
+    connection.close()
+    return sorted(int.from_bytes(uid) for (uid,) in uids)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until ``condition`` holds, or fail."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+# The loop, in this process
+
+
+class Recorder(Observer):
+    """Remembers what it is told; can be given something to do when a pass ends or fails."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop = stop
+        self.events: list[str] = []
+        self.errors: list[DiodeError] = []
+        self.reports: list[IngestReport] = []
+        self.on_failure: Callable[[int], None] = lambda _failures: None
+
+    def started(self, spool_dir: Path) -> None:
+        """Remember it."""
+        self.events.append(f"started {spool_dir.name}")
+
+    def progressed(self, progress: Progress) -> None:
+        """Remember it once."""
+        if progress.report.measurements and "progressed" not in self.events:
+            self.events.append("progressed")
+
+    def passed(self, report: IngestReport, seconds: float) -> None:
+        """Remember it, and stop once something was ingested."""
+        assert seconds >= 0
+        self.reports.append(report)
+        if report.measurements:
+            self.events.append("passed")
+            self.stop.set()
+
+    def failed(self, error: DiodeError, retry_s: float) -> None:
+        """Remember it."""
+        assert 0 < retry_s <= HASTY.backoff_most_s
+        self.errors.append(error)
+        self.on_failure(len(self.errors))
+
+    def stopped(self) -> None:
+        """Remember it."""
+        self.events.append("stopped")
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    """Return an observer that ends the daemon when something was ingested, or after a while."""
+    stop = threading.Event()
+    timer = threading.Timer(30, stop.set)
+    timer.start()
+    yield Recorder(stop)
+    timer.cancel()
+    timer.join()
+
+
+def run(directory: Path, open_store: Callable[[], Store], recorder: Recorder) -> None:
+    """Run the daemon until the recorder stops it."""
+    run_daemon(directory, open_store, recorder.stop, options=HASTY, observers=[recorder])
+
+
+def test_observers_hear_everything(directory: Path, database_url: str, recorder: Recorder) -> None:
+    """From the start to the end an observer is told what happens, in order."""
+    fill(directory, range(3))
+    run(directory, lambda: Store.open(database_url), recorder)
+    assert recorder.events == ["started spool", "progressed", "passed", "stopped"]
+    assert recorder.reports[-1] == IngestReport(segments=1, measurements=3, timings=6)
+
+
+def test_what_comes_later_is_ingested(
+    directory: Path, database_url: str, database_path: Path, recorder: Recorder
+) -> None:
+    """The daemon looks again and again, and takes what appears while it runs."""
+    thread = threading.Thread(target=run, args=(directory, lambda: Store.open(database_url), recorder))
+    thread.start()
+    eventually(lambda: len(recorder.reports) > 3)
+    fill(directory, range(2))
+    thread.join()
+    assert stored(database_path) == [0, 1]
+
+
+def test_a_database_without_schema_is_told_at_once(directory: Path, tmp_path: Path, recorder: Recorder) -> None:
+    """At the start, a warehouse that is not there is a mistake that waiting does not mend."""
+    with pytest.raises(SchemaError, match="diode db upgrade"):
+        run(directory, lambda: Store.open(str(tmp_path / "absent.db")), recorder)
+    assert Spool(directory).lock_holder() is None
+
+
+def test_a_database_that_cannot_be_reached_at_the_start_is_tried_again(
+    directory: Path, database_path: Path, tmp_path: Path, recorder: Recorder
+) -> None:
+    """A database that comes up after the daemon is no reason to give up."""
+    fill(directory, range(2))
+    place = tmp_path / "later.db"
+    place.mkdir()
+
+    def come_up(failures: int) -> None:
+        if failures == 2:
+            place.rmdir()
+            database_path.rename(place)
+
+    recorder.on_failure = come_up
+    run(directory, lambda: Store.open(str(place)), recorder)
+    assert [type(error) for error in recorder.errors] == [DatabaseError, DatabaseError]
+    assert stored(place) == [0, 1]
+
+
+def test_a_database_that_goes_away_and_comes_back(directory: Path, database_path: Path, recorder: Recorder) -> None:
+    """Locked, then gone, then back: the daemon recovers by itself, and every record is there once."""
+    fill(directory, range(120))
+    aside = database_path.with_name("aside.db")
+    rival = sqlite3.connect(database_path, check_same_thread=False)
+    rival.execute("BEGIN IMMEDIATE")
+
+    def next_trouble(failures: int) -> None:
+        if failures == 2:
+            rival.rollback()
+            rival.close()
+            database_path.rename(aside)
+        if failures == 4:
+            aside.rename(database_path)
+
+    def open_store() -> Store:
+        Store.open(str(database_path)).close()
+        return Store(make_engine(str(database_path), busy_timeout_s=0.05))
+
+    recorder.on_failure = next_trouble
+    run(directory, open_store, recorder)
+    assert [type(error) for error in recorder.errors] == [DatabaseError, DatabaseError, SchemaError, SchemaError]
+    assert stored(database_path) == list(range(120))
+    assert Spool(directory).sealed() == []
+
+
+def test_a_spool_that_cannot_be_emptied_is_tried_again(
+    directory: Path, database_url: str, database_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the spool, a full disk under the quarantine say, stops the daemon no more than the database does."""
+    (directory / "a.seg").write_bytes(header_bytes(version=2))
+    (directory / "b.seg").write_bytes(segment_bytes([1]))
+    (directory / "quarantine").write_text("a file in the way")
+    recorder.on_failure = lambda failures: (directory / "quarantine").unlink() if failures == 2 else None
+    run(directory, lambda: Store.open(database_url), recorder)
+    assert [type(error) for error in recorder.errors] == [SpoolError, SpoolError]
+    assert stored(database_path) == [1]
+    assert Spool(directory).status().quarantined == 1
+
+
+def test_one_daemon_per_spool(directory: Path, database_url: str, recorder: Recorder) -> None:
+    """A second daemon is refused before it opens anything."""
+    with Spool(directory).lock(), pytest.raises(SpoolError, match=r"another diode-ingest \(pid \d+\)"):
+        run(directory, lambda: Store.open(database_url), recorder)
+    assert recorder.events == []
+
+
+def test_backoff_doubles_up_to_its_limit() -> None:
+    """Each failure in a row doubles the wait, half of it random, and it never overflows."""
+    options = DaemonOptions(backoff_first_s=1, backoff_most_s=60)
+    for failures, longest in ((0, 1), (1, 2), (3, 8), (6, 60), (10_000, 60)):
+        waits = {backoff_s(failures, options) for _ in range(50)}
+        assert longest / 2 <= min(waits) < max(waits) <= longest
+        assert len(waits) > 1
+
+
+# Logs
+
+
+def line_of(event: str, **fields: object) -> str:
+    """Return what an event is logged as, without the time."""
+    record = logging.LogRecord("diode.x", logging.WARNING, "", 0, event, None, None)
+    record.fields = fields
+    line = logs.KeyValueFormatter().format(record)
+    at, _, rest = line.partition(" ")
+    assert at.startswith("at=20")
+    assert at.endswith("+00:00")
+    return rest
+
+
+def test_a_log_line_is_one_line_of_pairs() -> None:
+    """Values that would break the line or the pairs are quoted."""
+    assert line_of("ingested", rows=3, seconds=0.12345) == "level=warning event=ingested rows=3 seconds=0.123"
+    assert line_of("failed", error='a "b"\nc=d', none="") == (
+        r'level=warning event=failed error="a \"b\"\nc=d" none=""'
+    )
+
+
+def test_a_logged_exception_stays_one_line() -> None:
+    """A stack trace is a field like any other."""
+    record = logging.LogRecord("diode.x", logging.ERROR, "", 0, "crashed", None, None)
+    try:
+        int("why")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    line = logs.KeyValueFormatter().format(record)
+    assert "\n" not in line
+    assert "ValueError: invalid literal" in line
+
+
+def test_configure_logs_ours_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """Our logger writes to stderr from its level upwards; the root logger is not touched."""
+    logger = logging.getLogger(logs.LOGGER_NAME)
+    before = (logger.handlers[:], logger.level, logger.propagate, logging.getLogger().handlers[:])
+    try:
+        logs.configure("WARNING")
+        logs.configure("WARNING")
+        logs.log(logging.getLogger("diode.ingest"), logging.INFO, "quiet")
+        logs.log(logging.getLogger("diode.ingest"), logging.WARNING, "loud", n=1)
+        assert logging.getLogger().handlers == before[3]
+    finally:
+        logger.handlers, logger.level, logger.propagate = before[0], before[1], before[2]
+        logger.setLevel(before[1])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("level=warning event=loud n=1")
+
+
+def test_the_log_observer(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """Each event is logged once with its numbers; idle passes and repeated complaints are not."""
+    caplog.set_level(logging.INFO)
+    observer = LogObserver()
+    observer.started(tmp_path)
+    observer.passed(IngestReport(), 0.1)
+    rejection = Rejection("a.seg", 40, Reason.BAD_CRC, "damaged")
+    for _ in range(2):
+        observer.passed(IngestReport(unreadable=("b.seg: cannot be read",)), 0.1)
+    observer.passed(
+        IngestReport(segments=1, measurements=2, timings=9, rejected=1, rejections=(rejection,), torn_bytes=4), 0.5
+    )
+    observer.failed(DatabaseError("away"), 2.0)
+    observer.stopped()
+    logged = [(record.message, getattr(record, "fields", {})) for record in caplog.records]
+    assert [event for event, _ in logged] == [
+        "started",
+        "unreadable",
+        "ingested",
+        "rejected",
+        "cut_torn_tail",
+        "failed",
+        "stopped",
+    ]
+    by_event = dict(logged)
+    assert by_event["ingested"] == {
+        "segments": 1,
+        "measurements": 2,
+        "duplicates": 0,
+        "timings": 9,
+        "rejected": 1,
+        "seconds": 0.5,
+    }
+    assert by_event["rejected"] == {"segment": "a.seg", "offset": 40, "reason": Reason.BAD_CRC, "message": "damaged"}
+
+
+# The process and its signals
+
+
+class Daemon:
+    """A real `diode-ingest run`."""
+
+    def __init__(self, directory: Path, database: Path) -> None:
+        command = [PROGRAM, "run", "--spool", directory, "--database", database, "--poll-interval", "0.02"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.log: list[str] = []
+        self.wait_for("event=started")
+
+    def wait_for(self, text: str) -> None:
+        """Read the log until ``text`` shows."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if text in line:
+                return
+        raise AssertionError(f"{text} never came: {self.log}")
+
+    def wait_until_it_works(self, database: Path) -> None:
+        """Wait until it has opened the warehouse."""
+        eventually(lambda: self.has_open(database))
+
+    def has_open(self, path: Path) -> bool:
+        """Tell whether the process has a file open."""
+        with contextlib.suppress(FileNotFoundError):
+            return path in {fd.readlink() for fd in Path(f"/proc/{self.process.pid}/fd").iterdir()}
+        return False
+
+    def end(self, *signals: signal.Signals) -> int:
+        """Send signals, wait for the end and return the exit status."""
+        for number in signals:
+            self.process.send_signal(number)
+            time.sleep(0.3 if len(signals) > 1 else 0)
+        assert self.process.stderr is not None
+        self.log += self.process.stderr.read().splitlines()
+        self.process.stderr.close()
+        return self.process.wait(timeout=30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_idle_daemon(directory: Path, database_path: Path, number: signal.Signals) -> None:
+    """SIGTERM and SIGINT end it at once, with 0 and a word in the log; the spool is free again."""
+    daemon = Daemon(directory, database_path)
+    assert Spool(directory).lock_holder() == daemon.process.pid
+    begin = time.monotonic()
+    assert daemon.end(number) == 0
+    assert time.monotonic() - begin < 5
+    assert "event=stopped" in daemon.log[-1]
+    assert Spool(directory).lock_holder() is None
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.15])
+def test_a_signal_finishes_the_batch(directory: Path, database_path: Path, delay_s: float) -> None:
+    """Stopped amid its work it exits with 0; what it committed and what it left make up the whole, once each."""
+    fill(directory, range(1500))
+    daemon = Daemon(directory, database_path)
+    daemon.wait_until_it_works(database_path)
+    time.sleep(delay_s)
+    assert daemon.end(signal.SIGTERM) == 0
+    done = stored(database_path)
+    assert len(set(done)) == len(done)
+    rest = subprocess.run(
+        [PROGRAM, "--once", "--spool", directory, "--database", database_path],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert rest.stdout.startswith(f"{1500 - len(done):,} new, ")
+    assert stored(database_path) == list(range(1500))
+
+
+def test_a_second_signal_ends_it_at_once(directory: Path, database_path: Path) -> None:
+    """Stuck in a database that somebody else has locked, it obeys the second signal; nothing is lost."""
+    rival = sqlite3.connect(database_path)
+    rival.execute("BEGIN IMMEDIATE")
+    fill(directory, range(10))
+    daemon = Daemon(directory, database_path)
+    daemon.wait_until_it_works(database_path)
+    time.sleep(0.5)
+    begin = time.monotonic()
+    assert daemon.end(signal.SIGTERM, signal.SIGTERM) == 128 + signal.SIGTERM
+    assert time.monotonic() - begin < 10
+    rival.rollback()
+    rival.close()
+    assert len(Spool(directory).sealed()) == 1
+    subprocess.run([PROGRAM, "--once", "--spool", directory, "--database", database_path], check=True)
+    assert stored(database_path) == list(range(10))
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.2, 0.4])
+def test_a_killed_daemon_loses_and_doubles_nothing(directory: Path, database_path: Path, delay_s: float) -> None:
+    """After kill -9 the next one takes over the spool, and every record is there exactly once."""
+    fill(directory, range(400), timings=150)
+    daemon = Daemon(directory, database_path)
+    daemon.wait_until_it_works(database_path)
+    time.sleep(delay_s)
+    assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
+    successor = Daemon(directory, database_path)
+    eventually(lambda: Spool(directory).sealed() == [])
+    assert successor.end(signal.SIGTERM) == 0
+    assert stored(database_path) == list(range(400))
+
+
+def test_a_second_daemon_names_the_first(directory: Path, database_path: Path) -> None:
+    """Two daemons on one spool: the second one exits with 1 and one line that names the pid."""
+    daemon = Daemon(directory, database_path)
+    second = subprocess.run(
+        [PROGRAM, "run", "--spool", directory, "--database", database_path], capture_output=True, text=True, check=False
+    )
+    assert (second.returncode, len(second.stderr.splitlines())) == (1, 1)
+    assert f"error: {directory}: another diode-ingest (pid {daemon.process.pid}) is at work" in second.stderr
+    assert daemon.end(signal.SIGTERM) == 0
+
+
+def test_a_daemon_logs_what_it_does(directory: Path, database_path: Path) -> None:
+    """The log holds a line for what was ingested and a line for each rejection."""
+    (directory / "a.seg").write_bytes(segment_bytes([1, 2])[:-3])
+    daemon = Daemon(directory, database_path)
+    daemon.wait_for("event=rejected")
+    assert daemon.end(signal.SIGTERM) == 0
+    assert any("event=ingested segments=1 measurements=2" in line for line in daemon.log)
+    assert any("reason=truncated" in line and "segment=a.seg" in line for line in daemon.log)
+    with sqlite3.connect(database_path) as connection:
+        assert connection.execute("SELECT uid FROM measurements").fetchall() == [(uid_of(1),), (uid_of(2),)]
+    connection.close()
+
+
+def test_a_failing_worker_ends_the_process(directory: Path, tmp_path: Path) -> None:
+    """An error at the start is one line and exit status 1, promptly."""
+    begin = time.monotonic()
+    absent = tmp_path / "absent.db"
+    finished = subprocess.run(
+        [PROGRAM, "run", "--spool", directory, "--database", absent], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 1
+    assert "diode db upgrade" in finished.stderr.splitlines()[-1]
+    assert time.monotonic() - begin < 10
+    assert not absent.exists()
