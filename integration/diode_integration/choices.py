@@ -290,4 +290,4 @@ def _load(model_path: Path | str | None) -> Model:
 
 def _lists_for_cpu(offer: Offer) -> bool:
     """Whether Inductor compiles for a CPU with C++, and so lists no Triton template."""
-    return offer.kernel_inputs.device_type == "cpu" and inductor_config.cpu_backend != "triton"
+    return bool(offer.kernel_inputs.device_type == "cpu" and inductor_config.cpu_backend != "triton")

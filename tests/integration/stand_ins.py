@@ -45,7 +45,7 @@ class TileModel:
     card: Card = field(default_factory=card_of)
     asked: int = 0
 
-    def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+    def predict_us(self, _shape: ProblemShape, _device: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
         """Return microseconds, shape (n,)."""
         self.asked += 1
         steps = sum(
@@ -60,6 +60,6 @@ class TileModel:
 class BrokenModel(TileModel):
     """Fails whenever it is asked."""
 
-    def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+    def predict_us(self, *_asked: object) -> NDArray[np.float64]:
         """Raise what a bug would raise."""
         raise ZeroDivisionError("a bug in the model")

@@ -1,0 +1,195 @@
+"""How many candidates are kept, which, and when none."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diode_integration.policy import Mode, Policy, Selection, parse_mode, select
+from diode_store.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INF = math.inf
+
+
+def kept(predicted: Sequence[float], vendor: Sequence[int] = (), policy: Policy | None = None) -> tuple[int, ...]:
+    """Return which candidates are kept, the ``vendor`` ones being a vendor's."""
+    return chosen(predicted, vendor, policy).indices
+
+
+def chosen(predicted: Sequence[float], vendor: Sequence[int] = (), policy: Policy | None = None) -> Selection:
+    """Return the selection of ``predicted`` microseconds."""
+    is_vendor = np.isin(np.arange(len(predicted)), list(vendor))
+    return select(np.array(predicted, dtype=np.float64), is_vendor, policy or Policy())
+
+
+def test_keeps_the_fastest_three_in_order() -> None:
+    """Of many within the threshold, the three fastest are kept, fastest first."""
+    assert kept([10.4, 10.0, 10.3, 10.1, 10.2]) == (1, 3, 4)
+
+
+def test_drops_what_is_beyond_the_threshold() -> None:
+    """What is predicted more than 10% slower than the best is dropped, the limit itself is kept."""
+    assert kept([10.0, 11.0, 11.01, 30.0]) == (0, 1)
+
+
+def test_threshold_of_one_keeps_only_the_best() -> None:
+    """A threshold of 1.0 keeps the best alone, and those that tie with it."""
+    assert kept([10.0, 10.0, 10.001], policy=Policy(performance_threshold=1.0)) == (0, 1)
+
+
+def test_ties_keep_the_listing_order() -> None:
+    """Equal predictions are kept in the order in which Inductor listed them."""
+    assert kept([10.0, 10.0, 10.0, 10.0]) == (0, 1, 2)
+
+
+def test_vendor_counts_like_any_other() -> None:
+    """A vendor kernel among the first three takes one of their places."""
+    assert kept([10.0, 10.2, 10.3, 10.1], vendor=[3]) == (0, 3, 1)
+
+
+def test_vendor_is_kept_beside_faster_templates() -> None:
+    """A vendor kernel within the threshold is kept beside the first three, as timing it needs no compilation."""
+    assert kept([10.0, 10.1, 10.2, 10.9, 10.8], vendor=[4]) == (0, 1, 2, 4)
+
+
+def test_slow_vendor_is_dropped() -> None:
+    """A vendor kernel beyond the threshold is not kept."""
+    assert kept([10.0, 10.1, 12.0], vendor=[2]) == (0, 1)
+
+
+def test_clear_vendor_is_kept_alone() -> None:
+    """A vendor kernel that leads by more than the threshold is kept alone."""
+    assert kept([12.0, 13.0, 10.0], vendor=[2]) == (2,)
+
+
+def test_only_the_best_variant_of_the_vendor_is_kept() -> None:
+    """Of a vendor's variants (addmm, bias_addmm) only the best is kept, whatever is within the threshold."""
+    assert kept([10.1, 10.0, 10.2, 10.3, 10.4], vendor=[0, 1]) == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "expected"), [([10.0, 10.0, 9.9], (2,)), ([9.8, 10.0, 9.9], (0,))], ids=["vendor", "template"]
+)
+def test_zero_mode_keeps_exactly_one(predicted: list[float], expected: tuple[int, ...]) -> None:
+    """Zero mode keeps the best prediction and nothing beside it, vendor or not."""
+    assert kept(predicted, vendor=[2], policy=Policy(mode=Mode.ZERO)) == expected
+
+
+def test_what_cannot_run_is_never_kept() -> None:
+    """Candidates without a finite prediction are left out."""
+    assert kept([INF, 10.0, math.nan, 10.1]) == (1, 3)
+
+
+def test_fits_masks_templates_only() -> None:
+    """What does not fit the device is left out; a vendor kernel looks after itself."""
+    predicted = np.array([10.0, 10.1, 10.2])
+    nothing_fits = np.zeros(3, dtype=np.bool_)
+    assert select(predicted, np.array([False, False, True]), Policy(), nothing_fits).indices == (2,)
+
+
+def test_vendor_is_kept_when_there_is_no_prediction() -> None:
+    """Without any prediction the vendor kernel is kept, so that the list is not empty."""
+    assert chosen([INF, INF], vendor=[1]) == Selection((1,), "no prediction: vendor kept")
+
+
+def test_nothing_is_kept_when_nothing_can_run() -> None:
+    """Without a prediction and without a vendor kernel, nothing is kept and the reason says so."""
+    assert chosen([INF, math.nan]) == Selection((), "no candidate fits")
+
+
+@pytest.mark.parametrize(
+    ("predicted", "policy", "expected"),
+    [
+        ([9.0, 10.0], Policy(), "the vendor's kernel is predicted fastest and leads by more than 1.1"),
+        ([9.0, 9.1], Policy(mode=Mode.ZERO), "the vendor's kernel is predicted fastest and is kept alone"),
+        ([10.0, 9.5], Policy(), "a template is predicted fastest; 2 within 1.1, with the vendor's"),
+        ([INF, 9.5, 9.6], Policy(), "a template is predicted fastest; 2 within 1.1, without the vendor's"),
+    ],
+    ids=["clear", "zero", "close", "without"],
+)
+def test_reason_says_why(predicted: list[float], policy: Policy, expected: str) -> None:
+    """The reason names the winner, how many are kept and whether the vendor is among them."""
+    assert chosen(predicted, vendor=[0], policy=policy).reason == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"top_k_configs": 0}, "top_k_configs must be a whole number of at least 1, not 0"),
+        ({"top_k_configs": True}, "top_k_configs must be a whole number of at least 1, not True"),
+        ({"top_k_configs": 2.0}, "top_k_configs must be a whole number of at least 1, not 2.0"),
+        ({"performance_threshold": 0.9}, "performance_threshold must be a ratio of at least 1.0, not 0.9"),
+        ({"performance_threshold": math.nan}, "performance_threshold must be a ratio of at least 1.0, not nan"),
+        ({"performance_threshold": "2"}, "performance_threshold must be a ratio of at least 1.0, not '2'"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
+    """A setting that cannot be used is refused in one line."""
+    with pytest.raises(SettingsError) as refused:
+        Policy(**settings)
+    assert str(refused.value) == message
+
+
+def test_unknown_mode_is_refused() -> None:
+    """A mode that does not exist is refused with those that do."""
+    with pytest.raises(SettingsError) as refused:
+        parse_mode("one")
+    assert str(refused.value) == "mode must be one of top_k, zero, not 'one'"
+
+
+def test_key_tells_policies_apart() -> None:
+    """Every setting shows in the key, and equal settings have equal keys."""
+    policies = [Policy(), Policy(2), Policy(3, 1.2), Policy(mode=Mode.ZERO)]
+    assert [policy.key for policy in policies] == ["top_k/3/1.1", "top_k/2/1.1", "top_k/3/1.2", "zero/3/1.1"]
+    assert Policy(3, 1).key == Policy(3, 1.0).key
+
+
+TIMES = st.lists(st.floats(0.5, 100.0) | st.sampled_from([1.0, 2.0, INF, math.nan]), min_size=1, max_size=30)
+POLICIES = st.builds(Policy, st.integers(1, 5), st.floats(1.0, 2.0), st.sampled_from(Mode))
+
+
+@given(times=TIMES, vendors=st.sets(st.integers(0, 29), max_size=3), policy=POLICIES)
+def test_selection_holds_what_it_promises(times: list[float], vendors: set[int], policy: Policy) -> None:
+    """Whatever is predicted: the best is first, no more than promised, all within the threshold, one vendor at most."""
+    indices = kept(times, tuple(vendors), policy)
+    finite = [time for time in times if math.isfinite(time)]
+    if not finite:
+        assert len(indices) == int(any(index < len(times) for index in vendors))
+        return
+    assert times[indices[0]] == min(finite)
+    assert len(indices) <= (1 if policy.mode is Mode.ZERO else policy.top_k_configs + 1)
+    assert all(times[index] <= min(finite) * policy.performance_threshold for index in indices)
+    assert sum(index in vendors for index in indices) <= 1
+    assert len(set(indices)) == len(indices)
+
+
+@given(times=TIMES, vendors=st.sets(st.integers(0, 29), max_size=3), policy=POLICIES)
+def test_selecting_twice_changes_nothing(times: list[float], vendors: set[int], policy: Policy) -> None:
+    """Selecting among what was kept keeps all of it, so the hook may narrow a list before the final selection."""
+    indices = kept(times, tuple(vendors), policy)
+    again = kept([times[i] for i in indices], [i for i, index in enumerate(indices) if index in vendors], policy)
+    assert [indices[i] for i in again] == list(indices)
+
+
+@given(
+    times=TIMES,
+    vendors=st.sets(st.integers(0, 29), max_size=3),
+    policy=POLICIES,
+    cut=st.integers(0, 30),
+)
+def test_narrowing_calls_apart_loses_nothing(times: list[float], vendors: set[int], policy: Policy, cut: int) -> None:
+    """What is kept of a whole op survives when its calls are narrowed apart first, vendor kernels all going on."""
+    parts = [range(min(cut, len(times))), range(min(cut, len(times)), len(times))]
+    survivors: set[int] = set()
+    for part in parts:
+        local = kept([times[i] for i in part], [p for p, i in enumerate(part) if i in vendors], policy)
+        survivors |= {part[p] for p in local} | {i for i in part if i in vendors}
+    assert survivors.issuperset(kept(times, tuple(vendors), policy))
