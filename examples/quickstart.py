@@ -19,8 +19,12 @@ from pathlib import Path
 import platformdirs
 
 HARDWARE = "NVIDIA H200"
-# Layers of Llama-3-8B (hidden 4096, MLP 14336) at a decoding and a prefill batch: (m, n, k).
-LAYERS = {"attention projection": (512, 4096, 4096), "MLP up": (2048, 14336, 4096), "MLP down": (16, 4096, 14336)}
+# Linear layers of public models, at a decoding and at prefill batches: (m, n, k).
+LAYERS = {
+    "Phi-3-mini, attention q/k/v, 16 tokens": (16, 9216, 3072),
+    "Phi-3-mini, attention output, 4096 tokens": (4096, 3072, 3072),
+    "Qwen2.5-14B, MLP up, 2048 tokens": (2048, 13824, 5120),
+}
 MODEL_DIRECTORY = Path(platformdirs.user_data_dir("torch-diode")) / "models" / "quickstart"
 MODEL = MODEL_DIRECTORY / "quickstart_model.pt"
 
