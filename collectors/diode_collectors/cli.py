@@ -150,7 +150,7 @@ def validate(
             print_error(f"{report.file}: {problem}")
         if not as_json:
             verdict = f"{len(report.problems)} bad" if report.problems else "all good"
-            typer.echo(f"{report.file}: {report.frames} records, {report.timings:,} timings, {verdict}")
+            typer.echo(f"{report.file}: {_plural(report.frames, 'record')}, {report.timings:,} timings, {verdict}")
     if any(report.problems for report in reports):
         raise typer.Exit(1)
 
@@ -263,8 +263,11 @@ def _summary(report: IngestReport, spool_dir: Path) -> str:
     if not (report.segments or report.measurements or report.duplicates or report.rejected):
         return f"{counts}; nothing waits in {spool_dir}"
     ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
-    plural = "" if report.segments == 1 else "s"
-    return f"{counts}; {report.timings:,} new timings, {report.segments:,} segment{plural} done{ending}"
+    return f"{counts}; {report.timings:,} new timings, {_plural(report.segments, 'segment')} done{ending}"
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _open_store(database: str) -> Store:

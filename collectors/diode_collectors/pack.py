@@ -118,7 +118,7 @@ def environment_of(path: Path) -> Environment:
     known = (*_ENVIRONMENT_TEXTS, "template_hashes")
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ImportFileError(f"{path}: no environment can be read from it: {error}") from error
     if not isinstance(content, dict) or set(content) - set(known):
         raise ImportFileError(f"{path}: an environment is a JSON object with some of: {', '.join(known)}")
@@ -152,7 +152,7 @@ def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
                     raise ImportFileError(read.at(str(path)))
                 yield read
     except OSError as error:
-        raise ImportFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise ImportFileError(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
 
 
 def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
