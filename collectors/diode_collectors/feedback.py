@@ -12,11 +12,12 @@ import logging
 import os
 import queue
 import threading
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.inductor_records import ReplayDetector, measurement_from_feedback
-from diode_collectors.writer import SpoolWriter
+from diode_collectors.writer import DEFAULT_SPOOL_BYTES, SpoolWriter
 from diode_store.errors import SpoolFullError
 from diode_store.records import MATMUL_OPERANDS, Measurement, Source
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_QUEUE_RECORDS = 1000
+DEFAULT_SEAL_EVERY_S = 60.0
 _BATCH_RECORDS = 100
 _FULL_RETRY_S = 0.5
 
@@ -67,6 +69,8 @@ class FeedbackCollector:
         sample_seed: int | None = None,
         wait_when_full: bool = False,
         queue_records: int = DEFAULT_QUEUE_RECORDS,
+        max_bytes: int = DEFAULT_SPOOL_BYTES,
+        seal_every_s: float = DEFAULT_SEAL_EVERY_S,
     ) -> None:
         """Prepare to collect.
 
@@ -77,10 +81,14 @@ class FeedbackCollector:
             sample_seed: seed of that sweep's problems.
             wait_when_full: wait for room in the spool, as a sweep should, rather than drop the newest record.
             queue_records: how many records may wait for the writer.
+            max_bytes: how large the spool may grow.
+            seal_every_s: after how many seconds at most records are handed over to ``diode-ingest``, which leaves
+                the segment of a living process alone until then.
         """
-        self._writer = SpoolWriter(directory)
+        self._writer = SpoolWriter(directory, max_bytes=max_bytes)
         self._context: dict[str, Any] = {"source": source, "sweep_id": sweep_id, "sample_seed": sample_seed}
         self._wait_when_full = wait_when_full
+        self._seal_every_s = seal_every_s
         self._queue: queue.Queue[Measurement | None] = queue.Queue(queue_records)
         self._thread = threading.Thread(target=self._write_all, name="diode-feedback", daemon=True)
         self._saver = self._on_feedback  # one bound method: removing goes by identity
@@ -159,20 +167,26 @@ class FeedbackCollector:
 
     def _write_all(self) -> None:
         """Write what comes until told to stop; runs in a thread of its own."""
+        sealed_at = time.monotonic()
         stopped = False
         while not stopped:
             batch = self._next_batch()
-            stopped = batch[-1] is None
+            stopped = None in batch
             for record in batch:
                 if record is not None:
                     self._append(record)
-            self._survive(self._writer.sync)
+            if time.monotonic() - sealed_at < self._seal_every_s:
+                self._survive(self._writer.sync)
+            else:
+                self._survive(self._writer.seal)
+                sealed_at = time.monotonic()
         self._survive(self._writer.close)
 
     def _next_batch(self) -> list[Measurement | None]:
-        """Wait for a record and return it with those that wait behind it; None at the end means stop."""
-        batch = [self._queue.get()]
+        """Wait a while for a record and return it with those that wait behind it; None at the end means stop."""
+        batch: list[Measurement | None] = []
         with contextlib.suppress(queue.Empty):
+            batch.append(self._queue.get(timeout=self._seal_every_s))
             while batch[-1] is not None and len(batch) < _BATCH_RECORDS:
                 batch.append(self._queue.get_nowait())
         return batch

@@ -1,0 +1,244 @@
+"""The feedback collector, in real compiles on this CPU."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_selector_cache
+
+from diode_collectors.feedback import FeedbackCollector, FeedbackStats
+from diode_collectors.spool import Spool, read_segment
+from diode_store.codec import decode
+from diode_store.records import Measurement, Source
+from inductor_harness import compile_and_run, triton_choices_on_cpu
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+A, B = torch.zeros(64, 128), torch.zeros(128, 32)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """Return where the spool goes."""
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def _stock_savers() -> Iterator[None]:
+    """Leave Inductor's list of savers as it was."""
+    cache = get_algorithm_selector_cache()
+    before = list(cache.feedback_saver_fns)
+    yield
+    cache.feedback_saver_fns = before
+
+
+def spooled(spool: Path) -> list[Measurement]:
+    """Return what was handed over, in order."""
+    frames = [frame for segment in Spool(spool).sealed() for frame in read_segment(segment)]
+    return [decode(frame.record_bytes()) for frame in frames]
+
+
+def test_events_land_in_the_spool(spool: Path) -> None:
+    """Each autotuned product is one measurement with its real choices, in microseconds."""
+    with triton_choices_on_cpu(), FeedbackCollector(spool, sweep_id="s1") as collector:
+        compile_and_run(torch.mm, A, B)
+        compile_and_run(torch.bmm, torch.zeros(4, 64, 32), torch.zeros(4, 32, 48))
+    mm, bmm = spooled(spool)
+    assert [(mm.problem.op, mm.problem.shape.m), (bmm.problem.op, bmm.problem.shape.b)] == [("mm", 64), ("bmm", 4)]
+    assert (mm.source, mm.sweep_id, mm.choice_policy, mm.is_replay) == (Source.FEEDBACK, "s1", "stock", False)
+    assert [timing.runtime_us for timing in mm.timings if timing.config.template == "aten::mm"] == [500.0]
+    triton = [timing for timing in mm.timings if timing.config.template == "triton::mm"]
+    assert len(triton) > 5
+    assert all(1000.0 < (timing.runtime_us or 0) < 1002.0 for timing in triton)
+    timings = len(mm.timings) + len(bmm.timings)
+    assert collector.stats == FeedbackStats(events=2, recorded=2, timings=timings)
+
+
+def test_choices_made_in_the_scheduler_are_recorded(spool: Path) -> None:
+    """On CUDA, Inductor benchmarks when it schedules; the event comes from there."""
+    with triton_choices_on_cpu(deferred=True), FeedbackCollector(spool):
+        compile_and_run(torch.mm, A, B)
+    assert [(m.problem.op, m.timings[0].runtime_us) for m in spooled(spool)] == [("mm", 500.0)]
+
+
+def test_dynamic_shapes_are_recorded_with_their_hints(spool: Path) -> None:
+    """A symbolic size is the size of the call that compiled."""
+    with triton_choices_on_cpu(), FeedbackCollector(spool):
+        compile_and_run(torch.mm, A, B, dynamic=True)
+    shapes = [measurement.problem.shape for measurement in spooled(spool)]
+    assert [(shape.m, shape.n, shape.k) for shape in shapes] == [(64, 32, 128)]
+
+
+def test_cached_timings_are_marked_as_replays(spool: Path) -> None:
+    """Timings that come back from Inductor's cache are the old ones, bit for bit, and say so."""
+    with triton_choices_on_cpu(autotune_local_cache=True), FeedbackCollector(spool) as collector:
+        compile_and_run(torch.mm, A, B)
+        compile_and_run(torch.mm, A, B)
+    first, second = spooled(spool)
+    assert [first.is_replay, second.is_replay] == [False, True]
+    assert first.timings == second.timings
+    assert collector.stats.replays == 1
+
+
+GARBAGE = [
+    (),
+    (None, "mm", None, None),
+    ({object(): 1.0}, "mm", [object()], []),
+    ("no timings", "mm", [], []),
+    ({}, "addmm", [], [], None, {}, "an argument of tomorrow"),
+    ({}, ["unhashable"], [], []),
+]
+
+
+@pytest.mark.parametrize("arguments", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_is_survived(arguments: tuple[Any, ...], spool: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A saver told nonsense neither raises nor loses what comes after, and says so once."""
+    with triton_choices_on_cpu(), FeedbackCollector(spool) as collector:
+        collector._on_feedback(*arguments)
+        collector._on_feedback(*arguments)
+        compile_and_run(torch.mm, A, B)
+    assert [measurement.problem.op for measurement in spooled(spool)] == ["mm"]
+    stats = collector.stats
+    assert (stats.events, stats.recorded, stats.failed + stats.unsupported) == (3, 1, 2)
+    said = [record for record in caplog.records if record.name == "diode_collectors.feedback"]
+    assert len(said) == bool(stats.failed)
+
+
+def test_keyword_arguments_of_tomorrow_are_survived(spool: Path) -> None:
+    """A newer torch may name what it passes."""
+    with FeedbackCollector(spool) as collector:
+        collector._on_feedback({}, "convolution", [], [], later=1)
+    assert collector.stats == FeedbackStats(events=1, unsupported=1)
+
+
+def test_other_ops_are_only_counted(spool: Path) -> None:
+    """Convolutions are autotuned too; they are not ours to record, and no reason to warn."""
+    with FeedbackCollector(spool) as collector:
+        collector._on_feedback({}, "convolution", [], [])
+    assert collector.stats == FeedbackStats(events=1, unsupported=1)
+    assert spooled(spool) == []
+
+
+@pytest.mark.usefixtures("_stock_savers")
+def test_only_its_own_saver_is_removed(spool: Path, tmp_path: Path) -> None:
+    """Stopping leaves the savers of others, also another collector's, in their order."""
+
+    def before(*_: Any) -> None: ...
+
+    def after(*_: Any) -> None: ...
+
+    cache = get_algorithm_selector_cache()
+    cache.feedback_saver_fns = []
+    add_feedback_saver(before)
+    with FeedbackCollector(tmp_path / "other") as other:
+        collector = FeedbackCollector(spool)
+        collector.start()
+        add_feedback_saver(after)
+        running = cache.feedback_saver_fns
+        collector.stop()
+        assert cache.feedback_saver_fns == [before, other._saver, after]
+        assert running is not cache.feedback_saver_fns
+    collector.stop()
+    assert cache.feedback_saver_fns == [before, after]
+
+
+def test_stopping_what_never_started_is_harmless(spool: Path) -> None:
+    """There is nothing to hand over."""
+    FeedbackCollector(spool).stop()
+    assert spooled(spool) == []
+
+
+@pytest.mark.usefixtures("_stock_savers")
+def test_a_full_queue_drops_the_newest(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A compile never waits for a disk: what does not fit into the queue is counted and gone."""
+    collector = FeedbackCollector(spool, queue_records=1)
+    add_feedback_saver(collector._saver)
+    with triton_choices_on_cpu():
+        for m in (16, 32, 48):
+            compile_and_run(torch.mm, torch.zeros(m, 128), B)
+    assert (collector.stats.recorded, collector.stats.dropped) == (3, 2)
+    assert "more than 1 records wait to be written (said once)" in caplog.text
+    collector.start()
+    collector.stop()
+    assert [measurement.problem.shape.m for measurement in spooled(spool)] == [16]
+
+
+def test_a_full_spool_drops_the_newest(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The spool's limit is kept, and the compile goes on."""
+    with triton_choices_on_cpu(), FeedbackCollector(spool, max_bytes=100) as collector:
+        compile_and_run(torch.mm, A, B)
+    assert (collector.stats.recorded, collector.stats.dropped) == (1, 1)
+    assert "its limit is 100" in caplog.text
+    assert spooled(spool) == []
+
+
+def test_a_sweep_waits_for_room(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With ``wait_when_full``, records wait until somebody empties the spool."""
+    spool.mkdir()
+    filler = spool / "filler"
+    filler.write_bytes(bytes(100_000))
+    with triton_choices_on_cpu(), FeedbackCollector(spool, max_bytes=100_000, wait_when_full=True) as collector:
+        compile_and_run(torch.mm, A, B)
+        wait_until(lambda: "waiting for room" in caplog.text)
+        filler.unlink()
+        wait_until(lambda: collector._queue.empty() and bool(Spool(spool).unsealed()))
+    assert (collector.stats.recorded, collector.stats.dropped) == (1, 0)
+    assert [measurement.problem.op for measurement in spooled(spool)] == ["mm"]
+
+
+def test_stopping_does_not_wait_for_room(spool: Path) -> None:
+    """Whoever stops a sweep whose spool is full gets out, and the loss is counted."""
+    with triton_choices_on_cpu(), FeedbackCollector(spool, max_bytes=100, wait_when_full=True) as collector:
+        compile_and_run(torch.mm, A, B)
+    assert collector.stats.dropped == 1
+
+
+def test_a_spool_that_cannot_be_written_is_survived(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A disk that fails costs records, not the compile."""
+    with triton_choices_on_cpu(), FeedbackCollector(spool) as collector:
+        spool.rmdir()
+        compile_and_run(torch.mm, A, B)
+    assert collector.stats.recorded == 1
+    assert "could not write the spool" in caplog.text
+    assert not spool.exists()
+
+
+def test_a_closed_writer_is_survived(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A record that the spool refuses is counted as lost."""
+    with triton_choices_on_cpu(), FeedbackCollector(spool) as collector:
+        collector._writer.close()
+        compile_and_run(torch.mm, A, B)
+    assert collector.stats.dropped == 1
+    assert "the spool writer is closed" in caplog.text
+
+
+def test_a_living_process_hands_over_now_and_then(spool: Path) -> None:
+    """diode-ingest leaves a living writer's segment alone, so the writer seals it without being stopped."""
+    with triton_choices_on_cpu(), FeedbackCollector(spool, seal_every_s=0.1) as collector:
+        compile_and_run(torch.mm, A, B)
+        wait_until(lambda: len(Spool(spool).sealed()) == 1)
+        assert [measurement.problem.op for measurement in spooled(spool)] == ["mm"]
+        compile_and_run(torch.mm, A.t(), A)
+    assert collector.stats.recorded == 2
+    assert len(spooled(spool)) == 2
+
+
+def test_a_forked_child_collects_nothing(spool: Path) -> None:
+    """A child has no writer thread; it must not fill a queue that nobody empties."""
+    with FeedbackCollector(spool) as collector:
+        collector._pid = -1
+        collector._on_feedback({}, "mm", [], [])
+    assert collector.stats == FeedbackStats()
+
+
+def wait_until(condition: Any) -> None:
+    """Wait until ``condition()`` holds, or fail."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "waited 30 s in vain"
+        time.sleep(0.01)
