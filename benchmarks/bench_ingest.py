@@ -1,0 +1,116 @@
+"""How fast sealed segments become committed rows on SQLite, against a bare ``executemany`` in the same run.
+
+The bundled measurements are repeated with new uids until there are ``--timings`` of them, sealed as spool segments,
+and ingested into a fresh warehouse: read, checked, unpacked, decoded, committed durably, segments removed. The
+baseline writes the same rows of ``timings`` into the same table definition by ``sqlite3.executemany`` in one
+transaction with the same durability, from tuples that are ready in memory: what no ingestion can beat.
+
+    python benchmarks/bench_ingest.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sqlite3
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_collectors.ingest import ingest_once, measurement_of
+from diode_collectors.segment import read_segment
+from diode_collectors.spool import Spool, SpoolWriter
+from diode_store import migrate
+from diode_store.database import make_engine
+from diode_store.resources import bundled_data_dir
+from diode_store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from diode_store.records import Measurement
+
+COLUMNS = "measurement_id, config_id, runtime_us, outcome, is_estimate, repeats, p10_us, p90_us"
+
+
+def main() -> None:
+    """Measure, and print the ratio."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--timings", type=int, default=400_000, help="at least how many timings to ingest")
+    parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the median counts")
+    options = parser.parse_args()
+    bundled = [measurement_of(f) for path in Spool(bundled_data_dir()).sealed() for f in read_segment(path)]
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        spool_bytes = seal(bundled, options.timings, root / "sealed")
+        rounds = [one_round(root / "sealed", root / str(number)) for number in range(options.rounds)]
+    count = rounds[0][0]
+    ingest_s = statistics.median(seconds for _, seconds, _ in rounds)
+    bare_s = statistics.median(seconds for _, _, seconds in rounds)
+    print(f"{count:,} timings in {spool_bytes / 1e6:.1f} MB of sealed, compressed segments; median of {options.rounds}")
+    print(f"spool to committed  {ingest_s:6.2f} s  {count / ingest_s:10,.0f} timings/s")
+    print(f"bare executemany    {bare_s:6.2f} s  {count / bare_s:10,.0f} timings/s  (baseline)")
+    print(f"ratio               {bare_s / ingest_s:6.2f}    of the baseline's rate")
+
+
+def seal(bundled: list[Measurement], timings: int, directory: Path) -> int:
+    """Fill a spool with enough copies of the measurements; return its bytes."""
+    with SpoolWriter(directory) as writer:
+        for measurement in copies(bundled, timings):
+            writer.append(measurement)
+    return sum(path.stat().st_size for path in Spool(directory).sealed())
+
+
+def copies(bundled: list[Measurement], timings: int) -> Iterator[Measurement]:
+    """Yield the measurements under new uids, again and again, until there are enough timings."""
+    written = copy = 0
+    while written < timings:
+        copy += 1
+        for measurement in bundled:
+            uid = hashlib.blake2b(measurement.uid + copy.to_bytes(4), digest_size=16).digest()
+            yield replace(measurement, uid=uid)
+            written += len(measurement.timings)
+
+
+def one_round(sealed: Path, root: Path) -> tuple[int, float, float]:
+    """Ingest a copy of the spool, then write the same rows bare; return their number and both times in seconds."""
+    spool = root / "spool"
+    spool.mkdir(parents=True)
+    for path in Spool(sealed).sealed():
+        (spool / path.name).write_bytes(path.read_bytes())
+    database = root / "warehouse.db"
+    engine = make_engine(str(database))
+    migrate.upgrade(engine)
+    engine.dispose()
+    with Store.open(str(database)) as store:
+        begin = time.perf_counter()
+        report = ingest_once(spool, store)
+        seconds = time.perf_counter() - begin
+    return report.timings, seconds, write_bare(database, root / "bare.db")
+
+
+def write_bare(database: Path, target: Path) -> float:
+    """Write the rows of one warehouse's ``timings`` into another file; return the seconds that took."""
+    source = sqlite3.connect(database)
+    (definition,) = source.execute("SELECT sql FROM sqlite_master WHERE name = 'timings'").fetchone()
+    rows = source.execute(f"SELECT {COLUMNS} FROM timings").fetchall()  # noqa: S608 - our own columns
+    source.close()
+    connection = sqlite3.connect(target, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(definition)
+    begin = time.perf_counter()
+    connection.execute("BEGIN IMMEDIATE")
+    marks = ", ".join("?" * len(COLUMNS.split(",")))
+    connection.executemany(f"INSERT INTO timings ({COLUMNS}) VALUES ({marks})", rows)  # noqa: S608 - likewise
+    connection.execute("COMMIT")
+    seconds = time.perf_counter() - begin
+    connection.close()
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
