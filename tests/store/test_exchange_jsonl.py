@@ -8,7 +8,6 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +33,8 @@ from diode_store.records import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import MakeMeasurement
 
 H200 = Hardware("nvidia", "NVIDIA H200", "sm_90", 132)
