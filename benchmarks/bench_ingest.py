@@ -11,6 +11,7 @@ transaction with the same durability, from tuples that are ready in memory: what
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import sqlite3
 import statistics
@@ -86,6 +87,7 @@ def one_round(sealed: Path, root: Path) -> tuple[int, float, float]:
     migrate.upgrade(engine)
     engine.dispose()
     with Store.open(str(database)) as store:
+        gc.freeze()  # as `diode-ingest` does
         begin = time.perf_counter()
         report = ingest_once(spool, store)
         seconds = time.perf_counter() - begin

@@ -271,9 +271,14 @@ def _plural(number: int, noun: str) -> str:
 
 
 def _open_store(database: str) -> Store:
+    import gc
+
     from diode_store.store import Store
 
-    return Store.open(database)
+    store = Store.open(database)
+    # What is loaded by now stays. Walking it again and again while records come and go costs a tenth of the rate.
+    gc.freeze()
+    return store
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
