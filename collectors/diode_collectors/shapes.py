@@ -16,7 +16,7 @@ _SHAPE = re.compile(r"(\w+):(\d+)x(\d+)x(\d+)(?::(\d+))?")
 _SMALLEST, _LARGEST = 16, 8192
 _MULTIPLE = 8
 _BATCHES = (2, 4, 8, 16, 32, 64)
-_ATTEMPTS = 10_000
+_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,169 @@
+"""``diode-collect``: real problems on this CPU, and what it says when asked for something else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+import torch._inductor.config as inductor_config
+from torch._inductor import select_algorithm
+
+from diode_collectors.shapes import SweepProblem
+from diode_collectors.spool import Spool, read_segment
+from diode_collectors.sweep import check_device, default_device, sweep
+from diode_store.codec import decode
+from diode_store.errors import HardwareError
+from diode_store.records import Outcome, Source
+
+if TYPE_CHECKING:
+    from diode_store.records import Measurement
+
+COLLECT = Path(sys.executable).with_name("diode-collect")
+
+
+def collect(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``diode-collect``."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run([COLLECT, *arguments], capture_output=True, text=True, check=False, env=environment)
+
+
+def spooled(spool: Path) -> list[Measurement]:
+    """Return what was handed over, in order."""
+    frames = [frame for segment in Spool(spool).sealed() for frame in read_segment(segment)]
+    return [decode(frame.record_bytes()) for frame in frames]
+
+
+@pytest.mark.slow
+def test_problems_are_timed_for_real(tmp_path: Path) -> None:
+    """ATen and Inductor's C++ kernels of each problem are timed and land in the spool."""
+    shapes = ("--shape", "mm:64x128x256", "--shape", "addmm:64x128x256", "--shape", "bmm:32x48x64:4")
+    finished = collect(*shapes, "--device", "cpu", DIODE_SPOOL=str(tmp_path / "spool"))
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == ""
+    note, summary = finished.stderr.splitlines()
+    assert note.startswith("timing on ")
+    assert summary.startswith("3 of 3 problems measured, 6 timings in ")
+    assert f"(0 left no choice to time, 0 failed); in {tmp_path / 'spool'}, next: diode-ingest --once" in summary
+    measurements = spooled(tmp_path / "spool")
+    assert [(m.problem.op, m.problem.shape.b) for m in measurements] == [("mm", 1), ("addmm", 1), ("bmm", 4)]
+    assert [(m.problem.shape.m, m.problem.shape.n, m.problem.shape.k) for m in measurements[::2]] == [
+        (64, 128, 256),
+        (32, 48, 64),
+    ]
+    assert {m.source for m in measurements} == {Source.SWEEP}
+    assert len({m.sweep_id for m in measurements}) == 1
+    assert {m.problem.shape.dtype for m in measurements} == {"float32"}
+    for measurement in measurements:
+        vendor, cpp = measurement.timings
+        assert vendor.config.template == f"aten::{measurement.problem.op}"
+        assert cpp.config.template.startswith("cpp::CppMicroGemm")
+        assert {vendor.outcome, cpp.outcome} == {Outcome.OK}
+        # A tenth of a microsecond to a tenth of a second: no other unit fits.
+        assert all(0.1 < (timing.runtime_us or 0) < 1e5 for timing in measurement.timings)
+
+
+def test_failures_and_silent_problems_are_counted(tmp_path: Path) -> None:
+    """A problem that cannot run and one that leaves no choice cost nobody else anything."""
+    broken = SweepProblem("bmm", 16, 16, 16, 2, "complex32")
+    silent = SweepProblem("bmm", 16, 16, 16, 2, "int64")
+    done: list[float] = []
+    failures: list[SweepProblem] = []
+    report = sweep(
+        [broken, silent],
+        tmp_path / "spool",
+        device="cpu",
+        on_progress=done.append,
+        on_failure=lambda problem, _error: failures.append(problem),
+    )
+    assert (report.problems, report.measured, report.silent, report.failed, report.dropped) == (2, 0, 1, 1, 0)
+    assert failures == [broken]
+    assert done == [1.0, 1.0]
+    assert spooled(tmp_path / "spool") == []
+
+
+def test_a_sweep_leaves_inductor_as_it_was(tmp_path: Path) -> None:
+    """Settings, autotuning tables and oneDNN are those of before."""
+    before = (inductor_config.freezing, inductor_config.max_autotune_gemm_backends, torch.backends.mkldnn.enabled)
+    sweep([], tmp_path / "spool", device="cpu")
+    after = (inductor_config.freezing, inductor_config.max_autotune_gemm_backends, torch.backends.mkldnn.enabled)
+    assert before == after
+    assert select_algorithm.PRINT_AUTOTUNE is True
+
+
+def test_nothing_measured_is_a_failure(tmp_path: Path) -> None:
+    """A sweep that recorded nothing ends with 1 and says why."""
+    spool = tmp_path / "file"
+    spool.touch()
+    finished = collect("--shape", "mm:8x8x8", "--device", "cpu", "--spool", spool)
+    assert finished.returncode == 1
+    assert finished.stderr.splitlines()[-1].startswith(f"error: {spool}: cannot create the spool folder")
+
+
+def test_dry_run_lists_problems_and_touches_nothing(tmp_path: Path) -> None:
+    """Given and drawn problems are listed once each, in order."""
+    shapes = ("--shape", "mm:64x128x256", "--shape", "mm:64x128x256", "--num-shapes", "2", "--seed", "3")
+    options = ("--device", "cpu", "--dtype", "bf16", "--spool", tmp_path / "spool", "--dry-run", "--json")
+    finished = collect(*shapes, *options)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    listed = json.loads(finished.stdout)
+    assert listed[0] == {"op": "mm", "dtype": "bfloat16", "b": 1, "m": 64, "n": 128, "k": 256}
+    assert len(listed) == 3
+    assert not (tmp_path / "spool").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--shape", "mm:1x2"), "'mm:1x2' is no shape"),
+        (("--shape", "conv:1x2x3"), "unknown op 'conv'"),
+        (("--shape", "mm:8x8x8", "--dtype", "int8"), "unknown dtype 'int8'"),
+        (("--shape", "mm:8x8x8", "--search-space", "HUGE"), "HUGE"),
+        (("--seed", "1"), "give problems with --shape or --num-shapes"),
+    ],
+)
+def test_bad_usage_ends_with_2(arguments: tuple[str, ...], message: str) -> None:
+    """What was typed wrong is named."""
+    finished = collect(*arguments, "--device", "cpu")
+    assert finished.returncode == 2
+    assert message in " ".join(finished.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cuda:99", "no device 'cuda:99': torch"),
+        ("gpu", "unknown device 'gpu'; expected cuda, cuda:N or cpu"),
+        ("meta", "a sweep runs on cuda or cpu, not on meta"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(device: str, message: str) -> None:
+    """One line that says what there could be."""
+    with pytest.raises(HardwareError, match=message):
+        check_device(device)
+
+
+def test_a_missing_device_ends_with_1() -> None:
+    """Asking for a GPU that is not there is no bad usage, but nothing can be done."""
+    finished = collect("--shape", "mm:8x8x8", "--device", "cuda:99")
+    assert (finished.returncode, finished.stdout) == (1, "")
+    [line] = finished.stderr.splitlines()
+    assert line.startswith("error: no device 'cuda:99'")
+
+
+def test_the_default_device_can_be_used() -> None:
+    """Whatever is chosen is there."""
+    check_device(default_device())
+
+
+def test_help_says_how_it_times() -> None:
+    """Whoever trains on the records must know what the times are."""
+    text = " ".join(collect("--help").stdout.split())
+    assert "Inductor's own benchmarker" in text
+    assert "does not hide the launch" in text
+    assert "Example: diode-collect --shape" in text
