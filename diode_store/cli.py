@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 GROUP = "diode.commands"
 # The opening of a module: comments and blank lines, then the first line of a docstring.
-_FIRST_DOC_LINE = re.compile(r'(?:\s*#.*\n|\s)*[rR]?(?:"""|\'\'\')\s*(.+)')
+_FIRST_DOC_LINE = re.compile(r'(?:#.*\n|\s)*[rR]?("""|\'\'\')\s*(.+?)\s*(?:\1|\n|$)')
 _ENOUGH_OF_A_MODULE = 2000
 
 
@@ -41,7 +41,7 @@ class EntryPointGroup(TyperGroup):
         super().__init__(**options)
         self._entries = command_entries()
         for name, entry in self._entries.items():
-            self.commands[name] = TyperCommand(name, help=help_line(entry.module))
+            self.commands[name] = TyperCommand(name, short_help=help_line(entry.module))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the real command in place of its stand-in."""
@@ -60,17 +60,24 @@ def command_entries() -> dict[str, EntryPoint]:
 
 def help_line(module: str) -> str:
     """Return the first line of a module's docstring, without importing it; empty if that cannot be told."""
-    package, *rest = module.split(".")
     try:
-        spec = find_spec(package)
-        home = Path(next(iter((spec and spec.submodule_search_locations) or [])))
-        candidates = [home.joinpath(*rest).with_suffix(".py"), home.joinpath(*rest, "__init__.py")]
-        source = next(path for path in candidates if path.is_file())
-        with source.open(encoding="utf-8") as text:
+        with _source_file(module).open(encoding="utf-8") as text:
             doc = _FIRST_DOC_LINE.match(text.read(_ENOUGH_OF_A_MODULE))
-    except (ImportError, OSError, StopIteration, ValueError):
+    except (ImportError, OSError, ValueError):
         return ""
-    return doc.group(1).strip().removesuffix('"""').strip() if doc else ""
+    return doc.group(2) if doc else ""
+
+
+def _source_file(module: str) -> Path:
+    """Return where a module's source should be; finding a top-level package does not import it."""
+    package, *rest = module.split(".")
+    spec = find_spec(package)
+    if spec is None or not spec.origin:
+        raise ModuleNotFoundError(module)
+    if not rest:
+        return Path(spec.origin)
+    path = Path(spec.origin).parent.joinpath(*rest)
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def load_command(entry: EntryPoint) -> Any:

@@ -6,6 +6,7 @@ small query.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,7 @@ def new_revision(engine: sa.Engine, message: str) -> list[str]:
 def _config(connection: sa.Connection) -> Config:
     from alembic.config import Config
 
-    config = Config()
+    config = Config(cmd_opts=Namespace(quiet=True))
     config.set_main_option("script_location", str(migrations_dir()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes.update(connection=connection, target_metadata=schema.metadata, version_table=schema.VERSION_TABLE)

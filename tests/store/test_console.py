@@ -69,10 +69,10 @@ def run(command: Path, *args: str, **environment: str) -> subprocess.CompletedPr
     )
 
 
-def on_terminal(command: Path, *args: str) -> str:
-    """Run the script with a terminal for its output and return what that shows."""
+def on_terminal(*command: str) -> str:
+    """Run Python with a terminal for its output and return what that shows."""
     ours, theirs = pty.openpty()
-    subprocess.run([sys.executable, str(command), *args], stdout=theirs, check=True)
+    subprocess.run([sys.executable, *command], stdout=theirs, stderr=theirs, check=True)
     os.close(theirs)
     shown = os.read(ours, 100_000).decode()
     os.close(ours)
@@ -158,7 +158,7 @@ def test_rows_as_json_and_as_text(command: Path) -> None:
 
 def test_rows_on_a_terminal(command: Path) -> None:
     """A person gets a table with lines and a title."""
-    shown = on_terminal(command, "show", "--database", "a.db")
+    shown = on_terminal(str(command), "show", "--database", "a.db")
     assert "Where" in shown
     assert "│ a.db" in shown
 
@@ -168,6 +168,17 @@ def test_progress_is_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
     with console.progress("measuring", total=3) as advance:
         advance(1)
     assert capsys.readouterr() == ("", "")
+
+
+def test_progress_shows_on_a_terminal() -> None:
+    """On a terminal work that takes a while shows how far it is."""
+    code = (
+        "from diode_store import console; console._PROGRESS_AFTER_S = 0\n"
+        "with console.progress('measuring', total=2) as advance: advance(1); advance(1)"
+    )
+    shown = on_terminal("-c", code)
+    assert "measuring" in shown
+    assert "2/2" in shown
 
 
 def test_handle_errors_is_a_decorator_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +217,7 @@ def test_pairs(capsys: pytest.CaptureFixture[str]) -> None:
         (4738.1439, "4738"),
         (39.488, "39.49"),
         (0.11, "0.1100"),
-        (0.000012345, "1.234e-05"),
+        (0.00000012345, "1.235e-07"),
         (123456.7, "123457"),
         (0.0, "0.0"),
         (float("inf"), "inf"),

@@ -70,7 +70,7 @@ def test_sqlite_path_of_the_users_home(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("text", ["", "sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://relative.db"])
 def test_sqlite_without_a_file(text: str) -> None:
     """A warehouse in memory would be gone with the process that made it."""
-    with pytest.raises(DatabaseError, match="not a file; write sqlite:|the database address is empty"):
+    with pytest.raises(DatabaseError, match=r"not a file; write sqlite:|the database address is empty"):
         sqlite_path(text)
 
 
@@ -91,7 +91,7 @@ def test_passwords_are_hidden_and_refused(url: str, shown: str) -> None:
     """No password gets into a message or a log, and none is taken from where every user can see it."""
     assert redact(url) == shown
     assert has_password(url)
-    with pytest.raises(DatabaseError, match="visible to every user.*DIODE_DATABASE_URL") as refused:
+    with pytest.raises(DatabaseError, match=r"visible to every user.*DIODE_DATABASE_URL") as refused:
         refuse_password_on_command_line(url)
     assert "secret" not in str(refused.value)
 
