@@ -87,6 +87,14 @@ def test_duplicates_inside_a_batch(store: Store, make_measurement: MakeMeasureme
     assert store.write(batch) == WriteReport(measurements=2, duplicates=2, timings=6)
 
 
+def test_large_batch(store: Store, make_measurement: MakeMeasurement) -> None:
+    """A batch with more rows than a statement has parameters is written whole."""
+    batch = [make_measurement(number, runtimes=(1.0, 2.0)) for number in range(2500)]
+    assert store.write(batch) == WriteReport(2500, 0, 5000)
+    assert store.write(batch) == WriteReport(0, 2500, 0)
+    assert store.counts()["problems"] == 2500
+
+
 def test_empty_batch(store: Store) -> None:
     """Nothing to write is no error."""
     assert store.write([]) == WriteReport(0, 0, 0)
