@@ -89,11 +89,15 @@ class Result:
 
 _LLAMA = {"q_o": (4096, 4096), "k_v": (1024, 4096), "gate_up": (14336, 4096), "down": (4096, 14336)}
 """Llama-3-8B's linear layers: N and K."""
-_EXTRA = (
+_EXTRA = (  # biases, attention and sizes that are no powers of two
     Layer("bias 512x4096x4096", "addmm", 1, 512, 4096, 4096),
     Layer("bias 4096x4096x1024", "addmm", 1, 4096, 4096, 1024),
     Layer("attention scores 256x512x512x128", "bmm", 256, 512, 512, 128),
     Layer("attention values 256x512x128x512", "bmm", 256, 512, 128, 512),
+    Layer("ViT-B qkv 1576x2304x768", "addmm", 1, 1576, 2304, 768),
+    Layer("DLRM MLP 2048x256x512", "addmm", 1, 2048, 256, 512),
+    Layer("Swin values 2048x49x32x49", "bmm", 2048, 49, 32, 49),
+    Layer("router 4096x64x4096", "mm", 1, 4096, 64, 4096),
 )
 LAYERS = (
     *(Layer(f"{name} M={m}", "mm", 1, m, n, k) for m in (16, 512, 4096) for name, (n, k) in _LLAMA.items()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from diode_integration.base import ModelPointer
@@ -12,6 +13,8 @@ from diode_trainer.card import MATMUL_PURPOSE, read_card
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from diode_trainer.card import Card
 
 
 class ModelRegistry:
@@ -24,9 +27,11 @@ class ModelRegistry:
 
     @classmethod
     def of_folder(cls, folder: Path) -> ModelRegistry:
-        """Register every model under ``folder`` that has a card; damaged cards are left out."""
-        found = (_pointer(folder, card) for card in sorted(folder.rglob("*.json")))
-        return cls(pointer for pointer in found if pointer is not None)
+        """Register every model under ``folder`` that has a card, best ranking first; damaged cards are left out."""
+        cards = [(path, card) for path in sorted(folder.rglob("*.json")) if (card := _card(path)) is not None]
+        cards.sort(key=lambda found: found[1].created_at, reverse=True)
+        cards.sort(key=lambda found: _regret(found[1]))
+        return cls(_pointer(folder, path, card) for path, card in cards)
 
     @classmethod
     def shipped(cls) -> ModelRegistry:
@@ -46,9 +51,8 @@ class ModelRegistry:
         return self._pointers.get((purpose, name))
 
     def models(self, purpose: str | None = None) -> list[ModelPointer]:
-        """Return the models of a purpose, or all, newest version first."""
-        wanted = (p for p in self._pointers.values() if purpose in {None, p.model_purpose})
-        return sorted(wanted, key=lambda p: (p.version, p.model_name), reverse=True)
+        """Return the models of a purpose, or all, in the order they were registered in."""
+        return [pointer for pointer in self._pointers.values() if purpose in {None, pointer.model_purpose}]
 
     def manifest(self) -> dict[str, Any]:
         """Return every model by purpose, as plain values."""
@@ -60,7 +64,7 @@ class ModelRegistry:
 
 
 def default_model(purpose: str = MATMUL_PURPOSE) -> Path:
-    """Return the shipped model of a purpose that a user gets without asking: the newest.
+    """Return the shipped model of a purpose that a user gets without asking: the one that ranks best.
 
     Raises:
         ModelError: none is shipped.
@@ -72,18 +76,27 @@ def default_model(purpose: str = MATMUL_PURPOSE) -> Path:
     return models[0].path
 
 
-def _pointer(folder: Path, card_file: Path) -> ModelPointer | None:
-    checkpoint = card_file.with_suffix(".pt")
-    if not checkpoint.exists():
-        return None
+def _card(path: Path) -> Card | None:
+    """Return the card of a model; None when it is damaged or there is no checkpoint beside it."""
     try:
-        card = read_card(card_file)
+        return read_card(path) if path.with_suffix(".pt").exists() else None
     except ModelError:
         return None
+
+
+def _regret(card: Card) -> float:
+    """Return how much slower than the best a model's first pick is, on problems it was not trained on."""
+    try:
+        return float(card.metrics["all_choices"]["regret"]["1"]["geomean"])
+    except (KeyError, TypeError, ValueError):
+        return math.inf
+
+
+def _pointer(folder: Path, card_path: Path, card: Card) -> ModelPointer:
     devices = ", ".join(device.name for device in card.hardware) or "any hardware"
     return ModelPointer(
-        model_name=checkpoint.name,
-        relative_path=str(checkpoint.parent.relative_to(folder)),
+        model_name=card_path.with_suffix(".pt").name,
+        relative_path=str(card_path.parent.relative_to(folder)),
         model_purpose=card.purpose,
         description=f"{card.model_type} model of {', '.join(card.ops) or 'any op'} on {devices}",
         version=card.created_at,

@@ -1,0 +1,60 @@
+"""Fixtures of the hook's tests: real artifacts in a folder of models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+import torch
+from stand_ins import DOMAIN, card_of
+
+from diode_integration import base, registry
+from diode_trainer import artifact
+from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
+from diode_trainer.models import MatmulTimingModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class SaveModel(Protocol):
+    """Saves an untrained model and its card under a folder of models."""
+
+    def __call__(self, name: str = "v1", **card: Any) -> Path:
+        """Return the checkpoint."""
+
+
+@pytest.fixture
+def models_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that is taken for the one of the shipped models."""
+    folder = tmp_path / "trained_models"
+    folder.mkdir()
+    monkeypatch.setattr(registry, "trained_models_dir", lambda: folder)
+    monkeypatch.setattr(base, "trained_models_dir", lambda: folder)
+    return folder
+
+
+@pytest.fixture
+def save_model(models_folder: Path) -> SaveModel:
+    """Return a function that saves real artifacts; equal names give equal weights."""
+
+    def save(name: str = "v1", **card: Any) -> Path:
+        torch.manual_seed(sum(name.encode()))
+        network = MatmulTimingModel(len(PROBLEM_FEATURES), len(CONFIG_FEATURES), (8,))
+        path = models_folder / "matmul_kernel_runtime_prediction" / f"{name}.pt"
+        blank = card_of(DOMAIN)
+        fields = {**vars(blank), "name": name, "feature_version": FEATURE_VERSION, **card}
+        artifact.save(path, network, type(blank)(**fields))
+        return path
+
+    return save
+
+
+@pytest.fixture
+def registered() -> Iterator[base.IntegrationRegistry]:
+    """Return the process's registry of integrations, empty, and empty it again."""
+    base._registry._entries.clear()
+    yield base._registry
+    base.withdraw_all()
+    base._registry._entries.clear()

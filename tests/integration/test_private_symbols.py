@@ -1,0 +1,96 @@
+"""A canary: every private symbol of torch that the hook relies on, so that an upgrade names what went missing."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+import torch.compiler.config as compiler_config
+from torch._inductor import choices as inductor_choices
+from torch._inductor import config as inductor_config
+from torch._inductor import virtualized
+from torch._inductor.choices import InductorChoices
+from torch._inductor.kernel_inputs import KernelInputs
+from torch._inductor.kernel_template_choice import KernelTemplateChoice
+from torch._inductor.select_algorithm import AlgorithmSelectorCache, get_algorithm_selector_cache
+
+from diode_integration.choices import DiodeInductorChoices
+from diode_integration.listing import _heuristic_registry
+
+
+def test_hook_has_the_signature_we_override() -> None:
+    """The overridden method takes the arguments that Inductor passes, by the same names."""
+    theirs = inspect.signature(InductorChoices._finalize_template_configs).parameters
+    ours = inspect.signature(DiodeInductorChoices._finalize_template_configs).parameters
+    assert list(theirs) == list(ours)
+
+
+def test_candidates_of_a_template_can_be_listed_again() -> None:
+    """``get_ktc`` lists one template's candidates."""
+    names = ["self", "kernel_inputs", "template", "op_name", "kwarg_overrides"]
+    assert list(inspect.signature(InductorChoices.get_ktc).parameters) == names
+
+
+def test_process_wide_installation() -> None:
+    """Torch registers handlers itself, or has the configuration entry whose default reaches every thread."""
+    if hasattr(inductor_choices, "register_inductor_choices"):
+        assert list(inspect.signature(inductor_choices.register_inductor_choices).parameters) == ["key", "factory"]
+        assert list(inspect.signature(inductor_choices.unregister_inductor_choices).parameters) == ["key"]
+    else:
+        assert hasattr(inductor_config._config["inductor_choices_class"], "default")
+        assert isinstance(compiler_config.cache_key_tag, str)
+
+
+@pytest.mark.parametrize("name", ["threadlocal", "_choices"])
+def test_thread_local_handlers(name: str) -> None:
+    """Handlers are kept per thread under a known key."""
+    assert hasattr(virtualized, name)
+    assert virtualized._choices._key == "__torchinductor_choices"
+
+
+def test_preprocessing_runs_before_choices_are_counted() -> None:
+    """The selector runs its preprocessing functions on every list of choices, ahead of the single-choice check."""
+    assert isinstance(get_algorithm_selector_cache().preprocessing_fns, list)
+    source = inspect.getsource(AlgorithmSelectorCache.__call__)
+    assert source.index("in self.preprocessing_fns") < source.index("len(choices) == 1")
+
+
+def test_choices_carry_their_ktcs_annotations() -> None:
+    """A KernelTemplateChoice hands its annotations to the choice that it makes."""
+    source = inspect.getsource(KernelTemplateChoice)
+    assert "annotations = self.annotations" in source
+    assert list(inspect.signature(KernelTemplateChoice.__init__).parameters)[1:] == [
+        "template",
+        "params",
+        "extra_kwargs",
+        "layout",
+        "inputs",
+    ]
+
+
+@pytest.mark.parametrize("name", ["device", "nodes", "output_layout", "out_dtype", "device_type"])
+def test_kernel_inputs(name: str) -> None:
+    """What the hook asks of a call's inputs."""
+    assert hasattr(KernelInputs, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["max_autotune", "max_autotune_gemm", "max_autotune_gemm_search_space", "cpu_backend", "multi_kernel_hints"]
+)
+def test_configuration(name: str) -> None:
+    """What the hook reads of Inductor's configuration."""
+    assert hasattr(inductor_config, name)
+
+
+@pytest.mark.parametrize(("module", "name"), [("mm", "mm_template"), ("bmm", "bmm_template")])
+def test_templates(module: str, name: str) -> None:
+    """Templates that are listed as if on another device."""
+    assert getattr(importlib.import_module(f"torch._inductor.kernel.{module}"), name).uid == f"triton::{module}"
+
+
+def test_heuristics_of_another_device() -> None:
+    """The registry hands out the CUDA heuristic of a template on any machine."""
+    heuristic = _heuristic_registry().get_template_heuristic("triton::mm", "cuda", "mm")
+    assert callable(heuristic.get_template_configs)
+    assert callable(heuristic.get_extra_kwargs)

@@ -1,0 +1,312 @@
+"""Which models there are, and how integrations find and engage them."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hooked import compile_op
+from stand_ins import DOMAIN
+
+from diode_integration import base, install, matmul
+from diode_integration.base import (
+    BaseIntegration,
+    IntegrationRegistry,
+    ModelPointer,
+    discover_and_register_integrations,
+    get_integration_status,
+    integrate_all,
+    register_integration,
+)
+from diode_integration.choices import DiodeInductorChoices
+from diode_integration.matmul import create_matmul_integration
+from diode_integration.registry import ModelRegistry, default_model
+from diode_store.errors import DiodeError, ModelError
+from diode_trainer.card import MATMUL_PURPOSE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import SaveModel
+
+
+class Recorder(BaseIntegration):
+    """Takes every model but those called ``broken`` and remembers what it did."""
+
+    done: list[str]
+
+    def __init__(self, name: str, *models: str, lacking: str | None = None, **options: Any) -> None:
+        pointers = [ModelPointer(model, dependencies=()) for model in models]
+        super().__init__(name, "an interface", pointers, **options)
+        self.done = []
+        self.lacking = lacking
+
+    def interface_problem(self) -> str | None:
+        """Return what the test says is lacking."""
+        return self.lacking
+
+    def load_model(self, pointer: ModelPointer) -> str:
+        """Return the model's name."""
+        if pointer.model_name.startswith("broken"):
+            raise ModelError(f"{pointer.model_name} is damaged")
+        return pointer.model_name
+
+    def register_model(self, model: str) -> None:
+        """Remember it."""
+        self.done.append(model)
+
+    def withdraw(self) -> None:
+        """Remember it."""
+        self.done.append("withdrawn")
+
+
+def regret(geomean: float) -> dict[str, Any]:
+    """Return the metrics of a card."""
+    return {"all_choices": {"regret": {"1": {"geomean": geomean}}}}
+
+
+def names(registry: ModelRegistry) -> list[str]:
+    """Return the models' file names, best first."""
+    return [pointer.model_name for pointer in registry.models()]
+
+
+def test_models_are_found_by_their_cards(models_folder: Path, save_model: SaveModel) -> None:
+    """Every checkpoint with a card is found, with what the card says of it."""
+    path = save_model("v1", created_at="2026-11-20T10:00:00+00:00")
+    (pointer,) = ModelRegistry.of_folder(models_folder).models()
+    assert pointer == ModelPointer(
+        "v1.pt",
+        MATMUL_PURPOSE,
+        MATMUL_PURPOSE,
+        description="base model of mm, addmm, bmm on NVIDIA H200",
+        version="2026-11-20T10:00:00+00:00",
+        folder=models_folder,
+    )
+    assert pointer.path == path
+
+
+def test_best_ranking_model_comes_first(save_model: SaveModel, models_folder: Path) -> None:
+    """The model with the least regret is the default; without known regret the newest is."""
+    save_model("old", created_at="2026-01-01")
+    save_model("new", created_at="2026-02-01")
+    assert names(ModelRegistry.of_folder(models_folder)) == ["new.pt", "old.pt"]
+    save_model("good", created_at="2025-01-01", metrics=regret(1.02))
+    save_model("fair", created_at="2026-03-01", metrics=regret(1.05))
+    assert names(ModelRegistry.shipped()) == ["good.pt", "fair.pt", "new.pt", "old.pt"]
+    assert default_model().name == "good.pt"
+
+
+def test_damaged_cards_are_left_out(save_model: SaveModel, models_folder: Path) -> None:
+    """A card that is no card, or has no checkpoint beside it, is no model."""
+    save_model("v1")
+    save_model("gone").unlink()
+    (models_folder / "notes.json").write_text("{}")
+    (models_folder / "notes.pt").write_bytes(b"")
+    assert names(ModelRegistry.of_folder(models_folder)) == ["v1.pt"]
+
+
+def test_no_shipped_model_is_an_error(models_folder: Path) -> None:
+    """Without a shipped model, the default is an error that names the remedy."""
+    with pytest.raises(ModelError) as refused:
+        default_model()
+    assert str(refused.value) == (
+        f"no model for {MATMUL_PURPOSE} is shipped; train one with `diode-train` and pass its path"
+    )
+
+
+def test_default_model_is_used_without_a_path(save_model: SaveModel) -> None:
+    """A handler that is given no path takes the best shipped model."""
+    save_model("v1", metrics=regret(1.02))
+    save_model("v2", metrics=regret(1.5))
+    handler = DiodeInductorChoices(hardware="NVIDIA H200")
+    assert handler.model is not None
+    assert handler.model.card.name == "v1"
+
+
+def test_registering_by_hand(tmp_path: Path) -> None:
+    """A model can be registered by hand, found by purpose and name, and replaced."""
+    registry = ModelRegistry()
+    registry.register_model(ModelPointer("mine.pt", "here", "my purpose", version="1", folder=tmp_path))
+    registry.register_model(ModelPointer("mine.pt", "here", "my purpose", version="2", folder=tmp_path))
+    found = registry.get_model("my purpose", "mine.pt")
+    assert found is not None
+    assert (found.version, found.path) == ("2", tmp_path / "here" / "mine.pt")
+    assert registry.get_model("my purpose", "yours.pt") is None
+    assert registry.models("another purpose") == []
+
+
+def test_manifest_lists_models_by_purpose(tmp_path: Path) -> None:
+    """The manifest counts the models and describes each as plain values."""
+    (tmp_path / "a.pt").write_bytes(bytes(1_234_567))
+    registry = ModelRegistry([ModelPointer("a.pt", ".", "x", version="1.0", folder=tmp_path)])
+    registry.register_model(ModelPointer("b.pt", ".", "y", description="not there", folder=tmp_path))
+    assert registry.manifest() == {
+        "total_models": 2,
+        "models_by_purpose": {
+            "x": [{"name": "a.pt", "relative_path": ".", "size_mb": 1.235, "version": "1.0", "description": ""}],
+            "y": [
+                {"name": "b.pt", "relative_path": ".", "size_mb": None, "version": "", "description": "not there"},
+            ],
+        },
+    }
+
+
+def test_first_usable_model_is_engaged() -> None:
+    """Damaged models are passed over, and only one is registered."""
+    integration = Recorder("recorder", "broken.pt", "good.pt", "better.pt")
+    assert integration.integrate() is True
+    assert (integration.done, integration.state) == (["good.pt"], "engaged good.pt")
+
+
+@pytest.mark.parametrize(
+    ("models", "lacking", "state"),
+    [
+        (["good.pt"], "no such interface here", "not engaged: no such interface here"),
+        (
+            ["broken.pt", "broken-too.pt"],
+            None,
+            "not engaged: broken.pt is damaged; broken-too.pt is damaged",
+        ),
+        ([], None, "not engaged: there is no model for recorder; train one with `diode-train`"),
+    ],
+    ids=["interface", "damaged", "none"],
+)
+def test_without_a_usable_model_the_state_says_why(models: list[str], lacking: str | None, state: str) -> None:
+    """An integration without interface or model does nothing; without fallback it raises the same reason."""
+    integration = Recorder("recorder", *models, lacking=lacking)
+    assert integration.integrate() is False
+    assert (integration.done, integration.state) == ([], state)
+    with pytest.raises(DiodeError) as refused:
+        Recorder("recorder", *models, lacking=lacking, enable_fallback=False).integrate()
+    assert f"not engaged: {refused.value}" == state
+
+
+def test_missing_dependency_is_named() -> None:
+    """A model that needs a module which is not there is passed over."""
+    integration = Recorder("recorder", "good.pt")
+    integration.model_pointers = (replace(integration.model_pointers[0], dependencies=("no_such_module",)),)
+    integration.integrate()
+    assert integration.state == (
+        "not engaged: good.pt needs no_such_module, which cannot be imported: No module named 'no_such_module'"
+    )
+
+
+def test_integrations_are_engaged_in_order() -> None:
+    """Lower orders come first, equal ones by name; withdrawing goes backwards."""
+    order: list[str] = []
+
+    class Ordered(Recorder):
+        def register_model(self, _model: str) -> None:
+            order.append(self.name)
+
+        def withdraw(self) -> None:
+            order.append(f"not {self.name}")
+
+    registry = IntegrationRegistry()
+    registry.register(Ordered("b", "m.pt"), execute_order=1)
+    registry.register(Ordered("c", "m.pt"))
+    registry.register(Ordered("a", "m.pt"), execute_order=1)
+    assert registry.integrate_all() == {"c": True, "a": True, "b": True}
+    registry.withdraw_all()
+    assert order == ["c", "a", "b", "not b", "not a", "not c"]
+    assert registry.status() == dict.fromkeys("cab", "registered")
+
+
+def test_manual_integration(registered: IntegrationRegistry) -> None:
+    """An integration registered by hand is engaged with the rest, and the status says how far it came."""
+    register_integration(Recorder("mine", "good.pt"), execute_order=1)
+    register_integration(Recorder("yours", "broken.pt"))
+    assert get_integration_status() == {"yours": "registered", "mine": "registered"}
+    assert integrate_all() == {"yours": False, "mine": True}
+    assert get_integration_status() == {"yours": "not engaged: broken.pt is damaged", "mine": "engaged good.pt"}
+
+
+def test_discovery_finds_built_in_and_installed_ones(
+    registered: IntegrationRegistry, models_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Discovery registers the built-in integration and those of other distributions; bad ones are left out."""
+    package = tmp_path / "site"
+    metadata = package / "other_diode-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other-diode\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[diode.integrations]\nother = other_diode:create\nbad = other_diode:nothing\n"
+    )
+    (package / "other_diode.py").write_text(
+        "from diode_integration.matmul import MatmulIntegration\n"
+        "def create():\n"
+        "    integration = MatmulIntegration([])\n"
+        "    integration.name = 'other'\n"
+        "    return integration\n"
+    )
+    monkeypatch.syspath_prepend(str(package))
+    importlib.invalidate_caches()
+    assert discover_and_register_integrations() == {"bad": False, "matmul": True, "other": True}
+    assert sorted(registered.status()) == [MATMUL_PURPOSE, "other"]
+
+
+def test_matmul_integration_installs_the_best_model(registered: IntegrationRegistry, save_model: SaveModel) -> None:
+    """Engaged, the built-in integration has installed a handler with the shipped model; withdrawn, it has not."""
+    save_model("v1")
+    register_integration(create_matmul_integration(hardware="NVIDIA H200", mode="zero"))
+    assert integrate_all() == {MATMUL_PURPOSE: True}
+    assert get_integration_status() == {MATMUL_PURPOSE: "engaged v1.pt"}
+    handler = install.installed()
+    assert handler is not None
+    assert handler.policy.mode == "zero"
+    base.withdraw_all()
+    assert install.installed() is None
+
+
+def test_matmul_integration_survives_a_damaged_model(registered: IntegrationRegistry, save_model: SaveModel) -> None:
+    """A checkpoint that is damaged is passed over for the next one."""
+    damaged = save_model("v2", metrics=regret(1.0))
+    save_model("v1", metrics=regret(1.1))
+    damaged.write_bytes(b"damaged")
+    register_integration(create_matmul_integration())
+    assert integrate_all() == {MATMUL_PURPOSE: True}
+    assert get_integration_status() == {MATMUL_PURPOSE: "engaged v1.pt"}
+
+
+def test_matmul_integration_without_the_hook(
+    registered: IntegrationRegistry, save_model: SaveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a torch without the hook the integration says so and installs nothing."""
+    save_model("v1")
+    monkeypatch.setattr(install, "InductorChoices", object)
+    register_integration(create_matmul_integration())
+    assert integrate_all() == {MATMUL_PURPOSE: False}
+    assert "has no hook for kernel choices" in get_integration_status()[MATMUL_PURPOSE]
+
+
+def test_withdrawing_leaves_a_later_install(registered: IntegrationRegistry, save_model: SaveModel) -> None:
+    """A handler that the user installed after the integration stays when the integration is withdrawn."""
+    path = save_model("v1")
+    integration = matmul.MatmulIntegration()
+    register_integration(integration)
+    integrate_all()
+    mine = DiodeInductorChoices(path, mode="zero")
+    with install.install(mine):
+        integration.withdraw()
+        assert install.installed() is mine
+
+
+def test_real_artifact_decides_a_compile(save_model: SaveModel) -> None:
+    """A checkpoint from disk ranks a real compile's candidates; what it keeps is what it predicts to be fastest."""
+    handler = DiodeInductorChoices(save_model("v1"), hardware="NVIDIA H200", performance_threshold=100.0)
+    watch = compile_op("mm", handler)
+    (decision,) = handler.decisions()
+    predicted = [candidate.predicted_us for candidate in decision.chosen]
+    assert predicted == sorted(predicted)
+    assert len(watch.left[0]) == len(predicted) in {3, 4}
+    assert handler.get_stats()["model_selections"] == 1
+
+
+def test_real_artifact_declines_what_its_card_excludes(save_model: SaveModel) -> None:
+    """The domain on the card of a real artifact is what decides about abstaining."""
+    path = save_model("half", domain=replace(DOMAIN, dtypes=("bfloat16",)))
+    handler = DiodeInductorChoices(path, hardware="NVIDIA H200")
+    compile_op("mm", handler)
+    assert handler.get_stats()["fallback_dtype"] == 1
