@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from hooked import benchmarks
-from inductor_harness import quiet_torch
 from stand_ins import DOMAIN, TileModel, card_of
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.install import install
+from inductor_harness import quiet_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
