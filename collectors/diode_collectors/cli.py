@@ -260,7 +260,7 @@ def _summary(report: IngestReport, spool_dir: Path) -> str:
     counts = f"{report.measurements:,} new, {report.duplicates:,} already stored"
     if report.rejected:
         counts += f", {report.rejected:,} rejected"
-    if not (report.segments or report.measurements or report.duplicates or report.rejected):
+    if not (report.segments or report.measurements or report.duplicates or report.rejected or report.stopped):
         return f"{counts}; nothing waits in {spool_dir}"
     ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
     return f"{counts}; {report.timings:,} new timings, {_plural(report.segments, 'segment')} done{ending}"

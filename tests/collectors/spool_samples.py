@@ -11,7 +11,10 @@ from diode_store.normalise import kernel_config
 from diode_store.records import Environment, Hardware, Measurement, Outcome, Problem, Source, TensorSpec, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from diode_store.store import Store
 
 HARDWARE = Hardware("nvidia", "NVIDIA H200", "sm_90", 132)
 ENVIRONMENT = Environment(torch="2.11.0", triton="3.6.0", compute="cuda 13.0")
@@ -58,3 +61,28 @@ def segment_bytes(numbers: Sequence[int], *, compress: bool = True, sealed: bool
     """Return a whole segment of samples."""
     end = end_to_bytes(len(numbers)) if sealed else b""
     return b"".join((header_bytes(compress=compress), *frames_of(numbers, compress=compress), end))
+
+
+def segment_of(payloads: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return a sealed, uncompressed segment of (uid, payload)."""
+    frames = [frame_to_bytes(uid, payload) for uid, payload in payloads]
+    return b"".join((header_bytes(compress=False), *frames, end_to_bytes(len(frames))))
+
+
+def put(directory: Path, name: str, content: bytes) -> Path:
+    """Put a segment into the spool."""
+    path = directory / name
+    path.write_bytes(content)
+    return path
+
+
+def kept(directory: Path) -> list[str]:
+    """Return the names in the quarantine."""
+    return sorted(path.name for path in (directory / "quarantine").glob("*"))
+
+
+def stored(store: Store) -> list[int]:
+    """Return the numbers of the samples in the warehouse."""
+    with store.engine.connect() as connection:
+        uids = connection.exec_driver_sql("SELECT uid FROM measurements ORDER BY id").scalars()
+        return [int.from_bytes(uid) for uid in uids]

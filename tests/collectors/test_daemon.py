@@ -1,69 +1,29 @@
 from __future__ import annotations
 
-import contextlib
 import logging
-import signal
 import sqlite3
-import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spool_samples import header_bytes, sample, segment_bytes, uid_of
+from daemon_samples import eventually, fill, stored_in
+from spool_samples import header_bytes, segment_bytes
 
 from diode_collectors import logs
 from diode_collectors.daemon import DaemonOptions, LogObserver, Observer, backoff_s, run_daemon
 from diode_collectors.ingest import IngestReport, Progress, Rejection
 from diode_collectors.segment import Reason
-from diode_collectors.spool import Spool, SpoolWriter
+from diode_collectors.spool import Spool
 from diode_store.database import make_engine
 from diode_store.errors import DatabaseError, DiodeError, SchemaError, SpoolError
 from diode_store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-PROGRAM = Path(sys.executable).with_name("diode-ingest")
 HASTY = DaemonOptions(poll_interval_s=0.01, backoff_first_s=0.02, backoff_most_s=0.05)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """Return an empty spool."""
-    path = tmp_path / "spool"
-    path.mkdir()
-    return path
-
-
-def fill(directory: Path, numbers: range, *, per_segment: int = 50, timings: int = 2) -> None:
-    """Put sealed segments of samples into a spool."""
-    with SpoolWriter(directory) as writer:
-        for number in numbers:
-            writer.append(sample(number, timings))
-            if (number + 1) % per_segment == 0:
-                writer.seal()
-
-
-def stored(path: Path) -> list[int]:
-    """Return the numbers of the samples in the warehouse, sorted."""
-    with sqlite3.connect(path) as connection:
-        uids = connection.execute("SELECT uid FROM measurements").fetchall()
-    connection.close()
-    return sorted(int.from_bytes(uid) for (uid,) in uids)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until ``condition`` holds, or fail."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
-
-
-# The loop, in this process
 
 
 class Recorder(Observer):
@@ -137,7 +97,7 @@ def test_what_comes_later_is_ingested(
     eventually(lambda: len(recorder.reports) > 3)
     fill(directory, range(2))
     thread.join()
-    assert stored(database_path) == [0, 1]
+    assert stored_in(database_path) == [0, 1]
 
 
 def test_a_database_without_schema_is_told_at_once(directory: Path, tmp_path: Path, recorder: Recorder) -> None:
@@ -163,7 +123,7 @@ def test_a_database_that_cannot_be_reached_at_the_start_is_tried_again(
     recorder.on_failure = come_up
     run(directory, lambda: Store.open(str(place)), recorder)
     assert [type(error) for error in recorder.errors] == [DatabaseError, DatabaseError]
-    assert stored(place) == [0, 1]
+    assert stored_in(place) == [0, 1]
 
 
 def test_a_database_that_goes_away_and_comes_back(directory: Path, database_path: Path, recorder: Recorder) -> None:
@@ -188,7 +148,7 @@ def test_a_database_that_goes_away_and_comes_back(directory: Path, database_path
     recorder.on_failure = next_trouble
     run(directory, open_store, recorder)
     assert [type(error) for error in recorder.errors] == [DatabaseError, DatabaseError, SchemaError, SchemaError]
-    assert stored(database_path) == list(range(120))
+    assert stored_in(database_path) == list(range(120))
     assert Spool(directory).sealed() == []
 
 
@@ -202,7 +162,7 @@ def test_a_spool_that_cannot_be_emptied_is_tried_again(
     recorder.on_failure = lambda failures: (directory / "quarantine").unlink() if failures == 2 else None
     run(directory, lambda: Store.open(database_url), recorder)
     assert [type(error) for error in recorder.errors] == [SpoolError, SpoolError]
-    assert stored(database_path) == [1]
+    assert stored_in(database_path) == [1]
     assert Spool(directory).status().quarantined == 1
 
 
@@ -307,146 +267,3 @@ def test_the_log_observer(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> N
         "seconds": 0.5,
     }
     assert by_event["rejected"] == {"segment": "a.seg", "offset": 40, "reason": Reason.BAD_CRC, "message": "damaged"}
-
-
-# The process and its signals
-
-
-class Daemon:
-    """A real `diode-ingest run`."""
-
-    def __init__(self, directory: Path, database: Path) -> None:
-        command = [PROGRAM, "run", "--spool", directory, "--database", database, "--poll-interval", "0.02"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.log: list[str] = []
-        self.wait_for("event=started")
-
-    def wait_for(self, text: str) -> None:
-        """Read the log until ``text`` shows."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.log.append(line)
-            if text in line:
-                return
-        raise AssertionError(f"{text} never came: {self.log}")
-
-    def wait_until_it_works(self, database: Path) -> None:
-        """Wait until it has opened the warehouse."""
-        eventually(lambda: self.has_open(database))
-
-    def has_open(self, path: Path) -> bool:
-        """Tell whether the process has a file open."""
-        with contextlib.suppress(FileNotFoundError):
-            return path in {fd.readlink() for fd in Path(f"/proc/{self.process.pid}/fd").iterdir()}
-        return False
-
-    def end(self, *signals: signal.Signals) -> int:
-        """Send signals, wait for the end and return the exit status."""
-        for number in signals:
-            self.process.send_signal(number)
-            time.sleep(0.3 if len(signals) > 1 else 0)
-        assert self.process.stderr is not None
-        self.log += self.process.stderr.read().splitlines()
-        self.process.stderr.close()
-        return self.process.wait(timeout=30)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_an_idle_daemon(directory: Path, database_path: Path, number: signal.Signals) -> None:
-    """SIGTERM and SIGINT end it at once, with 0 and a word in the log; the spool is free again."""
-    daemon = Daemon(directory, database_path)
-    assert Spool(directory).lock_holder() == daemon.process.pid
-    begin = time.monotonic()
-    assert daemon.end(number) == 0
-    assert time.monotonic() - begin < 5
-    assert "event=stopped" in daemon.log[-1]
-    assert Spool(directory).lock_holder() is None
-
-
-@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.15])
-def test_a_signal_finishes_the_batch(directory: Path, database_path: Path, delay_s: float) -> None:
-    """Stopped amid its work it exits with 0; what it committed and what it left make up the whole, once each."""
-    fill(directory, range(1500))
-    daemon = Daemon(directory, database_path)
-    daemon.wait_until_it_works(database_path)
-    time.sleep(delay_s)
-    assert daemon.end(signal.SIGTERM) == 0
-    done = stored(database_path)
-    assert len(set(done)) == len(done)
-    rest = subprocess.run(
-        [PROGRAM, "--once", "--spool", directory, "--database", database_path],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert rest.stdout.startswith(f"{1500 - len(done):,} new, ")
-    assert stored(database_path) == list(range(1500))
-
-
-def test_a_second_signal_ends_it_at_once(directory: Path, database_path: Path) -> None:
-    """Stuck in a database that somebody else has locked, it obeys the second signal; nothing is lost."""
-    rival = sqlite3.connect(database_path)
-    rival.execute("BEGIN IMMEDIATE")
-    fill(directory, range(10))
-    daemon = Daemon(directory, database_path)
-    daemon.wait_until_it_works(database_path)
-    time.sleep(0.5)
-    begin = time.monotonic()
-    assert daemon.end(signal.SIGTERM, signal.SIGTERM) == 128 + signal.SIGTERM
-    assert time.monotonic() - begin < 10
-    rival.rollback()
-    rival.close()
-    assert len(Spool(directory).sealed()) == 1
-    subprocess.run([PROGRAM, "--once", "--spool", directory, "--database", database_path], check=True)
-    assert stored(database_path) == list(range(10))
-
-
-@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.2, 0.4])
-def test_a_killed_daemon_loses_and_doubles_nothing(directory: Path, database_path: Path, delay_s: float) -> None:
-    """After kill -9 the next one takes over the spool, and every record is there exactly once."""
-    fill(directory, range(400), timings=150)
-    daemon = Daemon(directory, database_path)
-    daemon.wait_until_it_works(database_path)
-    time.sleep(delay_s)
-    assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
-    successor = Daemon(directory, database_path)
-    eventually(lambda: Spool(directory).sealed() == [])
-    assert successor.end(signal.SIGTERM) == 0
-    assert stored(database_path) == list(range(400))
-
-
-def test_a_second_daemon_names_the_first(directory: Path, database_path: Path) -> None:
-    """Two daemons on one spool: the second one exits with 1 and one line that names the pid."""
-    daemon = Daemon(directory, database_path)
-    second = subprocess.run(
-        [PROGRAM, "run", "--spool", directory, "--database", database_path], capture_output=True, text=True, check=False
-    )
-    assert (second.returncode, len(second.stderr.splitlines())) == (1, 1)
-    assert f"error: {directory}: another diode-ingest (pid {daemon.process.pid}) is at work" in second.stderr
-    assert daemon.end(signal.SIGTERM) == 0
-
-
-def test_a_daemon_logs_what_it_does(directory: Path, database_path: Path) -> None:
-    """The log holds a line for what was ingested and a line for each rejection."""
-    (directory / "a.seg").write_bytes(segment_bytes([1, 2])[:-3])
-    daemon = Daemon(directory, database_path)
-    daemon.wait_for("event=rejected")
-    assert daemon.end(signal.SIGTERM) == 0
-    assert any("event=ingested segments=1 measurements=2" in line for line in daemon.log)
-    assert any("reason=truncated" in line and "segment=a.seg" in line for line in daemon.log)
-    with sqlite3.connect(database_path) as connection:
-        assert connection.execute("SELECT uid FROM measurements").fetchall() == [(uid_of(1),), (uid_of(2),)]
-    connection.close()
-
-
-def test_a_failing_worker_ends_the_process(directory: Path, tmp_path: Path) -> None:
-    """An error at the start is one line and exit status 1, promptly."""
-    begin = time.monotonic()
-    absent = tmp_path / "absent.db"
-    finished = subprocess.run(
-        [PROGRAM, "run", "--spool", directory, "--database", absent], capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 1
-    assert "diode db upgrade" in finished.stderr.splitlines()[-1]
-    assert time.monotonic() - begin < 10
-    assert not absent.exists()

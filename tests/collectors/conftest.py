@@ -1,0 +1,33 @@
+"""Fixtures of the collectors' tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Return an empty spool."""
+    path = tmp_path / "spool"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """Return an empty spool."""
+    path = tmp_path / "spool"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def where(spool: Path, database_path: Path) -> Sequence[object]:
+    """Return the options that name a spool and a warehouse."""
+    return ("--spool", spool, "--database", database_path)

@@ -1,0 +1,43 @@
+"""What the tests of the daemon share: full spools, waiting, and what a warehouse holds."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spool_samples import sample
+
+from diode_collectors.spool import SpoolWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROGRAM = Path(sys.executable).with_name("diode-ingest")
+
+
+def fill(directory: Path, numbers: range, *, per_segment: int = 50, timings: int = 2) -> None:
+    """Put sealed segments of samples into a spool."""
+    with SpoolWriter(directory) as writer:
+        for number in numbers:
+            writer.append(sample(number, timings))
+            if (number + 1) % per_segment == 0:
+                writer.seal()
+
+
+def stored_in(path: Path) -> list[int]:
+    """Return the numbers of the samples in the warehouse, sorted."""
+    with sqlite3.connect(path) as connection:
+        uids = connection.execute("SELECT uid FROM measurements").fetchall()
+    connection.close()
+    return sorted(int.from_bytes(uid) for (uid,) in uids)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until ``condition`` holds, or fail."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import contextlib
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from daemon_samples import PROGRAM, eventually, fill, stored_in
+from spool_samples import segment_bytes, uid_of
+
+from diode_collectors.spool import Spool
+
+
+def has_open(process: subprocess.Popen[str], path: Path) -> bool:
+    """Tell whether a process has a file open."""
+    with contextlib.suppress(FileNotFoundError):
+        return path in {fd.readlink() for fd in Path(f"/proc/{process.pid}/fd").iterdir()}
+    return False
+
+
+class Daemon:
+    """A real `diode-ingest run`."""
+
+    def __init__(self, directory: Path, database: Path) -> None:
+        command = [PROGRAM, "run", "--spool", directory, "--database", database, "--poll-interval", "0.02"]
+        self.process: subprocess.Popen[str] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.log: list[str] = []
+        self.wait_for("event=started")
+
+    def wait_for(self, text: str) -> None:
+        """Read the log until ``text`` shows."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if text in line:
+                return
+        raise AssertionError(f"{text} never came: {self.log}")
+
+    def wait_until_it_works(self, database: Path) -> None:
+        """Wait until it has opened the warehouse."""
+        eventually(lambda: has_open(self.process, database))
+
+    def end(self, *signals: signal.Signals) -> int:
+        """Send signals, wait for the end and return the exit status."""
+        for number in signals:
+            self.process.send_signal(number)
+            time.sleep(0.3 if len(signals) > 1 else 0)
+        assert self.process.stderr is not None
+        self.log += self.process.stderr.read().splitlines()
+        self.process.stderr.close()
+        return self.process.wait(timeout=30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_idle_daemon(directory: Path, database_path: Path, number: signal.Signals) -> None:
+    """SIGTERM and SIGINT end it at once, with 0 and a word in the log; the spool is free again."""
+    daemon = Daemon(directory, database_path)
+    assert Spool(directory).lock_holder() == daemon.process.pid
+    begin = time.monotonic()
+    assert daemon.end(number) == 0
+    assert time.monotonic() - begin < 5
+    assert "event=stopped" in daemon.log[-1]
+    assert Spool(directory).lock_holder() is None
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.15])
+def test_a_signal_finishes_the_batch(directory: Path, database_path: Path, delay_s: float) -> None:
+    """Stopped amid its work it exits with 0; what it committed and what it left make up the whole, once each."""
+    fill(directory, range(1500))
+    daemon = Daemon(directory, database_path)
+    daemon.wait_until_it_works(database_path)
+    time.sleep(delay_s)
+    assert daemon.end(signal.SIGTERM) == 0
+    done = stored_in(database_path)
+    assert len(set(done)) == len(done)
+    rest = subprocess.run(
+        [PROGRAM, "--once", "--spool", directory, "--database", database_path],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert rest.stdout.startswith(f"{1500 - len(done):,} new, ")
+    assert stored_in(database_path) == list(range(1500))
+
+
+def test_a_single_pass_obeys_signals_too(directory: Path, database_path: Path) -> None:
+    """`--once` interrupted finishes its batch, says that the rest is still there, and exits with 0."""
+    fill(directory, range(400), timings=150)
+    command = [PROGRAM, "--once", "--spool", directory, "--database", database_path]
+    process: subprocess.Popen[str] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    eventually(lambda: has_open(process, database_path))
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    done = stored_in(database_path)
+    assert process.returncode == 0
+    assert out.startswith(f"{len(done)} new, 0 already stored")
+    assert len(done) == 400 or out.endswith("stopped early, the rest is still in the spool\n")
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    assert stored_in(database_path) == list(range(400))
+
+
+def test_a_second_signal_ends_it_at_once(directory: Path, database_path: Path) -> None:
+    """Stuck in a database that somebody else has locked, it obeys the second signal; nothing is lost."""
+    rival = sqlite3.connect(database_path)
+    rival.execute("BEGIN IMMEDIATE")
+    fill(directory, range(10))
+    daemon = Daemon(directory, database_path)
+    daemon.wait_until_it_works(database_path)
+    time.sleep(0.5)
+    begin = time.monotonic()
+    assert daemon.end(signal.SIGTERM, signal.SIGTERM) == 128 + signal.SIGTERM
+    assert time.monotonic() - begin < 10
+    rival.rollback()
+    rival.close()
+    assert len(Spool(directory).sealed()) == 1
+    subprocess.run([PROGRAM, "--once", "--spool", directory, "--database", database_path], check=True)
+    assert stored_in(database_path) == list(range(10))
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.2, 0.4])
+def test_a_killed_daemon_loses_and_doubles_nothing(directory: Path, database_path: Path, delay_s: float) -> None:
+    """After kill -9 the next one takes over the spool, and every record is there exactly once."""
+    fill(directory, range(400), timings=150)
+    daemon = Daemon(directory, database_path)
+    daemon.wait_until_it_works(database_path)
+    time.sleep(delay_s)
+    assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
+    successor = Daemon(directory, database_path)
+    eventually(lambda: Spool(directory).sealed() == [])
+    assert successor.end(signal.SIGTERM) == 0
+    assert stored_in(database_path) == list(range(400))
+
+
+def test_a_second_daemon_names_the_first(directory: Path, database_path: Path) -> None:
+    """Two daemons on one spool: the second one exits with 1 and one line that names the pid."""
+    daemon = Daemon(directory, database_path)
+    second = subprocess.run(
+        [PROGRAM, "run", "--spool", directory, "--database", database_path], capture_output=True, text=True, check=False
+    )
+    assert (second.returncode, len(second.stderr.splitlines())) == (1, 1)
+    assert f"error: {directory}: another diode-ingest (pid {daemon.process.pid}) is at work" in second.stderr
+    assert daemon.end(signal.SIGTERM) == 0
+
+
+def test_a_daemon_logs_what_it_does(directory: Path, database_path: Path) -> None:
+    """The log holds a line for what was ingested and a line for each rejection."""
+    (directory / "a.seg").write_bytes(segment_bytes([1, 2])[:-3])
+    daemon = Daemon(directory, database_path)
+    daemon.wait_for("event=rejected")
+    assert daemon.end(signal.SIGTERM) == 0
+    assert any("event=ingested segments=1 measurements=2" in line for line in daemon.log)
+    assert any("reason=truncated" in line and "segment=a.seg" in line for line in daemon.log)
+    with sqlite3.connect(database_path) as connection:
+        assert connection.execute("SELECT uid FROM measurements").fetchall() == [(uid_of(1),), (uid_of(2),)]
+    connection.close()
+
+
+def test_a_failing_worker_ends_the_process(directory: Path, tmp_path: Path) -> None:
+    """An error at the start is one line and exit status 1, promptly."""
+    begin = time.monotonic()
+    absent = tmp_path / "absent.db"
+    finished = subprocess.run(
+        [PROGRAM, "run", "--spool", directory, "--database", absent], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 1
+    assert "diode db upgrade" in finished.stderr.splitlines()[-1]
+    assert time.monotonic() - begin < 10
+    assert not absent.exists()
