@@ -11,7 +11,7 @@ from diode_store import schema
 from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelConfig, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Record = Hardware | Environment | Problem | KernelConfig
 _R = TypeVar("_R", Hardware, Environment, Problem, KernelConfig)
@@ -109,7 +109,9 @@ class Dimension(Generic[_R]):
         in_order = sorted(rows.values(), key=lambda row: row["key"])
         connection.execute(_insert_missing(connection, self._table), in_order)
         self._fill(connection, in_order)
-        by_key = self._look_up(connection, [row["key"] for row in in_order])
+        columns = self._table.c
+        found = select_by_key(connection, columns.key, [row["key"] for row in in_order], columns.id)
+        by_key = {bytes(row.key): int(row.id) for row in found}
         return {record: by_key[row["key"]] for record, row in rows.items()}
 
     def remember(self, ids: dict[_R, int]) -> None:
@@ -128,15 +130,6 @@ class Dimension(Generic[_R]):
                 value = sa.bindparam("value", type_=columns[name].type)
                 connection.execute(sa.update(self._table).where(absent).values({name: value}), known)
 
-    def _look_up(self, connection: sa.Connection, keys: list[bytes]) -> dict[bytes, int]:
-        found: dict[bytes, int] = {}
-        columns = self._table.c
-        for start in range(0, len(keys), _LOOK_UP_AT_ONCE):
-            some = keys[start : start + _LOOK_UP_AT_ONCE]
-            rows = connection.execute(sa.select(columns.key, columns.id).where(columns.key.in_(some)))
-            found.update((bytes(key), number) for key, number in rows)
-        return found
-
 
 class Dimensions:
     """The four dimension tables, in the one order in which every writer inserts into them."""
@@ -152,6 +145,15 @@ class Dimensions:
         """Drop every cached id, when what they stand for is no longer sure."""
         for dimension in self.in_order:
             dimension.ids.clear()
+
+
+def select_by_key(
+    connection: sa.Connection, key: sa.Column[Any], wanted: Sequence[bytes], *columns: sa.Column[Any]
+) -> Iterator[sa.Row[Any]]:
+    """Yield the key and ``columns`` of every row whose key is wanted, in statements of bounded size."""
+    for start in range(0, len(wanted), _LOOK_UP_AT_ONCE):
+        some = wanted[start : start + _LOOK_UP_AT_ONCE]
+        yield from connection.execute(sa.select(key, *columns).where(key.in_(some)))
 
 
 def _insert_missing(connection: sa.Connection, table: sa.Table) -> sa.Insert:

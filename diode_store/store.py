@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from diode_store import schema
 from diode_store.database import make_engine, write_transaction
-from diode_store.dimensions import Dimensions, insert_for
+from diode_store.dimensions import Dimensions, insert_for, select_by_key
 from diode_store.errors import RecordError
 from diode_store.migrate import require_current
 from diode_store.records import Outcome
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from diode_store.records import KernelConfig, Measurement, Timing
 
-_LOOK_UP_AT_ONCE = 500
 _TIMING_COLUMNS = tuple(column.name for column in schema.timings.columns if column.name != "extra")
 _INSERT_TIMINGS = (
     f"INSERT INTO timings ({', '.join(_TIMING_COLUMNS)}) "  # noqa: S608 - names from our own schema
@@ -107,7 +106,7 @@ class Store:
         if not wanted:
             return set()
         with self.engine.connect() as connection:
-            return _known(connection, wanted)
+            return {bytes(row.uid) for row in select_by_key(connection, schema.measurements.c.uid, wanted)}
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows by table, and of timings that failed as ``failures``."""
@@ -203,15 +202,6 @@ class Store:
             for number, timings in measured
             for config, us, outcome, guess, count, p10, p90 in timings
         ]
-
-
-def _known(connection: sa.Connection, uids: Sequence[bytes]) -> set[bytes]:
-    column = schema.measurements.c.uid
-    found: set[bytes] = set()
-    for start in range(0, len(uids), _LOOK_UP_AT_ONCE):
-        some = uids[start : start + _LOOK_UP_AT_ONCE]
-        found.update(bytes(uid) for uid in connection.scalars(sa.select(column).where(column.in_(some))))
-    return found
 
 
 def _insert_timings(connection: sa.Connection, rows: list[TimingRow]) -> None:

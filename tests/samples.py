@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +22,7 @@ from diode_store.records import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 H200 = Hardware("nvidia", "NVIDIA H200", "sm_90", 132)
 H100 = Hardware("nvidia", "NVIDIA H100 80GB HBM3", "sm_90", 132)
@@ -66,6 +69,12 @@ def triton_config(block_m: int = 64, **kwargs: Any) -> KernelConfig:
     """Return a config of ``triton::mm``."""
     defaults = {"BLOCK_M": block_m, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
     return kernel_config("triton_mm", {**defaults, "ACC_TYPE": "tl.float32", "ALLOW_TF32": False, **kwargs})
+
+
+def sql(path: Path, query: str) -> list[tuple[Any, ...]]:
+    """Run a statement past our own code, as any other program would, and return its rows."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(query).fetchall()
 
 
 def _timing(position: int, runtime: float | None) -> Timing:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import sqlite3
 import stat
 import uuid
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from diode_store import migrate, schema
 from diode_store.database import make_engine
 from diode_store.errors import DatabaseError, DiodeError, SchemaError
 from diode_store.resources import migrations_dir
+from samples import sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,14 +28,6 @@ def engine(database_path: Path) -> Iterator[sa.Engine]:
     made = make_engine(str(database_path))
     yield made
     made.dispose()
-
-
-def sql(path: Path, statement: str) -> list[tuple[object, ...]]:
-    """Run one statement past our own code."""
-    with sqlite3.connect(path) as connection:
-        rows = connection.execute(statement).fetchall()
-    connection.close()
-    return rows
 
 
 def upgraded(path: str) -> str:
