@@ -85,10 +85,10 @@ def load_warehouse(url: str, selection: Selection, *, lake_dir: Path | None = No
         SchemaError: the database has another schema revision.
         DatasetError: nothing to learn from; says what to do.
     """
-    from diode_store import analytics
+    from diode_store.analytics import connect
 
     matched = _match(url, selection)
-    with analytics.connect(url, lake_dir) as connection:
+    with connect(url, lake_dir) as connection:
         where, parameters = _condition(matched, selection)
         query = f"SELECT {', '.join(_COLUMNS)} FROM training_examples {where}"  # noqa: S608 (no value is in it)
         table = connection.execute(f"{query} ORDER BY {', '.join(_GROUP)}, config_id", parameters).fetchnumpy()

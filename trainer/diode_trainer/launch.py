@@ -150,8 +150,14 @@ class Launch:
 
     def _time(self) -> None:
         work, device = self.work, self.work.device
-        tf32 = work.itemsize > _HALF and bool(self.allow_tf32.any())
-        flops = device.peak_flops(work.itemsize, tf32=tf32) / device.multiprocessors
+        flops = (
+            np.where(
+                self.allow_tf32,
+                np.float32(device.peak_flops(work.itemsize, tf32=True)),
+                np.float32(device.peak_flops(work.itemsize)),
+            )
+            / device.multiprocessors
+        )
         efficiency = np.where(self.wgmma, np.float32(0.8), np.float32(0.5)) if work.itemsize <= _HALF else 0.7
         tile_flops = 2e6 * self.block_m * self.block_n * self.block_k
         self.compute_us = self.busiest * self.k_iterations * tile_flops / (flops * efficiency)

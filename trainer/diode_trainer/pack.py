@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diode_trainer.models import TimingNetwork
 
 _CONSTANT = 1e-6
-"""A feature that varies less than this over the training set is left as it is."""
+"""A feature that varies less than this over the training set never varies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,18 +74,27 @@ def pack(dataset: Dataset) -> Packed:
 
 
 def normalise(network: TimingNetwork, packed: Packed) -> None:
-    """Set the network's normalisation to the mean and spread of ``packed``; flags of vendors keep their values."""
+    """Set the network's normalisation to the mean and spread of ``packed``; flags of vendors keep their values.
+
+    A feature that never varies there gets no weight: what it would do elsewhere cannot be learned.
+    """
     to = network.normalisation
-    _set(to.problem_mean, to.problem_scale, packed.problem)
-    _set(to.config_mean, to.config_scale, packed.config[packed.counted & ~packed.vendor])
+    constant = _set(to.problem_mean, to.problem_scale, packed.problem)
     flags = slice(len(VENDOR_FLAGS) + 1)
-    to.config_mean[flags], to.config_scale[flags] = 0.0, 1.0
+    constant_config = _set(to.config_mean, to.config_scale, packed.config[packed.counted & ~packed.vendor])
+    to.config_mean[flags], to.config_scale[flags], constant_config[flags] = 0.0, 1.0, False
+    with torch.no_grad():
+        network.problem_weight[:, constant] = 0
+        network.config_weight[:, constant_config] = 0
 
 
-def _set(mean: Tensor, scale: Tensor, features: Tensor) -> None:
-    if not len(features):
-        return
+def _set(mean: Tensor, scale: Tensor, features: Tensor) -> Tensor:
+    """Set mean and scale to those of ``features`` (rows, F); return which of the F never vary."""
     values = features.double()
+    if not len(values):
+        return torch.ones(features.shape[-1], dtype=torch.bool)
     mean.copy_(values.mean(0))
     spread = values.std(0, unbiased=False)
-    scale.copy_(torch.where(spread < _CONSTANT, 1.0, spread))
+    constant = spread < _CONSTANT
+    scale.copy_(torch.where(constant, 1.0, spread))
+    return constant
