@@ -1,0 +1,52 @@
+"""Every private name of torch that the collectors use, so that a new torch breaks here first and says where."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from operator import attrgetter
+
+import pytest
+
+INDUCTOR = "torch._inductor"
+NAMES = [
+    (f"{INDUCTOR}.choices", "InductorChoices._finalize_template_configs"),
+    (f"{INDUCTOR}.virtualized", "V.choices"),
+    (f"{INDUCTOR}.select_algorithm", "add_feedback_saver"),
+    (f"{INDUCTOR}.select_algorithm", "get_algorithm_selector_cache"),
+    (f"{INDUCTOR}.select_algorithm", "PRINT_AUTOTUNE"),
+    (f"{INDUCTOR}.utils", "fresh_cache"),
+    (f"{INDUCTOR}.async_compile", "AsyncCompile.wait_pool_ready"),
+    (f"{INDUCTOR}.runtime.benchmarking", "benchmarker"),
+    (f"{INDUCTOR}.config", "autotune_local_cache"),
+    (f"{INDUCTOR}.config", "freezing"),
+    (f"{INDUCTOR}.config", "fx_graph_cache"),
+    (f"{INDUCTOR}.config", "max_autotune_gemm_backends"),
+    (f"{INDUCTOR}.config", "max_autotune_gemm_search_space"),
+    (f"{INDUCTOR}.config", "max_autotune_prune_choices_based_on_shared_mem"),
+    (f"{INDUCTOR}.config", "triton.num_decompose_k_splits"),
+    (f"{INDUCTOR}.sizevars", "SizeVarAllocator"),
+    (f"{INDUCTOR}.kernel_template_choice", "KernelTemplateChoice"),
+    (f"{INDUCTOR}.kernel_inputs", "MMKernelInputs.mat1mat2"),
+    (f"{INDUCTOR}.kernel_inputs", "MMKernelInputs.out_dtype"),
+    (f"{INDUCTOR}.kernel_inputs", "KernelInputs.nodes"),
+    ("torch._dynamo.utils", "counters"),
+    ("torch.backends", "cuda.matmul"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda value: value)
+def test_torch_still_has(module: str, name: str) -> None:
+    """The name is there."""
+    attrgetter(name)(import_module(module))
+
+
+def test_sizes_have_hints() -> None:
+    """One of the two ways to a symbolic size's hint is there."""
+    sizes = import_module(f"{INDUCTOR}.sizevars").SizeVarAllocator
+    assert hasattr(sizes, "optimization_hints_with_override") or hasattr(sizes, "size_hints")
+
+
+def test_benchmarks_are_counted() -> None:
+    """Replays are told by the counter that a benchmark raises; its name is still in the source."""
+    source = import_module("inspect").getsource(import_module(f"{INDUCTOR}.select_algorithm"))
+    assert 'counters["inductor"]["select_algorithm_autotune"] += 1' in source
