@@ -42,9 +42,9 @@ def handler(**options: Any) -> DiodeInductorChoices:
 @contextmanager
 def hooked_gpu(**options: Any) -> Iterator[DiodeInductorChoices]:
     """Install a handler over empty caches."""
-    torch._dynamo.reset()
-    counters.clear()
     with quiet_torch(), fresh_cache(), install(handler(**options)) as installed:
+        torch._dynamo.reset()
+        counters.clear()
         yield installed
 
 
