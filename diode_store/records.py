@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
@@ -144,7 +145,6 @@ MATMUL_OPERANDS: dict[str, tuple[int, int, int | None]] = {
 }
 _DEFAULT_SCALARS: dict[str, Scalar] = {"alpha": 1, "beta": 1}
 _MATRIX_DIMENSIONS = 2
-_BATCHED_OPS = frozenset({"bmm", "baddbmm"})
 
 
 @dataclass(frozen=True)
@@ -363,13 +363,13 @@ def plain_scalar(value: Scalar) -> Scalar:
 
 def _repeats_a_config(timings: tuple[Timing, ...]) -> bool:
     """Configs that differ in ``extra`` only are one kernel, though not equal."""
-    configs = {timing.config for timing in timings}
-    by_key = any(config.extra for config in configs)
+    configs = set(map(itemgetter(0), timings))
+    by_key = any(map(attrgetter("extra"), configs))
     return len({config.key for config in configs} if by_key else configs) != len(timings)
 
 
 def _check_inputs(op: str, inputs: tuple[TensorSpec, ...], first: int, second: int) -> None:
-    most = _MATRIX_DIMENSIONS + (op in _BATCHED_OPS)
+    most = _MATRIX_DIMENSIONS + (op in {"bmm", "baddbmm"})
     for spec in inputs:
         if len(spec.size) > most:
             raise RecordError(f"{op}: an input has {len(spec.size)} dimensions; at most {most} make sense")
