@@ -2,7 +2,8 @@
 
 Each problem goes through torch.compile's max-autotune. The times are those of Inductor's own benchmarker (on a GPU
 the fastest of many runs, each after an L2 flush; it does not hide the launch, which small vendor kernels pay for).
-On a CPU, ATen and Inductor's C++ kernels are timed; OMP_NUM_THREADS=1 gives steadier times on a few cores.
+On a CPU, ATen and Inductor's C++ kernels are timed, mm and addmm in fp32 only: oneDNN takes over any other dtype.
+OMP_NUM_THREADS=1 gives steadier times on a few cores.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def _print(report: SweepReport, spool: Path, *, as_json: bool) -> None:
 
 
 def _what_went_wrong(report: SweepReport) -> str:
-    return f"{report.silent} left no choice to time, {report.failed} failed"
+    return f"{report.silent} left nothing to time, {report.failed} failed"
 
 
 def _prepare_environment() -> None:

@@ -49,7 +49,7 @@ def test_problems_are_timed_for_real(tmp_path: Path) -> None:
     note, summary = finished.stderr.splitlines()
     assert note.startswith("timing on ")
     assert summary.startswith("3 of 3 problems measured, 6 timings in ")
-    assert f"(0 left no choice to time, 0 failed); in {tmp_path / 'spool'}, next: diode-ingest --once" in summary
+    assert f"(0 left nothing to time, 0 failed); in {tmp_path / 'spool'}, next: diode-ingest --once" in summary
     measurements = spooled(tmp_path / "spool")
     assert [(m.problem.op, m.problem.shape.b) for m in measurements] == [("mm", 1), ("addmm", 1), ("bmm", 4)]
     assert [(m.problem.shape.m, m.problem.shape.n, m.problem.shape.k) for m in measurements[::2]] == [
