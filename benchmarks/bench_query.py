@@ -1,0 +1,73 @@
+"""How long `diode query` takes from the shell, against starting Python and importing DuckDB in the same run.
+
+The bundled measurements are put into a fresh warehouse; then ``diode query "SELECT * FROM fastest_configs"`` is run
+as a process of its own: interpreter, imports, the check that the lake is up to date, views, query, CSV. The first
+run, which also copies the timings to the lake, is shown apart.
+
+    python benchmarks/bench_query.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from diode_collectors.ingest import measurement_of
+from diode_collectors.segment import read_segment
+from diode_collectors.spool import Spool
+from diode_store import migrate
+from diode_store.database import make_engine
+from diode_store.resources import bundled_data_dir
+from diode_store.store import Store
+
+QUERY = "SELECT * FROM fastest_configs"
+LIMIT_S = 1.0
+"""What the query may take, process start included."""
+
+
+def main() -> None:
+    """Measure, and print the ratio."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="how often to measure each; the median counts")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        database = str(Path(folder) / "warehouse.db")
+        timings = fill(database)
+        diode = str(Path(sys.executable).with_name("diode"))
+        ask = [diode, "query", QUERY, "--csv", "--database", database]
+        first_s, problems = seconds(ask)
+        pairs = [(seconds(ask)[0], seconds([sys.executable, "-c", "import duckdb"])[0]) for _ in range(options.rounds)]
+    query_s, import_s = (statistics.median(column) for column in zip(*pairs, strict=True))
+    print(f"fastest_configs: {problems - 1} problems out of {timings:,} timings; median of {options.rounds}")
+    print(f"first query, with the sync   {first_s:6.3f} s")
+    print(f"diode query                  {query_s:6.3f} s  (limit {LIMIT_S:g} s)")
+    print(f'python -c "import duckdb"    {import_s:6.3f} s  (baseline)')
+    print(f"ratio                        {query_s / import_s:6.2f}    times the baseline")
+    if query_s > LIMIT_S:
+        sys.exit(f"over the limit of {LIMIT_S:g} s")
+
+
+def fill(database: str) -> int:
+    """Make a warehouse of the bundled measurements; return how many timings it holds."""
+    engine = make_engine(database)
+    migrate.upgrade(engine)
+    engine.dispose()
+    bundled = [measurement_of(frame) for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
+    with Store.open(database) as store:
+        return store.write(bundled).timings
+
+
+def seconds(command: list[str]) -> tuple[float, int]:
+    """Run a command; return how long it took and how many lines it printed."""
+    begin = time.perf_counter()
+    finished = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return time.perf_counter() - begin, finished.stdout.count(b"\n")
+
+
+if __name__ == "__main__":
+    main()
