@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,7 +140,8 @@ def _lineage(connection: DuckDBPyConnection, where: str, parameters: list[Any]) 
     names = ("measurements", "timings", "measured_from", "measured_to", "datasets", "environments")
     found = dict(zip(names, row, strict=True))
     for name in ("measured_from", "measured_to"):
-        found[name] = found[name].isoformat() if found[name] is not None else None
+        # The lake keeps times in UTC, without saying so.
+        found[name] = found[name].replace(tzinfo=UTC).isoformat() if found[name] is not None else None
     return {"schema_revision": HEAD_REVISION, **found}
 
 

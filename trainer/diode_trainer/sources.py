@@ -59,8 +59,8 @@ def _from_file(file: Path, selection: Selection) -> Dataset:
 
 
 def _summary(dataset: Dataset) -> str:
-    domain = dataset.domain()
+    domain, count = dataset.domain(), len(dataset)
     return (
-        f"{len(dataset)} problems, {dataset.timings:,} timings ({dataset.failures:,} failed), "
+        f"{count} problem{'s' * (count != 1)}, {dataset.timings:,} timings ({dataset.failures:,} failed), "
         f"{', '.join(domain.ops)}, {', '.join(domain.dtypes)}"
     )

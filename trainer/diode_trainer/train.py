@@ -103,8 +103,7 @@ def fit(
 ) -> Fit:
     """Fit a network to every problem of ``packed``.
 
-    On a CPU, with the same number of threads, equal arguments give equal weights. The random state of the caller
-    is left alone.
+    On a CPU, equal arguments give equal weights. The random state of the caller is left alone.
 
     Raises:
         DatasetError: too few problems.
@@ -112,7 +111,8 @@ def fit(
     """
     if len(packed) < FEWEST_PROBLEMS:
         raise DatasetError(f"{len(packed)} problems are too few to learn from, {FEWEST_PROBLEMS} needed; {REMEDY}")
-    return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None))
+    with single_threaded():
+        return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None))
 
 
 @contextlib.contextmanager
