@@ -28,8 +28,8 @@ from diode_store import checks
 from diode_store.checks import microseconds as check_microseconds
 from diode_store.codec_tables import TABLE_FIELDS, read_tables, write_tables
 from diode_store.errors import CodecError, RecordError, UnknownVersionError
+from diode_store.keys import KEY_BYTES
 from diode_store.records import (
-    KEY_BYTES,
     DeviceState,
     Environment,
     Hardware,

@@ -8,8 +8,6 @@ by any version of a collector, is the same for the same thing.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -17,6 +15,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
+from diode_store.keys import KEY_BYTES, content_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
 Scalar = bool | int | float | str
 """What a problem's scalar or a kernel's keyword argument may be."""
-
-KEY_BYTES = 16
-"""Length of a content key (BLAKE2b with a 128-bit digest) and of a measurement's uid, in bytes."""
 
 UNKNOWN = "unknown"
 """What an attribute of an environment is called when nobody named it."""
@@ -51,18 +47,6 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     WRONG_RESULT = "wrong_result"
     FAILED_UNSPECIFIED = "failed_unspecified"
-
-
-def content_key(kind: str, version: int, content: object) -> bytes:
-    """Return the 16-byte key of ``content``.
-
-    Args:
-        kind: what it is a key of, so that equal contents of two kinds differ.
-        version: version of the canonical encoding; raise it when the content's layout changes.
-        content: nested lists, strings, numbers, booleans and None; mappings are sorted by key.
-    """
-    text = json.dumps([f"diode/{kind}/{version}", content], sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).digest()
 
 
 @dataclass(frozen=True)
@@ -244,6 +228,12 @@ class KernelConfig:
     def is_vendor(self) -> bool:
         """Whether a vendor library runs it (cuBLAS through ATen, say)."""
         return is_vendor_template(self.template)
+
+    def describe(self) -> str:
+        """Return a short name for a person: ``triton::mm 128x64x32 s3 w4`` (block M x N x K, stages, warps)."""
+        if self.block_m is None:
+            return self.template
+        return f"{self.template} {self.block_m}x{self.block_n}x{self.block_k} s{self.num_stages} w{self.num_warps}"
 
 
 CONFIG_COLUMNS = (

@@ -65,9 +65,9 @@ def main() -> int:
     for decision in choices.decisions():
         shape = decision.problem.shape if decision.problem else None
         size = f"{shape.m} x {shape.n} x {shape.k} {shape.layout}" if shape else ""
-        kept = "\n".join(candidate.describe() for candidate in decision.chosen)
+        lines = "\n".join(f"{kept.config.describe()} ({kept.predicted_us:.1f})" for kept in decision.chosen)
         vendor = f"{decision.vendor_us:.1f}" if decision.vendor_us else ""
-        table.add_row(decision.op, size, f"{decision.candidates:,}", kept, vendor, decision.reason)
+        table.add_row(decision.op, size, f"{decision.candidates:,}", lines, vendor, decision.reason)
     console.print(table)
     stats = choices.get_stats()
     console.print(", ".join(f"{name} {value:.4g}" for name, value in stats.items()))

@@ -37,17 +37,16 @@ from diode_store.exchange.jsonl_checks import (
     type_name,
     typed,
 )
+from diode_store.keys import KEY_BYTES, content_key
 from diode_store.normalise import kernel_config
 from diode_store.records import (
     CONFIG_COLUMNS,
-    KEY_BYTES,
     Hardware,
     KernelConfig,
     Measurement,
     Source,
     Timing,
     TimingMethod,
-    content_key,
 )
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import RecordError
-from diode_store.records import KEY_BYTES, MATMUL_OPERANDS, Problem
+from diode_store.keys import KEY_BYTES
+from diode_store.records import MATMUL_OPERANDS, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,6 +8,7 @@ import pytest
 
 import samples
 from diode_store.errors import RecordError
+from diode_store.keys import content_key
 from diode_store.records import (
     CONFIG_COLUMNS,
     Environment,
@@ -19,7 +20,6 @@ from diode_store.records import (
     Source,
     TensorSpec,
     Timing,
-    content_key,
 )
 
 A = TensorSpec("bfloat16", (64, 128), (128, 1))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from diode_store.errors import ModelError
-from diode_store.records import content_key
+from diode_store.keys import content_key
 from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, read_card
 from diode_trainer.features import (
     CONFIG_FEATURES,
