@@ -21,12 +21,19 @@ _M = TypeVar("_M")
 
 MAX_TEXT = 4096
 """Most characters of a name, a path or any other text field."""
+_MOST_SHOWN = 100
 MAX_DEPTH = 16
 """Deepest nesting of lists and maps inside ``extra``."""
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
 MAX_MICROSECONDS = 1e15
 """Times of 31 years and more are errors of a unit or of a clock."""
+
+
+def shown(value: object) -> str:
+    """Return what a message shows of ``value``: its repr, cut short."""
+    whole = reprlib.repr(value)
+    return whole if len(whole) <= _MOST_SHOWN else f"{whole[:_MOST_SHOWN]}..."
 
 
 def text(what: str, value: object) -> str:
@@ -36,7 +43,7 @@ def text(what: str, value: object) -> str:
         RecordError: it is not; the message begins with ``what``, as for every check here.
     """
     if not isinstance(value, str):
-        raise RecordError(f"{what} must be text, not {reprlib.repr(value)}")
+        raise RecordError(f"{what} must be text, not {shown(value)}")
     if len(value) > MAX_TEXT or "\0" in value:
         raise RecordError(f"{what} must be text of at most {MAX_TEXT} characters without NUL")
     return value
@@ -49,7 +56,7 @@ def integer(what: str, value: object, *, least: int = -INT64 - 1, most: int = IN
         RecordError: it is not.
     """
     if type(value) is not int or not least <= value <= most:
-        raise RecordError(f"{what} must be a whole number from {least} to {most}, not {reprlib.repr(value)}")
+        raise RecordError(f"{what} must be a whole number from {least} to {most}, not {shown(value)}")
     return value
 
 
@@ -60,7 +67,7 @@ def flag(what: str, value: object) -> bool:
         RecordError: it is not.
     """
     if not isinstance(value, bool):
-        raise RecordError(f"{what} must be true or false, not {reprlib.repr(value)}")
+        raise RecordError(f"{what} must be true or false, not {shown(value)}")
     return value
 
 
@@ -73,7 +80,7 @@ def scalar(what: str, value: object) -> bool | int | float | str:
     if isinstance(value, str):
         return text(what, value)
     if not isinstance(value, (bool, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
-        raise RecordError(f"{what} must be a finite number, text or true/false, not {reprlib.repr(value)}")
+        raise RecordError(f"{what} must be a finite number, text or true/false, not {shown(value)}")
     return value
 
 
@@ -84,7 +91,7 @@ def microseconds(what: str, value: object) -> float:
         RecordError: it is not.
     """
     if type(value) not in (float, int) or not 0 < value < MAX_MICROSECONDS:  # type: ignore[operator] # just checked
-        raise RecordError(f"{what} must be a finite, positive number of microseconds, not {reprlib.repr(value)}")
+        raise RecordError(f"{what} must be a finite, positive number of microseconds, not {shown(value)}")
     return value  # type: ignore[return-value] # likewise
 
 
@@ -95,8 +102,8 @@ def json_map(what: str, value: object) -> dict[str, Any]:
         RecordError: it is no map, a key is not text, a number is not finite, or it is nested too deeply.
     """
     if not isinstance(value, dict):
-        raise RecordError(f"{what} must be a map, not {reprlib.repr(value)}")
-    return {_key(what, name): _json(f"{what}.{reprlib.repr(name)}", item, 1) for name, item in value.items()}
+        raise RecordError(f"{what} must be a map, not {shown(value)}")
+    return {_key(what, name): _json(f"{what}.{shown(name)}", item, 1) for name, item in value.items()}
 
 
 def fields(where: str, content: object, wanted: Mapping[str, Check]) -> dict[str, Any]:
@@ -106,7 +113,7 @@ def fields(where: str, content: object, wanted: Mapping[str, Check]) -> dict[str
         RecordError: ``content`` is no map, or a value fails its check.
     """
     if not isinstance(content, dict):
-        raise RecordError(f"{where} must be a map, not {reprlib.repr(content)}")
+        raise RecordError(f"{where} must be a map, not {shown(content)}")
     return {n: check(f"{where}.{n}", content[n]) for n, check in wanted.items() if content.get(n) is not None}
 
 
@@ -128,7 +135,7 @@ def array(what: str, value: object) -> tuple[Any, ...]:
         RecordError: it is not.
     """
     if not isinstance(value, tuple):
-        raise RecordError(f"{what} must be an array, not {reprlib.repr(value)}")
+        raise RecordError(f"{what} must be an array, not {shown(value)}")
     return value
 
 
@@ -139,7 +146,7 @@ def member(what: str, members: Mapping[str, _M], value: object) -> _M:
         RecordError: it is none of ``members``.
     """
     if not isinstance(value, str) or value not in members:
-        raise RecordError(f"{what} must be one of {', '.join(members)}, not {reprlib.repr(value)}")
+        raise RecordError(f"{what} must be one of {', '.join(members)}, not {shown(value)}")
     return members[value]
 
 
@@ -171,5 +178,5 @@ def _json(what: str, value: object, depth: int) -> Any:
 
 def _key(what: str, name: object) -> str:
     if not isinstance(name, str):
-        raise RecordError(f"{what} must have text for keys, not {reprlib.repr(name)}")
+        raise RecordError(f"{what} must have text for keys, not {shown(name)}")
     return name

@@ -15,7 +15,6 @@ and ``device_state`` under these names and unknown timing columns under ``timing
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -55,7 +54,7 @@ _SOURCES = {source.value: source for source in Source}
 
 def _uid(what: str, value: object) -> bytes:
     if not isinstance(value, bytes) or len(value) != KEY_BYTES:
-        raise CodecError(f"{what} must be {KEY_BYTES} bytes, not {reprlib.repr(value)}")
+        raise CodecError(f"{what} must be {KEY_BYTES} bytes, not {checks.shown(value)}")
     return value
 
 
@@ -151,7 +150,7 @@ def decode(payload: bytes) -> Measurement:
     except RecordError as error:
         raise CodecError(str(error)) from error
     except KeyError as error:
-        raise CodecError(f"the record has no {reprlib.repr(error.args[0])}") from error
+        raise CodecError(f"the record has no {checks.shown(error.args[0])}") from error
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise CodecError(f"a field of the record has the wrong type: {error}") from error
 
@@ -180,7 +179,7 @@ def _check_version(version: object) -> None:
         )
     if type(version) is not int or version != WIRE_VERSION:
         raise CodecError(
-            f"unknown record version {reprlib.repr(version)}; this torch-diode reads version {WIRE_VERSION}"
+            f"unknown record version {checks.shown(version)}; this torch-diode reads version {WIRE_VERSION}"
         )
 
 
@@ -240,7 +239,9 @@ def _problem(content: dict[str, Any]) -> Problem:
         for dtype, sizes, strides in checks.array("inputs", content["inputs"])
     )
     pairs = checks.array("scalars", content.get("scalars") or ())
-    scalars = {checks.text("scalar", name): checks.scalar(f"scalar {name}", value) for name, value in pairs}
+    scalars = {
+        checks.text("scalar", name): checks.scalar(f"scalar {checks.shown(name)}", value) for name, value in pairs
+    }
     extra = checks.extra_fields(content, {"op", "inputs", "scalars"})
     return Problem.create(checks.text("op", content["op"]), inputs, scalars, extra)
 

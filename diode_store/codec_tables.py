@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -88,7 +87,8 @@ def _interned(row: tuple[Any, ...], *_values: Any) -> KernelConfig:
     checks.require("a config", known, ("template",))
     pairs = checks.array("kwargs", values["kwargs"])
     kwargs = (
-        (checks.text("kwarg", name), plain_scalar(checks.scalar(f"kwarg {name}", value))) for name, value in pairs
+        (checks.text("kwarg", name), plain_scalar(checks.scalar(f"kwarg {checks.shown(name)}", value)))
+        for name, value in pairs
     )
     return KernelConfig(**known, kwargs=tuple(sorted(dict(kwargs).items())))
 
@@ -128,7 +128,7 @@ def _check_closely(what: str, row: Sequence[Any], configs: int) -> None:
     config, runtime, outcome, guess, repeats, *spread = row
     known = checks.member(f"{what}: outcome", _OUTCOMES, outcome)
     if (known is Outcome.OK) != (runtime is not None):
-        raise RecordError(f"{what}: outcome {outcome} does not go with runtime {reprlib.repr(runtime)}")
+        raise RecordError(f"{what}: outcome {outcome} does not go with runtime {checks.shown(runtime)}")
     checks.integer(f"{what}: config", config, least=0, most=configs - 1)
     checks.flag(f"{what}: is_estimate", guess)
     if repeats is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-import reprlib
 from typing import TYPE_CHECKING, Any
 
+from diode_store import checks
 from diode_store.errors import RecordError
 from diode_store.records import KernelConfig, Scalar, plain_scalar
 
@@ -84,7 +84,7 @@ def template_uid(name: str) -> str:
     if prefix in {"triton", "cpp", "cutlass"} and rest:
         return f"{prefix}::{_COUNTER.sub('', rest)}"
     raise RecordError(
-        f"unknown template {reprlib.repr(name)}; expected an ATen op, triton_NAME, cpp_NAME or a uid such as triton::mm"
+        f"unknown template {checks.shown(name)}; expected an ATen op, triton_NAME, cpp_NAME or a uid such as triton::mm"
     )
 
 
@@ -120,7 +120,7 @@ def _checked(name: str, column: str, value: object) -> object:
     else:
         good, expected = isinstance(value, str), "a string"
     if not good:
-        raise RecordError(f"{name} must be {expected}, not {reprlib.repr(value)}")
+        raise RecordError(f"{name} must be {expected}, not {checks.shown(value)}")
     return value
 
 

@@ -147,7 +147,7 @@ def test_any_value_in_any_field_never_crashes(data: st.DataObject) -> None:
     try:
         codec.decode(msgpack.packb(record))
     except CodecError as error:
-        assert len(str(error)) < 1000  # noqa: PT017 - either outcome is right
+        assert len(str(error)) < 300  # noqa: PT017 - either outcome is right
 
 
 def test_deep_nesting_is_refused() -> None:
@@ -253,7 +253,7 @@ def test_missing_field_is_named(name: str) -> None:
         (("configs", 1, 0), None, "a config has no template"),
         (("configs", 1, 10), None, "kwargs must be an array"),
         (("configs", 1), ["triton::mm"], "a field of the record has the wrong type"),
-        (("configs", 0, 10), [["x", math.inf]], "kwarg x must be a finite number"),
+        (("configs", 0, 10), [["x", math.inf]], "kwarg 'x' must be a finite number"),
         (("hardware", "l2_bytes"), 2**63, "hardware.l2_bytes must be a whole number"),
         (("hardware", "multiprocessors"), 0, "hardware.multiprocessors must be a whole number from 1"),
         (("hardware", "name"), None, "hardware has no name"),
