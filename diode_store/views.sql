@@ -92,19 +92,21 @@ JOIN configs AS c ON c.id = t.config_id
 WHERE m.superseded_by IS NULL;
 
 -- The timings of measurements that may be believed. Inside the other views only.
+-- A case is a (hardware, environment, problem), named by the lowest id of its measurements: grouping ten million
+-- timings by one number takes a third of the time that grouping by three does.
 CREATE VIEW trusted AS
-SELECT m.hardware_id, m.environment_id, m.problem_id, m.choice_policy, t.*
+SELECT m.case_id, m.choice_policy, t.*
 FROM timings AS t
-JOIN measurements AS m ON m.id = t.measurement_id
-WHERE NOT m.is_replay AND m.flags IS NULL AND m.superseded_by IS NULL;
+JOIN (
+    SELECT id, choice_policy, min(id) OVER (PARTITION BY hardware_id, environment_id, problem_id) AS case_id
+    FROM measurements
+    WHERE NOT is_replay AND flags IS NULL AND superseded_by IS NULL
+) AS m ON m.id = t.measurement_id;
 
--- One row a (hardware, environment, problem, config): its median over measurements, and how much they differ.
--- Inside the other views only.
+-- One row a (case, config): its median over measurements, and how much they differ. Inside the other views only.
 CREATE VIEW config_times AS
 SELECT
-    hardware_id,
-    environment_id,
-    problem_id,
+    case_id,
     config_id,
     median(runtime_us) AS runtime_us,
     count(*) AS repeats,
@@ -121,9 +123,7 @@ WITH times AS MATERIALIZED (
 ),
 ranked AS (
     SELECT
-        hardware_id,
-        environment_id,
-        problem_id,
+        case_id,
         min({'us': runtime_us, 'config_id': config_id}, 2) AS best,
         count(*) AS configs,
         sqrt(
@@ -134,7 +134,8 @@ ranked AS (
 ),
 winners AS (
     SELECT
-        *,
+        case_id,
+        configs,
         best[1].config_id AS config_id,
         best[1].us AS runtime_us,
         best[2].config_id AS runner_up_config_id,
@@ -147,18 +148,16 @@ winners AS (
 ),
 ties AS (
     SELECT
-        times.hardware_id,
-        times.environment_id,
-        times.problem_id,
+        case_id,
         list(times.config_id ORDER BY times.runtime_us, times.config_id) AS tie_config_ids,
         max(times.repeats) FILTER (times.config_id = winners.config_id) AS repeats
     FROM times
-    JOIN winners USING (hardware_id, environment_id, problem_id)
+    JOIN winners USING (case_id)
     WHERE times.runtime_us <= winners.runtime_us * (1 + 2 * winners.sigma)
     GROUP BY ALL
 )
 SELECT
-    w.hardware_id,
+    m.hardware_id,
     h.name AS hardware,
     h.vendor,
     h.arch,
@@ -168,12 +167,12 @@ SELECT
     h.memory_bytes,
     h.memory_bandwidth_bytes_per_s,
     h.max_clock_mhz,
-    w.environment_id,
+    m.environment_id,
     e.torch,
     e.triton,
     e.compute,
     e.driver,
-    w.problem_id,
+    m.problem_id,
     p.op,
     p.dtype,
     p.b,
@@ -204,19 +203,18 @@ SELECT
     t.repeats,
     w.configs
 FROM winners AS w
-JOIN ties AS t USING (hardware_id, environment_id, problem_id)
-JOIN hardware AS h ON h.id = w.hardware_id
-JOIN environments AS e ON e.id = w.environment_id
-JOIN problems AS p ON p.id = w.problem_id
+JOIN ties AS t USING (case_id)
+JOIN measurements AS m ON m.id = w.case_id
+JOIN hardware AS h ON h.id = m.hardware_id
+JOIN environments AS e ON e.id = m.environment_id
+JOIN problems AS p ON p.id = m.problem_id
 JOIN configs AS c ON c.id = w.config_id;
 
 -- What a model is trained on: one row a (hardware, environment, problem, config), in a stable order.
 CREATE VIEW training_examples AS
 WITH examples AS (
     SELECT
-        hardware_id,
-        environment_id,
-        problem_id,
+        case_id,
         config_id,
         median(runtime_us) FILTER (outcome = 'ok' AND NOT is_estimate) AS median_us,
         median(runtime_us) FILTER (outcome = 'ok' AND is_estimate) AS estimate_us,
@@ -230,7 +228,7 @@ WITH examples AS (
     GROUP BY ALL
 )
 SELECT
-    x.hardware_id,
+    m.hardware_id,
     h.name AS hardware,
     h.vendor,
     h.arch,
@@ -240,9 +238,9 @@ SELECT
     h.memory_bytes,
     h.memory_bandwidth_bytes_per_s,
     h.max_clock_mhz,
-    x.environment_id,
+    m.environment_id,
     e.torch,
-    x.problem_id,
+    m.problem_id,
     p.op,
     p.dtype,
     p.b,
@@ -265,11 +263,12 @@ SELECT
     x.median_us IS NULL AND x.estimate_us IS NOT NULL AS is_estimate,
     x.observations
 FROM examples AS x
-JOIN hardware AS h ON h.id = x.hardware_id
-JOIN environments AS e ON e.id = x.environment_id
-JOIN problems AS p ON p.id = x.problem_id
+JOIN measurements AS m ON m.id = x.case_id
+JOIN hardware AS h ON h.id = m.hardware_id
+JOIN environments AS e ON e.id = m.environment_id
+JOIN problems AS p ON p.id = m.problem_id
 JOIN configs AS c ON c.id = x.config_id
-ORDER BY x.hardware_id, x.environment_id, x.problem_id, x.config_id;
+ORDER BY m.hardware_id, m.environment_id, m.problem_id, x.config_id;
 
 -- What has been measured where; everything that `observations` shows.
 CREATE VIEW coverage AS
@@ -306,9 +305,7 @@ ORDER BY hardware, m.hardware_id, m.environment_id, p.op, p.dtype;
 CREATE VIEW vendor_gap AS
 WITH best AS (
     SELECT
-        x.hardware_id,
-        x.environment_id,
-        x.problem_id,
+        x.case_id,
         min({'us': x.runtime_us, 'config_id': x.config_id}) FILTER (c.template LIKE 'aten::%') AS vendor,
         min({'us': x.runtime_us, 'config_id': x.config_id}) FILTER (c.template LIKE 'triton::%') AS triton
     FROM config_times AS x
@@ -316,14 +313,14 @@ WITH best AS (
     GROUP BY ALL
 )
 SELECT
-    g.hardware_id,
+    m.hardware_id,
     h.name AS hardware,
     h.arch,
     h.multiprocessors,
-    g.environment_id,
+    m.environment_id,
     e.torch,
     e.triton,
-    g.problem_id,
+    m.problem_id,
     p.op,
     p.dtype,
     p.b,
@@ -345,8 +342,9 @@ SELECT
     g.triton.us AS triton_us,
     g.vendor.us / g.triton.us AS speedup
 FROM best AS g
-JOIN hardware AS h ON h.id = g.hardware_id
-JOIN environments AS e ON e.id = g.environment_id
-JOIN problems AS p ON p.id = g.problem_id
+JOIN measurements AS m ON m.id = g.case_id
+JOIN hardware AS h ON h.id = m.hardware_id
+JOIN environments AS e ON e.id = m.environment_id
+JOIN problems AS p ON p.id = m.problem_id
 JOIN configs AS v ON v.id = g.vendor.config_id
 JOIN configs AS t ON t.id = g.triton.config_id;

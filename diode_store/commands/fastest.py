@@ -31,8 +31,10 @@ ELSE concat(
 
 _FASTEST = f"""
 WITH vendor AS (
-    SELECT x.hardware_id, x.environment_id, x.problem_id, min(x.runtime_us) AS vendor_us
-    FROM config_times AS x JOIN configs AS c ON c.id = x.config_id
+    SELECT m.hardware_id, m.environment_id, m.problem_id, min(x.runtime_us) AS vendor_us
+    FROM config_times AS x
+    JOIN configs AS c ON c.id = x.config_id
+    JOIN measurements AS m ON m.id = x.case_id
     WHERE c.template LIKE 'aten::%'
     GROUP BY ALL
 )
