@@ -9,7 +9,7 @@ import pickle
 import tempfile
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -21,7 +21,7 @@ from diode_trainer.features import (
     FEATURE_VERSION,
     PROBLEM_FEATURES,
 )
-from diode_trainer.models import TimingNetwork, dimensions_of, model_class
+from diode_trainer.models import Dimensions, TimingNetwork, dimensions_of, model_class
 from diode_trainer.scoring import Scorer
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, ProblemShape
 
 _NORMALISATION = "normalisation."
+_ZIP, _PICKLE = b"PK", b"\x80"
+"""How the files begin that ``torch.save`` and ``pickle.dump`` write."""
 _RETRAIN = "train it again with `diode-train`"
 
 
@@ -100,7 +102,7 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     """Read a model and check that this torch-diode can use it.
 
     Args:
-        path: the checkpoint. Its card lies beside it as ``.json``; a bare state dict may come without one.
+        path: the checkpoint. Its card lies beside it as ``.json``; only a bare state dict may come without one.
         device: where the network's tensors are put; scoring itself is NumPy.
 
     Raises:
@@ -110,15 +112,19 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     path = Path(path)
     content = _read(path)
     sha256 = hashlib.sha256(content).hexdigest()
-    checkpoint = _unpickle(path, content, device)
+    card = _card(path, sha256)
     try:
-        network, domain, version = _rebuild(checkpoint)
-        trained_on = frozenset(checkpoint.get("trained_on", torch.empty(0)).tolist())
-        _check_features(network, version)
+        checkpoint = _unpickle(content, device)
+        parts = _parts(checkpoint)
+        _check_version(parts.feature_version)
+        network = _network(parts)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
-    card = _card(path, network, domain, sha256)
-    return TimingModel(path, card, sha256, network, Scorer(network, domain.templates), trained_on)
+    if card is None:
+        if parts.is_checkpoint:
+            raise ModelError(f"{card_path(path)}: the model's card is missing; copy it beside {path.name}")
+        card = Card(path.stem, MATMUL_PURPOSE, network.model_type, FEATURE_VERSION, parts.domain, sha256=sha256)
+    return TimingModel(path, card, sha256, network, Scorer(network, parts.domain.templates), parts.trained_on)
 
 
 def card_path(path: Path | str) -> Path:
@@ -172,79 +178,100 @@ def _read(path: Path) -> bytes:
         raise ModelError(f"{path}: cannot read the model ({error.strerror or error})") from None
 
 
-def _unpickle(path: Path, content: bytes, device: str) -> dict[str, Any]:
+def _card(path: Path, sha256: str) -> Card | None:
+    """Return the card beside ``path``, or None without one; a card of another file is refused."""
+    beside = card_path(path)
+    if not beside.exists():
+        return None
+    card = read_card(beside)
+    if card.sha256 != sha256:
+        raise ModelError(
+            f"{path}: damaged, or another model than its card's: its SHA-256 is {sha256[:12]}…, the card says"
+            f" {card.sha256[:12]}…; copy both files again"
+        )
+    return card
+
+
+def _unpickle(content: bytes, device: str) -> dict[str, Any]:
+    if content.startswith(_PICKLE):
+        raise ModelError("holds a bare pickle, which could run code, so it is not loaded; save a state dict instead")
+    if not content.startswith(_ZIP):
+        raise ModelError(f"not a checkpoint; copy it again or {_RETRAIN}")
     try:
         checkpoint = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except pickle.UnpicklingError:
         raise ModelError(
-            f"{path}: holds more than tensors and plain values, so it is not loaded; save a state dict instead"
+            "holds more than tensors and plain values, so it is not loaded; save a state dict instead"
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 (damaged bytes make torch fail in any way)
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{path}: not a readable checkpoint ({reason}); copy it again or {_RETRAIN}") from None
+        raise ModelError(f"not a readable checkpoint ({reason}); copy it again or {_RETRAIN}") from None
     if not isinstance(checkpoint, dict):
-        raise ModelError(f"{path}: holds a {type(checkpoint).__name__}, not a checkpoint; {_RETRAIN}")
+        raise ModelError(f"holds a {type(checkpoint).__name__}, not a checkpoint; {_RETRAIN}")
     return checkpoint
 
 
-def _rebuild(checkpoint: dict[str, Any]) -> tuple[TimingNetwork, Domain, int]:
-    """Return the network, the domain it is calibrated for and its feature version."""
+class _Parts(NamedTuple):
+    """What a checkpoint holds."""
+
+    state: dict[str, Any]
+    """With the normalisation."""
+    dimensions: Dimensions
+    model_type: str
+    feature_version: int
+    domain: Domain
+    trained_on: frozenset[int]
+    is_checkpoint: bool = True
+    """False for a bare state dict."""
+
+
+def _parts(checkpoint: dict[str, Any]) -> _Parts:
+    """Take a checkpoint, or a bare state dict, apart."""
     if "model_state_dict" not in checkpoint:
-        return _from_state_dict(checkpoint), Domain(), FEATURE_VERSION
+        dimensions = dimensions_of(checkpoint)
+        model_type = "base" if dimensions.members == 1 else "deep"
+        return _Parts(checkpoint, dimensions, model_type, FEATURE_VERSION, Domain(), frozenset(), is_checkpoint=False)
     try:
-        network = model_class(checkpoint["model_type"])(
+        normalisation = {_NORMALISATION + name: value for name, value in checkpoint["normalisation"].items()}
+        state = {**checkpoint["model_state_dict"], **normalisation}
+        declared = Dimensions(
             checkpoint["problem_feature_dim"],
             checkpoint["config_feature_dim"],
-            checkpoint["hidden_layer_widths"],
+            tuple(checkpoint["hidden_layer_widths"]),
             checkpoint["members"],
         )
-        normalisation = {_NORMALISATION + name: value for name, value in checkpoint["normalisation"].items()}
         domain = Domain.from_plain(checkpoint["calibration"])
-        version = int(checkpoint["feature_version"])
+        trained_on = frozenset(checkpoint["trained_on"].tolist())
+        version, model_type = int(checkpoint["feature_version"]), checkpoint["model_type"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"the checkpoint lacks or garbles {error}; {_RETRAIN}") from None
-    _load_state(network, {**checkpoint["model_state_dict"], **normalisation})
-    return network, domain, version
+        raise ModelError(f"the checkpoint lacks or garbles a field ({error}); {_RETRAIN}") from None
+    dimensions = dimensions_of(state)
+    if declared != dimensions:
+        raise ModelError(f"the checkpoint says {declared} but its tensors are of {dimensions}; {_RETRAIN}")
+    return _Parts(state, dimensions, model_type, version, domain, trained_on)
 
 
-def _from_state_dict(state_dict: dict[str, Any]) -> TimingNetwork:
-    problem_dim, config_dim, widths, members = dimensions_of(state_dict)
-    kind = model_class("base" if members == 1 else "deep")
-    network = kind(problem_dim, config_dim, widths, members)
-    _load_state(network, state_dict)
-    return network
-
-
-def _load_state(network: TimingNetwork, state: dict[str, Any]) -> None:
-    try:
-        network.load_state_dict(state)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(f"its tensors do not fit its dimensions ({reason}); {_RETRAIN}") from None
-    network.requires_grad_(requires_grad=False).eval()
-
-
-def _check_features(network: TimingNetwork, version: int) -> None:
+def _check_version(version: int) -> None:
     if version != FEATURE_VERSION:
         raise ModelError(
             f"expected feature version {FEATURE_VERSION}, got a model made for version {version}; {_RETRAIN}"
         )
+
+
+def _network(parts: _Parts) -> TimingNetwork:
     expected = len(PROBLEM_FEATURES), len(CONFIG_FEATURES)
-    got = network.problem_feature_dim, network.config_feature_dim
-    if expected != got:
+    got = parts.dimensions[:2]
+    if got != expected:
         raise ModelError(
-            f"expected {expected[0]} problem and {expected[1]} config features, got a model of {got[0]} and"
-            f" {got[1]}; {_RETRAIN}"
+            f"expected {expected[0]} problem and {expected[1]} config features, got a model of {got[0]} and {got[1]};"
+            f" {_RETRAIN}"
         )
-
-
-def _card(path: Path, network: TimingNetwork, domain: Domain, sha256: str) -> Card:
-    beside = card_path(path)
-    if not domain.hardware and not beside.exists():
-        return Card(path.stem, MATMUL_PURPOSE, network.model_type, FEATURE_VERSION, domain, sha256=sha256)
-    card = read_card(beside)
-    if card.sha256 != sha256:
-        raise ModelError(
-            f"{path}: its SHA-256 is {sha256[:12]}… but its card says {card.sha256[:12]}…; copy both files again"
-        )
-    return card
+    network = model_class(parts.model_type)(*parts.dimensions)
+    try:
+        network.load_state_dict(parts.state)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"its tensors do not make a model ({reason}); {_RETRAIN}") from None
+    if not all(bool(torch.isfinite(value).all()) for value in network.state_dict().values()):
+        raise ModelError(f"its weights are not all finite numbers; {_RETRAIN}")
+    return network.requires_grad_(requires_grad=False).eval()

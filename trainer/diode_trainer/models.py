@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -142,18 +142,27 @@ def model_class(model_type: str) -> type[TimingNetwork]:
         raise ModelError(f"unknown model type {model_type!r}; known types: {', '.join(sorted(MODEL_TYPES))}") from None
 
 
-def dimensions_of(state_dict: Mapping[str, Tensor]) -> tuple[int, int, tuple[int, ...], int]:
-    """Return the problem and config feature dimensions, hidden widths and members that a state dict has.
+class Dimensions(NamedTuple):
+    """What a network is built with."""
+
+    problem_feature_dim: int
+    config_feature_dim: int
+    hidden_layer_widths: tuple[int, ...]
+    members: int
+
+
+def dimensions_of(state_dict: Mapping[str, Tensor]) -> Dimensions:
+    """Return the dimensions of the network that a state dict is of.
 
     Raises:
         ModelError: it is not the state dict of a ``TimingNetwork``.
     """
     try:
-        problem_dim = state_dict["problem_weight"].shape[1]
-        config_dim = state_dict["config_weight"].shape[1]
+        _, problem_dim, _ = state_dict["problem_weight"].shape
+        _, config_dim, _ = state_dict["config_weight"].shape
         members, last, _ = state_dict["out_weight"].shape
         layers = sum(name.startswith("weights.") for name in state_dict)
         widths = (*(state_dict[f"weights.{layer}"].shape[1] for layer in range(layers)), last)
     except (KeyError, ValueError, IndexError, AttributeError) as error:
         raise ModelError(f"not the state dict of a diode model: {error} is missing or has another shape") from None
-    return problem_dim, config_dim, widths, members
+    return Dimensions(problem_dim, config_dim, widths, members)

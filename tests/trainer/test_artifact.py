@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from synthetic import H200, MM, columns
+
+from diode_store.errors import ModelError
+from diode_trainer import artifact
+from diode_trainer.card import MATMUL_PURPOSE, Card, CoveredHardware, Domain, read_card
+from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
+from diode_trainer.models import DeepMatmulTimingModel, MatmulTimingModel, TimingNetwork
+from diode_trainer.scoring import Scorer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DIMENSIONS = (len(PROBLEM_FEATURES), len(CONFIG_FEATURES))
+DOMAIN = Domain(
+    hardware=(CoveredHardware("NVIDIA H200", "sm_90", 132),),
+    ops=("mm",),
+    dtypes=("bfloat16",),
+    layouts=("nn", "nt"),
+    templates=("aten::mm", "triton::mm"),
+    shapes={"b": (1, 1), "m": (8, 4096), "n": (8, 4096), "k": (8, 4096)},
+)
+CARD = Card("small", MATMUL_PURPOSE, "deep", FEATURE_VERSION, DOMAIN, metrics={"folds": 5}, command="diode-train")
+
+
+class Harmful:
+    """What a pickle can do to whoever loads it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Run a command."""
+        return os.mkdir, ("harmed",)
+
+
+@pytest.fixture
+def network() -> TimingNetwork:
+    """Return a small network with other than its first weights."""
+    model = DeepMatmulTimingModel(*DIMENSIONS, (8, 4), 3)
+    model.initialise(torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        model.normalisation.config_mean[5:] = 0.5
+        model.normalisation.problem_scale[:] = 2.0
+    return model
+
+
+@pytest.fixture
+def saved(network: TimingNetwork, tmp_path: Path) -> Path:
+    """Return a saved model's checkpoint."""
+    path = tmp_path / "small.pt"
+    artifact.save(path, network, CARD, trained_on=[MM])
+    return path
+
+
+def torch_bytes(content: object) -> bytes:
+    """Return what ``torch.save`` writes."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def checkpoint(path: Path) -> dict[str, Any]:
+    """Return a checkpoint's content."""
+    content = torch.load(path, weights_only=True)
+    assert isinstance(content, dict)
+    return content
+
+
+def change(path: Path, **fields: object) -> None:
+    """Replace fields of a checkpoint, and make its card agree with the new bytes."""
+    content = torch_bytes({**checkpoint(path), **fields})
+    path.write_bytes(content)
+    card = json.loads(artifact.card_path(path).read_text())
+    artifact.card_path(path).write_text(json.dumps({**card, "sha256": hashlib.sha256(content).hexdigest()}))
+
+
+# --- what is written comes back
+
+
+def test_round_trip(network: TimingNetwork, saved: Path) -> None:
+    """A loaded model has the weights, the card and the predictions of the saved one."""
+    loaded = artifact.load(saved)
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(loaded.network.state_dict()[name], value, rtol=0, atol=0)
+    assert replace(loaded.card, sha256="") == CARD
+    assert loaded.sha256 == loaded.card.sha256
+    assert len(loaded.sha256) == 64
+    expected = Scorer(network, DOMAIN.templates).predict_us(MM, H200, columns())
+    np.testing.assert_array_equal(loaded.predict_us(MM, H200, columns()), expected)
+
+
+def test_card_says_what_is_covered(saved: Path) -> None:
+    """Hardware, ops and dtypes are at hand."""
+    card = artifact.load(saved).card
+    assert [device.name for device in card.hardware] == ["NVIDIA H200"]
+    assert (card.ops, card.dtypes) == (("mm",), ("bfloat16",))
+
+
+def test_trained_on(saved: Path) -> None:
+    """A model knows the problems that it has learned from."""
+    loaded = artifact.load(saved)
+    assert loaded.was_trained_on(MM)
+    assert not loaded.was_trained_on(replace(MM, m=MM.m + 1))
+
+
+def test_shape_digest_is_pinned() -> None:
+    """Digests in shipped models stay valid."""
+    assert artifact.shape_digest(MM) == -4349530755167251238
+
+
+def test_checkpoint_has_the_promised_fields(saved: Path) -> None:
+    """The checkpoint is a plain dict with the fields that others read."""
+    content = checkpoint(saved)
+    assert {
+        "problem_feature_dim",
+        "config_feature_dim",
+        "hidden_layer_widths",
+        "model_state_dict",
+        "normalisation",
+        "feature_version",
+        "model_type",
+        "calibration",
+    } <= set(content)
+    assert (content["problem_feature_dim"], content["config_feature_dim"]) == DIMENSIONS
+    assert (content["hidden_layer_widths"], content["model_type"]) == ([8, 4], "deep")
+    assert not any(name.startswith("normalisation") for name in content["model_state_dict"])
+
+
+def test_save_replaces_whole_files(network: TimingNetwork, saved: Path) -> None:
+    """Saving again leaves two files, both new, readable by others, and nothing beside them."""
+    artifact.save(saved, network, replace(CARD, name="again"))
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["small.json", "small.pt"]
+    assert artifact.load(saved).card.name == "again"
+    assert oct(saved.stat().st_mode & 0o777) == "0o644"
+
+
+def test_save_that_fails_changes_nothing(network: TimingNetwork, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the disk is full, the old files stay whole and no part of the new ones is left."""
+    before = saved.read_bytes(), artifact.card_path(saved).read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ModelError, match=r"small\.pt: cannot write the model \(No space left on device\)"):
+        artifact.save(saved, network, replace(CARD, name="again"))
+    assert (saved.read_bytes(), artifact.card_path(saved).read_bytes()) == before
+    assert len(list(saved.parent.iterdir())) == 2
+
+
+def test_save_makes_its_folder(network: TimingNetwork, tmp_path: Path) -> None:
+    """A new purpose's folder is made."""
+    artifact.save(tmp_path / "a" / "b" / "m.pt", network, CARD)
+    assert artifact.load(tmp_path / "a" / "b" / "m.pt").card.name == "small"
+
+
+@pytest.mark.parametrize(("kind", "members"), [(MatmulTimingModel, 1), (DeepMatmulTimingModel, 2)])
+def test_bare_state_dict(tmp_path: Path, kind: type[TimingNetwork], members: int) -> None:
+    """A state dict without a card is loaded; its dimensions follow from its tensors."""
+    model = kind(*DIMENSIONS, (8,), members)
+    torch.save(model.state_dict(), tmp_path / "bare.pt")
+    loaded = artifact.load(tmp_path / "bare.pt")
+    assert isinstance(loaded.network, kind)
+    assert (loaded.card.name, loaded.card.domain, loaded.network.members) == ("bare", Domain(), members)
+    assert np.isfinite(loaded.predict_us(MM, H200, columns())).all()
+
+
+# --- what is damaged is refused in one line
+
+
+def refusal(path: Path) -> str:
+    """Return the message with which a model is refused; it is one line that names the file."""
+    with pytest.raises(ModelError) as caught:
+        artifact.load(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert path.stem in message
+    return message
+
+
+def test_missing_model(tmp_path: Path) -> None:
+    """A model that is not there is named, with the command that lists models."""
+    assert "no such model; `diode models list`" in refusal(tmp_path / "none.pt")
+
+
+def test_missing_card(saved: Path) -> None:
+    """A checkpoint needs its card, which says what its bytes should be."""
+    artifact.card_path(saved).unlink()
+    assert "small.json: the model's card is missing; copy it beside small.pt" in refusal(saved)
+
+
+@pytest.mark.parametrize("card", ["", "{", "[]", "{}", '{"name": "small"}', "null"])
+def test_damaged_card(saved: Path, card: str) -> None:
+    """A card that is none is refused."""
+    artifact.card_path(saved).write_text(card)
+    assert "small.json: not a model card" in refusal(saved)
+
+
+def test_card_of_another_model(network: TimingNetwork, saved: Path, tmp_path: Path) -> None:
+    """Files that do not belong together are refused."""
+    with torch.no_grad():
+        network.out_bias += 1
+    artifact.save(tmp_path / "other.pt", network, CARD)
+    artifact.card_path(tmp_path / "other.pt").replace(artifact.card_path(saved))
+    assert "damaged, or another model than its card's" in refusal(saved)
+
+
+DAMAGED = {
+    "empty": (b"", "not a checkpoint"),
+    "text": (b"hello", "not a checkpoint"),
+    "bare pickle": (pickle.dumps({"a": 1}), "holds a bare pickle, which could run code"),
+    "harmful pickle": (pickle.dumps(Harmful()), "holds a bare pickle, which could run code"),
+    "harmful checkpoint": (torch_bytes({"model": Harmful()}), "holds more than tensors and plain values"),
+    "whole module": (torch_bytes(MatmulTimingModel(*DIMENSIONS, (4,))), "holds more than tensors and plain values"),
+    "list": (torch_bytes([1, 2]), "holds a list, not a checkpoint"),
+    "tensor": (torch_bytes(torch.zeros(3)), "holds a Tensor, not a checkpoint"),
+    "other state dict": (torch_bytes({"layer.weight": torch.zeros(2, 2)}), "not the state dict of a diode model"),
+    "other dimensions": (
+        torch_bytes(MatmulTimingModel(7, 5, (4,)).state_dict()),
+        f"expected {DIMENSIONS[0]} problem and {DIMENSIONS[1]} config features, got a model of 7 and 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_file(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not a checkpoint of tensors is refused, and nothing in it is run."""
+    monkeypatch.chdir(tmp_path)
+    content, expected = DAMAGED[case]
+    (tmp_path / "bad.pt").write_bytes(content)
+    assert expected in refusal(tmp_path / "bad.pt")
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_zip_of_something_else(tmp_path: Path) -> None:
+    """A zip file is not a checkpoint yet."""
+    with zipfile.ZipFile(tmp_path / "bad.pt", "w") as archive:
+        archive.writestr("a.txt", "hello")
+    assert "not a readable checkpoint" in refusal(tmp_path / "bad.pt")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.floats(0, 0.999), flip=st.integers(1, 255))
+def test_any_damage_is_noticed(saved: Path, cut: float, flip: int) -> None:
+    """A cut or changed checkpoint is refused, with its card and without."""
+    whole = saved.read_bytes()
+    position = int(cut * len(whole))
+    damaged = saved.with_name("damaged.pt")
+    damaged.write_bytes(whole[:position])
+    refusal(damaged)
+    damaged.write_bytes(whole[:position] + bytes([whole[position] ^ flip]) + whole[position + 1 :])
+    artifact.card_path(damaged).write_bytes(artifact.card_path(saved).read_bytes())
+    assert "damaged" in refusal(damaged)
+    artifact.card_path(damaged).unlink()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"feature_version": FEATURE_VERSION + 1}, f"expected feature version {FEATURE_VERSION}, got a model made for"),
+        ({"problem_feature_dim": 7}, "the checkpoint says Dimensions(problem_feature_dim=7"),
+        ({"hidden_layer_widths": [10**12]}, "the checkpoint says"),
+        ({"members": "three"}, "the checkpoint says"),
+        ({"model_type": "wide"}, "unknown model type 'wide'"),
+        ({"normalisation": {}}, "its tensors do not make a model"),
+        ({"normalisation": None}, "lacks or garbles a field"),
+        ({"model_state_dict": [1]}, "lacks or garbles a field"),
+        ({"calibration": {}}, "lacks or garbles a field ('hardware')"),
+        ({"trained_on": "everything"}, "lacks or garbles a field"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_bad_field(saved: Path, fields: dict[str, object], expected: str) -> None:
+    """A field that does not fit is named, with what was expected."""
+    change(saved, **fields)
+    assert expected in refusal(saved)
+
+
+def test_weights_must_be_numbers(saved: Path) -> None:
+    """A model whose training went wrong is refused."""
+    state = {name: value * float("nan") for name, value in checkpoint(saved)["model_state_dict"].items()}
+    change(saved, model_state_dict=state)
+    assert "its weights are not all finite numbers" in refusal(saved)
+
+
+def test_newer_card_fields_are_ignored(saved: Path) -> None:
+    """What a newer version adds to a card does not make it unreadable."""
+    path = artifact.card_path(saved)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "mood": "good"}))
+    assert read_card(path).name == "small"
+
+
+# --- asking it
+
+
+def test_threads_may_ask_at_once(saved: Path) -> None:
+    """Concurrent questions get the answers they would get alone."""
+    model = artifact.load(saved)
+    shapes = [replace(MM, m=64 * (i + 1)) for i in range(8)]
+    expected = [model.predict_us(shape, H200, columns()) for shape in shapes]
+    answers: list[Any] = [None] * len(shapes)
+
+    def ask(i: int) -> None:
+        for _ in range(20):
+            answers[i] = model.predict_us(shapes[i], H200, columns())
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(shapes))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for answer, right in zip(answers, expected, strict=True):
+        np.testing.assert_array_equal(answer, right)
+
+
+def test_predictions_ignore_torchs_modes(saved: Path) -> None:
+    """Inside a compile, where tensors are fake or live elsewhere by default, predictions stay the same."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    model = artifact.load(saved)
+    expected = model.predict_us(MM, H200, columns())
+    with FakeTensorMode(), torch.device("meta"), torch.autocast("cpu"):
+        np.testing.assert_array_equal(model.predict_us(MM, H200, columns()), expected)
+
+
+def test_light_imports() -> None:
+    """Loading and asking a model needs neither the warehouse's libraries nor a terminal's."""
+    script = (
+        "import sys, diode_trainer.artifact, diode_trainer.features, diode_trainer.models\n"
+        "heavy = {'sqlalchemy', 'alembic', 'duckdb', 'pyarrow', 'typer', 'rich', 'platformdirs'} & set(sys.modules)\n"
+        "print(sorted(heavy))"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[]"
