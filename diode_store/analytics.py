@@ -6,7 +6,7 @@ other, and its settings are locked; ``run_query`` also refuses every statement t
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -20,11 +20,11 @@ from diode_store.query_guard import check_reads_only, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 VIEWS = ("observations", "fastest_configs", "training_examples", "coverage", "vendor_gap")
 """The views whose columns are documented and kept."""
 
+_VIEWS_SQL = Path(__file__).with_name("views.sql")
 _ROWS_AT_ONCE = 10_000
 
 
@@ -67,13 +67,12 @@ def open_lake(lake: Lake) -> duckdb.DuckDBPyConnection:
     if damage:
         raise LakeError(f"{lake.path}: {damage}; run `diode sync`")
     paths = [str(lake.path / name) for name in sorted(manifest.files())]
-    # A variable of the calling Python program must not pass for a table.
-    connection = duckdb.connect(config={"python_enable_replacements": False, "autoload_known_extensions": False})
+    connection = duckdb.connect(config=_duckdb_settings())
     for table in SNAPSHOTS:
         connection.execute(f"CREATE VIEW {table} AS {_snapshot(lake, manifest, table)}")
     for table, name in (("measurements", "segment_measurements"), ("timings", "timings")):
         connection.execute(f"CREATE VIEW {name} AS {_segments(lake, manifest, table)}")
-    connection.execute(files("diode_store").joinpath("views.sql").read_text(encoding="utf-8"))
+    connection.execute(_VIEWS_SQL.read_text(encoding="utf-8"))
     connection.execute("SET allowed_paths = $1", [paths])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -122,6 +121,19 @@ def _chosen_lake() -> Path | None:
     from diode_store.settings import Settings
 
     return Settings.from_environment().lake_dir
+
+
+def _duckdb_settings() -> dict[str, Any]:
+    import os
+    import tempfile
+
+    return {
+        # A variable of the calling Python program must not pass for a table.
+        "python_enable_replacements": False,
+        "autoload_known_extensions": False,
+        # Results larger than memory go here, and away again; by default they would litter the working directory.
+        "temp_directory": str(Path(tempfile.gettempdir()) / f"diode-{os.getpid()}"),
+    }
 
 
 def _snapshot(lake: Lake, manifest: Manifest, table: str) -> str:

@@ -63,12 +63,6 @@ def iter_measurements(
             yield from reader.read(ids[start : start + _AT_ONCE])
 
 
-def count(engine: sa.Engine, *, hardware_ids: Collection[int] | None = None, op: str | None = None) -> int:
-    """Return how many measurements ``iter_measurements`` would yield."""
-    with engine.connect() as connection:
-        return connection.scalar(sa.select(sa.func.count()).select_from(_wanted(hardware_ids, op).subquery())) or 0
-
-
 def _wanted(hardware_ids: Collection[int] | None, op: str | None) -> sa.Select[Any]:
     columns = schema.measurements.c
     query = sa.select(columns.id).order_by(columns.id)
