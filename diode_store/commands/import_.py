@@ -45,6 +45,9 @@ def import_(  # noqa: PLR0913 - one parameter an option
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the data set the rows belong to.")] = None,
     licence: Annotated[str | None, typer.Option(help="Licence of the data set.")] = None,
+    search_space: Annotated[
+        str | None, typer.Option(help="Out of which configs those that were timed were chosen.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -67,6 +70,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
             measured_at=time_of(measured_at) if measured_at else None,
             dataset=dataset,
             licence=licence,
+            search_space=search_space,
         )
         printer = _BadLines(quiet=as_json)
         report = import_files(

@@ -98,7 +98,16 @@ def test_import_of_some_that_are_new(diode: RunCommand, jsonl_path: Path, tmp_pa
 
 def test_import_fills_in_what_is_known_of_the_device(diode: RunCommand, jsonl_path: Path, database_url: str) -> None:
     """A device we know brings its attributes, and the options the rest."""
-    options = ("--measured-at", "2026-11-20", "--dataset", "excerpt", "--licence", "Apache-2.0")
+    options = (
+        "--measured-at",
+        "2026-11-20",
+        "--dataset",
+        "excerpt",
+        "--licence",
+        "Apache-2.0",
+        "--search-space",
+        "SAMPLE",
+    )
     environment = jsonl_path.with_name("environment.json")
     environment.write_text('{"torch": "2.11.0", "triton": "3.6.0"}')
     diode("import", *H200, *options, "--environment", str(environment), str(jsonl_path))
@@ -107,7 +116,8 @@ def test_import_fills_in_what_is_known_of_the_device(diode: RunCommand, jsonl_pa
     assert first.hardware.memory_bandwidth_bytes_per_s == 4_800_000_000_000
     assert first.environment == Environment(torch="2.11.0", triton="3.6.0")
     assert (first.measured_at and first.measured_at.isoformat()) == "2026-11-20T00:00:00+00:00"
-    assert (first.dataset, first.licence, first.source) == ("excerpt", "Apache-2.0", Source.IMPORT)
+    assert (first.dataset, first.licence, first.search_space) == ("excerpt", "Apache-2.0", "SAMPLE")
+    assert first.source is Source.IMPORT
 
 
 def test_import_on_a_device_nobody_knows(diode: RunCommand, jsonl_path: Path, database_url: str) -> None:
