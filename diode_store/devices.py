@@ -134,6 +134,22 @@ def known_device(name: str) -> Hardware | None:
     return found[0] if found else None
 
 
+def require_device(name: str) -> Hardware:
+    """Return the known device that ``name`` means (alias, name or prefix).
+
+    Raises:
+        HardwareError: none or several; the message lists what there is.
+    """
+    found = known_device(name)
+    if found is None:
+        known = ", ".join(device.name for device in KNOWN_DEVICES)
+        raise HardwareError(
+            f"unknown hardware {name!r}; describe it (vendor, name, arch, multiprocessors) as an object in the row or in "
+            f"`diode import --hardware-file FILE`, or name one of: {known}"
+        )
+    return found
+
+
 def with_known_attributes(hardware: Hardware) -> Hardware:
     """Return ``hardware`` with what is known of that very device where it does not say itself."""
     known = next((device for device in KNOWN_DEVICES if device.key == hardware.key), None)

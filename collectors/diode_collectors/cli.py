@@ -181,13 +181,15 @@ def pack(
 
     Example: diode-ingest pack --hardware "NVIDIA H200" --dataset h200-2026-11 -o data measured.jsonl.gz
     """
-    from diode_collectors.pack import environment_of, hardware_named, pack, time_of
+    from diode_collectors.pack import pack
+    from diode_store.devices import require_device
     from diode_store.exchange.context import ImportContext
+    from diode_store.exchange.options import environment_file, time_of
     from diode_store.records import Environment
 
     context = ImportContext(
-        hardware=hardware_named(hardware) if hardware else None,
-        environment=environment_of(environment) if environment else Environment(),
+        hardware=require_device(hardware) if hardware else None,
+        environment=environment_file(environment) if environment else Environment(),
         measured_at=time_of(measured_at) if measured_at else None,
         dataset=dataset,
         licence=licence,

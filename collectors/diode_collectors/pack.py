@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.files import spool_errors, write_durably
 from diode_collectors.segment import SEALED_SUFFIX, Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_collectors.writer import DEFAULT_SEGMENT_BYTES
 from diode_store.codec import encode
-from diode_store.errors import HardwareError, ImportFileError
+from diode_store.errors import ImportFileError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine
-from diode_store.records import Environment, Outcome
+from diode_store.records import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,9 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_store.exchange.context import ImportContext
-    from diode_store.records import Hardware, Measurement
-
-_ENVIRONMENT_TEXTS = tuple(f.name for f in fields(Environment) if f.name not in {"template_hashes", "extra"})
+    from diode_store.records import Measurement
 
 
 class PackReport(NamedTuple):
@@ -79,54 +75,6 @@ def pack(
             write_durably(path, content)
             path.chmod(0o644)  # to be shipped, unlike a segment in a spool
     return PackReport(paths, totals.measurements, totals.timings, totals.failures)
-
-
-def hardware_named(name: str) -> Hardware:
-    """Return a device model of the table that ships.
-
-    Raises:
-        HardwareError: it is not in there; the message lists what is.
-    """
-    from diode_store.devices import KNOWN_DEVICES, known_device
-
-    found = known_device(name)
-    if found is None:
-        known = ", ".join(device.name for device in KNOWN_DEVICES)
-        raise HardwareError(f"unknown hardware {name!r}; name it in each row of the file, or use one of: {known}")
-    return found
-
-
-def time_of(text: str) -> datetime:
-    """Return a time in ISO 8601; UTC unless it names another zone.
-
-    Raises:
-        ImportFileError: it is none.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ImportFileError(f"{text!r} is no time; write it like 2026-11-20 or 2026-11-20T12:30:00+01:00") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def environment_of(path: Path) -> Environment:
-    """Return the environment that a JSON file describes: ``{"torch": "2.11.0+cu130", ...}``.
-
-    Raises:
-        ImportFileError: it cannot be read, or holds anything else; the message names what there may be.
-    """
-    known = (*_ENVIRONMENT_TEXTS, "template_hashes")
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ImportFileError(f"{path}: no environment can be read from it: {error}") from error
-    if not isinstance(content, dict) or set(content) - set(known):
-        raise ImportFileError(f"{path}: an environment is a JSON object with some of: {', '.join(known)}")
-    hashes = content.get("template_hashes", {})
-    texts = [content[n] for n in content if n != "template_hashes"]
-    if not isinstance(hashes, dict) or not all(isinstance(text, str) for text in (*texts, *hashes.values())):
-        raise ImportFileError(f"{path}: every value must be text, template_hashes an object of texts")
-    return Environment(**content)
 
 
 def _frames(files: Iterable[Path], context: ImportContext, totals: _Totals) -> Iterator[tuple[bytes, bytes]]:

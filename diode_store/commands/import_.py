@@ -96,7 +96,7 @@ class _BadLines:
 
 def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | None:
     """Return the device that was named: one of the warehouse, one of the known ones, or a file's."""
-    from diode_store.devices import KNOWN_DEVICES, describe, known_device, with_known_attributes
+    from diode_store.devices import describe, require_device, with_known_attributes
     from diode_store.exchange.options import hardware_file
     from diode_store.hardware import list_hardware, match
 
@@ -109,11 +109,7 @@ def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | N
     try:
         found = [row.hardware for row in match(stored, name)]
     except HardwareError:
-        known = known_device(name)
-        found = [] if known is None else [known]
-    if not found:
-        names = ", ".join(device.name for device in KNOWN_DEVICES)
-        raise HardwareError(f"unknown hardware {name!r}; describe it with --hardware-file, or name one of: {names}")
+        found = [require_device(name)]
     if len(found) > 1:
         raise HardwareError(f"{name!r} could be any of: {describe(found)}; name one of them")
     print_note(f"hardware: {describe(found)}")

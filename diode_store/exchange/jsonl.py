@@ -219,18 +219,12 @@ def _hardware(said: object, context: ImportContext) -> Any:
 
 
 def _known_device(name: str) -> Hardware:
-    from diode_store.devices import KNOWN_DEVICES, known_device
+    from diode_store.devices import require_device
 
     try:
-        device = known_device(name)
+        return require_device(name)
     except HardwareError as error:
         raise RecordError(str(error)) from error
-    if device is None:
-        known = ", ".join(device.name for device in KNOWN_DEVICES)
-        raise RecordError(
-            f"unknown hardware {name!r}; write vendor, name, arch and multiprocessors as an object, or one of: {known}"
-        )
-    return device
 
 
 def _tables(choices: object) -> dict[str, Any]:

@@ -11,12 +11,13 @@ import pytest
 
 from diode_collectors import cli
 from diode_collectors.ingest import measurement_of
-from diode_collectors.pack import environment_of, pack
+from diode_collectors.pack import pack
 from diode_collectors.segment import read_segment
 from diode_collectors.spool import Spool
 from diode_store.devices import known_device
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import ImportContext
+from diode_store.exchange.options import environment_file
 from diode_store.records import Outcome, Source, TimingMethod
 from diode_store.resources import bundled_data_dir
 
@@ -111,7 +112,7 @@ def test_it_can_be_made_again(measurements: list[Measurement], tmp_path: Path) -
 
 def test_the_environment_file_is_the_one_used(measurements: list[Measurement]) -> None:
     """The file beside the data says what its measurements say."""
-    assert environment_of(bundled_data_dir() / f"{NAME}.environment.json") == measurements[0].environment
+    assert environment_file(bundled_data_dir() / f"{NAME}.environment.json") == measurements[0].environment
 
 
 def test_the_command_that_makes_it_is_documented() -> None:

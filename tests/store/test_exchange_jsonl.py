@@ -342,7 +342,10 @@ def test_missing_fields(name: str) -> None:
         (with_choice(is_estimate=1), "timing 0: is_estimate must be true or false, not 1"),
         (with_choice(repeats=0), "timing 0: repeats must be"),
         (with_choice(template="triton_mm", kwargs=TRITON_KWARGS), "a measurement must time each config once"),
-        (row_with(hardware="abacus"), "unknown hardware 'abacus'; write vendor, name, arch and multiprocessors"),
+        (
+            row_with(hardware="abacus"),
+            "unknown hardware 'abacus'; describe it (vendor, name, arch, multiprocessors) as an object in the row",
+        ),
         (row_with(hardware="a100"), "'a100' could be any of: "),
         (row_with(hardware={"name": "x"}), "hardware has no vendor"),
         (row_with(environment={"torch": 2}), "environment.torch must be text, not 2"),
