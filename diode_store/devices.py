@@ -144,8 +144,8 @@ def require_device(name: str) -> Hardware:
     if found is None:
         known = ", ".join(device.name for device in KNOWN_DEVICES)
         raise HardwareError(
-            f"unknown hardware {name!r}; describe it (vendor, name, arch, multiprocessors) as an object in the row or in "
-            f"`diode import --hardware-file FILE`, or name one of: {known}"
+            f"unknown hardware {name!r}; describe it (vendor, name, arch, multiprocessors) as an object in the row "
+            f"or in `diode import --hardware-file FILE`, or name one of: {known}"
         )
     return found
 

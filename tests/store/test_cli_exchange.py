@@ -135,7 +135,7 @@ def test_import_on_a_device_nobody_knows(diode: RunCommand, jsonl_path: Path, da
         ((), "1: the row names no hardware; give --hardware NAME"),
         (
             ("--hardware", "abacus"),
-            "error: unknown hardware 'abacus'; describe it (vendor, name, arch, multiprocessors) as an object in the row",
+            "error: unknown hardware 'abacus'; describe it (vendor, name, arch, multiprocessors) as an object in",
         ),
         (("--hardware", "a100"), "error: 'a100' could be any of: NVIDIA A100 80GB PCIe (sm_80, 108 multiprocessors), "),
         (("--hardware-file", "missing.json"), "error: missing.json: No such file or directory"),
