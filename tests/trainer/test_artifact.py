@@ -222,8 +222,8 @@ def test_card_of_another_model(network: TimingNetwork, saved: Path, tmp_path: Pa
 
 
 DAMAGED = {
-    "empty": (b"", "not a checkpoint"),
-    "text": (b"hello", "not a checkpoint"),
+    "empty": (b"", "not a whole checkpoint"),
+    "text": (b"hello", "not a whole checkpoint"),
     "bare pickle": (pickle.dumps({"a": 1}), "holds a bare pickle, which could run code"),
     "harmful pickle": (pickle.dumps(Harmful()), "holds a bare pickle, which could run code"),
     "harmful checkpoint": (torch_bytes({"model": Harmful()}), "holds more than tensors and plain values"),

@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import tempfile
+import zipfile
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, ProblemShape
 
 _NORMALISATION = "normalisation."
-_ZIP, _PICKLE = b"PK", b"\x80"
-"""How the files begin that ``torch.save`` and ``pickle.dump`` write."""
+_PICKLE = b"\x80"
+"""How a file begins that ``pickle.dump`` writes; one by ``torch.save`` is a zip."""
 _RETRAIN = "train it again with `diode-train`"
 
 
@@ -195,8 +196,8 @@ def _card(path: Path, sha256: str) -> Card | None:
 def _unpickle(content: bytes, device: str) -> dict[str, Any]:
     if content.startswith(_PICKLE):
         raise ModelError("holds a bare pickle, which could run code, so it is not loaded; save a state dict instead")
-    if not content.startswith(_ZIP):
-        raise ModelError(f"not a checkpoint; copy it again or {_RETRAIN}")
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        raise ModelError(f"not a whole checkpoint; copy it again or {_RETRAIN}")
     try:
         checkpoint = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except pickle.UnpicklingError:

@@ -57,7 +57,8 @@ class Scorer:
         """Return the predicted runtime of each config in microseconds, shape (n,); inf for an impossible one."""
         features, possible = features_and_fit(shape, hardware, columns)
         logs = self(problem_features(shape, hardware), features)
-        predicted = np.exp(logs.mean(0, dtype=np.float64)) * roofline_us(shape, hardware)
+        with np.errstate(over="ignore"):
+            predicted = np.exp(logs.mean(0, dtype=np.float64)) * roofline_us(shape, hardware)
         if self._templates:
             possible = possible & columns.template_mask(self._templates.__contains__)
         return np.where(possible, predicted, np.inf)

@@ -1,0 +1,76 @@
+"""Fixtures of the trainer's tests: a warehouse with something to learn, models, and the commands in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from synthetic import H200, learnable
+
+from diode_store.records import Environment, KernelConfig, Measurement, Outcome, Problem, Source, TensorSpec, Timing
+from diode_trainer import catalogue
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import RunCommand
+    from diode_store.store import Store
+    from diode_trainer.dataset import Examples
+
+
+def measurement_of(number: int, example: Examples) -> Measurement:
+    """Return the measurement whose examples are ``example``."""
+    s, c = example.shape, example.columns
+    inputs = (TensorSpec(s.dtype, (s.m, s.k), (s.k, 1)), TensorSpec(s.dtype, (s.k, s.n), (s.n, 1)))
+    timings = []
+    for i, (runtime, is_estimate) in enumerate(zip(example.runtime_us.tolist(), example.is_estimate, strict=True)):
+        if example.is_vendor[i]:
+            config = KernelConfig("aten::mm")
+        else:
+            numbers = {name: int(getattr(c, name)[i]) for name in ("block_m", "block_n", "block_k", "group_m")}
+            config = KernelConfig(
+                c.templates[c.template_index[i]],
+                **numbers,
+                num_stages=int(c.num_stages[i]),
+                num_warps=int(c.num_warps[i]),
+                allow_tf32=False,
+            )
+        timings.append(Timing(config, runtime, Outcome.OK, is_estimate=bool(is_estimate)))
+    return Measurement(
+        uid=number.to_bytes(16, "big"),
+        hardware=H200,
+        environment=Environment(torch="2.13.0"),
+        problem=Problem.create(s.op, inputs),
+        timings=tuple(timings),
+        source=Source.SWEEP,
+        dataset="synthetic",
+    )
+
+
+@pytest.fixture
+def filled(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of a warehouse with 24 learnable problems; commands use it unless told otherwise."""
+    store.write(measurement_of(i, example) for i, example in enumerate(learnable(24)))
+    monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
+    return database_url
+
+
+@pytest.fixture(autouse=True)
+def shipped(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that is taken for the one of the shipped models."""
+    folder = tmp_path_factory.mktemp("shipped")
+    monkeypatch.setattr(catalogue, "trained_models_dir", lambda: folder)
+    return folder
+
+
+QUICK = ("--num-epochs", "5", "--hidden-dim", "8", "--num-layers", "1", "--model-type", "base")
+
+
+@pytest.fixture
+def trained(filled: str, diode: RunCommand) -> Path:
+    """Return the checkpoint of a quickly trained model, called ``quick``."""
+    result = diode("train", "--hardware", "h200", "--folds", "0", "--name", "quick", *QUICK, "--json")
+    assert result.code == 0, result.err
+    return Path(json.loads(result.out)["model"])
