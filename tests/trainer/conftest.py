@@ -13,8 +13,6 @@ from diode_store.records import Environment, KernelConfig, Measurement, Outcome,
 from diode_trainer import catalogue
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import RunCommand
     from diode_store.store import Store
     from diode_trainer.dataset import Examples
