@@ -48,6 +48,9 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     ``V.set_choices_handler`` it holds for one thread and Inductor's FX graph cache does not know of it.
     """
 
+    annotates_choices = True
+    """Tells collectors that a list is stock Inductor's unless its choices say otherwise."""
+
     def __init__(  # noqa: PLR0913 - the options that users were promised
         self,
         model_path: Path | str | None = None,

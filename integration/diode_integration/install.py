@@ -70,6 +70,8 @@ class Installation:
 class ProcessChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
     """What every thread holds: it passes the question on to the handler installed at that moment."""
 
+    annotates_choices = True
+
     def uuid(self) -> str:
         """Return the installed handler's part of the cache key."""
         return _installation.choices.uuid() if _installation else f"{_KEY}/none"
