@@ -16,7 +16,7 @@ from diode_trainer.models import MatmulTimingModel
 from diode_trainer.pack import normalise, pack
 from diode_trainer.recipes import RECIPES, make_recipe
 from diode_trainer.train import Progress, Recipe, _parts, _schedule, fit, predict, single_threaded
-from diode_trainer.workflow import cross_validate, fit_all, training_facts
+from diode_trainer.workflow import Evaluation, fit_and_judge, training_facts
 
 QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)
 
@@ -215,6 +215,13 @@ def test_bad_recipes() -> None:
 # --- cross-validation
 
 
+def cross_validate(dataset: Dataset, recipe: Recipe, count: int, *, seed: int = 42) -> Evaluation:
+    """Return how a recipe does on problems that it has not seen."""
+    evaluation = fit_and_judge(dataset, recipe, count, seed=seed).evaluation
+    assert evaluation is not None
+    return evaluation
+
+
 def test_cross_validation_judges_every_problem_once() -> None:
     """Five folds pool all problems; a single one is a fifth of them."""
     dataset = learnable(25)
@@ -242,10 +249,32 @@ def test_a_trained_ranking_beats_the_simple_ones() -> None:
 
 
 def test_progress_counts_all_epochs() -> None:
-    """The callback of a cross-validation is called once for each epoch of each fold."""
+    """The callback is called once for each epoch of each fold's fit and of the last one."""
     calls: list[None] = []
-    cross_validate(learnable(20), replace(QUICK, epochs=3), 2, on_epoch=lambda: calls.append(None))
-    assert len(calls) == 6
+    fit_and_judge(learnable(20), replace(QUICK, epochs=3), 2, on_epoch=lambda: calls.append(None))
+    assert len(calls) == 9
+
+
+def test_interrupted_fits_stop() -> None:
+    """When one fit fails, or somebody presses Ctrl-C, the others do not go on to their end."""
+    calls: list[None] = []
+
+    def interrupt() -> None:
+        calls.append(None)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_and_judge(learnable(20), replace(QUICK, epochs=500), 3, on_epoch=interrupt)
+    assert len(calls) < 100
+
+
+def test_the_last_fit_does_not_depend_on_the_folds() -> None:
+    """The model that is kept is fitted on everything, however it is judged."""
+    dataset, recipe = learnable(20), replace(QUICK, epochs=2)
+    alone, beside = (fit_and_judge(dataset, recipe, count, seed=3).fit.network.state_dict() for count in (0, 3))
+    assert all(torch.equal(value, beside[name]) for name, value in alone.items())
+    assert fit_and_judge(dataset, recipe, 0).evaluation is None
 
 
 def test_problems_without_triton_have_one_table() -> None:
@@ -267,10 +296,10 @@ def test_problems_without_triton_have_one_table() -> None:
     assert cross_validate(vendors, replace(QUICK, epochs=1), 1).triton_only is None
 
 
-def test_fit_all_and_its_facts() -> None:
+def test_facts_of_a_fit() -> None:
     """A card says how a model was fitted."""
     recipe = replace(QUICK, epochs=2)
-    fitted, seconds = fit_all(learnable(12), recipe, seed=9)
-    facts = training_facts(recipe, fitted, seed=9, seconds=seconds)
+    outcome = fit_and_judge(learnable(12), recipe, 0, seed=9)
+    facts = training_facts(recipe, outcome.fit, seed=9, seconds=outcome.seconds)
     assert (facts["seed"], facts["members"], facts["hidden_layer_widths"], facts["epochs"]) == (9, 2, [16, 16], 2)
-    assert seconds > 0
+    assert outcome.seconds > 0

@@ -71,6 +71,8 @@ class Card:
     """What to run to make this model again."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     baselines: Mapping[str, Any] = field(default_factory=dict)
+    notes: str = ""
+    """How to read the figures."""
     sha256: str = ""
     """Of the checkpoint's bytes."""
     created_at: str = ""

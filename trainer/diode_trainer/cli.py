@@ -143,17 +143,17 @@ def _load(database: str, file: Path | None, selection: Selection) -> Dataset:
 
 
 def _run(job: Job, dataset: Dataset, *, as_json: bool) -> None:
-    from diode_trainer.jobs import evaluate_recipe, train_and_save
+    from diode_trainer.jobs import run_job
 
     with progress("training, epochs", total=job.epochs) as advance:
-        evaluation = evaluate_recipe(dataset, job, lambda: advance(1))
-        trained = train_and_save(dataset, job, evaluation, lambda: advance(1))
+        trained = run_job(dataset, job, lambda: advance(1))
     if as_json:
-        print_json(_as_json(trained, evaluation))
+        print_json(_as_json(trained))
         return
-    if evaluation is not None:
-        _print_evaluation(evaluation, job.name)
-    typer.echo(f"fitted {trained.card.data['problems']} problems in {trained.seconds:.0f} s")
+    outcome = trained.outcome
+    if outcome.evaluation is not None:
+        _print_evaluation(outcome.evaluation, job.name)
+    typer.echo(f"fitted {len(dataset)} problems in {outcome.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {trained.path.with_suffix('.json')}")
 
@@ -170,13 +170,14 @@ def _print_evaluation(evaluation: Evaluation, name: str) -> None:
     typer.echo(f"judged on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
 
 
-def _as_json(trained: Trained, evaluation: Evaluation | None) -> dict[str, object]:
+def _as_json(trained: Trained) -> dict[str, object]:
+    evaluation = trained.outcome.evaluation
     return {
         "model": str(trained.path),
         "sha256": trained.card.sha256,
         "hardware": [device.name for device in trained.card.hardware],
         "data": trained.card.data,
-        "fit_seconds": trained.seconds,
+        "fit_seconds": trained.outcome.seconds,
         "fold_seconds": list(evaluation.fit_seconds) if evaluation else [],
         "evaluation": evaluation.to_plain() if evaluation else None,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from diode_store.errors import ModelError
 from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card
 from diode_trainer.features import FEATURE_VERSION
-from diode_trainer.workflow import Evaluation, cross_validate, fit_all, training_facts
+from diode_trainer.workflow import Evaluation, Outcome, fit_and_judge, training_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.dataset import Dataset
-    from diode_trainer.train import Fit, Recipe
+    from diode_trainer.train import Recipe
 
 _SUFFIX = ".pt"
+_NOTES = (
+    "Regret is against the fastest of the configs that were measured for each problem. The default recipe was chosen "
+    "on the bundled H200 measurements, so figures for those flatter it a little."
+)
 
 
 @dataclass(frozen=True)
@@ -54,59 +59,62 @@ class Trained:
 
     card: Card
     path: Path
-    fit: Fit
-    seconds: float
-    """Of the last fit."""
+    outcome: Outcome
 
 
-def evaluate_recipe(dataset: Dataset, job: Job, on_epoch: Callable[[], None]) -> Evaluation | None:
-    """Judge the job's recipe on problems that it has not learned from; None if that was not asked for.
+def run_job(dataset: Dataset, job: Job, on_epoch: Callable[[], None]) -> Trained:
+    """Judge the job's recipe, fit it on all of ``dataset`` and write the model with its card.
 
     Raises:
         DatasetError: too few problems.
+        ModelError: the files cannot be written; that is found out before anything is fitted.
     """
-    if not job.folds:
-        return None
-    return cross_validate(
+    _prepare(job.path)
+    outcome = fit_and_judge(
         dataset,
         job.recipe,
         job.folds,
         seed=job.seed,
         device=job.device,
-        previous=shipped_model(),
+        previous=shipped_model() if job.folds else None,
         on_epoch=on_epoch,
     )
+    network = outcome.fit.network
+    shapes = [example.shape for example in dataset]
+    written = artifact.save(job.path, network, _card(dataset, job, outcome), trained_on=shapes)
+    return Trained(written, job.path, outcome)
 
 
-def train_and_save(dataset: Dataset, job: Job, evaluation: Evaluation | None, on_epoch: Callable[[], None]) -> Trained:
-    """Fit the job's recipe on all of ``dataset`` and write the model with its card.
+def _prepare(path: Path) -> None:
+    """Make the folder that ``path`` goes to, if it can be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot write the model ({error.strerror or error}); choose another --output"
+        ) from None
+    if not os.access(path.parent, os.W_OK):
+        raise ModelError(f"{path}: cannot write the model (its folder is not yours to write); choose another --output")
 
-    Raises:
-        DatasetError: too few problems.
-        ModelError: the files cannot be written.
-    """
-    fitted, seconds = fit_all(dataset, job.recipe, seed=job.seed, device=job.device, on_epoch=on_epoch)
-    card = Card(
+
+def _card(dataset: Dataset, job: Job, outcome: Outcome) -> Card:
+    network = outcome.fit.network
+    size = {"problems": len(dataset), "examples": dataset.timings, "failures": dataset.failures}
+    return Card(
         name=job.name,
         purpose=MATMUL_PURPOSE,
-        model_type=fitted.network.model_type,
+        model_type=network.model_type,
         feature_version=FEATURE_VERSION,
         domain=dataset.domain(),
-        data={
-            "problems": len(dataset),
-            "examples": dataset.timings,
-            "failures": dataset.failures,
-            **dataset.lineage,
-        },
-        training=training_facts(job.recipe, fitted, seed=job.seed, seconds=seconds),
+        data={**size, **dataset.lineage},
+        training=training_facts(job.recipe, outcome.fit, seed=job.seed, seconds=outcome.seconds),
         command=job.command,
-        **_judgement(evaluation),
+        **_judgement(outcome.evaluation),
+        notes=_NOTES,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         torch=torch.__version__,
         licence=job.licence,
     )
-    written = artifact.save(job.path, fitted.network, card, trained_on=[example.shape for example in dataset])
-    return Trained(written, job.path, fitted, seconds)
 
 
 def output_path(output: Path | None, name: str) -> Path:

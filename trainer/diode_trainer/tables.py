@@ -90,6 +90,7 @@ def card_pairs(card: Card) -> dict[str, object]:
         "created": f"{card.created_at}, torch {card.torch}",
         "sha256": card.sha256,
         "licence": card.licence,
+        "notes": card.notes,
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from diode_trainer.dataset import Fold, folds
 from diode_trainer.metrics import Report, evaluate, judgeable
 from diode_trainer.pack import Packed, pack
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import Fit, Recipe, fit, single_threaded
+from diode_trainer.train import Fit, Progress, Recipe, fit, single_threaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +63,19 @@ class Evaluation:
         return {"folds": self.folds, "all_choices": self.all_choices.to_plain(), "triton_only": triton}
 
 
-def cross_validate(
+@dataclass(frozen=True)
+class Outcome:
+    """What came of fitting on everything, and on all folds but one for each fold."""
+
+    fit: Fit
+    """On everything."""
+    seconds: float
+    """Of that fit."""
+    evaluation: Evaluation | None
+    """None if no fold was asked for."""
+
+
+def fit_and_judge(
     dataset: Dataset,
     recipe: Recipe,
     count: int,
@@ -71,34 +84,71 @@ def cross_validate(
     device: str = "cpu",
     previous: TimingModel | None = None,
     on_epoch: Callable[[], None] = lambda: None,
-) -> Evaluation:
-    """Fit on all folds but one and judge on that one, for each of ``count`` folds, or for one of ``HOLD_OUT``.
+) -> Outcome:
+    """Fit on the whole dataset and, to judge the recipe, on all folds but one for each of ``count`` folds.
 
     Args:
         dataset: the examples.
         recipe: what to fit.
-        count: 1 for a single held-out fold, else the number of folds.
-        seed: of the fits; the folds themselves are always the same.
-        device: where to fit.
+        count: 0: judge nothing; 1: hold out one part in ``HOLD_OUT``; else the number of folds.
+        seed: of every fit; the folds themselves are always the same.
+        device: where to fit. On a CPU several fits run at a time, a core for each.
         previous: a model to compare with.
-        on_epoch: called after each epoch.
+        on_epoch: called after each epoch of each fit.
 
     Raises:
         DatasetError: too few problems.
     """
-    splits = folds(dataset, count) if count > 1 else folds(dataset, HOLD_OUT)[:1]
-    packed = pack(dataset)
+    splits = _splits(dataset, count)
+    parts = [np.arange(len(dataset)), *(split.train for split in splits)]
+    (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch)
+    if not splits:
+        return Outcome(final, seconds, None)
+    predicted = [
+        times for (fitted, _), split in zip(others, splits, strict=True) for times in _unseen(dataset, fitted, split)
+    ]
+    evaluation = judge(dataset, splits, predicted, previous=previous)
+    evaluation = replace(
+        evaluation, fits=tuple(fitted for fitted, _ in others), fit_seconds=tuple(taken for _, taken in others)
+    )
+    return Outcome(final, seconds, evaluation)
 
-    def fit_one(split: Fold) -> tuple[Fit, float]:
+
+def _fit_parts(
+    packed: Packed,
+    parts: Sequence[NDArray[np.intp]],
+    recipe: Recipe,
+    seed: int,
+    device: str,
+    on_epoch: Callable[[], None],
+) -> list[tuple[Fit, float]]:
+    """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
+    stopped = threading.Event()
+
+    def heard(_: Progress) -> None:
+        on_epoch()
+        if stopped.is_set():
+            raise CancelledError
+
+    def fit_one(rows: NDArray[np.intp]) -> tuple[Fit, float]:
         started = time.perf_counter()
-        fitted = fit(_rows(packed, split.train), recipe, seed=seed, device=device, on_epoch=lambda _: on_epoch())
+        fitted = fit(packed[torch.from_numpy(rows)], recipe, seed=seed, device=device, on_epoch=heard)
         return fitted, time.perf_counter() - started
 
     at_once = (os.cpu_count() or 1) if device == "cpu" else 1
-    with single_threaded(), ThreadPoolExecutor(min(at_once, len(splits))) as pool:
-        fits, seconds = zip(*pool.map(fit_one, splits), strict=True)
-    predicted = [times for fitted, split in zip(fits, splits, strict=True) for times in _unseen(dataset, fitted, split)]
-    return judge(dataset, splits, predicted, previous=previous, fits=fits, fit_seconds=seconds)
+    with single_threaded(), ThreadPoolExecutor(min(at_once, len(parts))) as pool:
+        try:
+            return list(pool.map(fit_one, parts))
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _splits(dataset: Dataset, count: int) -> tuple[Fold, ...]:
+    if count == 0:
+        return ()
+    return folds(dataset, count) if count > 1 else folds(dataset, HOLD_OUT)[:1]
 
 
 def _unseen(dataset: Dataset, fitted: Fit, split: Fold) -> list[NDArray[np.float64]]:
@@ -118,8 +168,6 @@ def judge(
     predicted: Sequence[NDArray[np.float64]],
     *,
     previous: TimingModel | None = None,
-    fits: tuple[Fit, ...] = (),
-    fit_seconds: tuple[float, ...] = (),
 ) -> Evaluation:
     """Judge predictions of the test problems of ``splits``, in their order, and the baselines beside them.
 
@@ -133,32 +181,7 @@ def judge(
         return Standing(evaluate(tested, predicted, vendor=vendor), baselines)
 
     has_triton = any(judgeable(example, vendor=False) for example in tested)
-    return Evaluation(
-        folds=len(splits),
-        all_choices=standing(vendor=True),
-        triton_only=standing(vendor=False) if has_triton else None,
-        fits=fits,
-        fit_seconds=fit_seconds,
-    )
-
-
-def fit_all(
-    dataset: Dataset,
-    recipe: Recipe,
-    *,
-    seed: int = 42,
-    device: str = "cpu",
-    on_epoch: Callable[[], None] = lambda: None,
-) -> tuple[Fit, float]:
-    """Fit on the whole dataset; return the fit and its seconds.
-
-    Raises:
-        DatasetError: too few problems.
-    """
-    started = time.perf_counter()
-    with single_threaded():
-        fitted = fit(pack(dataset), recipe, seed=seed, device=device, on_epoch=lambda _: on_epoch())
-    return fitted, time.perf_counter() - started
+    return Evaluation(len(splits), standing(vendor=True), standing(vendor=False) if has_triton else None)
 
 
 def training_facts(recipe: Recipe, fitted: Fit, *, seed: int, seconds: float) -> dict[str, Any]:
@@ -171,9 +194,4 @@ def training_facts(recipe: Recipe, fitted: Fit, *, seed: int, seconds: float) ->
         "epochs_kept": fitted.epochs,
         "validation_loss": fitted.validation_loss,
         "seconds": round(seconds, 1),
-        "threads": torch.get_num_threads(),
     }
-
-
-def _rows(packed: Packed, rows: NDArray[np.intp]) -> Packed:
-    return packed[torch.from_numpy(np.asarray(rows))]
