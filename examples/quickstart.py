@@ -42,7 +42,7 @@ def main() -> int:
         shape = ("--m", str(m), "--n", str(n), "--k", str(k))
         step(f"Fastest kernels: {name}", "diode", "fastest", "--hardware", HARDWARE, "--op", "mm", *shape)
     train(retrain=options.retrain)
-    step("Evaluate it", "diode", "evaluate", "--model", str(MODEL), "--hardware", HARDWARE)
+    step("Evaluate it", "diode", "evaluate", "--model", str(MODEL), "--hardware", HARDWARE, "--top-n-worst", "3")
     compile_script = str(Path(__file__).with_name("compile_with_hook.py"))
     step("Compile a module with the hook installed", sys.executable, compile_script, "--model", str(MODEL))
     print(f"\nDone in {time.monotonic() - start:.0f} s. Next: README.md, or `diode --help`.")
@@ -69,8 +69,8 @@ def step(title: str, program: str, *arguments: str) -> None:
     """Print a command as a user would type it, run it, and exit with its code if it fails."""
     shown = " ".join(f'"{a}"' if " " in a else a for a in (Path(program).name, *arguments))
     print(f"\n── {title}\n$ {shown}", flush=True)
-    beside = Path(sys.executable).with_name(program)
-    executable = str(beside) if beside.exists() else shutil.which(program)
+    # An absolute program stays as it is; a bare name is looked for beside this Python, then on the PATH.
+    executable = shutil.which(program, path=str(Path(sys.executable).parent)) or shutil.which(program)
     if executable is None:
         sys.exit(f"error: {program} is not installed; run `make setup`, or `pip install torch-diode`")
     begin = time.monotonic()
