@@ -40,13 +40,15 @@ class Scorer:
         start = state["problem_bias"][:, 0] - state["normalisation.problem_mean"] @ problem_in  # (E, width)
         # Only generated kernels have their features' mean taken off; their flag stands for that.
         config_in[:, GENERATED] -= state["normalisation.config_mean"] @ config_in
+        # All members' first layers are one: (E * width, P), (E * width, C), (E * width,).
+        self._problem_in, self._config_in = (
+            _plain(weight.transpose(0, 2, 1).reshape(-1, weight.shape[1])) for weight in (problem_in, config_in)
+        )
+        self._start = _plain(start.reshape(-1))
         layers = range(len(network.weights))
         self._members = [
             _Member(
-                problem_in=_plain(problem_in[i]),
-                config_in=_plain(config_in[i]),
-                start=_plain(start[i]),
-                layers=[(_plain(state[f"weights.{n}"][i]), _plain(state[f"biases.{n}"][i])) for n in layers],
+                layers=[(_plain(state[f"weights.{n}"][i].T), _plain(state[f"biases.{n}"][i].T)) for n in layers],
                 out_weight=_plain(state["out_weight"][i, :, 0]),
                 out_bias=float(state["out_bias"][i, 0, 0]),
             )
@@ -70,31 +72,29 @@ class Scorer:
             problem: (P,) raw features.
             config: (n, C) raw features.
         """
+        hidden = self._config_in @ config.T  # (E * width, n): as the features lie in memory
+        hidden += (self._start + self._problem_in @ problem)[:, None]
+        np.maximum(hidden, 0, out=hidden)
         predicted = np.empty((len(self._members), len(config)), dtype=np.float32)
-        for row, member in zip(predicted, self._members, strict=True):
-            member.predict(problem, config, row)
+        for member, own, row in zip(self._members, np.split(hidden, len(self._members)), predicted, strict=True):
+            member.finish(own, row)
         return predicted
 
 
 class _Member(NamedTuple):
-    """One multilayer perceptron; NumPy multiplies a batch of matrices more slowly than one at a time."""
+    """All but the first layer; NumPy multiplies a stack of matrices more slowly than one at a time."""
 
-    problem_in: Floats
-    config_in: Floats
-    start: Floats
     layers: list[tuple[Floats, Floats]]
     out_weight: Floats
     out_bias: float
 
-    def predict(self, problem: Floats, config: Floats, out: Floats) -> None:
-        hidden = config @ self.config_in  # (n, width)
-        hidden += self.start + problem @ self.problem_in
-        np.maximum(hidden, 0, out=hidden)
+    def finish(self, hidden: Floats, out: Floats) -> None:
+        """Go on from ``hidden`` (width, n) and write what is predicted to ``out`` (n,)."""
         for weight, bias in self.layers:
-            hidden = hidden @ weight
+            hidden = weight @ hidden
             hidden += bias
             np.maximum(hidden, 0, out=hidden)
-        np.matmul(hidden, self.out_weight, out=out)
+        np.matmul(self.out_weight, hidden, out=out)
         out += self.out_bias
 
 
