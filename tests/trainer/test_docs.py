@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+
+
+def test_every_feature_is_documented() -> None:
+    """The page names each feature once, and no other."""
+    section = PAGE.partition("## Features")[2]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted((*PROBLEM_FEATURES, *CONFIG_FEATURES))
+    assert f"version {FEATURE_VERSION}." in section
+
+
+def test_the_example_runs() -> None:
+    """The page's Python example is right."""
+    from diode_store.resources import trained_models_dir
+
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    shipped = trained_models_dir() / "matmul_kernel_runtime_prediction" / "v2_model.pt"
+    scope: dict[str, object] = {}
+    exec(code.replace('"v2_model.pt"', repr(str(shipped))), scope)  # noqa: S102 (our own page)
+    assert scope["rows"]
