@@ -109,6 +109,15 @@ def test_counts_and_domain() -> None:
     assert [(d.name, d.arch, d.multiprocessors) for d in domain.hardware] == [("NVIDIA H200", "sm_90", 132)]
 
 
+def test_domain_leaves_out_what_hardly_any_problem_had() -> None:
+    """A dtype of few problems among many is not covered: the hook then abstains."""
+    common = [examples([1.0, 2.0], replace(MM, m=64 * size)) for size in range(1, 100)]
+    rare = [examples([1.0, 2.0], replace(MM, m=64 * size, dtype="float32")) for size in range(1, 4)]
+    assert Dataset((*common, *rare)).domain().dtypes == ("bfloat16",)
+    enough = [examples([1.0, 2.0], replace(MM, m=64 * size, dtype="float32")) for size in range(1, 6)]
+    assert Dataset((*common, *enough)).domain().dtypes == ("bfloat16", "float32")
+
+
 def test_domain_leaves_out_templates_that_never_ran() -> None:
     """A template that always failed is not one that the model knows."""
     assert Dataset((examples([1.0, float("inf")]),)).domain().templates == ("aten::mm",)

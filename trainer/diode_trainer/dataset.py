@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from diode_trainer.card import Domain
 
 REMEDY = "ingest measurements first, such as the bundled ones: `diode-ingest --once --bundled`"
+
+_ENOUGH_PROBLEMS = 20
+_ENOUGH_SHARE = 0.04
+"""How many problems, or in a small data set which share of them, an op, dtype or layout needs to count as covered:
+of nine fp32 problems among hundreds a model learns nothing that one could believe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,21 +86,28 @@ class Dataset:
         return Dataset(tuple(self.examples[i] for i in indices), self.lineage)
 
     def domain(self) -> Domain:
-        """Return what the problems cover."""
+        """Return what the problems cover: where a model of them may be believed."""
         from diode_trainer.card import CoveredHardware, Domain
 
         shapes = [example.shape for example in self.examples]
         devices = {(e.hardware.name, e.hardware.arch, e.hardware.multiprocessors, e.hardware.vendor) for e in self}
         return Domain(
             hardware=tuple(CoveredHardware(*device) for device in sorted(devices)),
-            ops=tuple(sorted({shape.op for shape in shapes})),
-            dtypes=tuple(sorted({shape.dtype for shape in shapes})),
-            layouts=tuple(sorted({shape.layout for shape in shapes})),
+            ops=_covered(shape.op for shape in shapes),
+            dtypes=_covered(shape.dtype for shape in shapes),
+            layouts=_covered(shape.layout for shape in shapes),
             templates=tuple(sorted(set().union(*(example.templates_that_ran() for example in self)))),
             shapes={
                 name: (min(getattr(s, name) for s in shapes), max(getattr(s, name) for s in shapes)) for name in "bmnk"
             },
         )
+
+
+def _covered(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the values that enough problems have."""
+    counts = Counter(values)
+    enough = min(_ENOUGH_PROBLEMS, _ENOUGH_SHARE * counts.total())
+    return tuple(sorted(value for value, count in counts.items() if count >= enough))
 
 
 def canonical(examples: Iterable[Examples]) -> tuple[Examples, ...]:
