@@ -220,7 +220,7 @@ def _result(
         eager_us=math.nan,
         max_relative_error=math.nan,
         timed_choices=len(timed),
-        chosen=_name(config) if config else "unknown",
+        chosen=config.describe() if config else "unknown",
         predicted_us=predicted,
         reason=decision.reason if decision else "",
         hook_seconds=handler.get_stats()["seconds"] if handler else 0.0,
@@ -287,13 +287,6 @@ def _where() -> dict[str, str]:
         "python": sys.version.split()[0],
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def _name(config: Any) -> str:
-    if config.block_m is None:
-        return str(config.template)
-    tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
-    return f"{config.template} {tile} stages={config.num_stages} warps={config.num_warps}"
 
 
 def _line(result: Result) -> str:

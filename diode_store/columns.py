@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_store.records import KernelConfig, is_vendor_template
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from diode_store.records import KernelConfig
 
 INT_COLUMNS = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
 
@@ -56,6 +56,13 @@ class ConfigColumns:
         template_index = np.array([index[name] for name in names], dtype=np.int32)
         by_column = dict(zip(INT_COLUMNS, np.ascontiguousarray(numbers.T), strict=False))
         return cls(templates, template_index, allow_tf32=numbers[:, -1] != 0, **by_column)
+
+    def config(self, index: int) -> KernelConfig:
+        """Return the config at ``index``, as far as the columns know it."""
+        template = self.templates[self.template_index[index]]
+        numbers: dict[str, Any] = {name: int(getattr(self, name)[index]) or None for name in INT_COLUMNS}
+        allow_tf32 = None if is_vendor_template(template) else bool(self.allow_tf32[index])
+        return KernelConfig(template, allow_tf32=allow_tf32, **numbers)
 
     def take(self, selection: NDArray[Any]) -> ConfigColumns:
         """Return the configs that ``selection``, a boolean mask or indices, picks."""

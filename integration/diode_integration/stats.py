@@ -57,7 +57,7 @@ class Decision:
         what = f"{self.op}{size} on {self.hardware}"
         if self.abstained:
             return f"{what}: left to Inductor ({self.reason})"
-        kept = ", ".join(f"{_name(c.config)} {c.predicted_us:.1f} us" for c in self.chosen)
+        kept = ", ".join(f"{c.config.describe()} {c.predicted_us:.1f} us" for c in self.chosen)
         verb = "would keep" if self.observed else "kept"
         return f"{what}: {verb} {len(self.chosen)} of {self.candidates}: {kept} ({self.reason})"
 
@@ -71,10 +71,10 @@ class Stats:
         self._decisions: deque[Decision] = deque(maxlen=_KEPT_DECISIONS)
         self._seconds = dict.fromkeys(_TIMES, 0.0)
 
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add ``amount`` to a counter."""
+    def count(self, name: str) -> None:
+        """Add one to a counter."""
         with self._lock:
-            self._counts[name] += amount
+            self._counts[name] += 1
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -107,10 +107,3 @@ class Stats:
 
 def _filtered(decision: Decision) -> int:
     return decision.candidates - len(decision.chosen)
-
-
-def _name(config: KernelConfig) -> str:
-    if config.block_m is None:
-        return config.template
-    tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
-    return f"{config.template} {tile} stages={config.num_stages} warps={config.num_warps}"

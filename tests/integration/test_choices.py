@@ -128,7 +128,7 @@ def test_decision_is_told_in_one_line() -> None:
     (decision,) = handler.decisions()
     assert decision.describe() == (
         f"mm float32 B=1 M=128 N=256 K=512 nn on NVIDIA H200: kept 2 of {decision.candidates}: "
-        "triton::mm 64x64x32 stages=3 warps=4 20.0 us, aten::mm 20.5 us "
+        "triton::mm 64x64x32 s3 w4 20.0 us, aten::mm 20.5 us "
         "(a template is predicted fastest; 2 within 1.1, with the vendor's)"
     )
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 import samples
@@ -28,6 +30,14 @@ def test_rows_and_configs_agree() -> None:
     by_rows, by_configs = ConfigColumns.from_rows(rows), ConfigColumns.from_configs(CONFIGS[:2])
     for name in ("template_index", *INT_COLUMNS, "allow_tf32"):
         assert getattr(by_rows, name).tolist() == getattr(by_configs, name).tolist()
+
+
+def test_a_config_comes_back() -> None:
+    """What the columns hold of a config makes one again; its name tells kernels apart."""
+    columns = ConfigColumns.from_configs(CONFIGS)
+    assert columns.config(0) == VENDOR
+    assert columns.config(2) == replace(CONFIGS[2], acc_type=None)
+    assert columns.config(2).describe() == "triton::mm 128x64x32 s3 w4"
 
 
 def test_take_by_mask_and_by_index() -> None:

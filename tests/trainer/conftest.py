@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from synthetic import H200, learnable
 
-from diode_store.records import Environment, KernelConfig, Measurement, Outcome, Problem, Source, TensorSpec, Timing
+import samples
+from diode_store.records import Environment, Measurement, Source, Timing
 from diode_trainer import catalogue
 
 if TYPE_CHECKING:
@@ -20,27 +21,17 @@ if TYPE_CHECKING:
 
 def measurement_of(number: int, example: Examples) -> Measurement:
     """Return the measurement whose examples are ``example``."""
-    s, c = example.shape, example.columns
-    inputs = (TensorSpec(s.dtype, (s.m, s.k), (s.k, 1)), TensorSpec(s.dtype, (s.k, s.n), (s.n, 1)))
-    timings = []
-    for i, (runtime, is_estimate) in enumerate(zip(example.runtime_us.tolist(), example.is_estimate, strict=True)):
-        if example.is_vendor[i]:
-            config = KernelConfig("aten::mm")
-        else:
-            numbers = {name: int(getattr(c, name)[i]) for name in ("block_m", "block_n", "block_k", "group_m")}
-            config = KernelConfig(
-                c.templates[c.template_index[i]],
-                **numbers,
-                num_stages=int(c.num_stages[i]),
-                num_warps=int(c.num_warps[i]),
-                allow_tf32=False,
-            )
-        timings.append(Timing(config, runtime, Outcome.OK, is_estimate=bool(is_estimate)))
+    s = example.shape
+    times = zip(example.runtime_us.tolist(), example.is_estimate.tolist(), strict=True)
+    timings = [
+        Timing(example.columns.config(i), runtime, is_estimate=is_estimate)
+        for i, (runtime, is_estimate) in enumerate(times)
+    ]
     return Measurement(
         uid=number.to_bytes(16, "big"),
         hardware=H200,
         environment=Environment(torch="2.13.0"),
-        problem=Problem.create(s.op, inputs),
+        problem=samples.matmul(s.m, s.n, s.k, s.dtype),
         timings=tuple(timings),
         source=Source.SWEEP,
         dataset="synthetic",

@@ -10,7 +10,7 @@ import pytest
 from synthetic import MM, examples, learnable
 
 from diode_store.errors import DatasetError
-from diode_trainer.assess import assess, config_text
+from diode_trainer.assess import assess
 from diode_trainer.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_worst_choices() -> None:
     (worst,) = found.worst
     assert (worst.shape, worst.regret) == (OTHER, pytest.approx(3.0))
     assert (worst.chosen_us, worst.predicted_us, worst.best_us) == (30.0, 1.0, 10.0)
-    assert worst.chosen == "triton::mm 16x64x64 stages 2 warps 4"
+    assert worst.chosen == "triton::mm 16x64x64 s2 w4"
 
 
 def test_worst_choices_without_vendor() -> None:
@@ -75,9 +75,9 @@ def test_worst_choices_without_vendor() -> None:
     assert (worst.best_us, worst.regret) == (10.0, pytest.approx(2.0))
 
 
-def test_text_of_a_config() -> None:
+def test_a_vendor_kernel_among_the_worst_choices() -> None:
     """A vendor's kernel has no parameters to name."""
-    assert config_text(examples([1.0, 2.0]), 0) == "aten::mm"
+    assert judged(Known(1.0, 2.0), examples([1.0, 2.0]), worst=1).worst[0].chosen == "aten::mm"
 
 
 def test_seen_problems_are_counted_and_can_be_left_out() -> None:

@@ -104,19 +104,9 @@ def _choice(example: Examples, predicted: NDArray[np.float64], *, vendor: bool) 
     return WorstChoice(
         shape=example.shape,
         regret=float(runtime[chosen] / runtime[best]),
-        chosen=config_text(example, chosen),
+        chosen=example.columns.config(chosen).describe(),
         chosen_us=float(runtime[chosen]),
         predicted_us=float(predicted[chosen]),
-        best=config_text(example, best),
+        best=example.columns.config(best).describe(),
         best_us=float(runtime[best]),
     )
-
-
-def config_text(example: Examples, index: int) -> str:
-    """Return a config in a few words: template, block sizes, stages and warps."""
-    columns = example.columns
-    template: str = columns.templates[columns.template_index[index]]
-    if example.is_vendor[index]:
-        return template
-    blocks = "x".join(str(getattr(columns, f"block_{letter}")[index]) for letter in "mnk")
-    return f"{template} {blocks} stages {columns.num_stages[index]} warps {columns.num_warps[index]}"
