@@ -13,7 +13,6 @@ from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelCon
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-Record = Hardware | Environment | Problem | KernelConfig
 _R = TypeVar("_R", Hardware, Environment, Problem, KernelConfig)
 
 _LOOK_UP_AT_ONCE = 500

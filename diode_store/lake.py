@@ -162,9 +162,9 @@ class Lake:
             else:
                 return
 
-    def sweep(self, manifest: Manifest, *, now: float | None = None) -> Manifest:
+    def sweep(self, manifest: Manifest) -> Manifest:
         """Delete files that no reader can still use; return ``manifest`` without them. Needs the lock."""
-        now = time.time() if now is None else now
+        now = time.time()
         kept = {name: at for name, at in manifest.retired.items() if now - at < RETIREMENT_S}
         for name in manifest.retired.keys() - kept.keys():
             (self.path / name).unlink(missing_ok=True)

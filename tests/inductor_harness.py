@@ -126,8 +126,8 @@ def compile_and_run(function: Callable[..., Any], *inputs: torch.Tensor, **optio
         return torch.compile(function, mode="max-autotune", **options)(*inputs)
 
 
-def cuda_choices(kernel_inputs: Any, uid: str, op_name: str, *, search_space: str = "EXHAUSTIVE") -> list[Any]:
-    """Return the KernelTemplateChoices that the CUDA heuristic of a template lists for ``kernel_inputs``.
+def cuda_choices(kernel_inputs: Any, uid: str, op_name: str) -> list[Any]:
+    """Return the CUDA heuristic's EXHAUSTIVE KernelTemplateChoices of a template for ``kernel_inputs``.
 
     Must be called where Inductor's graph is alive: in a choices hook. The device is taken to have 132
     multiprocessors, the workspace of the TMA templates is left out, and the tensors stay where they are.
@@ -135,7 +135,7 @@ def cuda_choices(kernel_inputs: Any, uid: str, op_name: str, *, search_space: st
     registry, heuristics = heuristic_modules()
     template = templates()[uid]
     with ExitStack() as stack:
-        stack.enter_context(inductor_config.patch(max_autotune_gemm_search_space=search_space))
+        stack.enter_context(inductor_config.patch(max_autotune_gemm_search_space="EXHAUSTIVE"))
         stack.enter_context(mock.patch.object(heuristics, "get_num_sms", return_value=FAKE_MULTIPROCESSORS))
         stack.enter_context(mock.patch.object(heuristics, "has_triton_stable_tma_api", return_value=True))
         mixin = heuristics.TMAWorkspaceMixin

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SEARCH_SPACES = ("DEFAULT", "EXHAUSTIVE")
 MAX_FLOPS = {"cuda": math.inf, "cpu": 4e9}
 """How large a random problem may be; a CPU needs a tenth of a second for so many operations."""
 _POOL_TIMEOUT_S = 120
@@ -95,7 +94,7 @@ def sweep(
         problems: what to time.
         spool: where the records go; the sweep waits while it is full.
         device: ``cuda``, ``cuda:N`` or ``cpu``.
-        search_space: which Triton configs are listed, one of ``SEARCH_SPACES``.
+        search_space: which Triton configs Inductor lists: ``DEFAULT`` or ``EXHAUSTIVE``.
         seed: what ``problems`` were drawn with.
         on_progress: called with 1.0 after each problem.
         on_failure: called with a problem that failed, and why.

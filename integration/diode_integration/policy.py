@@ -69,7 +69,6 @@ def select(
     predicted_us: NDArray[np.float64],
     is_vendor: NDArray[np.bool_],
     policy: Policy,
-    fits: NDArray[np.bool_] | None = None,
 ) -> Selection:
     """Choose among n candidates.
 
@@ -81,9 +80,8 @@ def select(
         predicted_us: predicted times in microseconds, shape (n,); infinite or NaN for what cannot run.
         is_vendor: which are a vendor library's kernels, shape (n,).
         policy: how many, and how far from the best.
-        fits: which fit the device, shape (n,); all when None.
     """
-    usable = np.isfinite(predicted_us) if fits is None else np.isfinite(predicted_us) & (fits | is_vendor)
+    usable = np.isfinite(predicted_us)
     if not usable.any():
         vendor = np.flatnonzero(is_vendor)[:1]
         return Selection(tuple(vendor.tolist()), "no prediction: vendor kept" if len(vendor) else "no candidate fits")

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 PROGRAM = Path(sys.executable).with_name("diode-ingest")
 
 
-def fill(directory: Path, numbers: range, *, per_segment: int = 50, timings: int = 2) -> None:
-    """Put sealed segments of samples into a spool."""
+def fill(directory: Path, numbers: range, *, timings: int = 2) -> None:
+    """Put sealed segments of fifty samples into a spool."""
     with SpoolWriter(directory) as writer:
         for number in numbers:
             writer.append(sample(number, timings))
-            if (number + 1) % per_segment == 0:
+            if (number + 1) % 50 == 0:
                 writer.seal()
 
 
@@ -35,9 +35,9 @@ def stored_in(path: Path) -> list[int]:
     return sorted(int.from_bytes(uid) for (uid,) in uids)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until ``condition`` holds, or fail."""
-    deadline = time.monotonic() + seconds
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until ``condition`` holds, or fail after 20 s."""
+    deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.01)

@@ -88,13 +88,6 @@ def test_what_cannot_run_is_never_kept() -> None:
     assert kept([INF, 10.0, math.nan, 10.1]) == (1, 3)
 
 
-def test_fits_masks_templates_only() -> None:
-    """What does not fit the device is left out; a vendor kernel looks after itself."""
-    predicted = np.array([10.0, 10.1, 10.2])
-    nothing_fits = np.zeros(3, dtype=np.bool_)
-    assert select(predicted, np.array([False, False, True]), Policy(), nothing_fits).indices == (2,)
-
-
 def test_vendor_is_kept_when_there_is_no_prediction() -> None:
     """Without any prediction the vendor kernel is kept, so that the list is not empty."""
     assert chosen([INF, INF], vendor=[1]) == Selection((1,), "no prediction: vendor kept")

@@ -26,9 +26,9 @@ def problems(*runtimes: Sequence[float]) -> Dataset:
     return Dataset(tuple(examples(times, replace(MM, m=64 * (i + 1))) for i, times in enumerate(runtimes)))
 
 
-def geomean(dataset: Dataset, name: str, k: int = 1, *, vendor: bool = True, splits: tuple[Fold, ...] = HAND) -> float:
+def geomean(dataset: Dataset, name: str, k: int = 1, *, splits: tuple[Fold, ...] = HAND) -> float:
     """Return a baseline's regret@k."""
-    return compare(dataset, splits, vendor=vendor).reports[name].regret[k].geomean
+    return compare(dataset, splits).reports[name].regret[k].geomean
 
 
 def test_vendor_only_by_hand() -> None:

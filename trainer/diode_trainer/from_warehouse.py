@@ -15,7 +15,6 @@ from diode_trainer.dataset import REMEDY, Dataset, Examples, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from duckdb import DuckDBPyConnection
     from numpy.typing import NDArray
@@ -78,7 +77,7 @@ class Loaded:
     """The hardware that the name meant."""
 
 
-def load_warehouse(url: str, selection: Selection, *, lake_dir: Path | None = None) -> Loaded:
+def load_warehouse(url: str, selection: Selection) -> Loaded:
     """Read the examples of ``selection``; the lake is synced first.
 
     Raises:
@@ -89,7 +88,7 @@ def load_warehouse(url: str, selection: Selection, *, lake_dir: Path | None = No
     from diode_store.analytics import connect
 
     matched = _match(url, selection)
-    with connect(url, lake_dir) as connection:
+    with connect(url) as connection:
         where, parameters = _condition(matched, selection)
         query = f"SELECT {', '.join(_COLUMNS)} FROM training_examples {where}"  # noqa: S608 (no value is in it)
         table = connection.execute(f"{query} ORDER BY {', '.join(_GROUP)}, config_id", parameters).fetchnumpy()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from diode_trainer.descriptor import Descriptor
 
     Floats = NDArray[np.float32]
-    Flags = NDArray[np.bool_]
 
 ITEMSIZES = {
     **dict.fromkeys(("float64", "int64"), 8),
