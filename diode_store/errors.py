@@ -15,6 +15,11 @@ class DiodeError(Exception):
         super().__init__(message or (type(self).__doc__ or "").splitlines()[0])
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error of somebody else's says, or its class if it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 class RecordError(DiodeError):
     """A record breaks the rules of the vocabulary."""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from diode_store.errors import LakeError
+from diode_store.errors import LakeError, first_line
 from diode_store.lake_tables import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read(path: Path, names: Sequence[str] | None = None) -> pa.Table:
     try:
         return pq.read_table(path, columns=None if names is None else list(names), partitioning=None)
     except (OSError, pa.ArrowException) as error:
-        raise LakeError(f"{path} cannot be read: {_line(error)}; run `diode sync --rebuild`") from error
+        raise LakeError(f"{path} cannot be read: {first_line(error)}; run `diode sync --rebuild`") from error
 
 
 def merge(path: Path, table: str, parts: Iterable[tuple[Path, Sequence[int]]]) -> int:
@@ -100,7 +100,9 @@ def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> 
         beside.replace(path)
     except (OSError, pa.ArrowException) as error:
         beside.unlink(missing_ok=True)
-        raise LakeError(f"{path} cannot be written: {_line(error)}; free some space or check its folder") from error
+        raise LakeError(
+            f"{path} cannot be written: {first_line(error)}; free some space or check its folder"
+        ) from error
     return written
 
 
@@ -148,7 +150,3 @@ def _utc(value: str | datetime | None) -> datetime | None:
 
 def _json_text(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
-
-
-def _line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]

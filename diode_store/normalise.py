@@ -18,6 +18,10 @@ from diode_store.records import KernelConfig, Scalar, plain_scalar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+"""Short names of dtypes, as people type them → PyTorch's."""
+SHORT_DTYPES = {name: short for short, name in DTYPES.items()}
+
 _COLUMN_OF_KWARG = {
     "BLOCK_M": "block_m",
     "BLOCK_N": "block_n",

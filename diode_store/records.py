@@ -27,6 +27,9 @@ Scalar = bool | int | float | str
 UNKNOWN = "unknown"
 """What an attribute of an environment is called when nobody named it."""
 
+STOCK_POLICY = "stock"
+"""The choice policy of a list of kernels that Inductor made and nobody filtered."""
+
 
 class Source(StrEnum):
     """How a measurement came to be."""
@@ -309,7 +312,7 @@ class Measurement:
     """Whether the timings came back from Inductor's cache rather than from the device."""
     search_space: str | None = None
     sample_seed: int | None = None
-    choice_policy: str = "stock"
+    choice_policy: str = STOCK_POLICY
     """Who listed the choices: ``stock``, or ``hook:<model sha>``, whose filter would bias training."""
     timing_method: TimingMethod = TimingMethod()
     device_state: DeviceState = DeviceState()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from diode_store import schema
 from diode_store.database import make_engine, write_transaction
 from diode_store.dimensions import Dimensions, insert_for, select_by_key
-from diode_store.errors import RecordError
+from diode_store.errors import RecordError, first_line
 from diode_store.migrate import require_current
 from diode_store.records import Outcome
 
@@ -94,7 +94,8 @@ class Store:
             written, timings = self._write(list(fresh.values())) if fresh else (0, 0)
         except (OverflowError, UnicodeError, TypeError, ValueError, sa.exc.StatementError) as error:
             self._dimensions.forget()
-            raise RecordError(f"a value of the batch cannot be stored: {_first_line(error)}") from error
+            reason = first_line(getattr(error, "orig", None) or error)
+            raise RecordError(f"a value of the batch cannot be stored: {reason}") from error
         except BaseException:
             self._dimensions.forget()
             raise
@@ -213,8 +214,3 @@ def _insert_timings(connection: sa.Connection, rows: list[TimingRow]) -> None:
     else:
         named = [{**dict(zip(_TIMING_COLUMNS, row, strict=True)), "is_estimate": bool(row[4])} for row in rows]
         connection.execute(sa.insert(schema.timings), named)
-
-
-def _first_line(error: BaseException) -> str:
-    original = getattr(error, "orig", None) or error
-    return str(original).partition("\n")[0] or type(original).__name__

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from diode_collectors.device import collector_version, detect_environment, detect_hardware, device_uuid
 from diode_collectors.inductor import POLICY_ANNOTATION, annotations_of, config_of_choice, problem_of_nodes
 from diode_store.errors import RecordError
-from diode_store.records import KernelConfig, Measurement, Outcome, Problem, Source, Timing, TimingMethod
+from diode_store.records import STOCK_POLICY, KernelConfig, Measurement, Outcome, Problem, Source, Timing, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MICROSECONDS_PER_MILLISECOND = 1000.0
-STOCK_POLICY = "stock"
 _BENCHMARKS = "select_algorithm_autotune"
 
 # What Inductor's benchmarkers return. None of them hides the launch but the one that asks the profiler.

@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass
 
 from diode_store.errors import SettingsError
+from diode_store.normalise import DTYPES
 
 OPS = ("mm", "addmm", "bmm")
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-"""Short names of dtypes → torch's."""
+_DTYPES = {short: DTYPES[short] for short in ("bf16", "fp16", "fp32")}
 _SHAPE = re.compile(r"(\w+):(\d+)x(\d+)x(\d+)(?::(\d+))?")
 _SMALLEST, _LARGEST = 16, 8192
 _MULTIPLE = 8
@@ -69,11 +69,11 @@ def parse_dtype(name: str) -> str:
     Raises:
         SettingsError: it is none that can be swept.
     """
-    if name in DTYPES.values():
+    if name in _DTYPES.values():
         return name
-    if name not in DTYPES:
-        raise SettingsError(f"unknown dtype {name!r}; known dtypes: {', '.join(DTYPES)}")
-    return DTYPES[name]
+    if name not in _DTYPES:
+        raise SettingsError(f"unknown dtype {name!r}; known dtypes: {', '.join(_DTYPES)}")
+    return _DTYPES[name]
 
 
 def random_problems(count: int, seed: int, dtype: str, *, max_flops: float = math.inf) -> list[SweepProblem]:

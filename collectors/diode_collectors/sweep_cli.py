@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diode_store.console import JsonOption, make_app, print_error, print_note, print_pairs, print_rows, progress, run
-from diode_store.errors import HardwareError, SettingsError
+from diode_store.errors import HardwareError, SettingsError, first_line
 from diode_store.settings import Settings
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def _sweep(problems: list[SweepProblem], spool: Path, device: str, search_space:
 
 
 def _say_failure(problem: SweepProblem, error: Exception) -> None:
-    first_line = str(error).strip().partition("\n")[0]
-    print_error(f"{problem}: {type(error).__name__}: {first_line}")
+    print_error(f"{problem}: {type(error).__name__}: {first_line(error)}")
 
 
 def _print(report: SweepReport, spool: Path, *, as_json: bool) -> None:

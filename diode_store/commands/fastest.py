@@ -11,6 +11,7 @@ from diode_store.commands.query import CsvOption, NoSyncOption, connected, print
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
 from diode_store.devices import describe, match_hardware
 from diode_store.errors import QueryError
+from diode_store.normalise import DTYPES, SHORT_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 app = make_app(__doc__)
 
 _DEFAULT_LIMIT = 20
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
-_SHORT_DTYPES = {long: short for short, long in _DTYPES.items()}
 
 _KERNEL = """
 CASE WHEN {0}.block_m IS NULL THEN {0}.template
@@ -130,7 +129,7 @@ def fastest(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter("--json and --csv exclude each other")
     connection = connected(database, sync=not no_sync)
     devices = _devices(connection, hardware, all_matches=all_matches)
-    wanted = _Wanted(op, _DTYPES.get(dtype or "", dtype), m, n, k)
+    wanted = _Wanted(op, DTYPES.get(dtype or "", dtype), m, n, k)
     found = connection.execute(_FASTEST, {"hardware_ids": [d.id for d in devices], **vars(wanted)})
     rows = [Row(*row) for row in found.fetchall()]
     if not rows:
@@ -166,7 +165,7 @@ def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, 
 
 def _readable_row(row: Row) -> tuple[object, ...]:
     sizes = [row.b, row.m, row.n, row.k] if row.b > 1 else [row.m, row.n, row.k]
-    dtype = _SHORT_DTYPES.get(row.dtype, row.dtype)
+    dtype = SHORT_DTYPES.get(row.dtype, row.dtype)
     problem = f"{row.op} {dtype} {'x'.join(map(str, sizes))} {row.layout}"
     times = (row.kernel, row.runtime_us, row.vendor_us, row.speedup)
     return (problem, *times, row.runner_up, row.runner_up_us, row.ties)

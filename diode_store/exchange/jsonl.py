@@ -28,7 +28,6 @@ from diode_store import codec
 from diode_store.errors import HardwareError, RecordError
 from diode_store.exchange.context import NO_HARDWARE, BadLine, ImportContext
 from diode_store.exchange.jsonl_checks import (
-    DTYPES,
     check_shape,
     digest,
     problem_of,
@@ -38,7 +37,7 @@ from diode_store.exchange.jsonl_checks import (
     typed,
 )
 from diode_store.keys import KEY_BYTES, content_key
-from diode_store.normalise import kernel_config
+from diode_store.normalise import SHORT_DTYPES, kernel_config
 from diode_store.records import (
     CONFIG_COLUMNS,
     Hardware,
@@ -59,7 +58,6 @@ ESTIMATE_FACTOR = 3
 TIMING_METHOD = TimingMethod(statistic="median", flush_l2=True, launch_hidden=True)
 """How ``runtime_us`` was taken, unless the line or the context says otherwise."""
 
-_SHORT_DTYPES = {long: short for short, long in DTYPES.items()}
 _PROBLEM_FIELDS = ("op", "dtype", "B", "M", "N", "K", "layout", "inputs", "choices")
 _OPTIONAL_PROBLEM_FIELDS = ("scalars", "problem_extra")
 _SPREAD = ("repeats", "p10_us", "p90_us")
@@ -150,7 +148,7 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
     optional = {"scalars": dict(problem.scalars), "problem_extra": dict(problem.extra)}
     return {
         "op": problem.op,
-        "dtype": _SHORT_DTYPES.get(shape.dtype, shape.dtype),
+        "dtype": SHORT_DTYPES.get(shape.dtype, shape.dtype),
         **{letter: getattr(shape, letter.lower()) for letter in "BMNK"},
         "layout": shape.layout,
         "inputs": [spec._asdict() for spec in problem.inputs],

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import RecordError
 from diode_store.keys import KEY_BYTES
+from diode_store.normalise import DTYPES
 from diode_store.records import MATMUL_OPERANDS, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
-"""Short names of dtypes, as a line's ``dtype`` may use them, to PyTorch's."""
 
 _MAX_SIZE = 2**62
 # Inductor pads a dimension to a multiple of these many elements and times what comes out.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diode_store.errors import ExportError
+from diode_store.errors import ExportError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,5 +41,5 @@ def write(
                 rows += batch.num_rows
                 on_progress(batch.num_rows)
     except (OSError, pa.ArrowException) as error:
-        raise ExportError(f"{path} cannot be written: {str(error).partition(chr(10))[0]}; check its folder") from error
+        raise ExportError(f"{path} cannot be written: {first_line(error)}; check its folder") from error
     return rows

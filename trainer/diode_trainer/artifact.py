@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from diode_store.errors import ModelError
+from diode_store.errors import ModelError, first_line
 from diode_store.keys import content_key
 from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, read_card
 from diode_trainer.features import (
@@ -205,8 +205,7 @@ def _unpickle(content: bytes, device: str) -> dict[str, Any]:
             "holds more than tensors and plain values, so it is not loaded; save a state dict instead"
         ) from None
     except Exception as error:  # noqa: BLE001 (damaged bytes make torch fail in any way)
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ModelError(f"not a readable checkpoint ({reason}); copy it again or {_RETRAIN}") from None
+        raise ModelError(f"not a readable checkpoint ({first_line(error)}); copy it again or {_RETRAIN}") from None
     if not isinstance(checkpoint, dict):
         raise ModelError(f"holds a {type(checkpoint).__name__}, not a checkpoint; {_RETRAIN}")
     return checkpoint

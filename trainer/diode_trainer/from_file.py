@@ -12,14 +12,13 @@ import numpy as np
 
 from diode_store.columns import ConfigColumns
 from diode_store.errors import DatasetError
+from diode_store.records import STOCK_POLICY
 from diode_trainer.dataset import Dataset, Examples, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from diode_store.records import Hardware, KernelConfig, Measurement, Timing
-
-_STOCK = "stock"
 
 
 def load_file(path: Path | str, *, hardware: Hardware | None = None) -> Dataset:
@@ -67,7 +66,7 @@ def _measurements(path: Path, hardware: Hardware | None) -> Iterator[Measurement
 
 
 def _is_usable(m: Measurement) -> bool:
-    return not m.is_replay and not m.flags and m.superseded_by is None and m.choice_policy == _STOCK
+    return not m.is_replay and not m.flags and m.superseded_by is None and m.choice_policy == STOCK_POLICY
 
 
 def _merged(group: Sequence[Measurement]) -> Examples:

@@ -10,6 +10,7 @@ import numpy as np
 
 from diode_store.columns import INT_COLUMNS, ConfigColumns
 from diode_store.errors import DatasetError
+from diode_store.normalise import DTYPES
 from diode_store.records import Hardware, ProblemShape
 from diode_trainer.dataset import REMEDY, Dataset, Examples, canonical
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
     Table = dict[str, NDArray[Any]]
 
-SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "half": "float16", "float": "float32"}
-"""What people type → the dtype's name."""
+_DTYPES = {**DTYPES, "half": "float16", "float": "float32"}
 
 _HARDWARE = (
     "vendor",
@@ -61,6 +61,11 @@ class Selection:
     """As people type it: ``bf16`` or ``bfloat16``."""
     all_matches: bool = False
     """Accept hardware that differs in arch or multiprocessors."""
+
+    @property
+    def full_dtype(self) -> str | None:
+        """The dtype by its whole name."""
+        return None if self.dtype is None else _DTYPES.get(self.dtype, self.dtype)
 
     def describe(self) -> str:
         """Return what is wanted, in words."""
@@ -127,7 +132,7 @@ def _condition(matched: tuple[StoredHardware, ...], selection: Selection) -> tup
         values.append(selection.op)
     if selection.dtype is not None:
         terms.append("dtype = ?")
-        values.append(SHORT_DTYPES.get(selection.dtype, selection.dtype))
+        values.append(selection.full_dtype)
     return "WHERE " + " AND ".join(terms), values
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diode_store.errors import ModelError
+from diode_store.errors import ModelError, first_line
 from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card
 from diode_trainer.features import FEATURE_VERSION
@@ -146,8 +146,7 @@ def resolve_device(text: str) -> str:
     try:
         torch.empty(0, device=text)
     except (RuntimeError, AssertionError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise ModelError(f"cannot fit on device {text!r} ({reason}); use --device cpu") from None
+        raise ModelError(f"cannot fit on device {text!r} ({first_line(error)}); use --device cpu") from None
     return text
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from diode_store.devices import KNOWN_DEVICES, describe, match_hardware
 from diode_store.errors import DatasetError
 from diode_trainer.dataset import REMEDY, Dataset
-from diode_trainer.from_warehouse import SHORT_DTYPES, Selection, load_warehouse
+from diode_trainer.from_warehouse import Selection, load_warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,11 +47,10 @@ def _from_file(file: Path, selection: Selection) -> Dataset:
     if selection.hardware is not None:
         hardware = match_hardware(KNOWN_DEVICES, selection.hardware)[0]
     dataset = load_file(file, hardware=hardware)
-    dtype = SHORT_DTYPES.get(selection.dtype or "", selection.dtype)
     chosen = tuple(
         example
         for example in dataset
-        if selection.op in (None, example.shape.op) and dtype in (None, example.shape.dtype)
+        if selection.op in (None, example.shape.op) and selection.full_dtype in (None, example.shape.dtype)
     )
     if not chosen:
         raise DatasetError(f"{file}: no examples of {selection.describe()}; {REMEDY}")
