@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -137,12 +137,16 @@ def _fit_parts(
 
     at_once = (os.cpu_count() or 1) if device == "cpu" else 1
     with single_threaded(), ThreadPoolExecutor(min(at_once, len(parts))) as pool:
+        fits = [pool.submit(fit_one, rows) for rows in parts]
         try:
-            return list(pool.map(fit_one, parts))
+            # In the order they end, so that a failure is seen while the others run.
+            for done in as_completed(fits):
+                done.result()
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+        return [done.result() for done in fits]
 
 
 def _splits(dataset: Dataset, count: int) -> tuple[Fold, ...]:
