@@ -6,6 +6,8 @@ there already is not added again. What cannot be read goes to quarantine/ in the
 
 from __future__ import annotations
 
+import gc
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -27,7 +29,7 @@ from diode_store.settings import Settings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from diode_collectors.ingest import IngestReport, Progress
     from diode_store.store import Store
@@ -109,8 +111,11 @@ def run_(
     options = daemon.DaemonOptions(poll_interval_s=poll_s)
 
     def work(stop: threading.Event) -> None:
+        from diode_store.store import Store  # slow to load, so where signals are waited for
+
         observers = (daemon.LogObserver(),)
-        daemon.run_daemon(spool, lambda: _open_store(database), stop, options=options, observers=observers)
+        with _sparing_what_is_loaded():
+            daemon.run_daemon(spool, lambda: Store.open(database), stop, options=options, observers=observers)
 
     daemon.run_until_signalled(work)
 
@@ -212,7 +217,9 @@ def _ingest_once(spool_dir: Path, database: str, *, dry_run: bool, bundled: bool
     bundled_dir = bundled_data_dir() if bundled else None
 
     def work(stop: threading.Event) -> IngestReport:
-        with _open_store(database) as store:
+        from diode_store.store import Store
+
+        with Store.open(database) as store, _sparing_what_is_loaded():
             if dry_run:
                 return _pass(bundled_dir or spool_dir, store, stop, dry_run=True)
             return _real_pass(spool_dir, bundled_dir, store, stop)
@@ -272,15 +279,17 @@ def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _open_store(database: str) -> Store:
-    import gc
+@contextmanager
+def _sparing_what_is_loaded() -> Iterator[None]:
+    """Keep the garbage collector from walking what is loaded by now, and stays, while records come and go.
 
-    from diode_store.store import Store
-
-    store = Store.open(database)
-    # What is loaded by now stays. Walking it again and again while records come and go costs a tenth of the rate.
+    That would cost a tenth of the rate.
+    """
     gc.freeze()
-    return store
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

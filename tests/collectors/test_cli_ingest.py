@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sqlite3
@@ -40,6 +41,12 @@ def test_once(spool: Path, where: Sequence[object], database_path: Path) -> None
     assert ingest("--once", *where) == (0, "0 new, 3 already stored; 0 new timings, 1 segment done\n", "")
     assert ingest("--once", *where) == (0, f"0 new, 0 already stored; nothing waits in {spool}\n", "")
     assert count(database_path) == 3
+
+
+def test_the_garbage_collector_is_left_as_it_was(where: Sequence[object]) -> None:
+    """What ingesting freezes is collected again afterwards; else whole modules would outlive the interpreter."""
+    ingest("--once", *where)
+    assert gc.get_freeze_count() == 0
 
 
 def test_settings_come_from_the_environment(spool: Path, database_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
