@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 from typing import IO, TYPE_CHECKING, cast
 
 from diode_store.errors import ExportError
+from diode_store.files import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,16 +26,12 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
         ExportError: it is there already, or cannot be written.
     """
     _refuse_existing(path, force=force)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        yield beside
-        _refuse_existing(path, force=force)
-        beside.replace(path)
+        with whole_file(path) as beside:
+            yield beside
+            _refuse_existing(path, force=force)
     except OSError as error:
         raise ExportError(f"{path} cannot be written: {error.strerror or error}; check its folder") from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ leaves it out. Everything else is a *snapshot*, one file a table. ``diode_store.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import LakeError
+from diode_store.files import PRIVATE_FILE, try_lock, whole_file
 from diode_store.urls import redact, sqlite_path
 
 if TYPE_CHECKING:
@@ -111,9 +111,8 @@ class Lake:
     def publish(self, manifest: Manifest) -> None:
         """Make ``manifest`` the present state. Only whoever holds the lock may call it."""
         content = {"format": FORMAT, **asdict(manifest)}
-        beside = self.path / "manifest.json.new"
-        beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        beside.replace(self.path / "manifest.json")
+        with whole_file(self.path / "manifest.json") as beside:
+            beside.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     def damage(self, manifest: Manifest) -> str | None:
         """Return what is wrong with the files of ``manifest``, or None if all are there in their full size."""
@@ -135,7 +134,7 @@ class Lake:
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         except OSError as error:
             raise LakeError(
                 f"{self.path} cannot be written ({error.strerror}); set DIODE_LAKE to a folder of your own, "
@@ -149,18 +148,13 @@ class Lake:
 
     def _acquire(self, descriptor: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise LakeError(
-                        f"another sync of {self.path} has been running for over {timeout_s:g} s; "
-                        "wait for it or end it, or read the lake as it is with --no-sync"
-                    ) from error
-                time.sleep(_LOCK_POLL_S)
-            else:
-                return
+        while not try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise LakeError(
+                    f"another sync of {self.path} has been running for over {timeout_s:g} s; "
+                    "wait for it or end it, or read the lake as it is with --no-sync"
+                )
+            time.sleep(_LOCK_POLL_S)
 
     def sweep(self, manifest: Manifest) -> Manifest:
         """Delete files that no reader can still use; return ``manifest`` without them. Needs the lock."""
@@ -168,9 +162,11 @@ class Lake:
         kept = {name: at for name, at in manifest.retired.items() if now - at < RETIREMENT_S}
         for name in manifest.retired.keys() - kept.keys():
             (self.path / name).unlink(missing_ok=True)
-        for path in self.path.glob("*.parquet*"):
+        named = manifest.files() | kept.keys()
+        for path in self.path.iterdir():
             # Left by a sync that was killed; one that runs would hold the lock.
-            if path.name not in manifest.files() | kept.keys() and now - path.stat().st_mtime > RETIREMENT_S:
+            is_ours = path.suffix in {".parquet", ".new"} and path.name not in named
+            if is_ours and now - path.stat().st_mtime > RETIREMENT_S:
                 path.unlink(missing_ok=True)
         return replace(manifest, retired=kept)
 

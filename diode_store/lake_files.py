@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diode_store.errors import LakeError, first_line
+from diode_store.files import whole_file
 from diode_store.lake_tables import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
 
 if TYPE_CHECKING:
@@ -89,17 +90,14 @@ def _without(table: pa.Table, key: str, dropped: Sequence[int]) -> pa.Table:
 
 
 def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write beside ``path`` and rename into place, so that a file with a good name is whole."""
-    beside = path.with_name(f"{path.name}.new")
+    """Write ``path`` and return its rows; a file with a good name is whole."""
     written = 0
     try:
-        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
+        with whole_file(path) as beside, pq.ParquetWriter(beside, schema, compression="zstd") as writer:
             for batch in _regrouped(schema, batches):
                 writer.write_table(batch, row_group_size=_ROWS_PER_GROUP)
                 written += batch.num_rows
-        beside.replace(path)
     except (OSError, pa.ArrowException) as error:
-        beside.unlink(missing_ok=True)
         raise LakeError(
             f"{path} cannot be written: {first_line(error)}; free some space or check its folder"
         ) from error

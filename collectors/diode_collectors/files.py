@@ -1,20 +1,19 @@
-"""Files that survive a crash: private, durable, locked."""
+"""The spool's files and folders: private, locked, and their errors in our words."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_store.errors import SpoolError, SpoolFullError
+from diode_store.files import sync_folder, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -43,49 +42,6 @@ def make_private_folder(path: Path) -> None:
         return
     path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the creation, renaming or removal of files in ``path`` durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_at(fd: int, offset: int, data: bytes) -> None:
-    """Write all of ``data``, however little the kernel takes at a time."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, offset)
-        view, offset = view[written:], offset + written
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path`` whole or not at all; it is on the disk when this returns."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
-    try:
-        try:
-            write_at(fd, 0, data)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Take the ``flock`` of an open file unless another process holds it."""
-    try:
-        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

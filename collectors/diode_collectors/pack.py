@@ -10,13 +10,14 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from diode_collectors.files import spool_errors, write_durably
+from diode_collectors.files import spool_errors
 from diode_collectors.segment import SEALED_SUFFIX, Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_collectors.writer import DEFAULT_SEGMENT_BYTES
 from diode_store.codec import encode
 from diode_store.errors import ImportFileError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine
+from diode_store.files import write_durably
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
     from diode_store.exchange.context import ImportContext
     from diode_store.records import Measurement
+
+
+_TO_BE_SHIPPED = 0o644
+"""Mode of the segments; those in a spool are private."""
 
 
 class PackReport(NamedTuple):
@@ -71,9 +76,7 @@ def pack(
     with spool_errors(output, "write the segments"):
         output.mkdir(parents=True, exist_ok=True)
         paths = tuple(output / f"{name}-{i:04d}{SEALED_SUFFIX}" for i in range(len(contents)))
-        for path, content in zip(paths, contents, strict=True):
-            write_durably(path, content)
-            path.chmod(0o644)  # to be shipped, unlike a segment in a spool
+        write_durably(dict(zip(paths, contents, strict=True)), mode=_TO_BE_SHIPPED)
     return PackReport(paths, totals.measurements, totals.timings, totals.failures)
 
 

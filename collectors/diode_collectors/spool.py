@@ -15,17 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from diode_collectors.files import (
-    PRIVATE_FILE,
-    folder_bytes,
-    locked,
-    make_private_folder,
-    spool_errors,
-    sync_folder,
-    try_lock,
-    write_at,
-    write_durably,
-)
+from diode_collectors.files import folder_bytes, locked, make_private_folder, spool_errors
 from diode_collectors.segment import (
     OPEN_SUFFIX,
     SEALED_SUFFIX,
@@ -39,9 +29,10 @@ from diode_collectors.segment import (
 )
 from diode_collectors.writer import SpoolWriter
 from diode_store.errors import SegmentError, SpoolError
+from diode_store.files import PRIVATE_FILE, sync_folder, try_lock, write_at, write_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 __all__ = ["Adopted", "Frame", "Spool", "SpoolStatus", "SpoolWriter", "read_segment"]
@@ -173,7 +164,7 @@ class Spool:
             make_private_folder(self.directory)
             if target.exists():
                 return False
-            write_durably(target, segment.read_bytes())
+            write_durably({target: segment.read_bytes()})
         return True
 
     def quarantine(self, segment: Path, frame: Frame, reason: Reason, message: str) -> Path:
@@ -192,7 +183,8 @@ class Spool:
         name = f"{segment.stem}@{frame.offset}{SEALED_SUFFIX if whole else '.bin'}"
         content = _one_frame_segment(frame) if whole else _bytes_of(segment, frame)
         with spool_errors(self.quarantine_directory, "write the quarantine"):
-            return self._put_aside(name, content, _reason_file(segment, reason, message, frame))
+            self._put_aside({f"{name}{REASON_SUFFIX}": _reason_file(segment, reason, message, frame), name: content})
+        return self.quarantine_directory / name
 
     def quarantine_segment(self, segment: Path, reason: Reason, message: str) -> Path:
         """Move a whole segment into quarantine, with the reason beside it; return its new place.
@@ -202,19 +194,15 @@ class Spool:
         """
         target = self.quarantine_directory / segment.name
         with spool_errors(target, "move a segment into quarantine"):
-            self._put_aside(segment.name, None, _reason_file(segment, reason, message))
+            self._put_aside({f"{segment.name}{REASON_SUFFIX}": _reason_file(segment, reason, message)})
             segment.rename(target)
             sync_folder(self.quarantine_directory)
             sync_folder(self.directory)
         return target
 
-    def _put_aside(self, name: str, content: bytes | None, reason: bytes) -> Path:
+    def _put_aside(self, contents: Mapping[str, bytes]) -> None:
         make_private_folder(self.quarantine_directory)
-        write_durably(self.quarantine_directory / f"{name}{REASON_SUFFIX}", reason)
-        target = self.quarantine_directory / name
-        if content is not None:
-            write_durably(target, content)
-        return target
+        write_durably({self.quarantine_directory / name: content for name, content in contents.items()})
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -16,15 +16,7 @@ import weakref
 from functools import cache
 from typing import TYPE_CHECKING, Self
 
-from diode_collectors.files import (
-    PRIVATE_FILE,
-    folder_bytes,
-    make_private_folder,
-    spool_errors,
-    sync_folder,
-    try_lock,
-    write_at,
-)
+from diode_collectors.files import folder_bytes, make_private_folder, spool_errors
 from diode_collectors.segment import (
     END_BYTES,
     HEADER_BYTES,
@@ -37,6 +29,7 @@ from diode_collectors.segment import (
 )
 from diode_store.codec import encode
 from diode_store.errors import SpoolError, SpoolFullError
+from diode_store.files import PRIVATE_FILE, sync_folder, try_lock, write_at
 
 if TYPE_CHECKING:
     from pathlib import Path

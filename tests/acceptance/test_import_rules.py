@@ -26,6 +26,7 @@ LIGHT = (
     "diode_store.codec",
     "diode_store.columns",
     "diode_store.devices",
+    "diode_store.files",
     "diode_store.normalise",
     "diode_store.records",
     "diode_store.resources",

@@ -12,7 +12,7 @@ from spool_reading import mode, names_in, numbers_in
 from spool_samples import sample
 
 from diode_collectors import writer as writer_module
-from diode_collectors.files import folder_bytes, write_durably
+from diode_collectors.files import folder_bytes
 from diode_collectors.segment import Reason
 from diode_collectors.spool import Spool, SpoolWriter, read_segment
 from diode_store import codec
@@ -316,14 +316,3 @@ def test_a_spool_that_is_a_file(tmp_path: Path) -> None:
         SpoolWriter(path)
     with pytest.raises(SpoolError, match="cannot list the spool: Not a directory"):
         Spool(path).sealed()
-
-
-def test_write_durably_replaces_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is replaced at once, and a failure leaves the old one and no debris."""
-    path = tmp_path / "file"
-    write_durably(path, b"old")
-    monkeypatch.setattr(os, "fsync", FailingDisk(1, errno.EIO))
-    with pytest.raises(OSError, match="Input/output error"):
-        write_durably(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]

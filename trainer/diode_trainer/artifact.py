@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import pickle
-import tempfile
 import zipfile
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from diode_store.errors import ModelError, first_line
+from diode_store.files import write_durably
 from diode_store.keys import content_key
 from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, read_card
 from diode_trainer.features import (
@@ -26,7 +25,7 @@ from diode_trainer.models import Dimensions, TimingNetwork, dimensions_of, model
 from diode_trainer.scoring import Scorer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -93,7 +92,7 @@ def save(path: Path | str, model: TimingNetwork, card: Card, *, trained_on: Iter
     written = replace(card, sha256=hashlib.sha256(content).hexdigest())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_together({path: content, card_path(path): written.to_json().encode()})
+        write_durably({path: content, card_path(path): written.to_json().encode()}, mode=0o644)
     except OSError as error:
         raise ModelError(f"{path}: cannot write the model ({error.strerror or error})") from error
     return written
@@ -150,24 +149,6 @@ def _checkpoint(model: TimingNetwork, card: Card, trained_on: Iterable[ProblemSh
         "calibration": asdict(card.domain),
         "trained_on": torch.tensor(digests, dtype=torch.int64),
     }
-
-
-def _write_together(contents: Mapping[Path, bytes]) -> None:
-    """Write every file beside its place, then rename all: each is whole, and all are ready before the first."""
-    ready: dict[Path, str] = {}
-    try:
-        for path, content in contents.items():
-            descriptor, ready[path] = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.fchmod(file.fileno(), 0o644)
-        for path, temporary in ready.items():
-            Path(temporary).replace(path)
-    finally:
-        for temporary in ready.values():
-            Path(temporary).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> bytes:

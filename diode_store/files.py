@@ -1,0 +1,89 @@
+"""Files that appear whole or not at all, stay after a crash, and can be locked."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PRIVATE_FILE = 0o600
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to; it takes its place at the end, and after an error nothing is left.
+
+    Raises:
+        OSError: it cannot be put in its place.
+    """
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def write_durably(contents: Mapping[Path, bytes], *, mode: int = PRIVATE_FILE) -> None:
+    """Put each content at its path whole or not at all; all are on the disk when this returns.
+
+    Every file is ready beside its place before the first one takes it.
+
+    Args:
+        contents: path → what goes there.
+        mode: the files' permission bits.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    ready: dict[Path, Path] = {}
+    try:
+        for path, data in contents.items():
+            fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+            ready[path] = Path(name)
+            try:
+                write_at(fd, 0, data)
+                os.fchmod(fd, mode)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        for path, temporary in ready.items():
+            temporary.replace(path)
+    finally:
+        for temporary in ready.values():
+            temporary.unlink(missing_ok=True)
+    for folder in {path.parent for path in contents}:
+        sync_folder(folder)
+
+
+def write_at(fd: int, offset: int, data: bytes) -> None:
+    """Write all of ``data``, however little the kernel takes at a time."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def sync_folder(path: Path) -> None:
+    """Make the creation, renaming or removal of files in ``path`` durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Take the ``flock`` of an open file unless another process holds it."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
