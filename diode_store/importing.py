@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from diode_store.batching import in_batches
 from diode_store.errors import ImportFileError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine
@@ -96,9 +97,21 @@ def import_files(
             else:
                 yield item
 
-    for batch in _batches(good(_items(files, context, fmt))):
+    for batch in in_batches(good(_items(files, context, fmt)), lambda m: len(m.timings), TIMINGS_AT_ONCE):
         write(batch)
     return report
+
+
+def read_strictly(file: str, context: ImportContext) -> Iterator[Measurement]:
+    """Yield the measurements of one jsonl file, of which every line must be good.
+
+    Raises:
+        ImportFileError: it cannot be opened, or a line is bad; names the file and the line.
+    """
+    for name, item in _items([file], context, Format.JSONL):
+        if isinstance(item, BadLine):
+            raise ImportFileError(item.at(name))
+        yield item
 
 
 def _items(files: Iterable[str], context: ImportContext, fmt: Format) -> Iterator[tuple[str, Measurement | BadLine]]:
@@ -120,16 +133,3 @@ def _check_is_jsonl(file: str, stream: Any) -> None:
         raise ImportFileError(f"{file} cannot be read: {error}; get a whole copy of it") from error
     if start and not start.startswith(b"{"):
         raise ImportFileError(f"{file}: unknown format (it begins with {start!r}); name it with --format jsonl")
-
-
-def _batches(measurements: Iterable[Measurement]) -> Iterator[list[Measurement]]:
-    batch: list[Measurement] = []
-    timings = 0
-    for measurement in measurements:
-        batch.append(measurement)
-        timings += len(measurement.timings)
-        if timings >= TIMINGS_AT_ONCE:
-            yield batch
-            batch, timings = [], 0
-    if batch:
-        yield batch

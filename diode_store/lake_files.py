@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from diode_store.batching import in_batches
 from diode_store.errors import LakeError, first_line
 from diode_store.files import whole_file
 from diode_store.lake_tables import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
@@ -94,27 +95,15 @@ def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> 
     written = 0
     try:
         with whole_file(path) as beside, pq.ParquetWriter(beside, schema, compression="zstd") as writer:
-            for batch in _regrouped(schema, batches):
-                writer.write_table(batch, row_group_size=_ROWS_PER_GROUP)
-                written += batch.num_rows
+            for group in in_batches(batches, lambda batch: int(batch.num_rows), _ROWS_PER_GROUP):
+                table = pa.Table.from_batches(group, schema)
+                writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
+                written += table.num_rows
     except (OSError, pa.ArrowException) as error:
         raise LakeError(
             f"{path} cannot be written: {first_line(error)}; free some space or check its folder"
         ) from error
     return written
-
-
-def _regrouped(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of whole row groups, and one for the rest."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= _ROWS_PER_GROUP:
-            yield pa.Table.from_batches(waiting, schema)
-            waiting, rows = [], 0
-    yield pa.Table.from_batches(waiting, schema)
 
 
 def _batches(schema: pa.Schema, kinds: list[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:

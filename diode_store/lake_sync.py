@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from diode_store.batching import in_batches
 from diode_store.errors import LakeError
 from diode_store.lake import Lake, Manifest, Segment, has_expired
 from diode_store.lake_source import fingerprints, measurement_uids, open_source, select, warehouse_uuid
@@ -234,7 +235,8 @@ class _Sync:
         if len(small) < TOO_MANY_SMALL:
             return segments, 0
         kept = [s for s in segments if s.timing_count >= SMALL_SEGMENT]
-        return [*kept, *(self._merged(group) for group in _groups(small))], len(small)
+        groups = in_batches(small, lambda segment: segment.timing_count, TIMINGS_PER_SEGMENT)
+        return [*kept, *(self._merged(group) for group in groups)], len(small)
 
     def _merged(self, group: list[Segment]) -> Segment:
         from diode_store.lake_files import merge
@@ -293,20 +295,6 @@ def _runs(wanted: dict[int, bytes], present: set[int]) -> list[tuple[int, int]]:
 def _ranged(table: str, columns: str, run: tuple[int, int], rest: str) -> str:
     key = next(iter(FACTS[table]))
     return f"SELECT {columns} FROM {table} WHERE {key} BETWEEN {run[0]:d} AND {run[1]:d} {rest}"  # noqa: S608 - our own
-
-
-def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """Split ``segments`` into groups of about ``TIMINGS_PER_SEGMENT`` timings."""
-    group: list[Segment] = []
-    timings = 0
-    for segment in segments:
-        group.append(segment)
-        timings += segment.timing_count
-        if timings >= TIMINGS_PER_SEGMENT:
-            yield group
-            group, timings = [], 0
-    if group:
-        yield group
 
 
 def _report(manifest: Manifest, started: float, **what: Any) -> SyncReport:

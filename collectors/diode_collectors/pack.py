@@ -5,7 +5,6 @@ The same input gives the same bytes (with the same zlib): the writer id is a dig
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,19 +13,15 @@ from diode_collectors.files import spool_errors
 from diode_collectors.segment import SEALED_SUFFIX, Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_collectors.writer import DEFAULT_SEGMENT_BYTES
 from diode_store.codec import encode
-from diode_store.errors import ImportFileError
-from diode_store.exchange import jsonl
-from diode_store.exchange.context import BadLine
 from diode_store.files import write_durably
+from diode_store.importing import read_strictly
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from io import BufferedReader
     from pathlib import Path
 
     from diode_store.exchange.context import ImportContext
-    from diode_store.records import Measurement
 
 
 _TO_BE_SHIPPED = 0o644
@@ -61,7 +56,7 @@ def pack(
     """Write the measurements of jsonl files as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
 
     Args:
-        files: in the format of ``diode_store.exchange.jsonl``, compressed by gzip if their name ends with ``.gz``.
+        files: in the format of ``diode_store.exchange.jsonl``; gzip is understood.
         output: the folder; made if it is not there. Segments of the same names are replaced.
         context: what the files do not say themselves.
         name: how the segments' names begin.
@@ -84,7 +79,7 @@ def _frames(files: Iterable[Path], context: ImportContext, totals: _Totals) -> I
     """Yield the uid and the frame of each measurement, the first of those that are the same."""
     seen = set()
     for path in files:
-        for measurement in _measurements(path, context):
+        for measurement in read_strictly(str(path), context):
             if measurement.uid in seen:
                 continue
             seen.add(measurement.uid)
@@ -93,21 +88,6 @@ def _frames(files: Iterable[Path], context: ImportContext, totals: _Totals) -> I
             totals.failures += sum(timing.outcome is not Outcome.OK for timing in measurement.timings)
             payload = pack_payload(encode(measurement), compress=True)
             yield measurement.uid, frame_to_bytes(measurement.uid, payload)
-
-
-def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
-    try:
-        with _opened(path) as stream:
-            for read in jsonl.read(stream, context):
-                if isinstance(read, BadLine):
-                    raise ImportFileError(read.at(str(path)))
-                yield read
-    except OSError as error:
-        raise ImportFileError(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
-
-
-def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def _groups(frames: Iterable[tuple[bytes, bytes]], limit: int) -> Iterator[list[tuple[bytes, bytes]]]:

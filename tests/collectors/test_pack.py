@@ -102,7 +102,7 @@ def test_pack_without_its_file(tmp_path: Path) -> None:
     ended = ingest("pack", *H200, "-o", tmp_path / "o", tmp_path / "absent.jsonl")
     assert (ended.code, ended.err) == (
         1,
-        f"error: {tmp_path}/absent.jsonl: cannot be read: No such file or directory; check the path\n",
+        f"error: {tmp_path}/absent.jsonl: No such file or directory; check the file's name\n",
     )
     (tmp_path / "plain.jsonl.gz").write_text("{}\n")
     assert (

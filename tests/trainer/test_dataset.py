@@ -159,7 +159,7 @@ def test_gzip_file(jsonl_path: Path, tmp_path: Path) -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
     """A file that is not there is named."""
-    with pytest.raises(DatasetError, match=r"none\.jsonl: cannot be read \(No such file or directory\)"):
+    with pytest.raises(DatasetError, match=r"none\.jsonl: No such file or directory; check the file's name"):
         load_file(tmp_path / "none.jsonl")
 
 

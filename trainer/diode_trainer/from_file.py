@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.columns import ConfigColumns
-from diode_store.errors import DatasetError
+from diode_store.errors import DatasetError, ImportFileError
 from diode_store.records import STOCK_POLICY
 from diode_trainer.dataset import Dataset, Examples, canonical
 
@@ -52,17 +51,13 @@ def load_measurements(measurements: Iterable[Measurement], origin: str) -> Datas
 
 
 def _measurements(path: Path, hardware: Hardware | None) -> Iterator[Measurement]:
-    from diode_store.exchange import jsonl
-    from diode_store.exchange.context import BadLine, ImportContext
+    from diode_store.exchange.context import ImportContext
+    from diode_store.importing import read_strictly
 
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            for item in jsonl.read(stream, ImportContext(hardware=hardware, dataset=path.name)):
-                if isinstance(item, BadLine):
-                    raise DatasetError(item.at(str(path)))
-                yield item
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from error
+        yield from read_strictly(str(path), ImportContext(hardware=hardware, dataset=path.name))
+    except ImportFileError as error:
+        raise DatasetError(str(error)) from error
 
 
 def _is_usable(m: Measurement) -> bool:

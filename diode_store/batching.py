@@ -1,0 +1,24 @@
+"""Streams cut into lists that are worth the work of one step: a transaction, a file, a row group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_Item = TypeVar("_Item")
+
+
+def in_batches(items: Iterable[_Item], weigh: Callable[[_Item], int], limit: int) -> Iterator[list[_Item]]:
+    """Yield ``items`` in lists, each but the last ending with the item that brings its weight to ``limit``."""
+    batch: list[_Item] = []
+    weight = 0
+    for item in items:
+        batch.append(item)
+        weight += weigh(item)
+        if weight >= limit:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
