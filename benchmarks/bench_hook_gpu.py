@@ -10,10 +10,8 @@ behind a queued device sleep that hides the launch. Needs torch, triton, numpy a
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
-import os
 import statistics
 import sys
 import time
@@ -22,19 +20,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.device import use_torchs_assembler
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def _use_one_ptxas() -> None:
-    """Have this process assemble with the ptxas of its compile workers, else every kernel is compiled twice."""
-    torch_package = importlib.util.find_spec("torch")
-    for folder in torch_package.submodule_search_locations or () if torch_package else ():
-        if (Path(folder) / "bin" / "ptxas").exists():
-            os.environ.setdefault("TRITON_PTXAS_PATH", str(Path(folder) / "bin" / "ptxas"))
-
-
-_use_one_ptxas()
+use_torchs_assembler()
 
 import torch  # noqa: E402 - reads the environment set above
 from torch._inductor import config as inductor_config  # noqa: E402

@@ -93,29 +93,20 @@ def _revision(connection: sqlite3.Connection) -> str | None:
 
 def _explain(url: str) -> None:
     """Raise the SchemaError that fits; another revision is rare enough to load SQLAlchemy for its message."""
-    from diode_store.database import make_engine
-    from diode_store.migrate import require_current
+    from diode_store.store import Store
 
-    engine = make_engine(url)
-    try:
-        require_current(engine)
-    finally:
-        engine.dispose()
+    Store.open(url).close()
 
 
 @contextlib.contextmanager
 def _open_other(url: str) -> Iterator[Source]:
     """Read through SQLAlchemy; the one function to replace by a faster reader of PostgreSQL."""
-    from diode_store.database import make_engine
-    from diode_store.migrate import require_current
+    from diode_store.store import Store
 
-    engine = make_engine(url)
-    try:
-        require_current(engine)
-        with engine.execution_options(isolation_level="REPEATABLE READ").connect() as connection:
+    with Store.open(url) as store:
+        engine = store.engine.execution_options(isolation_level="REPEATABLE READ")
+        with engine.connect() as connection:
             yield _SqlAlchemySource(connection)
-    finally:
-        engine.dispose()
 
 
 class _SqlAlchemySource:

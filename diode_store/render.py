@@ -34,6 +34,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return ``1 record`` or ``1,234 records``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _float_text(value: float) -> str:
     if not math.isfinite(value) or value == 0:
         return str(value)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from diode_collectors.options import SpoolOption  # noqa: TC001 - likewise
 from diode_store.console import (
     DatabaseOption,
     JsonOption,
@@ -25,6 +26,7 @@ from diode_store.console import (
     run,
 )
 from diode_store.errors import SpoolError
+from diode_store.render import counted
 from diode_store.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,23 +44,6 @@ app = make_app(
     invoke_without_command=True,
     epilog="Example: diode-ingest --once && diode-ingest status",
 )
-
-
-def _default_spool() -> Path:
-    return Settings.from_environment().spool_dir
-
-
-SpoolOption = Annotated[
-    Path,
-    typer.Option(
-        "--spool",
-        metavar="DIR",
-        envvar="DIODE_SPOOL",
-        help="The spool: the folder where collectors leave their records.",
-        default_factory=_default_spool,
-        show_default="spool in your data folder",
-    ),
-]
 
 
 @app.callback()
@@ -155,7 +140,7 @@ def validate(
             print_error(f"{report.file}: {problem}")
         if not as_json:
             verdict = f"{len(report.problems)} bad" if report.problems else "all good"
-            typer.echo(f"{report.file}: {_plural(report.frames, 'record')}, {report.timings:,} timings, {verdict}")
+            typer.echo(f"{report.file}: {counted(report.frames, 'record')}, {report.timings:,} timings, {verdict}")
     if any(report.problems for report in reports):
         raise typer.Exit(1)
 
@@ -272,11 +257,7 @@ def _summary(report: IngestReport, spool_dir: Path) -> str:
     if not (report.segments or report.measurements or report.duplicates or report.rejected or report.stopped):
         return f"{counts}; nothing waits in {spool_dir}"
     ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
-    return f"{counts}; {report.timings:,} new timings, {_plural(report.segments, 'segment')} done{ending}"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{counts}; {report.timings:,} new timings, {counted(report.segments, 'segment')} done{ending}"
 
 
 @contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,18 @@ def detect_environment() -> Environment:
         python=platform.python_version(),
         os=f"{platform.system()} {platform.machine()}",
     )
+
+
+def use_torchs_assembler() -> None:
+    """Name Triton's assembler; call it before torch is imported.
+
+    Inductor's compile workers use the one in torch's package and their parent process another, so that the parent
+    would compile each kernel once more before it times it.
+    """
+    torch = find_spec("torch")
+    ptxas = Path(torch.origin).parent / "bin" / "ptxas" if torch and torch.origin else None
+    if "torch" not in sys.modules and ptxas is not None and ptxas.exists():
+        os.environ.setdefault("TRITON_PTXAS_PATH", str(ptxas))
 
 
 @cache

@@ -8,18 +8,15 @@ OMP_NUM_THREADS=1 gives steadier times on a few cores.
 
 from __future__ import annotations
 
-import os
-import sys
 from enum import StrEnum
-from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diode_collectors.options import SpoolOption  # noqa: TC001 - likewise
 from diode_store.console import JsonOption, make_app, print_error, print_note, print_pairs, print_rows, progress, run
 from diode_store.errors import HardwareError, SettingsError, first_line
-from diode_store.settings import Settings
 
 if TYPE_CHECKING:
     from diode_collectors.shapes import SweepProblem
@@ -37,23 +34,9 @@ class SearchSpace(StrEnum):
     EXHAUSTIVE = "EXHAUSTIVE"
 
 
-def _default_spool() -> Path:
-    return Settings.from_environment().spool_dir
-
-
 @app.command(help=__doc__, epilog=_EXAMPLE, no_args_is_help=True)
 def collect(  # noqa: PLR0913 - one argument an option
-    spool: Annotated[
-        Path,
-        typer.Option(
-            "--spool",
-            metavar="DIR",
-            envvar="DIODE_SPOOL",
-            help="The spool: the folder where records wait for diode-ingest.",
-            default_factory=_default_spool,
-            show_default="spool in your data folder",
-        ),
-    ],
+    spool: SpoolOption,
     *,
     shape: Annotated[
         list[str] | None,
@@ -74,7 +57,9 @@ def collect(  # noqa: PLR0913 - one argument an option
     as_json: JsonOption = False,
 ) -> None:
     """Time the problems asked for, or list them."""
-    _prepare_environment()
+    from diode_collectors.device import use_torchs_assembler
+
+    use_torchs_assembler()
     from diode_collectors import sweep
 
     device = device or sweep.default_device()
@@ -110,10 +95,11 @@ def _problems(shapes: list[str], count: int, seed: int, dtype: str, device: str)
 def _sweep(problems: list[SweepProblem], spool: Path, device: str, search_space: str, seed: int | None) -> SweepReport:
     from diode_collectors.device import detect_hardware
     from diode_collectors.sweep import sweep
+    from diode_store.devices import describe
 
     hardware = detect_hardware(device)
     if hardware is not None:
-        print_note(f"timing on {hardware.name} ({hardware.arch}, {hardware.multiprocessors} multiprocessors)")
+        print_note(f"timing on {describe([hardware])}")
     options: dict[str, Any] = {"device": device, "search_space": search_space, "seed": seed}
     with progress("Timing problems", len(problems)) as advance:
         return sweep(problems, spool, on_progress=advance, on_failure=_say_failure, **options)
@@ -137,18 +123,6 @@ def _print(report: SweepReport, spool: Path, *, as_json: bool) -> None:
 
 def _what_went_wrong(report: SweepReport) -> str:
     return f"{report.silent} left nothing to time, {report.failed} failed"
-
-
-def _prepare_environment() -> None:
-    """Name Triton's assembler before torch is imported.
-
-    Inductor's compile workers use the one in torch's package and its parent process another, so that the parent
-    would compile each kernel once more before it times it.
-    """
-    torch = find_spec("torch")
-    ptxas = Path(torch.origin).parent / "bin" / "ptxas" if torch and torch.origin else None
-    if "torch" not in sys.modules and ptxas is not None and ptxas.exists():
-        os.environ.setdefault("TRITON_PTXAS_PATH", str(ptxas))
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import typer
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 from diode_store.errors import HardwareError, ImportFileError
 from diode_store.importing import Format
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from diode_store.exchange.context import ImportContext
@@ -124,11 +125,7 @@ def _print(report: ImportReport, context: ImportContext, *, dry_run: bool, as_js
     if report.bad:
         kept = "" if dry_run else "; the good ones are in the warehouse"
         hint = "" if context.hardware else " (rows without hardware need --hardware NAME)"
-        raise ImportFileError(f"{_counted(len(report.bad))}{hint}{kept}; mend and import again")
-
-
-def _counted(bad: int) -> str:
-    return "1 bad line" if bad == 1 else f"{bad:,} bad lines"
+        raise ImportFileError(f"{counted(len(report.bad), 'bad line')}{hint}{kept}; mend and import again")
 
 
 def _summary(report: ImportReport, *, dry_run: bool) -> str:

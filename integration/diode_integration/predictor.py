@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from diode_store.columns import INT_COLUMNS
+from diode_store.devices import describe
 from diode_store.errors import DiodeError
 from diode_store.records import is_vendor_template
 
@@ -136,8 +137,7 @@ def check_domain(shape: ProblemShape, hardware: Hardware, domain: Domain) -> Non
     """
     if domain.hardware and not _covers(domain, hardware):
         known = ", ".join(device.name for device in domain.hardware)
-        what = f"{hardware.name} ({hardware.arch}, {hardware.multiprocessors} multiprocessors)"
-        raise AbstentionError("hardware", f"the model knows {known}, not {what}")
+        raise AbstentionError("hardware", f"the model knows {known}, not {describe([hardware])}")
     for reason, value, covered in (
         ("op", shape.op, domain.ops),
         ("dtype", shape.dtype, domain.dtypes),

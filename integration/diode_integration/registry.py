@@ -85,11 +85,7 @@ def _card(path: Path) -> Card | None:
 
 
 def _regret(card: Card) -> float:
-    """Return how much slower than the best a model's first pick is, on problems it was not trained on."""
-    try:
-        return float(card.metrics["all_choices"]["regret"]["1"]["geomean"])
-    except (KeyError, TypeError, ValueError):
-        return math.inf
+    return math.inf if card.regret_at_1 is None else card.regret_at_1
 
 
 def _pointer(folder: Path, card_path: Path, card: Card) -> ModelPointer:

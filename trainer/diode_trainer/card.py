@@ -94,6 +94,14 @@ class Card:
         """The dtypes it was trained on."""
         return self.domain.dtypes
 
+    @property
+    def regret_at_1(self) -> float | None:
+        """How much slower than the best its first pick is, on problems it was not trained on; None if not judged."""
+        try:
+            return float(self.metrics["all_choices"]["regret"]["1"]["geomean"])
+        except (KeyError, TypeError, ValueError):
+            return None
+
     def to_json(self) -> str:
         """Return the card as indented JSON."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"

@@ -106,16 +106,10 @@ def load_warehouse(url: str, selection: Selection) -> Loaded:
 
 def _match(url: str, selection: Selection) -> tuple[StoredHardware, ...]:
     from diode_store import hardware
-    from diode_store.database import make_engine
-    from diode_store.migrate import require_current
+    from diode_store.store import Store
 
-    engine = make_engine(url)
-    try:
-        require_current(engine)
-        with engine.connect() as connection:
-            rows = [row for row in hardware.list_hardware(connection) if row.measurements]
-    finally:
-        engine.dispose()
+    with Store.open(url) as store, store.engine.connect() as connection:
+        rows = [row for row in hardware.list_hardware(connection) if row.measurements]
     if not rows:
         raise DatasetError(f"the warehouse holds no measurements; {REMEDY}")
     if selection.hardware is None:

@@ -88,6 +88,5 @@ def _row(path: Path) -> tuple[object, ...]:
     except ModelError as error:
         return path.stem, path.parent.name, None, str(error), None, None, None, str(path)
     hardware = ", ".join(device.name for device in card.hardware)
-    regret = card.metrics.get("all_choices", {}).get("regret", {}).get("1", {}).get("geomean")
     problems = card.data.get("problems")
-    return card.name, card.purpose, card.model_type, hardware, problems, regret, card.created_at, str(path)
+    return card.name, card.purpose, card.model_type, hardware, problems, card.regret_at_1, card.created_at, str(path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.devices import KNOWN_DEVICES, describe, match_hardware
 from diode_store.errors import DatasetError
+from diode_store.render import counted
 from diode_trainer.dataset import REMEDY, Dataset
 from diode_trainer.from_warehouse import Selection, load_warehouse
 
@@ -58,8 +59,8 @@ def _from_file(file: Path, selection: Selection) -> Dataset:
 
 
 def _summary(dataset: Dataset) -> str:
-    domain, count = dataset.domain(), len(dataset)
+    domain = dataset.domain()
     return (
-        f"{count} problem{'s' * (count != 1)}, {dataset.timings:,} timings ({dataset.failures:,} failed), "
+        f"{counted(len(dataset), 'problem')}, {dataset.timings:,} timings ({dataset.failures:,} failed), "
         f"{', '.join(domain.ops)}, {', '.join(domain.dtypes)}"
     )

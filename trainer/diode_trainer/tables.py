@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from diode_store.devices import describe
 from diode_trainer.metrics import KS, Report
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def card_pairs(card: Card) -> dict[str, object]:
         "name": card.name,
         "purpose": card.purpose,
         "type": f"{card.model_type}, feature version {card.feature_version}",
-        "hardware": [f"{d.name} ({d.arch}, {d.multiprocessors} multiprocessors)" for d in domain.hardware],
+        "hardware": [describe([device]) for device in domain.hardware],
         "ops": list(domain.ops),
         "dtypes": list(domain.dtypes),
         "layouts": list(domain.layouts),
