@@ -14,6 +14,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from diode_collectors.options import SpoolOption  # noqa: TC001 - likewise
+from diode_store.commands.context_options import (
+    DatasetOption,
+    EnvironmentOption,
+    LicenceOption,
+    MeasuredAtOption,
+    SearchSpaceOption,
+    import_context,
+)
 from diode_store.console import (
     DatabaseOption,
     JsonOption,
@@ -152,18 +160,11 @@ def pack(
     hardware: Annotated[
         str | None, typer.Option("--hardware", metavar="NAME", help="What it was measured on, if the rows do not say.")
     ] = None,
-    environment: Annotated[
-        Path | None,
-        typer.Option("--environment", metavar="FILE", help='JSON: {"torch": "2.11.0", "triton": "3.6.0", ...}.'),
-    ] = None,
-    measured_at: Annotated[
-        str | None, typer.Option("--measured-at", metavar="TIME", help="ISO 8601; UTC unless it names a zone.")
-    ] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", help="What the data set is called.")] = None,
-    licence: Annotated[str | None, typer.Option("--licence", help="Its licence, as an SPDX identifier.")] = None,
-    search_space: Annotated[
-        str | None, typer.Option("--search-space", help="Out of which configs those that were timed were chosen.")
-    ] = None,
+    environment: EnvironmentOption = None,
+    measured_at: MeasuredAtOption = None,
+    dataset: DatasetOption = None,
+    licence: LicenceOption = None,
+    search_space: SearchSpaceOption = None,
 ) -> None:
     """Make sealed segments of jsonl files.
 
@@ -173,17 +174,10 @@ def pack(
     """
     from diode_collectors.pack import pack
     from diode_store.devices import require_device
-    from diode_store.exchange.context import ImportContext
-    from diode_store.exchange.options import environment_file, time_of
-    from diode_store.records import Environment
 
-    context = ImportContext(
-        hardware=require_device(hardware) if hardware else None,
-        environment=environment_file(environment) if environment else Environment(),
-        measured_at=time_of(measured_at) if measured_at else None,
-        dataset=dataset,
-        licence=licence,
-        search_space=search_space,
+    device = require_device(hardware) if hardware else None
+    context = import_context(
+        device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
     )
     packed = pack(files, output, context, name=dataset or files[0].name.partition(".")[0])
     for path in packed.segments:

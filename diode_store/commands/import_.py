@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diode_store.commands.context_options import (
+    DatasetOption,
+    EnvironmentOption,
+    LicenceOption,
+    MeasuredAtOption,
+    SearchSpaceOption,
+    import_context,
+)
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 from diode_store.errors import HardwareError, ImportFileError
 from diode_store.importing import Format
@@ -38,17 +46,11 @@ def import_(  # noqa: PLR0913 - one parameter an option
             metavar="FILE", help='The same as JSON, for devices we do not know: {"vendor", "name", "arch", …}.'
         ),
     ] = None,
-    environment: Annotated[
-        Path | None, typer.Option("--environment", metavar="FILE", help='JSON: {"torch": "2.11.0", …}; else unknown.')
-    ] = None,
-    measured_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When, as ISO 8601; UTC unless it names a zone.")
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Name of the data set the rows belong to.")] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence of the data set.")] = None,
-    search_space: Annotated[
-        str | None, typer.Option(help="Out of which configs those that were timed were chosen.")
-    ] = None,
+    environment: EnvironmentOption = None,
+    measured_at: MeasuredAtOption = None,
+    dataset: DatasetOption = None,
+    licence: LicenceOption = None,
+    search_space: SearchSpaceOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -56,22 +58,15 @@ def import_(  # noqa: PLR0913 - one parameter an option
 
     jsonl has one problem a line; docs/formats.md describes it.
     """
-    from diode_store.exchange.context import ImportContext
-    from diode_store.exchange.options import environment_file, time_of
     from diode_store.importing import import_files
-    from diode_store.records import Environment
     from diode_store.store import Store
 
     if hardware is not None and hardware_file is not None:
         raise typer.BadParameter("--hardware and --hardware-file exclude each other")
     with Store.open(database) as store, progress("importing measurements") as advance:
-        context = ImportContext(
-            hardware=_hardware(store, hardware, hardware_file),
-            environment=environment_file(environment) if environment else Environment(),
-            measured_at=time_of(measured_at) if measured_at else None,
-            dataset=dataset,
-            licence=licence,
-            search_space=search_space,
+        device = _hardware(store, hardware, hardware_file)
+        context = import_context(
+            device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
         )
         printer = _BadLines(quiet=as_json)
         report = import_files(
