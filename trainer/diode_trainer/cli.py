@@ -6,9 +6,7 @@ all of the data and writes it with its card.
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -22,9 +20,11 @@ from diode_store.console import (
     progress,
     run,
 )
+from diode_trainer import train_options as options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from diode_trainer.dataset import Dataset
     from diode_trainer.from_warehouse import Selection
@@ -33,59 +33,30 @@ if TYPE_CHECKING:
 
 app = make_app(__doc__)
 
-DATA = "Data"
-FITTING = "Fitting"
-_DatasetOption = Annotated[
-    Path | None,
-    typer.Option(help="Train on this file (JSON Lines) and not on the warehouse.", rich_help_panel=DATA),
-]
-_OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "--model", "-o", help="File (.pt) or folder to write; else your models folder."),
-]
-
-
-class ModelType(StrEnum):
-    """What can be trained."""
-
-    DEEP = "deep"
-    BASE = "base"
-
 
 @app.command(no_args_is_help=True)
 def train(  # noqa: PLR0913 (one parameter an option)
+    context: typer.Context,
     database: DatabaseOption,
-    hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", "--hardware-name", help="Alias, name or beginning of a name.", rich_help_panel=DATA),
-    ] = None,
-    dataset: _DatasetOption = None,
-    op: Annotated[
-        str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.", rich_help_panel=DATA)
-    ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Only this dtype, such as bf16.", rich_help_panel=DATA)] = None,
+    hardware: options.HardwareOption = None,
+    dataset: options.DatasetOption = None,
+    op: options.OpOption = None,
+    dtype: options.DtypeOption = None,
     *,
-    all_matches: Annotated[
-        bool, typer.Option("--all-matches", help="Accept hardware of several kinds.", rich_help_panel=DATA)
-    ] = False,
-    folds: Annotated[
-        int,
-        typer.Option(min=0, max=10, help="5: evaluate on five folds; 1: on one that is held out; 0: not at all."),
-    ] = 5,
-    name: Annotated[str, typer.Option(help="The model's name.")] = "my_model",
-    output: _OutputOption = None,
-    model_type: Annotated[ModelType, typer.Option(help="What to train.", rich_help_panel=FITTING)] = ModelType.DEEP,
-    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal models.", rich_help_panel=FITTING)] = 42,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.", rich_help_panel=FITTING)] = "cpu",
-    num_epochs: Annotated[int | None, typer.Option(min=1, help="Most epochs.", rich_help_panel=FITTING)] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Problems a step.", rich_help_panel=FITTING)] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Peak.", rich_help_panel=FITTING)] = None,
-    weight_decay: Annotated[float | None, typer.Option(min=0, help="Of AdamW.", rich_help_panel=FITTING)] = None,
-    patience: Annotated[
-        int | None, typer.Option(min=0, help="Epochs without improvement; 0: never stop.", rich_help_panel=FITTING)
-    ] = None,
-    hidden_dim: Annotated[int | None, typer.Option(min=1, help="Width of a layer.", rich_help_panel=FITTING)] = None,
-    num_layers: Annotated[int | None, typer.Option(min=1, help="Hidden layers.", rich_help_panel=FITTING)] = None,
+    all_matches: options.AllMatchesOption = False,
+    folds: options.FoldsOption = 5,
+    name: options.NameOption = "my_model",
+    output: options.OutputOption = None,
+    model_type: options.ModelTypeOption = options.ModelType.DEEP,
+    seed: options.SeedOption = 42,
+    device: options.DeviceOption = "cpu",
+    num_epochs: options.EpochsOption = None,
+    batch_size: options.BatchSizeOption = None,
+    learning_rate: options.LearningRateOption = None,
+    weight_decay: options.WeightDecayOption = None,
+    patience: options.PatienceOption = None,
+    hidden_dim: options.HiddenDimOption = None,
+    num_layers: options.NumLayersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
@@ -108,28 +79,9 @@ def train(  # noqa: PLR0913 (one parameter an option)
         hidden_dim=hidden_dim,
         num_layers=num_layers,
     )
-    options = {
-        "--hardware": hardware,
-        "--dataset": dataset,
-        "--op": op,
-        "--dtype": dtype,
-        "--all-matches": all_matches,
-        "--folds": folds,
-        "--name": name,
-        "--model-type": model_type.value,
-        "--seed": seed,
-        "--num-epochs": num_epochs,
-        "--batch-size": batch_size,
-        "--learning-rate": learning_rate,
-        "--weight-decay": weight_decay,
-        "--patience": patience,
-        "--hidden-dim": hidden_dim,
-        "--num-layers": num_layers,
-    }
-    command = command_line("diode-train", options)
+    command = command_line("diode-train", options.what_was_asked(context))
     job = Job(name, recipe, folds, seed, resolve_device(device), output_path(output, name), command)
-    selection = Selection(hardware, op, dtype, all_matches)
-    _run(job, _load(database, dataset, selection), as_json=as_json)
+    _run(job, _load(database, dataset, Selection(hardware, op, dtype, all_matches)), as_json=as_json)
 
 
 def _load(database: str, file: Path | None, selection: Selection) -> Dataset:
