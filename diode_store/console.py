@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from diode_store.errors import DatabaseError, DiodeError
-from diode_store.render import cell_text, json_value, plain_table
+from diode_store.render import cell_text, fitting_columns, json_value, plain_table
 from diode_store.settings import default_database_url
 from diode_store.urls import refuse_password_on_command_line
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _PROGRESS_AFTER_S = 1.0
+_TO_SEE_ALL = "widen the terminal, or send the output to a file"
 
 
 def _database_url(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
@@ -143,10 +145,10 @@ def print_rows(
     as_json: bool = False,
     title: str | None = None,
 ) -> None:
-    """Print a table: JSON objects, a rich table on a terminal, or aligned text.
+    """Print a table: JSON objects or aligned text, on a terminal as many columns as fit.
 
     Args:
-        columns: the columns' names.
+        columns: the columns' names, the most important first: a narrow terminal leaves out the last ones.
         rows: one sequence per row, as long as ``columns``.
         as_json: print a list of objects, one a row.
         title: what stands above the table on a terminal.
@@ -154,7 +156,7 @@ def print_rows(
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif sys.stdout.isatty():
-        _print_rich(columns, rows, title)
+        _print_on_terminal(columns, rows, title)
     else:
         typer.echo(plain_table(columns, rows))
 
@@ -169,18 +171,14 @@ def print_pairs(pairs: Mapping[str, object], *, as_json: bool = False) -> None:
         typer.echo(f"{name:<{width}}  {cell_text(value)}")
 
 
-def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title) if title else None, title_justify="left")
-    for position, name in enumerate(columns):
-        numeric = any(isinstance(row[position], (int, float)) for row in rows)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell_text(value)) for value in row))
-    Console().print(table)
+def _print_on_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None) -> None:
+    """Print the columns that fit the terminal, from the left, and name the others; a cell is never broken."""
+    shown = fitting_columns(columns, rows, shutil.get_terminal_size().columns)
+    if title:
+        typer.echo(cell_text(title))
+    typer.echo(plain_table(columns[:shown], [row[:shown] for row in rows]))
+    if shown < len(columns):
+        typer.echo(f"not shown: {', '.join(name.strip() for name in columns[shown:])}; {_TO_SEE_ALL}")
 
 
 @contextlib.contextmanager

@@ -71,35 +71,48 @@ def import_files(
         ImportFileError: a file cannot be opened or is of no known format; what came before it is kept.
         DatabaseError: the warehouse failed; whole batches before that are kept, and importing again adds the rest.
     """
-    report = ImportReport()
-    seen: set[bytes] = set()
-
-    def write(batch: list[Measurement]) -> None:
-        fresh = [m for m in batch if m.uid not in seen]
-        seen.update(m.uid for m in fresh)
-        if dry_run:
-            known = store.known([m.uid for m in fresh])
-            added = [m for m in fresh if m.uid not in known]
-            measurements, timings = len(added), sum(len(m.timings) for m in added)
-        else:
-            written = store.write(fresh)
-            measurements, timings = written.measurements, written.timings
-        report.measurements += measurements
-        report.timings += timings
-        report.duplicates += len(batch) - measurements
+    work = _Import(store, dry_run=dry_run, on_bad=on_bad)
+    for batch in in_batches(work.good(_items(files, context, fmt)), lambda m: len(m.timings), TIMINGS_AT_ONCE):
+        work.write(batch)
         on_progress(len(batch))
+    return work.report
 
-    def good(items: Iterable[tuple[str, Measurement | BadLine]]) -> Iterator[Measurement]:
+
+class _Import:
+    """One import, and what it has seen so far."""
+
+    def __init__(self, store: Store, *, dry_run: bool, on_bad: Callable[[str], None]) -> None:
+        self.report = ImportReport()
+        self._store = store
+        self._dry_run = dry_run
+        self._on_bad = on_bad
+        self._seen: set[bytes] = set()
+
+    def good(self, items: Iterable[tuple[str, Measurement | BadLine]]) -> Iterator[Measurement]:
+        """Yield the measurements and report the bad lines."""
         for file, item in items:
             if isinstance(item, BadLine):
-                report.bad.append(item.at(file))
-                on_bad(report.bad[-1])
+                self.report.bad.append(item.at(file))
+                self._on_bad(self.report.bad[-1])
             else:
                 yield item
 
-    for batch in in_batches(good(_items(files, context, fmt)), lambda m: len(m.timings), TIMINGS_AT_ONCE):
-        write(batch)
-    return report
+    def write(self, batch: list[Measurement]) -> None:
+        fresh = [m for m in batch if m.uid not in self._seen]
+        self._seen.update(m.uid for m in fresh)
+        measurements, timings = self._would_write(fresh) if self._dry_run else self._write(fresh)
+        self.report.measurements += measurements
+        self.report.timings += timings
+        self.report.duplicates += len(batch) - measurements
+
+    def _write(self, fresh: list[Measurement]) -> tuple[int, int]:
+        written = self._store.write(fresh)
+        return written.measurements, written.timings
+
+    def _would_write(self, fresh: list[Measurement]) -> tuple[int, int]:
+        known = self._store.known([m.uid for m in fresh])
+        added = [m for m in fresh if m.uid not in known]
+        return len(added), sum(len(m.timings) for m in added)
 
 
 def read_strictly(file: str, context: ImportContext) -> Iterator[Measurement]:

@@ -9,6 +9,9 @@ from dataclasses import asdict, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
 
+_GAP = "  "
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
 
 def cell_text(value: object) -> str:  # noqa: PLR0911 - one line a type reads best
     """Return ``value`` as one line of printable text; four significant digits for a float, ``-`` for None."""
@@ -69,8 +72,8 @@ def json_value(value: object) -> object:  # noqa: PLR0911 - likewise
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return a table as aligned text, numbers to the right, without trailing blanks."""
-    cells = [[printable(name) for name in columns], *([cell_text(value) for value in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    cells = _cells(columns, rows)
+    widths = _widths(cells)
     numeric = [any(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
 
     def line(row: Sequence[str]) -> str:
@@ -78,6 +81,32 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str
             text.rjust(width) if right else text.ljust(width)
             for text, width, right in zip(row, widths, numeric, strict=True)
         )
-        return "  ".join(padded).rstrip()
+        return _GAP.join(padded).rstrip()
 
     return "\n".join(line(row) for row in cells)
+
+
+def fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> int:
+    """Return how many columns of ``plain_table``, counted from the left, fit into ``width`` characters; at least 1."""
+    used = -len(_GAP)
+    for position, needed in enumerate(_widths(_cells(columns, rows))):
+        used += len(_GAP) + needed
+        if used > width:
+            return max(position, 1)
+    return len(columns)
+
+
+def quantity(value: float | None, unit: str) -> str | None:
+    """Return ``value`` with three digits and a decimal prefix, as in 4.8 TB/s; None stays None."""
+    if value is None:
+        return None
+    power = min(max(math.floor(math.log10(value)) // 3, 0), len(_PREFIXES) - 1) if value >= 1 else 0
+    return f"{value / 1000**power:.3g} {_PREFIXES[power]}{unit}"
+
+
+def _cells(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:
+    return [[printable(name) for name in columns], *([cell_text(value) for value in row] for row in rows)]
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*cells, strict=True)]

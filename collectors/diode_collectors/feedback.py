@@ -62,7 +62,7 @@ class FeedbackCollector:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | str,
         *,
         source: Source = Source.FEEDBACK,
         sweep_id: str | None = None,

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 from diode_collectors.device import collector_version, detect_environment, detect_hardware, device_uuid
 from diode_collectors.inductor import POLICY_ANNOTATION, annotations_of, config_of_choice, problem_of_nodes
 from diode_store.errors import RecordError
-from diode_store.records import STOCK_POLICY, KernelConfig, Measurement, Outcome, Problem, Source, Timing, TimingMethod
+from diode_store.records import (
+    STOCK_POLICY,
+    Hardware,
+    KernelConfig,
+    Measurement,
+    Outcome,
+    Problem,
+    Source,
+    Timing,
+    TimingMethod,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,20 +93,14 @@ def measurement_from_feedback(
     Raises:
         RecordError: an op or inputs that no record holds, a device nobody knows, or no readable choice.
     """
-    found, unreadable = _timings(timings)
-    if not found:
-        raise RecordError(f"{name}: none of {unreadable} choices could be read")
-    context = [*timings, *choices]
+    found, unreadable = _timings(name, timings)
     device = input_nodes[0].get_device()
-    hardware = detect_hardware(device)
-    if hardware is None:
-        raise RecordError(f"{name}: timings of a {device.type} device cannot be recorded")
     return Measurement(
         uid=uuid.uuid4().bytes,
-        hardware=hardware,
+        hardware=_hardware(name, device),
         environment=replace(detect_environment(), template_hashes=_template_hashes(timings)),
-        problem=_problem(name, input_nodes, context),
-        timings=tuple(found.values()),
+        problem=_problem(name, input_nodes, [*timings, *choices]),
+        timings=found,
         source=source,
         measured_at=datetime.now(UTC),
         host=socket.gethostname(),
@@ -106,7 +110,7 @@ def measurement_from_feedback(
         collector_version=collector_version(),
         is_replay=is_replay,
         search_space=_search_space(),
-        choice_policy=choice_policy(context),
+        choice_policy=choice_policy([*timings, *choices]),
         timing_method=_timing_method(device.type),
         extra={"unreadable_choices": unreadable} if unreadable else {},
     )
@@ -139,8 +143,15 @@ def _autotune_counter() -> Any:
     return counters["inductor"]
 
 
-def _timings(timings: Mapping[Any, float]) -> tuple[dict[KernelConfig, Timing], int]:
-    """Return config → its fastest timing, in the order first seen, and how many choices were unreadable."""
+def _hardware(name: str, device: Any) -> Hardware:
+    hardware = detect_hardware(device)
+    if hardware is None:
+        raise RecordError(f"{name}: timings of a {device.type} device cannot be recorded")
+    return hardware
+
+
+def _timings(name: str, timings: Mapping[Any, float]) -> tuple[tuple[Timing, ...], int]:
+    """Return each config's fastest timing, in the order first seen, and how many choices were unreadable."""
     found: dict[KernelConfig, Timing] = {}
     unreadable = 0
     for choice, milliseconds in timings.items():
@@ -152,7 +163,9 @@ def _timings(timings: Mapping[Any, float]) -> tuple[dict[KernelConfig, Timing], 
         before = found.get(timing.config)
         if before is None or _is_faster(timing, before):
             found[timing.config] = timing
-    return found, unreadable
+    if not found:
+        raise RecordError(f"{name}: none of {unreadable} choices could be read")
+    return tuple(found.values()), unreadable
 
 
 def _timing(config: KernelConfig, milliseconds: float) -> Timing:

@@ -13,6 +13,7 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_collectors.files import folder_bytes, locked, make_private_folder, spool_errors
@@ -33,7 +34,6 @@ from diode_store.files import PRIVATE_FILE, sync_folder, try_lock, write_at, wri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 __all__ = ["Adopted", "Frame", "Spool", "SpoolStatus", "SpoolWriter", "read_segment"]
 
@@ -78,9 +78,9 @@ class SpoolStatus:
 class Spool:
     """The folder as ``diode-ingest`` sees it. Nothing is created before it is needed."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.quarantine_directory = directory / QUARANTINE_NAME
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+        self.quarantine_directory = self.directory / QUARANTINE_NAME
 
     def sealed(self) -> list[Path]:
         """Return the sealed segments, oldest first; names begin with the time of creation."""

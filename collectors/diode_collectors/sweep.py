@@ -78,7 +78,7 @@ def check_device(name: str) -> None:
 
 def sweep(
     problems: Sequence[SweepProblem],
-    spool: Path,
+    spool: Path | str,
     *,
     device: str,
     search_space: str = "DEFAULT",

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from diode_collectors.files import folder_bytes, make_private_folder, spool_errors
@@ -32,8 +33,6 @@ from diode_store.errors import SpoolError, SpoolFullError
 from diode_store.files import PRIVATE_FILE, sync_folder, try_lock, write_at
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from diode_store.records import Measurement
 
 DEFAULT_SPOOL_BYTES = 2**30
@@ -58,7 +57,7 @@ class SpoolWriter:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | str,
         *,
         max_bytes: int = DEFAULT_SPOOL_BYTES,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
@@ -72,9 +71,9 @@ class SpoolWriter:
             segment_bytes: the size at which a segment is sealed.
             compress: whether payloads are compressed.
         """
-        with spool_errors(directory, "create the spool folder"):
-            make_private_folder(directory)
-        self._directory = directory
+        self._directory = Path(directory)
+        with spool_errors(self._directory, "create the spool folder"):
+            make_private_folder(self._directory)
         self._max_bytes = max_bytes
         self._segment_bytes = segment_bytes
         self._compress = compress

@@ -99,15 +99,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self._stats = Stats()
         self._logged: set[str] = set()
         self._lock = threading.Lock()
-        self._predictor: Predictor | None = None
-        self._lacking = ""
-        try:
-            self._predictor = Predictor(model or _load(model_path))
-        except DiodeError as error:
-            if not enable_fallback:
-                raise
-            self._lacking = str(error)
-            log.warning("no usable model, stock Inductor chooses: %s", error)
+        self._predictor, self._lacking = _usable_predictor(model, model_path, enable_fallback=enable_fallback)
 
     @property
     def model(self) -> Model | None:
@@ -284,6 +276,19 @@ def _known_hardware(hardware: Hardware | str | None) -> Hardware | None:
     if known is None:
         raise HardwareError(f"no device is known by the name {hardware!r}; pass a Hardware record instead")
     return known
+
+
+def _usable_predictor(
+    model: Model | None, model_path: Path | str | None, *, enable_fallback: bool
+) -> tuple[Predictor | None, str]:
+    """Return the model's predictor; or, with ``enable_fallback``, None and why there is none."""
+    try:
+        return Predictor(model or _load(model_path)), ""
+    except DiodeError as error:
+        if not enable_fallback:
+            raise
+        log.warning("no usable model, stock Inductor chooses: %s", error)
+        return None, str(error)
 
 
 def _load(model_path: Path | str | None) -> Model:

@@ -316,3 +316,11 @@ def test_a_spool_that_is_a_file(tmp_path: Path) -> None:
         SpoolWriter(path)
     with pytest.raises(SpoolError, match="cannot list the spool: Not a directory"):
         Spool(path).sealed()
+
+
+def test_a_spool_can_be_named_by_text(directory: Path) -> None:
+    """Whoever writes a path as a string gets the same spool."""
+    with SpoolWriter(str(directory)) as writer:
+        writer.append(sample(1))
+    assert Spool(str(directory)).sealed() == Spool(directory).sealed()
+    assert len(Spool(directory).sealed()) == 1

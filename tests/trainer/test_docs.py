@@ -24,5 +24,5 @@ def test_the_example_runs() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     shipped = trained_models_dir() / "matmul_kernel_runtime_prediction" / "v2_model.pt"
     scope: dict[str, object] = {}
-    exec(code.replace('"v2_model.pt"', repr(str(shipped))), scope)  # noqa: S102 (our own page)
+    exec(code.replace('"v2_model.pt"', repr(str(shipped))), scope)  # noqa: S102 - our own page
     assert scope["rows"]

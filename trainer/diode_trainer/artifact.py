@@ -185,7 +185,7 @@ def _unpickle(content: bytes, device: str) -> dict[str, Any]:
         raise ModelError(
             "holds more than tensors and plain values, so it is not loaded; save a state dict instead"
         ) from None
-    except Exception as error:  # noqa: BLE001 (damaged bytes make torch fail in any way)
+    except Exception as error:  # noqa: BLE001 - damaged bytes make torch fail in any way
         raise ModelError(f"not a readable checkpoint ({first_line(error)}); copy it again or {_RETRAIN}") from None
     if not isinstance(checkpoint, dict):
         raise ModelError(f"holds a {type(checkpoint).__name__}, not a checkpoint; {_RETRAIN}")

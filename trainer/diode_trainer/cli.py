@@ -35,7 +35,7 @@ app = make_app(__doc__)
 
 
 @app.command(no_args_is_help=True)
-def train(  # noqa: PLR0913 (one parameter an option)
+def train(  # noqa: PLR0913 - one parameter an option
     context: typer.Context,
     database: DatabaseOption,
     hardware: options.HardwareOption = None,

@@ -75,7 +75,7 @@ class Descriptor:
     def peak_flops(self, itemsize: int, *, tf32: bool = False) -> float:
         """Return the device's FLOP/s for inputs of ``itemsize`` bytes."""
         architecture = self.architecture
-        if itemsize > 2:  # noqa: PLR2004 (two bytes is what half precision means)
+        if itemsize > 2:  # noqa: PLR2004 - two bytes is what half precision means
             per_multiprocessor = architecture.tf32_flops if tf32 else architecture.fp32_flops
         else:
             per_multiprocessor = architecture.half_flops

@@ -18,7 +18,7 @@ _DatasetOption = Annotated[Path | None, typer.Option(help="Judge by this file (J
 
 
 @app.command(no_args_is_help=True)
-def evaluate(  # noqa: PLR0913 (one parameter an option)
+def evaluate(  # noqa: PLR0913 - one parameter an option
     database: DatabaseOption,
     model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
     hardware: Annotated[

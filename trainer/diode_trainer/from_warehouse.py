@@ -95,7 +95,7 @@ def load_warehouse(url: str, selection: Selection) -> Loaded:
     matched = _match(url, selection)
     with connect(url) as connection:
         where, parameters = _condition(matched, selection)
-        query = f"SELECT {', '.join(_COLUMNS)} FROM training_examples {where}"  # noqa: S608 (no value is in it)
+        query = f"SELECT {', '.join(_COLUMNS)} FROM training_examples {where}"  # noqa: S608 - no value is in it
         table = connection.execute(f"{query} ORDER BY {', '.join(_GROUP)}, config_id", parameters).fetchnumpy()
         lineage = _lineage(connection, where, parameters)
     if not len(table["problem_id"]):

@@ -106,8 +106,8 @@ def report(regret: NDArray[np.float64], *, problems: int | None = None, rmse_log
     return Report(
         problems=len(regret) if problems is None else problems,
         regret=by_k,
-        within_2pct=float((regret[:, 0] <= 1.02).mean()),  # noqa: PLR2004 (the name says it)
-        within_5pct=float((regret[:, 0] <= 1.05).mean()),  # noqa: PLR2004 (likewise)
+        within_2pct=float((regret[:, 0] <= 1.02).mean()),  # noqa: PLR2004 - the name says it
+        within_5pct=float((regret[:, 0] <= 1.05).mean()),  # noqa: PLR2004 - likewise
         rmse_log=rmse_log,
     )
 
