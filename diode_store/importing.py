@@ -75,6 +75,8 @@ def import_files(
     for batch in in_batches(work.good(_items(files, context, fmt)), lambda m: len(m.timings), TIMINGS_AT_ONCE):
         work.write(batch)
         on_progress(len(batch))
+    if work.failure is not None:
+        raise work.failure
     return work.report
 
 
@@ -83,19 +85,24 @@ class _Import:
 
     def __init__(self, store: Store, *, dry_run: bool, on_bad: Callable[[str], None]) -> None:
         self.report = ImportReport()
+        self.failure: ImportFileError | None = None
+        """Why the rest of the files was not read."""
         self._store = store
         self._dry_run = dry_run
         self._on_bad = on_bad
         self._seen: set[bytes] = set()
 
     def good(self, items: Iterable[tuple[str, Measurement | BadLine]]) -> Iterator[Measurement]:
-        """Yield the measurements and report the bad lines."""
-        for file, item in items:
-            if isinstance(item, BadLine):
-                self.report.bad.append(item.at(file))
-                self._on_bad(self.report.bad[-1])
-            else:
-                yield item
+        """Yield the measurements and report the bad lines; end at a file that cannot be read."""
+        try:
+            for file, item in items:
+                if isinstance(item, BadLine):
+                    self.report.bad.append(item.at(file))
+                    self._on_bad(self.report.bad[-1])
+                else:
+                    yield item
+        except ImportFileError as error:
+            self.failure = error
 
     def write(self, batch: list[Measurement]) -> None:
         fresh = [m for m in batch if m.uid not in self._seen]

@@ -167,8 +167,13 @@ def _readable_row(row: Row) -> tuple[object, ...]:
     sizes = [row.b, row.m, row.n, row.k] if row.b > 1 else [row.m, row.n, row.k]
     dtype = SHORT_DTYPES.get(row.dtype, row.dtype)
     problem = f"{row.op} {dtype} {'x'.join(map(str, sizes))} {row.layout}"
-    times = (row.kernel, row.runtime_us, row.vendor_us, row.speedup)
-    return (problem, *times, row.runner_up, row.runner_up_us, row.ties)
+    times = (_short(row.kernel), row.runtime_us, row.vendor_us, row.speedup)
+    return (problem, *times, _short(row.runner_up), row.runner_up_us, row.ties)
+
+
+def _short(kernel: str | None) -> str | None:
+    """Return ``kernel`` without what most of them begin with; the vendor's still say ``aten::``."""
+    return kernel and kernel.removeprefix("triton::")
 
 
 def _what_there_is(connection: Any, devices: Sequence[_Device]) -> str:

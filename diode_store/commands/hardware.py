@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
 from diode_store.devices import BUILTIN_ALIASES, describe
+from diode_store.render import quantity
 
 app = make_app(__doc__)
 
 _COLUMNS = ("name", "vendor", "arch", "multiprocessors", "memory_bytes", "memory_bandwidth_bytes_per_s", "aliases")
+_READABLE = ("name", "arch", "SMs", "memory", "bandwidth", "measured", "aliases")
 
 
 @app.command("list")
@@ -32,8 +34,16 @@ def list_(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
         rows.append((*values, sorted({*row.aliases, *builtin}), row.measurements))
     if not rows and not as_json:
         print_note("no hardware yet; `diode ingest` and `diode import` add it with the first measurement")
+    elif as_json:
+        print_rows((*_COLUMNS, "measurements"), rows, as_json=True)
     else:
-        print_rows((*_COLUMNS, "measurements"), rows, as_json=as_json, title="Hardware")
+        print_rows(_READABLE, [_readable(*row) for row in rows])
+
+
+def _readable(*row: Any) -> tuple[object, ...]:
+    name, _, arch, multiprocessors, memory, bandwidth, aliases, measurements = row
+    sizes = (quantity(memory, "B"), quantity(bandwidth, "B/s"))
+    return name, arch, multiprocessors, *sizes, measurements, aliases
 
 
 @app.command()

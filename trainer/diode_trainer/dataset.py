@@ -10,6 +10,7 @@ import numpy as np
 
 from diode_store.columns import INT_COLUMNS
 from diode_store.errors import DatasetError
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from diode_trainer.card import Domain
 
 REMEDY = "ingest measurements first, such as the bundled ones: `diode-ingest --once --bundled`"
+FEW = f"drop --op or --dtype if they leave too much out, or {REMEDY}"
+"""The remedy for too few problems."""
 
 _ENOUGH_PROBLEMS = 20
 _ENOUGH_SHARE = 0.04
@@ -110,6 +113,12 @@ def _covered(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(value for value, count in counts.items() if count >= enough))
 
 
+def what_there_is(ops_and_dtypes: Iterable[tuple[str, str]]) -> str:
+    """Return the distinct ops and dtypes in words."""
+    ops, dtypes = (sorted(set(values)) for values in zip(*ops_and_dtypes, strict=True))
+    return f"op {', '.join(ops)}; dtype {', '.join(dtypes)}"
+
+
 def canonical(examples: Iterable[Examples]) -> tuple[Examples, ...]:
     """Return problems and their configs in an order that follows from their content.
 
@@ -148,7 +157,8 @@ def folds(dataset: Dataset, count: int, seed: int = 0) -> tuple[Fold, ...]:
     """
     shapes = sorted({example.shape for example in dataset}, key=_sort_key)
     if len(shapes) < count:
-        raise DatasetError(f"{len(shapes)} distinct problems cannot be split into {count} folds; {REMEDY}")
+        distinct = counted(len(shapes), "distinct problem")
+        raise DatasetError(f"{distinct} cannot be split into {count} folds; {FEW}")
     order = np.random.default_rng(seed).permutation(len(shapes))
     fold_of = {shapes[position]: rank % count for rank, position in enumerate(order)}
     part = np.array([fold_of[example.shape] for example in dataset])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = make_app(__doc__)
 
-_DatasetOption = Annotated[Path | None, typer.Option(help="Judge by this file (JSON Lines).")]
+_DatasetOption = Annotated[Path | None, typer.Option(help="Judge by this file (JSON Lines), not the warehouse.")]
 
 
 @app.command(no_args_is_help=True)
@@ -22,12 +22,13 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     database: DatabaseOption,
     model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
     hardware: Annotated[
-        str | None, typer.Option("--hardware", "--hardware-name", help="Judge by the warehouse's data of this device.")
+        str | None, typer.Option("--hardware", "--hardware-name", help="Judge by the data of this device.")
     ] = None,
     dataset: _DatasetOption = None,
     op: Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")] = None,
     top_n_worst: Annotated[int, typer.Option(min=0, help="List this many of the costliest choices.")] = 0,
     *,
+    all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False,
     no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False,
     unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that it was trained on.")] = False,
     as_json: JsonOption = False,
@@ -45,7 +46,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     from diode_trainer.sources import load
 
     judged = load_model(find_model(model))
-    found = load(database, dataset, Selection(hardware, op))
+    found = load(database, dataset, Selection(hardware, op, all_matches=all_matches))
     for note in found.notes:
         print_note(note)
     assessment = assess(judged, found.dataset, vendor=not no_vendor, worst=top_n_worst, unseen=unseen)

@@ -15,38 +15,44 @@ from diode_store.records import STOCK_POLICY
 from diode_trainer.dataset import Dataset, Examples, canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from diode_store.records import Hardware, KernelConfig, Measurement, Timing
 
+    Select = Callable[[list[Measurement]], list[Measurement]]
 
-def load_file(path: Path | str, *, hardware: Hardware | None = None) -> Dataset:
+
+def load_file(path: Path | str, *, hardware: Hardware | None = None, select: Select = lambda usable: usable) -> Dataset:
     """Read a file of measurements, JSON Lines (gzip or not).
 
     Args:
         path: the file.
         hardware: the device of those lines that name none.
+        select: takes the measurements that can be learned from, returns those that are wanted.
 
     Raises:
         DatasetError: no such file, a line that is not a measurement, or nothing to learn from; names file and line.
     """
-    return load_measurements(_measurements(Path(path), hardware), str(path))
+    return load_measurements(_measurements(Path(path), hardware), str(path), select)
 
 
-def load_measurements(measurements: Iterable[Measurement], origin: str) -> Dataset:
+def load_measurements(
+    measurements: Iterable[Measurement], origin: str, select: Select = lambda usable: usable
+) -> Dataset:
     """Merge ``measurements`` as the view ``training_examples`` does: one row a problem and config.
 
     Raises:
         DatasetError: nothing among them to learn from; the message begins with ``origin``.
     """
     usable = [m for m in measurements if _is_usable(m)]
-    groups: dict[tuple[bytes, bytes, bytes], list[Measurement]] = defaultdict(list)
-    for measurement in usable:
-        groups[measurement.hardware.key, measurement.environment.key, measurement.problem.key].append(measurement)
-    if not groups:
+    if not usable:
         raise DatasetError(
             f"{origin}: holds no measurement to learn from (replays, flagged ones and hooks' do not count)"
         )
+    usable = select(usable)
+    groups: dict[tuple[bytes, bytes, bytes], list[Measurement]] = defaultdict(list)
+    for measurement in usable:
+        groups[measurement.hardware.key, measurement.environment.key, measurement.problem.key].append(measurement)
     return Dataset(canonical(map(_merged, groups.values())), _lineage(usable))
 
 

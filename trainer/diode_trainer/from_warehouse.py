@@ -12,7 +12,7 @@ from diode_store.columns import INT_COLUMNS, ConfigColumns
 from diode_store.errors import DatasetError
 from diode_store.normalise import DTYPES
 from diode_store.records import Hardware, ProblemShape
-from diode_trainer.dataset import REMEDY, Dataset, Examples, canonical
+from diode_trainer.dataset import REMEDY, Dataset, Examples, canonical, what_there_is
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,11 +97,19 @@ def load_warehouse(url: str, selection: Selection) -> Loaded:
         where, parameters = _condition(matched, selection)
         query = f"SELECT {', '.join(_COLUMNS)} FROM training_examples {where}"  # noqa: S608 - no value is in it
         table = connection.execute(f"{query} ORDER BY {', '.join(_GROUP)}, config_id", parameters).fetchnumpy()
+        if not len(table["problem_id"]):
+            raise DatasetError(_nothing(connection, matched, selection))
         lineage = _lineage(connection, where, parameters)
-    if not len(table["problem_id"]):
-        names = ", ".join(row.name for row in matched)
-        raise DatasetError(f"no examples of {selection.describe() or 'any problem'} on {names}; {REMEDY}")
     return Loaded(Dataset(canonical(_examples(table)), lineage), matched)
+
+
+def _nothing(connection: DuckDBPyConnection, matched: tuple[StoredHardware, ...], selection: Selection) -> str:
+    """Return why there are no examples: what was wanted, and what there is or how to get some."""
+    where, parameters = _condition(matched, Selection())
+    there = connection.execute(f"SELECT DISTINCT op, dtype FROM training_examples {where}", parameters).fetchall()  # noqa: S608 - no value is in it
+    names = ", ".join(row.name for row in matched)
+    remedy = f"there is: {what_there_is(there)}" if there else REMEDY
+    return f"no examples of {selection.describe() or 'any problem'} on {names}; {remedy}"
 
 
 def _match(url: str, selection: Selection) -> tuple[StoredHardware, ...]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_store.devices import KNOWN_DEVICES, describe, match_hardware
-from diode_store.errors import DatasetError
+from diode_store.devices import describe, known_device, match_hardware
+from diode_store.errors import DatasetError, HardwareError
 from diode_store.render import counted
-from diode_trainer.dataset import REMEDY, Dataset
+from diode_trainer.dataset import Dataset, what_there_is
 from diode_trainer.from_warehouse import Selection, load_warehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
+
+    from diode_store.records import Hardware, Measurement
 
 
 @dataclass(frozen=True)
@@ -44,23 +48,49 @@ def load(url: str, file: Path | None, selection: Selection) -> Source:
 def _from_file(file: Path, selection: Selection) -> Dataset:
     from diode_trainer.from_file import load_file
 
-    hardware = None
-    if selection.hardware is not None:
-        hardware = match_hardware(KNOWN_DEVICES, selection.hardware)[0]
-    dataset = load_file(file, hardware=hardware)
-    chosen = tuple(
-        example
-        for example in dataset
-        if selection.op in (None, example.shape.op) and selection.full_dtype in (None, example.shape.dtype)
-    )
+    known = None if selection.hardware is None else known_device(selection.hardware)
+    return load_file(file, hardware=known, select=lambda usable: _wanted(file, selection, usable))
+
+
+def _wanted(file: Path, selection: Selection, usable: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements of a file that ``selection`` means."""
+    keys = {device.key for device in _devices(file, selection, usable)}
+    on_device = [m for m in usable if m.hardware.key in keys]
+    shapes = ((m, m.problem.shape) for m in on_device)
+    chosen = [
+        m for m, shape in shapes if selection.op in (None, shape.op) and selection.full_dtype in (None, shape.dtype)
+    ]
     if not chosen:
-        raise DatasetError(f"{file}: no examples of {selection.describe()}; {REMEDY}")
-    return replace(dataset, examples=chosen)
+        there = what_there_is((m.problem.shape.op, m.problem.shape.dtype) for m in on_device)
+        raise DatasetError(f"{file}: no examples of {selection.describe()}; there is: {there}")
+    return chosen
+
+
+def _devices(file: Path, selection: Selection, usable: Sequence[Measurement]) -> list[Hardware]:
+    devices = list({m.hardware.key: m.hardware for m in usable}.values())
+    if selection.hardware is not None:
+        try:
+            return match_hardware(devices, selection.hardware, all_matches=selection.all_matches)
+        except HardwareError as error:
+            raise HardwareError(f"{file}: {error}") from None
+    if not selection.all_matches and len({(device.arch, device.multiprocessors) for device in devices}) > 1:
+        raise HardwareError(
+            f"{file}: holds different devices: {describe(devices)}; name one with --hardware, or pass --all-matches"
+        )
+    return devices
 
 
 def _summary(dataset: Dataset) -> str:
     domain = dataset.domain()
+    ops = _named((example.shape.op for example in dataset), domain.ops)
+    dtypes = _named((example.shape.dtype for example in dataset), domain.dtypes)
     return (
-        f"{counted(len(dataset), 'problem')}, {dataset.timings:,} timings ({dataset.failures:,} failed), "
-        f"{', '.join(domain.ops)}, {', '.join(domain.dtypes)}"
+        f"{counted(len(dataset), 'problem')}, {counted(dataset.timings, 'timing')} ({dataset.failures:,} failed), "
+        f"{ops}, {dtypes}"
     )
+
+
+def _named(values: Iterable[str], covered: Collection[str]) -> str:
+    """Return the distinct values; those too rare for a model to cover come with their number of problems."""
+    found = sorted(Counter(values).items(), key=lambda item: (item[0] not in covered, item[0]))
+    return ", ".join(value if value in covered else f"{value} ({counted(n, 'problem')})" for value, n in found)

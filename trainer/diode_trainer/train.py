@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from diode_store.errors import DatasetError
-from diode_trainer.dataset import REMEDY
+from diode_store.errors import DatasetError, ModelError
+from diode_store.render import counted
+from diode_trainer.dataset import FEW
 from diode_trainer.losses import listwise, regression
 from diode_trainer.models import TimingNetwork, model_class
 from diode_trainer.pack import Packed, normalise
@@ -107,10 +108,11 @@ def fit(
 
     Raises:
         DatasetError: too few problems.
-        ModelError: an unknown model type.
+        ModelError: an unknown model type, or the loss is no longer a finite number.
     """
     if len(packed) < FEWEST_PROBLEMS:
-        raise DatasetError(f"{len(packed)} problems are too few to learn from, {FEWEST_PROBLEMS} needed; {REMEDY}")
+        few = f"{counted(len(packed), 'problem')} {'is' if len(packed) == 1 else 'are'} too few to learn from"
+        raise DatasetError(f"{few}, {FEWEST_PROBLEMS} needed; {FEW}")
     with single_threaded():
         return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None))
 
@@ -168,6 +170,8 @@ class _Fitting:
             last = epoch == self.recipe.epochs
             validation = self._validate() if last or epoch % _VALIDATE_EVERY == 0 else None
             history.append(Progress(epoch, self.recipe.epochs, sum(losses) / len(losses), validation))
+            if not math.isfinite(history[-1].training_loss + (validation or 0.0)):
+                raise ModelError(f"the fit diverged in epoch {epoch}; lower --learning-rate")
             on_epoch(history[-1])
             if validation is not None and validation < best.validation_loss:
                 best = Fit(copy.deepcopy(self.average), epoch, validation)
