@@ -9,6 +9,7 @@ lines, which keeps them apart. Its module makes ``app = make_app(__doc__)``; a c
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 INTERRUPTED = 130
+_DUCKDB_INTERRUPTED = "Query interrupted"
+"""What DuckDB says, in a plain RuntimeError, when a signal ends its query."""
+_CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 _PROGRESS_AFTER_S = 1.0
 _TO_SEE_ALL = "widen the terminal, or send the output to a file"
 
@@ -103,7 +107,7 @@ def handle_errors() -> Iterator[None]:
     """Turn what went wrong into one line on stderr and an exit status; also works as a decorator.
 
     Raises:
-        SystemExit: 1 after a ``DiodeError`` or when the reader of stdout went away, 130 when interrupted.
+        SystemExit: 1 after a ``DiodeError`` or when stdout takes no more, 130 when interrupted.
     """
     try:
         yield
@@ -113,12 +117,24 @@ def handle_errors() -> Iterator[None]:
     except BrokenPipeError:
         _close_stdout_quietly()
         sys.exit(1)
+    except OSError as error:
+        # An error of writing to an open file names none; any other one is a mistake of ours.
+        if error.filename is not None or error.errno not in _CANNOT_WRITE:
+            raise
+        _close_stdout_quietly()
+        with contextlib.suppress(OSError):
+            print_error(f"the output cannot be written: {error.strerror}; make room, or send it elsewhere")
+        sys.exit(1)
     except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except RuntimeError as error:
+        if str(error) != _DUCKDB_INTERRUPTED:
+            raise
         sys.exit(INTERRUPTED)
 
 
 def _close_stdout_quietly() -> None:
-    """Point stdout at nothing, so that Python's last flush does not complain about the broken pipe."""
+    """Point stdout at nothing, so that Python's last flush does not complain about what it cannot write."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -97,11 +97,11 @@ def fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[object]], wi
 
 
 def quantity(value: float | None, unit: str) -> str | None:
-    """Return ``value`` with three digits and a decimal prefix, as in 4.8 TB/s; None stays None."""
+    """Return ``value`` with four digits at most and a decimal prefix, as in 4.8 TB/s; None stays None."""
     if value is None:
         return None
     power = min(max(math.floor(math.log10(value)) // 3, 0), len(_PREFIXES) - 1) if value >= 1 else 0
-    return f"{value / 1000**power:.3g} {_PREFIXES[power]}{unit}"
+    return f"{value / 1000**power:.4g} {_PREFIXES[power]}{unit}"
 
 
 def _cells(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -301,3 +302,13 @@ def test_revision_is_for_developers(diode: RunCommand, monkeypatch: pytest.Monke
     written = folder / "versions" / "0002_add_clocks.py"
     assert diode("db", "revision", "add clocks") == (0, f"{written}\n", "")
     assert "    pass\n" in written.read_text()
+
+
+def test_hardware_list_reads_easily(diode: RunCommand, store: Store, database_url: str) -> None:
+    """Memory has units and the headers are short, so that a device is one line of a narrow terminal."""
+    h200 = replace(samples.H200, memory_bytes=141 * 10**9, memory_bandwidth_bytes_per_s=4_800 * 10**9)
+    store.write([replace(samples.measurement(1), hardware=h200)])
+    assert diode("hardware", "list", "--database", database_url).out == (
+        "name         arch   SMs  memory  bandwidth  measured  aliases\n"
+        "NVIDIA H200  sm_90  132  141 GB  4.8 TB/s          1  h200\n"
+    )

@@ -1,0 +1,49 @@
+"""How commands end when they are interrupted or their output cannot be written."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(sys.executable).with_name("diode")
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full, which Linux has")
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--help",),
+        ("db", "stats", "--help"),
+        ("db", "stats", "--database", "DATABASE"),
+        ("db", "stats", "--json", "--database", "DATABASE"),
+        ("query", "SELECT * FROM range(100000)", "--database", "DATABASE"),
+        ("query", "SELECT 1", "--json", "--database", "DATABASE"),
+    ],
+)
+def test_a_full_disk_is_one_line(args: tuple[str, ...], database_path: Path) -> None:
+    """Output that cannot be written is an error, said once and without a traceback."""
+    command = [str(PROGRAM), *(str(database_path) if arg == "DATABASE" else arg for arg in args)]
+    with FULL.open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    expected = "error: the output cannot be written: No space left on device; make room, or send it elsewhere\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
+def test_an_interrupted_query_is_quiet(database_path: Path) -> None:
+    """Ctrl-C during a long query ends it with status 130 and no traceback."""
+    endless = "SELECT count(*) FROM range(10000000) AS a, range(10000000) AS b WHERE (a.range * b.range) % 7 = 3"
+    command = [PROGRAM, "query", endless, "--database", database_path]
+    lake = database_path.with_suffix(".lake") / "manifest.json"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not lake.exists() and process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
