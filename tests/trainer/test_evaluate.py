@@ -159,6 +159,19 @@ def test_dataset_file(diode: RunCommand, trained: Path, jsonl_path: Path) -> Non
     assert shown["regret"]["1"]["geomean"] >= 1.0
 
 
+def test_dataset_file_of_several_devices(diode: RunCommand, trained: Path, jsonl_path: Path) -> None:
+    """A file's lines are filtered by device; devices that differ need --all-matches."""
+    lines = [json.loads(line) for line in jsonl_path.read_text().splitlines()]
+    for line, name in zip(lines, ["NVIDIA H200"] * 2 + ["NVIDIA H100 PCIe"] * 4, strict=True):
+        line["hardware"] = name
+    jsonl_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ("evaluate", "--model", str(trained), "--dataset", str(jsonl_path), "--json")
+    assert json.loads(diode(*command, "--hardware", "h200").out)["problems"] == 2
+    assert json.loads(diode(*command, "--all-matches").out)["problems"] == 6
+    mixed = diode(*command)
+    assert (mixed.code, "holds different devices: NVIDIA H100 PCIe" in mixed.err) == (1, True)
+
+
 def test_worst_in_json(diode: RunCommand, trained: Path) -> None:
     """Scripts get the worst choices with their shapes."""
     result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--top-n-worst", "1", "--json")

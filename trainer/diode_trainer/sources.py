@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_store.devices import describe, known_device, match_hardware
+from diode_store.devices import KNOWN_DEVICES, describe, known_device, match_hardware
 from diode_store.errors import DatasetError, HardwareError
 from diode_store.render import counted
 from diode_trainer.dataset import Dataset, what_there_is
@@ -46,10 +46,21 @@ def load(url: str, file: Path | None, selection: Selection) -> Source:
 
 
 def _from_file(file: Path, selection: Selection) -> Dataset:
+    from diode_store.exchange.context import NO_HARDWARE
     from diode_trainer.from_file import load_file
 
-    known = None if selection.hardware is None else known_device(selection.hardware)
-    return load_file(file, hardware=known, select=lambda usable: _wanted(file, selection, usable))
+    try:
+        known = None if selection.hardware is None else known_device(selection.hardware)
+    except HardwareError:
+        # Several known devices, of which the file may well hold but one.
+        known = None
+    try:
+        return load_file(file, hardware=known, select=lambda usable: _wanted(file, selection, usable))
+    except DatasetError as error:
+        if NO_HARDWARE in str(error) and selection.hardware is not None:
+            # Lines without a device need one that we know by its name: this says which there are.
+            known_device(selection.hardware) or match_hardware(KNOWN_DEVICES, selection.hardware)
+        raise
 
 
 def _wanted(file: Path, selection: Selection, usable: Sequence[Measurement]) -> list[Measurement]:
