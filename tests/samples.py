@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from diode_store.normalise import kernel_config
 from diode_store.records import (
+    DeviceState,
     Environment,
     Hardware,
     KernelConfig,
@@ -18,6 +19,7 @@ from diode_store.records import (
     Source,
     TensorSpec,
     Timing,
+    TimingMethod,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +31,26 @@ H100 = Hardware("nvidia", "NVIDIA H100 80GB HBM3", "sm_90", 132)
 H100_PCIE = Hardware("nvidia", "NVIDIA H100 PCIe", "sm_90", 114)
 ENVIRONMENT = Environment(torch="2.11.0+cu130", triton="3.6.0", compute="cuda 13.0", driver="580.95", python="3.12.3")
 MEASURED_AT = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
+
+EVERY_FIELD: dict[str, Any] = {
+    "source": Source.SWEEP,
+    "host": "gpu-7",
+    "device_uuid": "GPU-1",
+    "sweep_id": "s1",
+    "collector_version": "0.2.0",
+    "is_replay": True,
+    "search_space": "EXHAUSTIVE",
+    "sample_seed": 3,
+    "choice_policy": "hook:abc",
+    "timing_method": TimingMethod("median", flush_l2=True, launch_hidden=False),
+    "device_state": DeviceState(1980, 2619, 45, "none", 0),
+    "flags": ("throttled", "hot"),
+    "dataset": "d",
+    "licence": "MIT",
+    "superseded_by": bytes(range(16)),
+    "extra": {"note": "ä", "list": [1, 2.5, None], "map": {"deep": None}},
+}
+"""A value for every field of a measurement that most measurements leave at its default."""
 
 
 class MakeMeasurement(Protocol):

@@ -20,7 +20,6 @@ from diode_store.errors import ExportError
 from diode_store.exporting import new_file
 from diode_store.measurements import iter_measurements
 from diode_store.records import (
-    DeviceState,
     Environment,
     Measurement,
     Outcome,
@@ -31,6 +30,7 @@ from diode_store.records import (
     TimingMethod,
 )
 from diode_store.store import Store
+from samples import EVERY_FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -292,23 +292,8 @@ def everything(make: MakeMeasurement) -> list[Measurement]:
             Timing(base.timings[1].config, 1e6, is_estimate=True),
             Timing(base.timings[2].config, None, Outcome.WRONG_RESULT),
         ),
-        source=Source.SWEEP,
         measured_at=None,
-        host="gpu-7",
-        device_uuid="GPU-1",
-        sweep_id="s1",
-        collector_version="0.2.0",
-        is_replay=True,
-        search_space="DEFAULT",
-        sample_seed=3,
-        choice_policy="hook:abc",
-        timing_method=TimingMethod("min", flush_l2=False, launch_hidden=True),
-        device_state=DeviceState(1980, 2619, 45, "none", 0),
-        flags=("throttled", "hot"),
-        dataset="d",
-        licence="MIT",
-        superseded_by=bytes(range(16)),
-        extra={"note": "ä", "list": [1, 2.5, None]},
+        **{**EVERY_FIELD, "timing_method": TimingMethod("min", flush_l2=False, launch_hidden=True)},
     )
     return [base, full, make(3, environment=Environment(), runtimes=(None,))]
 

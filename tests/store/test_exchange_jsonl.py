@@ -19,7 +19,6 @@ from diode_store.exchange.files import open_binary
 from diode_store.exchange.options import environment_file, hardware_file, time_of
 from diode_store.normalise import kernel_config
 from diode_store.records import (
-    DeviceState,
     Environment,
     Hardware,
     KernelConfig,
@@ -31,13 +30,13 @@ from diode_store.records import (
     Timing,
     TimingMethod,
 )
+from samples import EVERY_FIELD, H200
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import MakeMeasurement
 
-H200 = Hardware("nvidia", "NVIDIA H200", "sm_90", 132)
 CONTEXT = ImportContext(hardware=H200)
 
 TRITON_KWARGS = {
@@ -414,22 +413,7 @@ def test_everything_survives_the_way_out_and_in(make_measurement: MakeMeasuremen
             Timing(KernelConfig("aten::bias_addmm"), 12.5, is_estimate=True),
             Timing(KernelConfig("triton::mm", 16), None, Outcome.COMPILE_ERROR),
         ),
-        source=Source.SWEEP,
-        host="gpu-7",
-        device_uuid="GPU-1",
-        sweep_id="s1",
-        collector_version="0.2.0",
-        is_replay=True,
-        search_space="DEFAULT",
-        sample_seed=3,
-        choice_policy="hook:abc",
-        timing_method=TimingMethod("min", flush_l2=False),
-        device_state=DeviceState(1980, 2619, 45, "none", 0),
-        flags=("throttled", "foreign_process"),
-        dataset="d",
-        licence="MIT",
-        superseded_by=bytes(range(16)),
-        extra={"power": [1, 2.5]},
+        **{**EVERY_FIELD, "timing_method": TimingMethod("min", flush_l2=False)},
     )
     line = json.dumps(jsonl.row_of(measurement)).encode()
     assert list(jsonl.read([line], ImportContext(hardware=replace(H200, name="other"), dataset="other"))) == [

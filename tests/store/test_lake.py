@@ -23,7 +23,8 @@ from diode_store import lake as lake_module
 from diode_store.errors import DatabaseError, LakeError, SchemaError
 from diode_store.lake import Lake, lake_path
 from diode_store.lake_sync import SyncReport, sync
-from diode_store.records import DeviceState, Timing, TimingMethod
+from diode_store.records import Timing
+from samples import EVERY_FIELD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,29 +131,9 @@ def test_every_column_arrives(store: Store, database_url: str, lake: Lake, make_
     """Numbers, texts, flags, times and JSON have in the lake the values they had in the record."""
     base = make_measurement(1)
     timing = Timing(base.timings[1].config, 9.5, is_estimate=True, repeats=7, p10_us=9.25, p90_us=9.75)
-    store.write(
-        [
-            replace(
-                base,
-                hardware=replace(base.hardware, l2_bytes=62914560, max_clock_mhz=1980),
-                timings=(timing,),
-                host="gpu-7",
-                device_uuid="GPU-1",
-                sweep_id="s1",
-                collector_version="0.2.0",
-                is_replay=True,
-                search_space="DEFAULT",
-                sample_seed=5,
-                choice_policy="hook:abc",
-                timing_method=TimingMethod("median", flush_l2=True, launch_hidden=False),
-                device_state=DeviceState(1980, 2619, 45, "none", 1),
-                flags=("throttled", "hot"),
-                dataset="d",
-                licence="MIT",
-                extra={"cap": 700},
-            )
-        ]
-    )
+    hardware = replace(base.hardware, l2_bytes=62914560, max_clock_mhz=1980)
+    fields = {**EVERY_FIELD, "hardware": hardware, "timings": (timing,), "superseded_by": None}
+    store.write([replace(base, **fields)])
     sync(database_url, lake)
     columns = (
         "hardware, vendor, arch, multiprocessors, l2_bytes, max_clock_mhz, memory_bytes, torch, python, op, dtype, "
@@ -167,12 +148,14 @@ def test_every_column_arrives(store: Store, database_url: str, lake: Lake, make_
     assert row == (
         *("NVIDIA H200", "nvidia", "sm_90", 132, 62914560, 1980, None, "2.11.0+cu130", "3.12.3", "mm", "bfloat16"),
         *(1, 65, 256, 128, "nn", inputs, "[]", "triton::mm", 16, 4, False, None, "[]"),
-        *(False, 9.5, "ok", True, 7, 9.25, 9.75, "import", datetime(2026, 11, 20, 12, 30), True),  # noqa: DTZ001 - UTC
-        *("DEFAULT", 5, "hook:abc", "median", True, False, 1980, 2619),
-        *(45, "none", 1, "throttled,hot", "d", "MIT", "s1", "gpu-7", "GPU-1"),
+        *(False, 9.5, "ok", True, 7, 9.25, 9.75, "sweep", datetime(2026, 11, 20, 12, 30), True),  # noqa: DTZ001 - UTC
+        *("EXHAUSTIVE", 3, "hook:abc", "median", True, False, 1980, 2619),
+        *(45, "none", 0, "throttled,hot", "d", "MIT", "s1", "gpu-7", "GPU-1"),
         *("0.2.0", "00000000000000000000000000000001"),
     )
-    assert ask(lake, "SELECT extra FROM measurements") == [('{"cap": 700}',)]
+    assert ask(lake, "SELECT extra FROM measurements") == [
+        (r'{"note": "\u00e4", "list": [1, 2.5, null], "map": {"deep": null}}',)
+    ]
 
 
 def test_a_late_commit_with_a_lower_id_is_copied(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -26,6 +26,14 @@ A = TensorSpec("bfloat16", (64, 128), (128, 1))
 B = TensorSpec("bfloat16", (128, 256), (256, 1))
 BATCHED_A = TensorSpec("float16", (4, 64, 128), (8192, 128, 1))
 BATCHED_B = TensorSpec("float16", (4, 128, 256), (32768, 1, 128))
+
+
+def test_every_field_is_in_the_sample() -> None:
+    """The sample that other tests send through wire, warehouse, lake and files leaves no field at its default."""
+    identity = {"uid", "hardware", "environment", "problem", "timings", "measured_at"}
+    assert {field.name for field in fields(Measurement)} - identity == set(samples.EVERY_FIELD)
+    plain, full = samples.measurement(), samples.measurement(**samples.EVERY_FIELD)
+    assert [name for name in samples.EVERY_FIELD if getattr(plain, name) == getattr(full, name)] == []
 
 
 def test_content_keys_are_pinned() -> None:

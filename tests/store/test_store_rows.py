@@ -9,7 +9,7 @@ import samples
 from diode_store import codec
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine, ImportContext
-from diode_store.records import DeviceState, Environment, KernelConfig, Outcome, Source, Timing, TimingMethod
+from diode_store.records import Environment, KernelConfig, Outcome, Timing
 from diode_store.store import Store, WriteReport
 from samples import sql
 
@@ -20,64 +20,35 @@ if TYPE_CHECKING:
 def test_every_field_is_stored(store: Store, database_path: Path) -> None:
     """Each field of a measurement is in its column, times in UTC, and what is empty is NULL."""
     there = samples.MEASURED_AT.astimezone(timezone(timedelta(hours=9)))
-    store.write(
-        [
-            samples.measurement(
-                7,
-                runtimes=(1.5,),
-                source=Source.SWEEP,
-                measured_at=there,
-                host="box",
-                device_uuid="GPU-1",
-                sweep_id="s1",
-                collector_version="0.2.0",
-                is_replay=True,
-                search_space="EXHAUSTIVE",
-                sample_seed=0,
-                choice_policy="hook:abc",
-                timing_method=TimingMethod("median", flush_l2=True, launch_hidden=False),
-                device_state=DeviceState(1980, 2619, 55, "none", 0),
-                flags=("throttled", "noisy"),
-                dataset="d",
-                licence="CC0-1.0",
-                superseded_by=bytes(16),
-                extra={"new": [1, {"deep": None}]},
-            )
-        ]
-    )
-    columns = (
-        "hex(uid), source, measured_at, host, device_uuid, sweep_id, collector_version, is_replay, search_space, "
-        "sample_seed, choice_policy, statistic, flush_l2, launch_hidden, sm_clock_mhz, memory_clock_mhz, "
-        "temperature_c, throttle_reasons, foreign_processes, flags, dataset, licence, hex(superseded_by), extra"
-    )
-    assert sql(database_path, f"SELECT {columns} FROM measurements") == [  # noqa: S608 - our own column names
-        (
-            "00000000000000000000000000000007",
-            "sweep",
-            "2026-11-20 12:30:00.000000",
-            "box",
-            "GPU-1",
-            "s1",
-            "0.2.0",
-            1,
-            "EXHAUSTIVE",
-            0,
-            "hook:abc",
-            "median",
-            1,
-            0,
-            1980,
-            2619,
-            55,
-            "none",
-            0,
-            "throttled,noisy",
-            "d",
-            "CC0-1.0",
-            "00" * 16,
-            '{"new": [1, {"deep": null}]}',
-        )
-    ]
+    store.write([samples.measurement(7, runtimes=(1.5,), measured_at=there, **samples.EVERY_FIELD)])
+    expected = {
+        "hex(uid)": "00000000000000000000000000000007",
+        "source": "sweep",
+        "measured_at": "2026-11-20 12:30:00.000000",
+        "host": "gpu-7",
+        "device_uuid": "GPU-1",
+        "sweep_id": "s1",
+        "collector_version": "0.2.0",
+        "is_replay": 1,
+        "search_space": "EXHAUSTIVE",
+        "sample_seed": 3,
+        "choice_policy": "hook:abc",
+        "statistic": "median",
+        "flush_l2": 1,
+        "launch_hidden": 0,
+        "sm_clock_mhz": 1980,
+        "memory_clock_mhz": 2619,
+        "temperature_c": 45,
+        "throttle_reasons": "none",
+        "foreign_processes": 0,
+        "flags": "throttled,hot",
+        "dataset": "d",
+        "licence": "MIT",
+        "hex(superseded_by)": "000102030405060708090A0B0C0D0E0F",
+        "extra": r'{"note": "\u00e4", "list": [1, 2.5, null], "map": {"deep": null}}',
+    }
+    columns = ", ".join(expected)
+    assert sql(database_path, f"SELECT {columns} FROM measurements") == [tuple(expected.values())]  # noqa: S608 - our own column names
     [(ingested,)] = sql(database_path, "SELECT ingested_at FROM measurements")
     age = datetime.now(UTC) - datetime.fromisoformat(ingested).replace(tzinfo=UTC)
     assert timedelta() <= age < timedelta(minutes=1)
