@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from diode_store.errors import ExportError
@@ -11,12 +13,13 @@ from diode_store.files import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @contextlib.contextmanager
 def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a path to write to, which becomes ``path`` at the end; on any error nothing is left.
+
+    What a link leads to is made or replaced, not the link. A device or FIFO is written to as it is.
 
     Args:
         path: the file to make.
@@ -27,7 +30,11 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     """
     _refuse_existing(path, force=force)
     try:
-        with whole_file(path) as beside:
+        if path.exists() and not path.is_file():
+            yield path
+            return
+        # Not Path.resolve, which may raise for links that lead in a circle.
+        with whole_file(Path(os.path.realpath(path))) as beside:
             yield beside
             _refuse_existing(path, force=force)
     except OSError as error:
