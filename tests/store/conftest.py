@@ -1,0 +1,28 @@
+"""Fixtures of the warehouse's tests."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diode_store.lake import Lake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def lake(database_path: Path) -> Lake:
+    """Return the lake of the empty warehouse."""
+    return Lake(database_path.with_suffix(".lake"))
+
+
+@pytest.fixture
+def raw(database_path: Path) -> Iterator[sqlite3.Connection]:
+    """Return a plain connection to the warehouse, for changes no store makes."""
+    with closing(sqlite3.connect(database_path, isolation_level=None)) as connection:
+        yield connection
