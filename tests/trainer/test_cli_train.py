@@ -181,7 +181,22 @@ def test_unknown_device(train: Any, filled: str) -> None:
     assert "cannot fit on device 'abacus'" in result.err
 
 
-@pytest.mark.parametrize("options", [("--folds", "11"), ("--model-type", "wide"), ("--num-epochs", "0")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--folds", "11"),
+        ("--model-type", "wide"),
+        ("--num-epochs", "0"),
+        ("--learning-rate", "inf"),
+        ("--learning-rate", "nan"),
+        ("--weight-decay", "nan"),
+        ("--learning-rate", "1e6"),
+        ("--weight-decay", "inf"),
+        ("--seed", "99999999999999999999"),
+        ("--hidden-dim", "100000000"),
+        ("--num-layers", "17"),
+    ],
+)
 def test_bad_usage(diode: RunCommand, options: tuple[str, str]) -> None:
     """Values out of range exit with 2."""
     assert diode("train", "--hardware", "h200", *options).code == 2

@@ -9,7 +9,7 @@ import pytest
 import torch
 from synthetic import learnable
 
-from diode_store.errors import DatasetError, ModelError
+from diode_store.errors import DatasetError, ModelError, SettingsError
 from diode_trainer.dataset import Dataset
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES
 from diode_trainer.models import MatmulTimingModel
@@ -205,11 +205,22 @@ def test_hidden_layers(options: dict[str, int], expected: tuple[int, ...] | None
 
 
 def test_bad_recipes() -> None:
-    """An unknown type or a learning rate of nothing is refused."""
+    """An unknown type, and rates that no fit survives, are refused."""
     with pytest.raises(ModelError, match="unknown model type 'huge'"):
         make_recipe("huge")
-    with pytest.raises(ModelError, match="the learning rate must be positive, not 0"):
-        make_recipe("deep", learning_rate=0.0)
+    for rate in (0.0, math.nan, math.inf, 1e6):
+        with pytest.raises(SettingsError, match=f"--learning-rate must be over 0 and at most 1, not {rate}"):
+            make_recipe("deep", learning_rate=rate)
+    for decay in (-1.0, math.nan, math.inf):
+        with pytest.raises(SettingsError, match=f"--weight-decay must be from 0 to 100, not {decay}"):
+            make_recipe("deep", weight_decay=decay)
+
+
+def test_a_fit_that_diverges() -> None:
+    """Weights that grow without end are an error with its remedy, not a model."""
+    recipe = replace(QUICK, learning_rate=1e30)
+    with pytest.raises(ModelError, match="the fit diverged in epoch 1; lower --learning-rate"):
+        fit(pack(learnable(24)), recipe)
 
 
 # --- cross-validation

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from diode_store.errors import ModelError
+from diode_store.errors import SettingsError
 from diode_trainer.models import model_class
 from diode_trainer.train import Recipe
+from diode_trainer.train_options import MOST_LEARNING_RATE, MOST_WEIGHT_DECAY
 
 RECIPES = {
     "deep": Recipe("deep", epochs=100, weight_decay=0.2),
@@ -28,7 +29,8 @@ def make_recipe(
         changes: fields of ``Recipe``.
 
     Raises:
-        ModelError: an unknown model type, or a learning rate that is not positive.
+        ModelError: an unknown model type.
+        SettingsError: a learning rate or weight decay that no fit survives.
     """
     default = model_class(model_type).default_widths
     widths = None
@@ -36,6 +38,8 @@ def make_recipe(
         widths = (hidden_dim or default[0],) * (num_layers or len(default))
     given = {name: value for name, value in changes.items() if value is not None}
     recipe = replace(RECIPES[model_type], hidden_layer_widths=widths, **given)
-    if recipe.learning_rate <= 0:
-        raise ModelError(f"the learning rate must be positive, not {recipe.learning_rate}")
+    if not 0 < recipe.learning_rate <= MOST_LEARNING_RATE:
+        raise SettingsError(f"--learning-rate must be over 0 and at most 1, not {recipe.learning_rate}")
+    if not 0 <= recipe.weight_decay <= MOST_WEIGHT_DECAY:
+        raise SettingsError(f"--weight-decay must be from 0 to 100, not {recipe.weight_decay}")
     return recipe

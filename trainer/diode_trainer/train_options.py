@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+MOST_LEARNING_RATE = 1.0
+MOST_WEIGHT_DECAY = 100.0
+
 
 class ModelType(StrEnum):
     """What can be trained."""
@@ -37,17 +40,21 @@ OutputOption = Annotated[
     typer.Option("--output", "--model", "-o", help="File (.pt) or folder to write; else your models folder."),
 ]
 ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Equal seeds give equal models.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Equal seeds give equal models.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
-EpochsOption = Annotated[int | None, typer.Option("--num-epochs", min=1, help="Most epochs.")]
-BatchSizeOption = Annotated[int | None, typer.Option("--batch-size", min=1, help="Problems a step.")]
-LearningRateOption = Annotated[float | None, typer.Option("--learning-rate", help="Peak.")]
-WeightDecayOption = Annotated[float | None, typer.Option("--weight-decay", min=0, help="Of AdamW.")]
-PatienceOption = Annotated[
-    int | None, typer.Option("--patience", min=0, help="Epochs without improvement; 0: never stop.")
+EpochsOption = Annotated[int | None, typer.Option("--num-epochs", min=1, max=100_000, help="Most epochs.")]
+BatchSizeOption = Annotated[int | None, typer.Option("--batch-size", min=1, max=100_000, help="Problems a step.")]
+LearningRateOption = Annotated[
+    float | None, typer.Option("--learning-rate", min=0, max=MOST_LEARNING_RATE, help="Peak.")
 ]
-HiddenDimOption = Annotated[int | None, typer.Option("--hidden-dim", min=1, help="Width of a layer.")]
-NumLayersOption = Annotated[int | None, typer.Option("--num-layers", min=1, help="Hidden layers.")]
+WeightDecayOption = Annotated[
+    float | None, typer.Option("--weight-decay", min=0, max=MOST_WEIGHT_DECAY, help="Of AdamW.")
+]
+PatienceOption = Annotated[
+    int | None, typer.Option("--patience", min=0, max=100_000, help="Epochs without improvement; 0: never stop.")
+]
+HiddenDimOption = Annotated[int | None, typer.Option("--hidden-dim", min=1, max=1024, help="Width of a layer.")]
+NumLayersOption = Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")]
 
 _WHERE = frozenset({"database", "output", "device", "as_json"})
 """Options that say where a model is made or goes, not which it is."""
