@@ -26,3 +26,9 @@ def raw(database_path: Path) -> Iterator[sqlite3.Connection]:
     """Return a plain connection to the warehouse, for changes no store makes."""
     with closing(sqlite3.connect(database_path, isolation_level=None)) as connection:
         yield connection
+
+
+@pytest.fixture
+def default_database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every command find the test's warehouse."""
+    monkeypatch.setenv("DIODE_DATABASE_URL", database_url)

@@ -1,0 +1,228 @@
+"""`diode export`, and that what goes out comes back the same."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from stored import content
+
+from diode_store.errors import ExportError
+from diode_store.exporting import new_file
+from diode_store.records import (
+    Environment,
+    Measurement,
+    Outcome,
+    Problem,
+    TensorSpec,
+    Timing,
+    TimingMethod,
+)
+from diode_store.store import Store
+from samples import EVERY_FIELD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import MakeMeasurement, RunCommand
+
+pytestmark = pytest.mark.usefixtures("default_database")
+
+H200 = ("--hardware", "h200")
+
+
+@pytest.fixture
+def another_database(_template_database: Path, tmp_path: Path) -> str:
+    """Return the path of a second empty warehouse."""
+    return str(shutil.copy(_template_database, tmp_path / "another.db"))
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a jsonl file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def sorted_choices(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line with its choices in an order that no database decides."""
+    return {**line, "choices": sorted(line["choices"], key=json.dumps)}
+
+
+def everything(make: MakeMeasurement) -> list[Measurement]:
+    """Return measurements that use every field, and some that use none."""
+    base = make(1)
+    bmm = Problem.create(
+        "addmm",
+        (
+            TensorSpec("float16", (24,), (1,)),
+            TensorSpec("float16", (8, 16), (16, 1)),
+            TensorSpec("float16", (16, 24), (1, 16)),
+        ),
+        {"alpha": 0.5},
+    )
+    full = make(
+        2,
+        problem=bmm,
+        hardware=replace(base.hardware, name="NVIDIA H100", l2_bytes=52428800, extra={"bin": 3}),
+        environment=Environment(torch="2.13.0", template_hashes={"triton::mm": "abc"}, extra={"nccl": "2"}),
+        timings=(
+            Timing(base.timings[0].config, 0.1 + 0.2, repeats=40, p10_us=0.3, p90_us=1 / 3),
+            Timing(base.timings[1].config, 1e6, is_estimate=True),
+            Timing(base.timings[2].config, None, Outcome.WRONG_RESULT),
+        ),
+        measured_at=None,
+        **{**EVERY_FIELD, "timing_method": TimingMethod("min", flush_l2=False, launch_hidden=True)},
+    )
+    return [base, full, make(3, environment=Environment(), runtimes=(None,))]
+
+
+def test_jsonl_round_trip(
+    store: Store,
+    diode: RunCommand,
+    tmp_path: Path,
+    another_database: str,
+    database_url: str,
+    make_measurement: MakeMeasurement,
+) -> None:
+    """Into a fresh warehouse and out again: the same records, keys, timings and counts."""
+    store.write(everything(make_measurement))
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    assert diode("export", "-o", str(first)).out == f"{first}: 3 measurements with 7 timings\n"
+    imported = diode("import", str(first), "--database", another_database)
+    assert imported.out == "3 measurements with 7 timings added\n"
+    assert content(another_database) == content(database_url)
+    with Store.open(another_database) as other:
+        assert other.counts() == store.counts()
+    diode("export", "-o", str(second), "--database", another_database)
+    assert [sorted_choices(line) for line in lines_of(second)] == [sorted_choices(line) for line in lines_of(first)]
+
+
+def test_real_data_survive_the_round_trip(
+    diode: RunCommand, jsonl_path: Path, tmp_path: Path, another_database: str, database_url: str
+) -> None:
+    """What was imported from a benchmark's file comes back complete, padded sizes and all."""
+    diode("import", *H200, "--dataset", "excerpt", str(jsonl_path))
+    out = tmp_path / "out.jsonl.gz"
+    diode("export", "-o", str(out))
+    assert gzip.decompress(out.read_bytes()).count(b"\n") == 6
+    diode("import", str(out), "--database", another_database)
+    assert content(another_database) == content(database_url)
+    again = diode("import", *H200, "--dataset", "excerpt", str(jsonl_path), "--database", another_database)
+    assert again.out == "nothing new: all 6 measurements were there already\n"
+
+
+def test_compressed_exports_are_the_same_bytes(diode: RunCommand, jsonl_path: Path, tmp_path: Path) -> None:
+    """Neither the time nor the name gets into the file."""
+    diode("import", *H200, str(jsonl_path))
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        diode("export", "-o", str(tmp_path / name))
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
+
+
+def test_export_of_a_part(store: Store, diode: RunCommand, tmp_path: Path, make_measurement: MakeMeasurement) -> None:
+    """Hardware and op narrow what is written; what was matched is said."""
+    store.write(everything(make_measurement))
+    out = tmp_path / "part.jsonl"
+    result = diode("export", "--hardware", "nvidia h100", "-o", str(out), "--json")
+    assert json.loads(result.out) == {"file": str(out), "measurements": 1, "timings": 3}
+    assert result.err == "hardware: NVIDIA H100 (sm_90, 132 multiprocessors)\n"
+    assert [line["op"] for line in lines_of(out)] == ["addmm"]
+    diode("export", "--op", "mm", "-o", str(out), "--force")
+    assert [line["op"] for line in lines_of(out)] == ["mm", "mm"]
+
+
+def test_export_to_stdout(jsonl_path: Path, diode: RunCommand, another_database: str, database_url: str) -> None:
+    """A dash is standard output, so that one warehouse can be piped into another."""
+    diode("import", *H200, str(jsonl_path))
+    program = Path(sys.executable).with_name("diode")
+    exported = subprocess.run([program, "export", "-o", "-"], capture_output=True, check=True)
+    assert exported.stderr == b""
+    environment = {**os.environ, "DIODE_DATABASE_URL": another_database}
+    imported = subprocess.run(
+        [program, "import", "-"], input=exported.stdout, env=environment, capture_output=True, check=True
+    )
+    assert imported.stdout == b"6 measurements with 79 timings added\n"
+    assert content(another_database) == content(database_url)
+    assert diode("export", "--format", "parquet", "-o", "-").code == 2
+
+
+def test_parquet_holds_the_observations(
+    store: Store, diode: RunCommand, tmp_path: Path, make_measurement: MakeMeasurement
+) -> None:
+    """One row a timing, the columns of the view; superseded measurements are left out as they are there."""
+    store.write(everything(make_measurement))
+    out = tmp_path / "all.parquet"
+    assert diode("export", "--format", "parquet", "-o", str(out)).out == f"{out}: 2 measurements with 4 timings\n"
+    header = diode("query", "SELECT * FROM observations LIMIT 0").out.strip().split(",")
+    table = pq.read_table(out)
+    assert table.column_names == header
+    assert sorted(us for us in table["runtime_us"].to_pylist() if us is not None) == [10.5, 20.25]
+    part = tmp_path / "part.parquet"
+    assert diode("export", "--format", "parquet", "--hardware", "h200", "--op", "mm", "-o", str(part)).code == 0
+    assert pq.read_metadata(part).num_rows == 4
+
+
+@pytest.mark.parametrize("fmt", ["jsonl", "parquet"])
+def test_export_does_not_overwrite(diode: RunCommand, jsonl_path: Path, tmp_path: Path, fmt: str) -> None:
+    """A file that is there stays as it is unless --force is given."""
+    diode("import", *H200, str(jsonl_path))
+    out = tmp_path / "out"
+    out.write_text("precious")
+    refused = diode("export", "--format", fmt, "-o", str(out))
+    assert refused.code == 1
+    assert refused.err == f"error: {out} is there already; name another file, or replace it with --force\n"
+    assert out.read_text() == "precious"
+    assert diode("export", "--format", fmt, "-o", str(out), "--force").code == 0
+    assert out.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("fmt", ["jsonl", "parquet"])
+def test_export_of_nothing_leaves_no_file(diode: RunCommand, jsonl_path: Path, tmp_path: Path, fmt: str) -> None:
+    """What there is instead is said, and nothing lies around."""
+    diode("import", *H200, str(jsonl_path))
+    before = set(tmp_path.iterdir())
+    result = diode("export", "--format", fmt, "--op", "conv", "-o", str(tmp_path / "out"))
+    assert result.code == 1
+    assert "there is nothing to export; the warehouse holds 6 measurements" in result.err
+    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"warehouse.lake"}
+
+
+def test_export_into_a_folder_that_is_not_there(diode: RunCommand, jsonl_path: Path, tmp_path: Path) -> None:
+    """The system's reason makes one line."""
+    diode("import", *H200, str(jsonl_path))
+    result = diode("export", "-o", str(tmp_path / "nowhere" / "out.jsonl"))
+    assert result.code == 1
+    assert "out.jsonl cannot be written: No such file or directory" in result.err
+    assert "is a folder; name a file in it" in diode("export", "-o", str(tmp_path)).err
+
+
+def fail_on_the_way(path: Path) -> None:
+    """Write a part and fail."""
+    path.write_text("half")
+    raise ExportError("no more")
+
+
+def appear_meanwhile(path: Path) -> None:
+    """Write all, while somebody else makes a file of that name."""
+    path.write_text("ours")
+    next(path.parent.glob("*")).with_name("out").write_text("theirs")
+
+
+@pytest.mark.parametrize(("write", "left"), [(fail_on_the_way, []), (appear_meanwhile, ["theirs"])])
+def test_an_export_that_fails_leaves_nothing_of_its_own(
+    tmp_path: Path, write: Callable[[Path], None], left: list[str]
+) -> None:
+    """Neither a part under the real name nor one beside it, and nobody's file is lost."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(ExportError), new_file(folder / "out") as beside:
+        write(beside)
+    assert [path.read_text() for path in folder.iterdir()] == left
