@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -58,7 +59,7 @@ COUNT_QUERY = (
 def train(*, retrain: bool) -> None:
     """Train with one held-out fold, unless an earlier run left a model."""
     if MODEL.exists() and not retrain:
-        print(f"\n── Train a model\n   {MODEL} is there; --retrain trains it again")
+        print(f"\n── Train a model\n   {MODEL} is there; `python examples/quickstart.py --retrain` trains it again")
         return
     MODEL_DIRECTORY.mkdir(parents=True, exist_ok=True)
     command = ("diode-train", "--hardware", HARDWARE, "--folds", "1", "--output", str(MODEL))
@@ -74,11 +75,28 @@ def step(title: str, program: str, *arguments: str) -> None:
     if executable is None:
         sys.exit(f"error: {program} is not installed; run `make setup`, or `pip install torch-diode`")
     begin = time.monotonic()
-    returncode = subprocess.run([executable, *arguments], check=False).returncode
+    returncode = run(executable, *arguments)
     if returncode:
         sys.exit(returncode)
     print(f"   ({time.monotonic() - begin:.1f} s)", flush=True)
 
 
+def run(*command: str) -> int:
+    """Run a command and return its code; on Ctrl-C end it, whatever it is at, without a word from it."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a command inherits this, so Ctrl-C comes to us alone
+    process = subprocess.Popen(command)
+    signal.signal(signal.SIGINT, handler)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\ninterrupted; run it again, what is done is kept", file=sys.stderr)
+        sys.exit(130)
