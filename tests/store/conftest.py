@@ -7,12 +7,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from view_warehouse import Warehouse
 
 from diode_store.lake import Lake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from conftest import MakeMeasurement
+    from diode_store.store import Store
 
 
 @pytest.fixture
@@ -32,3 +36,9 @@ def raw(database_path: Path) -> Iterator[sqlite3.Connection]:
 def default_database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every command find the test's warehouse."""
     monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
+
+
+@pytest.fixture
+def views(store: Store, database_url: str, make_measurement: MakeMeasurement) -> Warehouse:
+    """Return an empty warehouse to measure into, whose views can be asked."""
+    return Warehouse(store, database_url, make_measurement)

@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from stored import content
 
-from diode_store.errors import ExportError
-from diode_store.exporting import new_file
 from diode_store.records import (
     Environment,
     Measurement,
@@ -31,8 +29,6 @@ from diode_store.store import Store
 from samples import EVERY_FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from conftest import MakeMeasurement, RunCommand
 
 pytestmark = pytest.mark.usefixtures("default_database")
@@ -202,27 +198,3 @@ def test_export_into_a_folder_that_is_not_there(diode: RunCommand, jsonl_path: P
     assert result.code == 1
     assert "out.jsonl cannot be written: No such file or directory" in result.err
     assert "is a folder; name a file in it" in diode("export", "-o", str(tmp_path)).err
-
-
-def fail_on_the_way(path: Path) -> None:
-    """Write a part and fail."""
-    path.write_text("half")
-    raise ExportError("no more")
-
-
-def appear_meanwhile(path: Path) -> None:
-    """Write all, while somebody else makes a file of that name."""
-    path.write_text("ours")
-    next(path.parent.glob("*")).with_name("out").write_text("theirs")
-
-
-@pytest.mark.parametrize(("write", "left"), [(fail_on_the_way, []), (appear_meanwhile, ["theirs"])])
-def test_an_export_that_fails_leaves_nothing_of_its_own(
-    tmp_path: Path, write: Callable[[Path], None], left: list[str]
-) -> None:
-    """Neither a part under the real name nor one beside it, and nobody's file is lost."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    with pytest.raises(ExportError), new_file(folder / "out") as beside:
-        write(beside)
-    assert [path.read_text() for path in folder.iterdir()] == left

@@ -1,4 +1,4 @@
-"""Where an export goes when its path is not a plain file."""
+"""Files that appear whole or not at all, and exports to what is no plain file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 import stat
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from diode_store.errors import ExportError
 from diode_store.exporting import new_file, open_for_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def export(path: Path, content: bytes, *, force: bool = False) -> None:
@@ -61,3 +65,27 @@ def test_devices_too_are_not_written_by_accident() -> None:
     """Without --force nothing that is there is touched."""
     with pytest.raises(ExportError, match="is there already"):
         export(Path("/dev/null"), b"line")
+
+
+def fail_on_the_way(path: Path) -> None:
+    """Write a part and fail."""
+    path.write_text("half")
+    raise ExportError("no more")
+
+
+def appear_meanwhile(path: Path) -> None:
+    """Write all, while somebody else makes a file of that name."""
+    path.write_text("ours")
+    next(path.parent.glob("*")).with_name("out").write_text("theirs")
+
+
+@pytest.mark.parametrize(("write", "left"), [(fail_on_the_way, []), (appear_meanwhile, ["theirs"])])
+def test_an_export_that_fails_leaves_nothing_of_its_own(
+    tmp_path: Path, write: Callable[[Path], None], left: list[str]
+) -> None:
+    """Neither a part under the real name nor one beside it, and nobody's file is lost."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(ExportError), new_file(folder / "out") as beside:
+        write(beside)
+    assert [path.read_text() for path in folder.iterdir()] == left
