@@ -17,6 +17,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from diode_store.errors import DatabaseError
+from diode_store.sqlite_errors import reason
 from diode_store.urls import redact, refuse_password_on_command_line, sqlite_path
 
 if TYPE_CHECKING:
@@ -43,16 +44,6 @@ BUSY_TIMEOUT_S = 30.0
 
 _POSTGRES = ("postgresql", "postgres")
 _WRITE_OPTION = "diode_write"
-
-# What SQLite says → what to do about it.
-_REMEDIES = {
-    "unable to open database file": "it cannot be opened; check that its folder exists and is yours to write",
-    "file is not a database": "it is not an SQLite database; name another file",
-    "database disk image is malformed": "it is damaged; restore it from a backup",
-    "readonly database": "it is not writable by this user; check the owner and mode of the file and its folder",
-    "is locked": "another process holds it locked; try again when that one is done",
-    "disk is full": "its disk is full; make room and try again",
-}
 
 
 def make_engine(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Engine:
@@ -190,9 +181,4 @@ def _translate(context: ExceptionContext) -> DatabaseError | None:
     driver = context.dialect.loaded_dbapi
     if context.engine is None or not isinstance(original, driver.Error):
         return None
-    return DatabaseError(f"{describe(context.engine)}: {_reason(original)}")
-
-
-def _reason(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return next((remedy for said, remedy in _REMEDIES.items() if said in text), text or type(error).__name__)
+    return DatabaseError(f"{describe(context.engine)}: {reason(original)}")

@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 from diode_store.errors import DatabaseError, SchemaError
 from diode_store.lake_tables import MARKS, REVISION, SNAPSHOTS, VERSION_TABLE
+from diode_store.settings import upgrade_command
+from diode_store.sqlite_errors import reason
 from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
@@ -50,14 +52,16 @@ def open_source(url: str) -> Iterator[Source]:
             yield source
         return
     if not path.exists():
-        raise SchemaError(f"{path} holds no warehouse yet; create it with `diode db upgrade`")
+        raise SchemaError(f"{path} holds no warehouse yet; create it with {upgrade_command(str(path))}")
+    if path.is_dir():
+        raise DatabaseError(f"{path} is a folder; name a file in it")
     try:
         with contextlib.closing(_connect(path)) as connection:
             if _revision(connection) != REVISION:
                 _explain(url)
             yield _SqliteSource(connection)
     except sqlite3.Error as error:
-        raise DatabaseError(f"{path} cannot be read: {error}; check the file, its folder and who owns them") from error
+        raise DatabaseError(f"{path}: {reason(error)}") from error
 
 
 class _SqliteSource:

@@ -16,7 +16,9 @@ import sqlalchemy as sa
 from diode_store import schema
 from diode_store.database import begin_write, create_database_file, database_file, describe, write_transaction
 from diode_store.errors import DatabaseError, SchemaError
+from diode_store.render import counted, printable
 from diode_store.resources import migrations_dir
+from diode_store.settings import upgrade_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +44,7 @@ def current(engine: sa.Engine) -> str | None:
     Raises:
         DatabaseError: the database cannot be read.
     """
-    path = database_file(engine)
-    if path is not None and not path.exists():
+    if _has_no_file(engine):
         return None
     with engine.connect() as connection:
         return _revision(connection)
@@ -61,11 +62,14 @@ def require_current(engine: sa.Engine) -> None:
         return
     where = describe(engine)
     if revision is None:
-        raise SchemaError(f"{where} holds no warehouse yet; create it with `diode db upgrade`")
-    _refuse_newer(where, revision)
+        if not _has_no_file(engine):
+            with engine.connect() as connection:
+                _refuse_foreign(connection)
+        raise SchemaError(f"{where} holds no warehouse yet; create it with {upgrade_command(where)}")
+    _refuse_unknown(where, revision)
     raise SchemaError(
         f"{where} has schema revision {revision} and this torch-diode needs {schema.HEAD_REVISION}; "
-        "run `diode db upgrade`"
+        f"run {upgrade_command(where)}"
     )
 
 
@@ -73,7 +77,7 @@ def upgrade(engine: sa.Engine) -> Upgrade:
     """Bring the database to the newest revision, in one transaction; create it if it does not exist.
 
     Raises:
-        SchemaError: a newer torch-diode made it.
+        SchemaError: a newer torch-diode made it, or another program.
         DatabaseError: it cannot be created or written, or its rows would break a reference.
     """
     from alembic import command
@@ -82,8 +86,10 @@ def upgrade(engine: sa.Engine) -> Upgrade:
     create_database_file(engine)
     with _migration(engine) as connection:
         before = _revision(connection)
-        if before is not None and before != schema.HEAD_REVISION:
-            _refuse_newer(describe(engine), before)
+        if before is None:
+            _refuse_foreign(connection)
+        else:
+            _refuse_unknown(describe(engine), before)
         try:
             command.upgrade(_config(connection), "head")
         except CommandError as error:
@@ -172,10 +178,35 @@ def _revision(connection: sa.Connection) -> str | None:
     return None if revision is None else str(revision)
 
 
-def _refuse_newer(where: str, revision: str) -> None:
-    """Revisions are numbered in order, so that a newer one can be told without its migration."""
-    if revision > schema.HEAD_REVISION:
+def _has_no_file(engine: sa.Engine) -> bool:
+    path = database_file(engine)
+    return path is not None and not path.exists()
+
+
+def _refuse_foreign(connection: sa.Connection) -> None:
+    """Raise SchemaError if an SQLite file without our version table has tables; a server's database may be shared."""
+    if connection.dialect.name != "sqlite":
+        return
+    tables = [name for name in sa.inspect(connection).get_table_names() if name != schema.VERSION_TABLE]
+    if tables:
+        some = ", ".join(printable(name) for name in tables[:3])
         raise SchemaError(
-            f"{where} has schema revision {revision}, newer than {schema.HEAD_REVISION}, the newest this torch-diode "
+            f"{describe(connection.engine)} is another program's database (it has {counted(len(tables), 'table')}: "
+            f"{some}{', ...' if len(tables) > 3 else ''}); name another file"  # noqa: PLR2004 - as many as shown
+        )
+
+
+def _refuse_unknown(where: str, revision: str) -> None:
+    """Raise SchemaError unless a migration leads from ``revision``; they are numbered from 0001 in order."""
+    newest = schema.HEAD_REVISION
+    numbered = len(revision) == len(newest) and revision.isdecimal()
+    if numbered and revision > newest:
+        raise SchemaError(
+            f"{where} has schema revision {revision}, newer than {newest}, the newest this torch-diode "
             "knows; upgrade it with `pip install --upgrade torch-diode`"
+        )
+    if not numbered or int(revision) < 1:
+        raise SchemaError(
+            f"{where} has schema revision {printable(revision)}, from which no migration leads; restore it from a "
+            "backup, or name another file"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,18 @@ def data_dir() -> Path:
 def default_database_url() -> str:
     """Return the address of the warehouse in the user's data folder."""
     return f"sqlite:///{data_dir() / 'warehouse.db'}"
+
+
+def upgrade_command(database: str) -> str:
+    """Return the command, in backquotes, that creates or upgrades ``database``, an address fit for messages.
+
+    The command names the database unless it would be taken anyway. An address with a hidden password cannot be
+    named: it stands in the environment, where the command finds it too.
+    """
+    taken = os.environ.get("DIODE_DATABASE_URL") or default_database_url()
+    if "***" in database or database in (taken, taken.removeprefix("sqlite:///")):
+        return "`diode db upgrade`"
+    return f"`diode db upgrade --database {shlex.quote(database)}`"
 
 
 def _folder(text: str) -> Path:

@@ -51,8 +51,25 @@ def connected(database: str, *, sync: bool = True) -> Any:
     from diode_store.commands.sync import note_rebuild
     from diode_store.console import progress
 
+    if not sync:
+        _require_warehouse(database)
     with progress("copying timings to the lake") as advance:
         return connect(database, sync=sync, on_sync=note_rebuild, on_progress=advance)
+
+
+def _require_warehouse(database: str) -> None:
+    """Raise SchemaError for a mistyped file name, which would look like an empty warehouse.
+
+    A lake whose warehouse is elsewhere, as ``DIODE_LAKE`` allows, can still be read.
+    """
+    from diode_store.lake import Lake, lake_path
+    from diode_store.lake_source import open_source
+    from diode_store.settings import Settings
+    from diode_store.urls import sqlite_path
+
+    if sqlite_path(database) and Lake(lake_path(database, Settings.from_environment().lake_dir)).manifest() is None:
+        with open_source(database):
+            pass
 
 
 def print_result(columns: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool, as_csv: bool) -> None:

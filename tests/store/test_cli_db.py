@@ -211,7 +211,7 @@ def test_stats(diode: RunCommand, store: Store, database_url: str, database_path
 def test_no_warehouse_names_the_command(diode: RunCommand, tmp_path: Path, command: str) -> None:
     """What needs a warehouse says how to make one, in one line and with status 1."""
     path = tmp_path / "none.db"
-    expected = f"error: {path} holds no warehouse yet; create it with `diode db upgrade`\n"
+    expected = f"error: {path} holds no warehouse yet; create it with `diode db upgrade --database {path}`\n"
     assert diode("db", command, "--database", path) == (1, "", expected)
 
 

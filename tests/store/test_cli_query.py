@@ -167,7 +167,7 @@ def test_query_without_a_warehouse(diode: RunCommand, tmp_path: Path) -> None:
     """The remedy is named."""
     result = diode("query", "SELECT 1", "--database", str(tmp_path / "none.db"))
     assert result.code == 1
-    assert "create it with `diode db upgrade`" in result.err
+    assert f"create it with `diode db upgrade --database {tmp_path}/none.db`" in result.err
 
 
 def test_no_sync_reads_the_lake_as_it_is(

@@ -131,7 +131,7 @@ def test_a_lake_that_cannot_be_written(database_url: str, tmp_path: Path) -> Non
 
 def test_a_warehouse_that_is_not_there(tmp_path: Path) -> None:
     """Nothing is created for a mistyped name."""
-    with pytest.raises(SchemaError, match="holds no warehouse yet; create it with `diode db upgrade`"):
+    with pytest.raises(SchemaError, match="holds no warehouse yet; create it with `diode db upgrade --database /"):
         analytics.connect(str(tmp_path / "typo.db"))
     assert list(tmp_path.glob("typo*")) == []
 
@@ -140,21 +140,21 @@ def test_a_database_without_our_tables(tmp_path: Path) -> None:
     """Somebody else's database is told from an empty warehouse."""
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection, connection:
         connection.execute("CREATE TABLE things (id INTEGER)")
-    with pytest.raises(SchemaError, match="diode db upgrade"):
+    with pytest.raises(SchemaError, match=r"another program's database \(it has 1 table: things\)"):
         analytics.connect(str(tmp_path / "other.db"))
 
 
 def test_a_database_of_another_revision(database_url: str, raw: sqlite3.Connection) -> None:
-    """An older or newer schema is refused, with the command that helps."""
+    """A schema that is not ours to read is refused, with what helps."""
     raw.execute(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0000'")  # noqa: S608 - our own names
-    with pytest.raises(SchemaError, match="diode db upgrade"):
+    with pytest.raises(SchemaError, match="has schema revision 0000, from which no migration leads"):
         analytics.connect(database_url)
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     """The driver's complaint becomes one line with the file's name."""
     (tmp_path / "junk.db").write_bytes(b"junk" * 1000)
-    with pytest.raises(DatabaseError, match=r"junk\.db cannot be read: file is not a database"):
+    with pytest.raises(DatabaseError, match=r"junk\.db: it is not an SQLite database; name another file"):
         analytics.connect(str(tmp_path / "junk.db"))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import stat
 import uuid
 from datetime import UTC, datetime
@@ -98,9 +99,9 @@ def test_upgrades_at_once(tmp_path: Path) -> None:
 def test_failed_upgrade_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A migration that fails half way leaves the database as it was: DDL is in the transaction too."""
     path = tmp_path / "warehouse.db"
-    sql(path, "CREATE TABLE timings (mine TEXT)")
+    sql(path, "CREATE VIEW timings AS SELECT 1 AS mine")
     engine = make_engine(str(path))
-    with pytest.raises(DatabaseError, match="table timings already exists"):
+    with pytest.raises(DatabaseError, match="timings already exists"):
         migrate.upgrade(engine)
     engine.dispose()
     assert sql(path, "SELECT name FROM sqlite_master") == [("timings",)]
@@ -119,27 +120,59 @@ def test_no_file_is_no_warehouse(tmp_path: Path) -> None:
     """Looking for a warehouse that is not there says how to make it, and does not leave an empty file."""
     engine = make_engine(str(tmp_path / "none.db"))
     assert migrate.current(engine) is None
-    with pytest.raises(SchemaError, match=r"none.db holds no warehouse yet; create it with `diode db upgrade`"):
+    with pytest.raises(
+        SchemaError, match=r"none.db holds no warehouse yet; create it with `diode db upgrade --database /"
+    ):
         migrate.require_current(engine)
     assert not (tmp_path / "none.db").exists()
 
 
 def test_empty_database_is_no_warehouse(tmp_path: Path) -> None:
-    """A database of something else is no warehouse."""
-    sql(tmp_path / "other.db", "CREATE TABLE mine (x)")
+    """A file that SQLite made and nobody has used is no warehouse yet, and can become one."""
+    sql(tmp_path / "other.db", "VACUUM")
     engine = make_engine(str(tmp_path / "other.db"))
     with pytest.raises(SchemaError, match="holds no warehouse yet"):
         migrate.require_current(engine)
+    assert migrate.upgrade(engine) == migrate.Upgrade(None, "0001")
     engine.dispose()
 
 
-def test_older_schema_is_refused_with_the_command(engine: sa.Engine, database_path: Path) -> None:
+def test_older_schema_is_refused_with_the_command(
+    engine: sa.Engine, database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A warehouse of an older revision names both revisions and the command that mends it."""
-    sql(database_path, "UPDATE diode_schema_version SET version_num = '0000'")
-    with pytest.raises(SchemaError, match="has schema revision 0000 and this torch-diode needs 0001; run `diode db up"):
+    monkeypatch.setattr(schema, "HEAD_REVISION", "0002")
+    expected = (
+        f"{database_path} has schema revision 0001 and this torch-diode needs 0002; "
+        f"run `diode db upgrade --database {database_path}`"
+    )
+    with pytest.raises(SchemaError, match=re.escape(expected)):
         migrate.require_current(engine)
-    with pytest.raises(SchemaError, match="cannot be upgraded from revision 0000"):
-        migrate.upgrade(engine)
+
+
+@pytest.mark.parametrize("revision", ["0000", "1", "a1b2c3d4"])
+def test_unknown_schema_is_refused(engine: sa.Engine, database_path: Path, revision: str) -> None:
+    """A revision that no release had is not sent to an upgrade that cannot be."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE diode_schema_version SET version_num = ?", (revision,))
+    for action in (migrate.require_current, migrate.upgrade):
+        with pytest.raises(
+            SchemaError, match=f"has schema revision {revision}, from which no migration leads; restore"
+        ):
+            action(engine)
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    """An SQLite file with tables but without our version is refused for reading and for upgrading."""
+    path = tmp_path / "other.db"
+    for name in "abcd":
+        sql(path, f"CREATE TABLE {name} (x)")
+    engine = make_engine(str(path))
+    for action in (migrate.require_current, migrate.upgrade):
+        with pytest.raises(SchemaError, match=r"another program's database \(it has 4 tables: a, b, c, ...\); name an"):
+            action(engine)
+    engine.dispose()
+    assert [name for (name,) in sql(path, "SELECT name FROM sqlite_master")] == ["a", "b", "c", "d"]
 
 
 def test_newer_schema_is_refused_with_the_command(engine: sa.Engine, database_path: Path) -> None:

@@ -202,6 +202,8 @@ def test_anything_the_codec_passes_can_be_stored(store: Store, batch: list[Measu
 
 def test_open_names_the_command(tmp_path: Path) -> None:
     """Opening a warehouse that is not there says how to make it."""
-    with pytest.raises(SchemaError, match=r"none.db holds no warehouse yet; create it with `diode db upgrade`"):
+    with pytest.raises(
+        SchemaError, match=r"none.db holds no warehouse yet; create it with `diode db upgrade --database /"
+    ):
         Store.open(str(tmp_path / "none.db"))
     assert list(tmp_path.glob("none.db*")) == []
