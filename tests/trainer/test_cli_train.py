@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from diode_store.errors import ModelError
+from diode_store.errors import ModelError, SettingsError
 from diode_trainer import artifact
-from diode_trainer.jobs import command_line, output_path, resolve_device
+from diode_trainer.jobs import command_line, model_name, output_path, resolve_device
 from diode_trainer.tables import HEADER
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def test_five_folds(train: Any, filled: str) -> None:
     assert artifact.load(path).card.name == "mine"
     assert "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)" in result.err
     assert "data: 24 problems, 360 timings (0 failed), mm, bfloat16" in result.err
-    assert "left out inductor_default: the data holds" in result.err
+    assert "left out Inductor DEFAULT: the data holds" in result.err
+    assert "fitting 5 folds and the final model, at most 5 epochs each" in result.err
 
 
 def test_json(train: Any, filled: str) -> None:
@@ -129,7 +130,26 @@ def test_shipped_model_is_a_baseline(train: Any, filled: str, shipped: Path, tra
         (shipped / path.name).write_bytes(path.read_bytes())
     result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
     assert result.code == 0, result.err
-    assert "left out model:quick: it was trained on 24 of these 24 problems" in result.err
+    assert "left out model quick: it was trained on 24 of these 24 problems" in result.err
+
+
+def test_the_file_names_the_model(train: Any, filled: str, tmp_path: Path) -> None:
+    """Without --name the output file's stem stands in the table, on the card and in its command."""
+    result = train("--hardware", "h200", "--folds", "1", "-o", str(tmp_path / "quickstart_model.pt"))
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[2].startswith("quickstart_model ")
+    card = artifact.load(tmp_path / "quickstart_model.pt").card
+    assert (card.name, "--name quickstart_model" in card.command) == ("quickstart_model", True)
+
+
+def test_replacing_a_model_is_said(train: Any, filled: str, tmp_path: Path) -> None:
+    """A model of that name is replaced with a line that says from when it was."""
+    options = ("--hardware", "h200", "--folds", "0", "-o", str(tmp_path / "m.pt"))
+    assert "replaces" not in train(*options).err
+    date = artifact.load(tmp_path / "m.pt").card.created_at[:10]
+    assert f"m.pt is there already; this replaces the model of {date}\n" in train(*options).err
+    (tmp_path / "m.json").write_text("[]")
+    assert "this replaces the model of unknown date\n" in train(*options).err
 
 
 # --- what goes wrong
@@ -221,6 +241,22 @@ def test_output_path(tmp_path: Path) -> None:
     assert output_path(tmp_path, "name") == tmp_path / "name.pt"
     default = output_path(None, "name")
     assert default.parts[-4:] == ("torch-diode", "models", "matmul_kernel_runtime_prediction", "name.pt")
+
+
+def test_model_name(tmp_path: Path) -> None:
+    """What is asked for wins, then the file's stem, then a name of ours."""
+    assert model_name(None, None) == model_name(None, tmp_path) == "my_model"
+    assert model_name(None, tmp_path / "h200.v2.pt") == "h200.v2"
+    assert model_name("mine.pt", tmp_path / "other.pt") == "mine"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b", "a\\b", ".hidden", "..", "a\nb"])
+def test_bad_model_name(train: Any, name: str) -> None:
+    """What is no name of a file is refused in one line."""
+    with pytest.raises(SettingsError, match="cannot be a model's name"):
+        model_name(name, None)
+    result = train("--hardware", "h200", "--name", name)
+    assert (result.code, result.err.count("\n")) == (1, 1)
 
 
 def test_command_line() -> None:

@@ -11,6 +11,7 @@ from synthetic import MM, examples, learnable
 
 from diode_store.errors import DatasetError
 from diode_trainer.assess import assess
+from diode_trainer.card import Card, CoveredHardware, Domain
 from diode_trainer.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 class Known:
     """A model that predicts what it was told to."""
 
-    def __init__(self, *predicted: float, seen: tuple[ProblemShape, ...] = ()) -> None:
+    def __init__(self, *predicted: float, seen: tuple[ProblemShape, ...] = (), domain: Domain | None = None) -> None:
         self.predicted = np.array(predicted)
         self.seen = seen
+        self.card = Card("known", "test", "base", 1, domain or Domain())
 
     def predict_us(self, _shape: ProblemShape, _device: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
         """Return the first of what it was told."""
@@ -90,9 +92,33 @@ def test_seen_problems_are_counted_and_can_be_left_out() -> None:
     assert alone.standing.model.regret[1].geomean == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        (Domain(), ()),
+        (Domain(hardware=(CoveredHardware("NVIDIA H200", "sm_90", 132),), ops=("mm",), shapes={"m": (512, 1024)}), ()),
+        (Domain(hardware=(CoveredHardware("NVIDIA L4", "sm_89", 58),)), ("hardware NVIDIA H200",)),
+        (Domain(ops=("bmm",), dtypes=("float32",)), ("dtype bfloat16", "op mm")),
+        (Domain(shapes={"k": (16, 512)}), ("K outside 16 to 512",)),
+    ],
+)
+def test_problems_outside_the_domain_are_counted(domain: Domain, expected: tuple[str, ...]) -> None:
+    """What the card does not cover is counted and named; what it leaves empty is open."""
+    found = judged(Known(1.0, 2.0, domain=domain), examples([1.0, 2.0]), examples([2.0, 1.0], OTHER))
+    assert (found.outside, found.outside_reasons) == (2 if expected else 0, expected)
+
+
+def test_note_on_problems_outside_the_domain(diode: RunCommand, trained: Path, jsonl_path: Path) -> None:
+    """A person is told which problems the model was not made for."""
+    result = diode("evaluate", "--model", "quick", "--dataset", str(jsonl_path), "--hardware", "h200", "--op", "bmm")
+    assert result.code == 0, result.err
+    assert "note: 1 of 1 problem is outside what it was trained on (" in result.err
+    assert "op bmm" in result.err
+
+
 def test_nothing_left_to_judge_by() -> None:
     """If it has seen everything, or nothing can be judged, that is said."""
-    with pytest.raises(DatasetError, match="no problem that the model was not trained on has two configs"):
+    with pytest.raises(DatasetError, match="trained on all of these problems, so --unseen leaves none; leave it out"):
         judged(Known(1.0, 2.0, seen=(MM,)), examples([1.0, 2.0]), unseen=True)
     with pytest.raises(DatasetError, match="no problem has two configs that ran"):
         judged(Known(1.0, 2.0), examples([1.0, math.inf]))
@@ -144,7 +170,10 @@ def test_table_and_warning(diode: RunCommand, trained: Path) -> None:
     assert [line.split("  ")[0] for line in lines[1:5]] == ["quick", "vendor only", "ranking of other folds", "random"]
     assert lines[5].startswith("problem")
     assert len(lines) == 8
-    assert "it was trained on 24 of these 24 problems, so this flatters it" in result.err
+    assert (
+        "it was trained on 24 of these 24 problems, so this flatters it; give --dataset with other measurements"
+        in result.err
+    )
 
 
 def test_dataset_file(diode: RunCommand, trained: Path, jsonl_path: Path) -> None:
@@ -154,7 +183,7 @@ def test_dataset_file(diode: RunCommand, trained: Path, jsonl_path: Path) -> Non
     )
     assert result.code == 0, result.err
     shown = json.loads(result.out)
-    assert shown["seen_in_training"] == 0
+    assert (shown["seen_in_training"], shown["outside_domain"]) == (0, 4)
     assert shown["problems"] >= 3
     assert shown["regret"]["1"]["geomean"] >= 1.0
 
@@ -184,7 +213,10 @@ def test_unseen_leaves_nothing(diode: RunCommand, trained: Path) -> None:
     """A model that has seen everything cannot be judged without it."""
     result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--unseen")
     assert result.code == 1
-    assert "no problem that the model was not trained on" in result.err
+    assert result.err.endswith(
+        "error: the model was trained on all of these problems, so --unseen leaves none; leave it out (the figures"
+        " then flatter the model) or give --dataset with other measurements\n"
+    )
 
 
 def test_unknown_model(diode: RunCommand, trained: Path) -> None:

@@ -46,10 +46,14 @@ class Assessment:
     """How many of them it was trained on."""
     standing: Standing
     worst: tuple[WorstChoice, ...] = ()
+    outside: int = 0
+    """How many of them are outside what its card says it was trained on; the hook would not ask it about these."""
+    outside_reasons: tuple[str, ...] = ()
+    """What about them is, such as ``dtype float32``."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as JSON has it: the figures of ``Report``, ``baselines`` of the same shape, and what is worst."""
-        plain = {**self.standing.to_plain(), "seen_in_training": self.seen}
+        plain = {**self.standing.to_plain(), "seen_in_training": self.seen, "outside_domain": self.outside}
         if self.worst:
             plain["worst"] = [asdict(choice) for choice in self.worst]
         return plain
@@ -70,23 +74,35 @@ def assess(
     Raises:
         DatasetError: no problem is left that can be judged.
     """
-    if unseen:
-        dataset = dataset.subset([i for i, e in enumerate(dataset) if not model.was_trained_on(e.shape)])
     dataset = dataset.subset([i for i, e in enumerate(dataset) if judgeable(e, vendor=vendor)])
     if not len(dataset):
-        which = "that the model was not trained on " if unseen else ""
-        raise DatasetError(f"no problem {which}has two configs that ran, so there is nothing to judge by")
+        raise DatasetError("no problem has two configs that ran, so there is nothing to judge by")
+    if unseen:
+        dataset = _without_seen(model, dataset)
     predicted = predict(model, dataset.examples)
     distinct = len({example.shape for example in dataset})
     everything = np.arange(len(dataset))
     splits = folds(dataset, HOLD_OUT) if distinct >= HOLD_OUT else (Fold(everything[:0], everything),)
+    outside = [reasons for e in dataset if (reasons := model.card.domain.misses(e.shape, e.hardware))]
     standing = Standing(evaluate(dataset.examples, predicted, vendor=vendor), compare(dataset, splits, vendor=vendor))
     return Assessment(
         problems=len(dataset),
         seen=sum(model.was_trained_on(example.shape) for example in dataset),
         standing=standing,
         worst=_worst(dataset.examples, predicted, worst, vendor=vendor),
+        outside=len(outside),
+        outside_reasons=tuple(sorted({reason for reasons in outside for reason in reasons})),
     )
+
+
+def _without_seen(model: TimingModel, dataset: Dataset) -> Dataset:
+    left = [i for i, e in enumerate(dataset) if not model.was_trained_on(e.shape)]
+    if not left:
+        raise DatasetError(
+            "the model was trained on all of these problems, so --unseen leaves none; leave it out (the figures then"
+            " flatter the model) or give --dataset with other measurements"
+        )
+    return dataset.subset(left)
 
 
 def _worst(

@@ -6,11 +6,13 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from diode_store.errors import ModelError
+from diode_store.errors import ModelError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from diode_store.records import Hardware, ProblemShape
 
 MATMUL_PURPOSE = "matmul_kernel_runtime_prediction"
 
@@ -36,6 +38,23 @@ class Domain:
     templates: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Smallest and largest b, m, n and k."""
+
+    def misses(self, shape: ProblemShape, hardware: Hardware) -> tuple[str, ...]:
+        """Return what of a problem and its device is not covered, in words; what the domain leaves empty is open."""
+        devices = {(device.name, device.arch, device.multiprocessors) for device in self.hardware}
+        identity = (hardware.name, hardware.arch, hardware.multiprocessors)
+        found = [f"hardware {hardware.name}"] if devices and identity not in devices else []
+        covered = (("op", self.ops), ("dtype", self.dtypes), ("layout", self.layouts))
+        found += [
+            f"{name} {getattr(shape, name)}" for name, known in covered if known and getattr(shape, name) not in known
+        ]
+        sizes = {name: getattr(shape, name) for name in self.shapes}
+        found += [
+            f"{name.upper()} outside {low} to {high}"
+            for name, (low, high) in self.shapes.items()
+            if not low <= sizes[name] <= high
+        ]
+        return tuple(found)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Domain:
@@ -114,10 +133,21 @@ def read_card(path: Path) -> Card:
         ModelError: it is missing, not JSON or not a card.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = _object(json.loads(path.read_bytes()))
         known = {name: value for name, value in content.items() if name in {f.name for f in fields(Card)}}
         return Card(**{**known, "domain": Domain.from_plain(known["domain"])})
     except FileNotFoundError:
         raise ModelError(f"{path}: the model's card is missing; copy it beside the checkpoint or train again") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"{path}: not a model card ({error!r}); train again with `diode-train`") from None
+        raise ModelError(f"{path}: not a model card ({_reason(error)}); train again with `diode-train`") from None
+
+
+def _object(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise TypeError(f"it holds a JSON {type(content).__name__}, not an object")
+    return content
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong with a card; a KeyError says no more than the name."""
+    return f"it has no {error}" if isinstance(error, KeyError) else first_line(error)

@@ -20,6 +20,7 @@ from diode_store.console import (
     progress,
     run,
 )
+from diode_store.render import counted
 from diode_trainer import train_options as options
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     *,
     all_matches: options.AllMatchesOption = False,
     folds: options.FoldsOption = 5,
-    name: options.NameOption = "my_model",
+    name: options.NameOption = None,
     output: options.OutputOption = None,
     model_type: options.ModelTypeOption = options.ModelType.DEEP,
     seed: options.SeedOption = 42,
@@ -66,7 +67,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     if hardware is None and dataset is None:
         raise typer.BadParameter("name the hardware to train for, or a file", param_hint="--hardware or --dataset")
     from diode_trainer.from_warehouse import Selection
-    from diode_trainer.jobs import Job, command_line, output_path, resolve_device
+    from diode_trainer.jobs import Job, command_line, model_name, output_path, resolve_device
     from diode_trainer.recipes import make_recipe
 
     recipe = make_recipe(
@@ -79,7 +80,8 @@ def train(  # noqa: PLR0913 - one parameter an option
         hidden_dim=hidden_dim,
         num_layers=num_layers,
     )
-    command = command_line("diode-train", options.what_was_asked(context))
+    name = model_name(name, output)
+    command = command_line("diode-train", {**options.what_was_asked(context), "--name": name})
     job = Job(name, recipe, folds, seed, resolve_device(device), output_path(output, name), command)
     _run(job, _load(database, dataset, Selection(hardware, op, dtype, all_matches)), as_json=as_json)
 
@@ -95,8 +97,11 @@ def _load(database: str, file: Path | None, selection: Selection) -> Dataset:
 
 
 def _run(job: Job, dataset: Dataset, *, as_json: bool) -> None:
-    from diode_trainer.jobs import run_job
+    from diode_trainer.jobs import replaced, run_job
 
+    if (date := replaced(job.path)) is not None:
+        print_note(f"note: {job.path} is there already; this replaces the model of {date}")
+    print_note(f"{_plan(job)}; this can take minutes")
     with progress("training, epochs", total=job.epochs) as advance:
         trained = run_job(dataset, job, lambda: advance(1))
     if as_json:
@@ -105,19 +110,25 @@ def _run(job: Job, dataset: Dataset, *, as_json: bool) -> None:
     outcome = trained.outcome
     if outcome.evaluation is not None:
         _print_evaluation(outcome.evaluation, job.name)
-    typer.echo(f"fitted {len(dataset)} problems in {outcome.seconds:.0f} s")
+    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {outcome.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {trained.path.with_suffix('.json')}")
 
 
+def _plan(job: Job) -> str:
+    """Return what is about to be fitted."""
+    fits = f"fitting {counted(job.folds, 'fold')} and the final model" if job.folds else "fitting the model"
+    return f"{fits}, at most {counted(job.recipe.epochs, 'epoch')} each"
+
+
 def _print_evaluation(evaluation: Evaluation, name: str) -> None:
-    from diode_trainer.tables import HEADER, rows, titles
+    from diode_trainer.tables import HEADER, left_out, rows, titles
 
     for title, standing in titles(evaluation):
         typer.echo(title)
         print_rows(HEADER, rows(standing, name))
-    for baseline, reason in evaluation.all_choices.baselines.skipped.items():
-        print_note(f"left out {baseline}: {reason}")
+    for line in left_out(evaluation.all_choices):
+        print_note(line)
     seconds = evaluation.fit_seconds
     typer.echo(f"judged on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
 

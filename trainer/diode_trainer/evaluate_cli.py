@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_rows
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from diode_trainer.assess import Assessment
@@ -57,15 +58,28 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
 
 
 def _print(assessment: Assessment, name: str) -> None:
-    from diode_trainer.tables import HEADER, WORST_HEADER, rows, worst_rows
+    from diode_trainer.tables import HEADER, WORST_HEADER, left_out, rows, worst_rows
 
     if assessment.seen:
-        print_note(
-            f"note: it was trained on {assessment.seen} of these {assessment.problems} problems, so this flatters it;"
-            " --unseen leaves them out"
+        problems = counted(assessment.problems, "problem")
+        remedy = (
+            "give --dataset with other measurements"
+            if assessment.seen == assessment.problems
+            else "--unseen leaves them out"
         )
-    print_rows(HEADER, rows(assessment.standing, name), title=f"{assessment.problems} problems")
-    for baseline, reason in assessment.standing.baselines.skipped.items():
-        print_note(f"left out {baseline}: {reason}")
+        print_note(f"note: it was trained on {assessment.seen} of these {problems}, so this flatters it; {remedy}")
+    if assessment.outside:
+        print_note(_outside(assessment))
+    print_rows(HEADER, rows(assessment.standing, name), title=counted(assessment.problems, "problem"))
+    for line in left_out(assessment.standing):
+        print_note(line)
     if assessment.worst:
         print_rows(WORST_HEADER, worst_rows(assessment.worst), title="Costliest choices")
+
+
+def _outside(assessment: Assessment) -> str:
+    """Return how many problems the model was not made for, and why."""
+    reasons = ", ".join(assessment.outside_reasons)
+    problems = counted(assessment.problems, "problem")
+    verb = "is" if assessment.outside == 1 else "are"
+    return f"note: {assessment.outside} of {problems} {verb} outside what it was trained on ({reasons})"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diode_store.errors import ModelError, first_line
+from diode_store.errors import ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue
-from diode_trainer.card import MATMUL_PURPOSE, Card
+from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
 from diode_trainer.features import FEATURE_VERSION
 from diode_trainer.workflow import Evaluation, Outcome, fit_and_judge, training_facts
 
@@ -115,6 +115,31 @@ def _card(dataset: Dataset, job: Job, outcome: Outcome) -> Card:
         torch=torch.__version__,
         licence=job.licence,
     )
+
+
+def model_name(name: str | None, output: Path | None) -> str:
+    """Return what a model is called: ``name``, else the stem of the file ``output``, else ``my_model``.
+
+    Raises:
+        SettingsError: that is no name for a file.
+    """
+    if name is None:
+        name = output.stem if output is not None and output.suffix == _SUFFIX else "my_model"
+    if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
+        raise SettingsError(
+            f"{name!r} cannot be a model's name; --name takes one without / and \\ that does not begin with a dot"
+        )
+    return name.removesuffix(_SUFFIX)
+
+
+def replaced(path: Path) -> str | None:
+    """Return when the model that is at ``path`` was made, or None if there is none."""
+    if not path.is_file():
+        return None
+    try:
+        return read_card(artifact.card_path(path)).created_at.partition("T")[0] or "unknown date"
+    except ModelError:
+        return "unknown date"
 
 
 def output_path(output: Path | None, name: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diode_store.devices import describe
+from diode_store.render import counted
 from diode_trainer.metrics import KS, Report
 
 if TYPE_CHECKING:
@@ -29,24 +30,42 @@ _NAMES = {
     "vendor_only": "vendor only",
     "fold_ranking": "ranking of other folds",
     "random": "random",
-    "inductor_default": "Inductor DEFAULT, all benchmarked",
+    "inductor_default": "Inductor DEFAULT",
 }
+_LONGEST_NAME = 22
+"""Wide enough for our own rows; the figures beside them matter more than the end of a long name."""
 
 
 def rows(standing: Standing, model: str) -> list[tuple[object, ...]]:
     """Return the model's row and one for each baseline, in the order of ``HEADER``."""
-    named = {model: standing.model, **{_NAMES.get(n, n): r for n, r in standing.baselines.reports.items()}}
-    return [(name, *_cells(report)) for name, report in named.items()]
+    named = [(_short(model), standing.model)]
+    named += [(_label(name), report) for name, report in standing.baselines.reports.items()]
+    return [(name, *_cells(report)) for name, report in named]
+
+
+def left_out(standing: Standing) -> list[str]:
+    """Return a line for each baseline that could not be judged."""
+    return [f"left out {_label(name)}: {reason}" for name, reason in standing.baselines.skipped.items()]
+
+
+def _label(baseline: str) -> str:
+    """Return how the tables call a baseline; a model that ships may have the name of the one that is judged."""
+    kind, _, name = baseline.partition(":")
+    return _NAMES.get(baseline, baseline) if not name else f"{kind} {_short(name, _LONGEST_NAME - len(kind) - 1)}"
+
+
+def _short(name: str, length: int = _LONGEST_NAME) -> str:
+    return name if len(name) <= length else f"{name[: length - 1]}…"
 
 
 def titles(evaluation: Evaluation) -> list[tuple[str, Standing]]:
     """Return each table's title with what stands in it."""
     pooled = "one held-out fold" if evaluation.folds == 1 else f"pooled over {evaluation.folds} folds"
     count = evaluation.all_choices.model.problems
-    found = [(f"All choices: {count} problems, {pooled}", evaluation.all_choices)]
+    found = [(f"All choices: {counted(count, 'problem')}, {pooled}", evaluation.all_choices)]
     if evaluation.triton_only is not None:
         count = evaluation.triton_only.model.problems
-        found.append((f"Triton choices only: {count} problems, {pooled}", evaluation.triton_only))
+        found.append((f"Triton choices only: {counted(count, 'problem')}, {pooled}", evaluation.triton_only))
     return found
 
 

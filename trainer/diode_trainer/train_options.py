@@ -34,7 +34,10 @@ FoldsOption = Annotated[
         "--folds", min=0, max=10, help="5: evaluate on five folds; 1: on one that is held out; 0: not at all."
     ),
 ]
-NameOption = Annotated[str, typer.Option("--name", help="The model's name.")]
+NameOption = Annotated[
+    str | None,
+    typer.Option("--name", help="The model's name.", show_default="the output file's, else my_model"),
+]
 OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "--model", "-o", help="File (.pt) or folder to write; else your models folder."),
