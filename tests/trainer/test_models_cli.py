@@ -71,8 +71,36 @@ def test_list_goes_on_behind_a_bad_card(diode: RunCommand, trained: Path) -> Non
     result = diode("models", "list", "--json")
     rows = {row["name"]: row for row in json.loads(result.out)}
     assert result.code == 0
-    assert "card is missing" in rows["lonely"]["hardware"]
-    assert rows["quick"]["hardware"] == "NVIDIA H200"
+    assert (rows["lonely"]["hardware"], "card is missing" in rows["lonely"]["error"]) == (None, True)
+    assert (rows["quick"]["hardware"], rows["quick"]["error"]) == ("NVIDIA H200", None)
+    shown = diode("models", "list")
+    assert "card is missing" not in shown.out
+    assert shown.err.startswith("error: ")
+    assert "lonely.json: the model's card is missing" in shown.err
+
+
+def test_list_names_models_by_their_files(diode: RunCommand, trained: Path) -> None:
+    """The name that is shown is one that commands take."""
+    copy_model(trained, trained.with_name("renamed.pt"))
+    rows = json.loads(diode("models", "list", "--json").out)
+    assert [row["name"] for row in rows] == ["quick", "renamed"]
+
+
+@pytest.mark.parametrize(
+    ("card", "reason"),
+    [
+        ("[]", "it holds a JSON list, not an object"),
+        ("{}", "it has no 'domain'"),
+        ('{"domain": 3}', "'int' object is not subscriptable"),
+    ],
+)
+def test_a_card_that_is_none(diode: RunCommand, trained: Path, card: str, reason: str) -> None:
+    """JSON that is no card is one line that says why."""
+    path = trained.with_suffix(".json")
+    path.write_text(card)
+    result = diode("models", "show", "quick")
+    expected = f"error: {path}: not a model card ({reason}); train again with `diode-train`\n"
+    assert (result.code, result.err) == (1, expected)
 
 
 def test_list_of_nothing(diode: RunCommand) -> None:

@@ -155,7 +155,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise ModelError(f"{path}: no such model; `diode models list` shows what there is") from None
+        raise ModelError(f"{path}: no such model; `diode models list` shows where the models are") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot read the model ({error.strerror or error})") from None
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 app = make_app(__doc__)
 
 _COLUMNS = ("name", "purpose", "type", "hardware", "problems", "regret@1", "created", "path")
+_ERROR = "error"
+"""A column for scripts; a person reads what is wrong below the table."""
 
 
 @app.command("list")
@@ -25,10 +27,15 @@ def list_(*, as_json: JsonOption = False) -> None:
     from diode_trainer.catalogue import list_models
 
     rows = [_row(path) for path in list_models()]
-    if not rows and not as_json:
+    if as_json:
+        print_rows((*_COLUMNS, _ERROR), rows, as_json=True)
+    elif not rows:
         print_note("no models yet; train one with `diode-train`")
     else:
-        print_rows(_COLUMNS, rows, as_json=as_json, title="Models")
+        print_rows(_COLUMNS, [cells for *cells, _ in rows], title="Models")
+        for *_, error in rows:
+            if error is not None:
+                print_note(f"error: {error}")
 
 
 @app.command()
@@ -79,6 +86,7 @@ def verify(
 
 
 def _row(path: Path) -> tuple[object, ...]:
+    """Return the cells of ``_COLUMNS``, then what is wrong with the model's card, or None."""
     from diode_store.errors import ModelError
     from diode_trainer.artifact import card_path
     from diode_trainer.card import read_card
@@ -86,7 +94,8 @@ def _row(path: Path) -> tuple[object, ...]:
     try:
         card = read_card(card_path(path))
     except ModelError as error:
-        return path.stem, path.parent.name, None, str(error), None, None, None, str(path)
+        return path.stem, path.parent.name, None, None, None, None, None, str(path), str(error)
     hardware = ", ".join(device.name for device in card.hardware)
-    problems = card.data.get("problems")
-    return card.name, card.purpose, card.model_type, hardware, problems, card.regret_at_1, card.created_at, str(path)
+    known = (hardware, card.data.get("problems"), card.regret_at_1, card.created_at)
+    # By its file, since that is how it is asked for.
+    return path.stem, card.purpose, card.model_type, *known, str(path), None
