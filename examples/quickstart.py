@@ -83,10 +83,11 @@ def step(title: str, program: str, *arguments: str) -> None:
 
 def run(*command: str) -> int:
     """Run a command and return its code; on Ctrl-C end it, whatever it is at, without a word from it."""
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a command inherits this, so Ctrl-C comes to us alone
+    # A command inherits what is blocked, so that Ctrl-C comes to us alone; here it waits until the command runs.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     process = subprocess.Popen(command)
-    signal.signal(signal.SIGINT, handler)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return process.wait()
     except KeyboardInterrupt:
         process.terminate()
