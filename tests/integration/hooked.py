@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from stand_ins import TileModel
 from torch._dynamo.utils import counters
@@ -24,6 +25,9 @@ OPS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]] 
     "addmm": (torch.addmm, ((256,), (128, 512), (512, 256))),
     "bmm": (torch.bmm, ((4, 128, 512), (4, 512, 256))),
 }
+
+each_op = pytest.mark.parametrize("op", list(OPS))
+each_path = pytest.mark.parametrize("deferred", [False, True], ids=["immediate", "deferred"])
 
 
 @dataclass
