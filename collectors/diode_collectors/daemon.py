@@ -10,6 +10,7 @@ import logging
 import os
 import random
 import signal
+import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -124,6 +125,7 @@ def run_daemon(
     Raises:
         SpoolError: another process works on this spool, or it cannot be made.
         SchemaError: when it starts, the database is absent or has another schema revision.
+        DatabaseError: when it starts, the file is no database.
     """
     with Spool(spool_dir).lock():
         _Daemon(spool_dir, open_store, stop, options or DaemonOptions(), observers).run()
@@ -165,8 +167,8 @@ class _Daemon:
             store = self._opened()
             report = ingest_once(self._spool_dir, store, should_stop=self._stop.is_set, on_progress=self._progressed)
         except (DatabaseError, SpoolError) as error:
-            # At the start a wrong schema is a mistake to be told at once; later it is a database that went away.
-            if isinstance(error, SchemaError) and not self._was_open:
+            # At the start this is a mistake to be told at once; later it is a database that went away.
+            if not self._was_open and (isinstance(error, SchemaError) or _is_no_database(error)):
                 raise
             return self._failed(error)
         self._failures = 0
@@ -196,6 +198,11 @@ class _Daemon:
         for observer in self._observers:
             observer.failed(error, retry_s)
         return retry_s
+
+
+def _is_no_database(error: DiodeError) -> bool:
+    """Tell whether SQLite found something else in the file, which waiting does not change."""
+    return getattr(error.__cause__ or error.__context__, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
 
 
 def backoff_s(failures: int, options: DaemonOptions) -> float:

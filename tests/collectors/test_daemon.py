@@ -107,6 +107,15 @@ def test_a_database_without_schema_is_told_at_once(directory: Path, tmp_path: Pa
     assert Spool(directory).lock_holder() is None
 
 
+def test_a_file_that_is_no_database_is_told_at_once(directory: Path, tmp_path: Path, recorder: Recorder) -> None:
+    """Nor does waiting turn a text into a database."""
+    text = tmp_path / "text.db"
+    text.write_text("a text that is longer than the header of a database\n" * 10)
+    with pytest.raises(DatabaseError, match="not an SQLite database"):
+        run(directory, lambda: Store.open(str(text)), recorder)
+    assert recorder.errors == []
+
+
 def test_a_database_that_cannot_be_reached_at_the_start_is_tried_again(
     directory: Path, database_path: Path, tmp_path: Path, recorder: Recorder
 ) -> None:
