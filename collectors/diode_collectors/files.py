@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,22 @@ def make_private_folder(path: Path) -> None:
         return
     path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     sync_folder(path.parent)
+
+
+def check_writable(path: Path) -> None:
+    """Create the spool folder ``path`` if need be, and make sure that it can be written; nothing is left in it.
+
+    Raises:
+        SpoolError: it cannot.
+    """
+    with spool_errors(path, "create the spool folder"):
+        make_private_folder(path)
+    try:
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        error.filename = None  # of a file that nobody knows of
+        with spool_errors(path, "write the spool"):
+            raise
 
 
 @contextlib.contextmanager

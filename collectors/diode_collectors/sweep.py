@@ -12,15 +12,16 @@ import uuid
 import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.feedback import FeedbackCollector
+from diode_collectors.files import check_writable
 from diode_store.errors import HardwareError
 from diode_store.records import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from diode_collectors.shapes import SweepProblem
 
@@ -47,6 +48,8 @@ class SweepReport:
     dropped: int
     """Records that could not be written."""
     seconds: float
+    interrupted: bool = False
+    """Whether Ctrl-C ended it before the last problem."""
 
 
 def default_device() -> str:
@@ -76,6 +79,21 @@ def check_device(name: str) -> None:
         )
 
 
+def check_can_be_timed(problems: Sequence[SweepProblem], device: str) -> None:
+    """Make sure that Inductor will autotune at least one of ``problems``.
+
+    Raises:
+        HardwareError: none of them; the message says what would be.
+    """
+    if device != "cpu":
+        return
+    if all(problem.op != "bmm" and problem.dtype != "float32" for problem in problems):
+        raise HardwareError(
+            f"on a CPU oneDNN takes mm and addmm in {problems[0].dtype} over, which leaves nothing to time; "
+            "use --dtype fp32, or bmm problems"
+        )
+
+
 def sweep(
     problems: Sequence[SweepProblem],
     spool: Path | str,
@@ -100,11 +118,13 @@ def sweep(
         on_failure: called with a problem that failed, and why.
 
     Raises:
-        SpoolError: the spool cannot be made.
+        SpoolError: the spool cannot be made or written.
     """
+    check_writable(Path(spool))
     started = time.monotonic()
     sweep_id = uuid.uuid4().hex
     silent = failed = 0
+    interrupted = False
     source: dict[str, Any] = {"source": Source.SWEEP, "sweep_id": sweep_id, "sample_seed": seed}
     with _autotuning(device, search_space), FeedbackCollector(spool, wait_when_full=True, **source) as collector:
         for problem in problems:
@@ -114,13 +134,18 @@ def sweep(
             except Exception as error:  # noqa: BLE001 - Inductor raises anything; the next problem may do better
                 failed += 1
                 on_failure(problem, error)
+            except KeyboardInterrupt:  # what was measured is kept, and said
+                interrupted = True
+                break
             else:
                 silent += collector.stats.recorded + collector.stats.failed == before.recorded + before.failed
             on_progress(1.0)
     stats = collector.stats
     failed += stats.failed
     seconds = time.monotonic() - started
-    return SweepReport(sweep_id, len(problems), stats.recorded, stats.timings, silent, failed, stats.dropped, seconds)
+    return SweepReport(
+        sweep_id, len(problems), stats.recorded, stats.timings, silent, failed, stats.dropped, seconds, interrupted
+    )
 
 
 def _run(problem: SweepProblem, device: str) -> None:

@@ -71,8 +71,11 @@ def collect(  # noqa: PLR0913 - one argument an option
             ("op", "dtype", "b", "m", "n", "k"), rows, as_json=as_json, title=f"{len(rows)} problems on {device}"
         )
         return
+    sweep.check_can_be_timed(problems, device)
     report = _sweep(problems, spool, device, search_space.value, seed if num_shapes else None)
     _print(report, spool, as_json=as_json)
+    if report.interrupted:
+        raise KeyboardInterrupt  # exits as every interrupted command does
     if not report.measured:
         raise HardwareError(f"nothing was measured: of {report.problems} problems {_what_went_wrong(report)}")
 
@@ -116,9 +119,15 @@ def _print(report: SweepReport, spool: Path, *, as_json: bool) -> None:
     lost = f", {report.dropped} records lost" if report.dropped else ""
     print_note(
         f"{report.measured} of {report.problems} problems measured, {report.timings:,} timings in "
-        f"{report.seconds:.1f} s ({_what_went_wrong(report)}{lost}); "
-        f"in {spool}, next: diode-ingest --once"
+        f"{report.seconds:.1f} s ({_what_went_wrong(report)}{lost}); {_what_next(report, spool)}"
     )
+
+
+def _what_next(report: SweepReport, spool: Path) -> str:
+    if not report.measured:
+        return "nothing was spooled"
+    again = "interrupted; run it again for the rest; " if report.interrupted else ""
+    return f"{again}in {spool}, next: diode-ingest --once"
 
 
 def _what_went_wrong(report: SweepReport) -> str:

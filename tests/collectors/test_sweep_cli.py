@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +16,13 @@ import torch
 import torch._inductor.config as inductor_config
 from torch._inductor import select_algorithm
 
+from diode_collectors import sweep_cli
+from diode_collectors.files import check_writable
 from diode_collectors.shapes import SweepProblem
 from diode_collectors.spool import Spool, read_segment
-from diode_collectors.sweep import check_device, default_device, sweep
+from diode_collectors.sweep import check_can_be_timed, check_device, default_device, sweep
 from diode_store.codec import decode
-from diode_store.errors import HardwareError
+from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome, Source
 
 if TYPE_CHECKING:
@@ -103,6 +107,68 @@ def test_nothing_measured_is_a_failure(tmp_path: Path) -> None:
     finished = collect("--shape", "mm:8x8x8", "--device", "cpu", "--spool", spool)
     assert finished.returncode == 1
     assert finished.stderr.splitlines()[-1].startswith(f"error: {spool}: cannot create the spool folder")
+
+
+def test_what_onednn_takes_over_is_refused_before_it_compiles(tmp_path: Path) -> None:
+    """On a CPU, mm in bf16 leaves nothing to time; that is said at once, with what does."""
+    spool = tmp_path / "spool"
+    finished = collect("--shape", "mm:64x64x64", "--dtype", "bf16", "--device", "cpu", "--spool", spool)
+    assert (finished.returncode, finished.stdout) == (1, "")
+    [line] = finished.stderr.splitlines()
+    assert line.startswith("error: on a CPU oneDNN takes mm and addmm in bfloat16 over")
+    assert "--dtype fp32" in line
+    assert not spool.exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "problem"),
+    [
+        ("cpu", SweepProblem("mm", 8, 8, 8, 1, "float32")),
+        ("cpu", SweepProblem("bmm", 8, 8, 8, 2, "bfloat16")),
+        ("cuda", SweepProblem("mm", 8, 8, 8, 1, "bfloat16")),
+    ],
+)
+def test_what_can_be_timed_is_not_refused(device: str, problem: SweepProblem) -> None:
+    """One such problem is enough."""
+    check_can_be_timed([SweepProblem("mm", 8, 8, 8, 1, "bfloat16"), problem], device)
+
+
+def test_a_spool_that_cannot_be_written_ends_it_first() -> None:
+    """No problem is compiled for a spool that takes no record; its message names the folder."""
+    started = time.monotonic()
+    with pytest.raises(SpoolError, match=r"^/proc/self: cannot write the spool: .*DIODE_SPOOL$"):
+        sweep([SweepProblem("mm", 64, 64, 64, 1, "float32")], "/proc/self", device="cpu")
+    assert time.monotonic() - started < 1
+
+
+def test_a_check_leaves_nothing_in_the_spool(tmp_path: Path) -> None:
+    """The folder is made, and empty."""
+    check_writable(tmp_path / "spool")
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_an_interrupted_sweep_says_what_it_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C ends it with 130; the note says how much is in the spool and how to go on."""
+
+    def interrupt(_problem: SweepProblem, _device: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("diode_collectors.sweep._run", interrupt)
+    report = sweep([SweepProblem("mm", 8, 8, 8, 1, "float32")] * 3, tmp_path / "spool", device="cpu")
+    assert (report.problems, report.measured, report.failed, report.interrupted) == (3, 0, 0, True)
+    sweep_cli._print(replace(report, measured=2, timings=4), tmp_path, as_json=False)
+    note = capsys.readouterr().err
+    assert note.startswith("2 of 3 problems measured, 4 timings in ")
+    assert note.endswith(f"interrupted; run it again for the rest; in {tmp_path}, next: diode-ingest --once\n")
+    monkeypatch.setattr(
+        "sys.argv", ["diode-collect", "--shape", "mm:8x8x8", "--device", "cpu", "--spool", str(tmp_path)]
+    )
+    with pytest.raises(SystemExit) as ended:
+        sweep_cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1].endswith("; nothing was spooled")
 
 
 def test_dry_run_lists_problems_and_touches_nothing(tmp_path: Path) -> None:
