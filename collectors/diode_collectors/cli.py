@@ -33,7 +33,7 @@ from diode_store.console import (
     progress,
     run,
 )
-from diode_store.errors import SpoolError
+from diode_store.errors import HardwareError, SpoolError
 from diode_store.render import counted
 from diode_store.settings import Settings
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from diode_collectors.ingest import IngestReport, Progress
+    from diode_collectors.validate import Validation
+    from diode_store.records import Hardware
     from diode_store.store import Store
 
 _LISTED = 20
@@ -123,7 +125,11 @@ def status(spool: SpoolOption, *, as_json: JsonOption = False) -> None:
 
     from diode_collectors.spool import Spool
 
-    print_pairs(asdict(Spool(spool).status()), as_json=as_json)
+    found = asdict(Spool(spool).status())
+    if not as_json:
+        reasons = found["quarantined_by_reason"]
+        found["quarantined_by_reason"] = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items()) or None
+    print_pairs(found, as_json=as_json)
 
 
 @app.command()
@@ -138,9 +144,9 @@ def validate(
 
     Example: diode-ingest validate spool/quarantine
     """
-    from diode_collectors.validate import validate_all
+    from diode_collectors.validate import segments_of
 
-    reports = validate_all(files)
+    reports = _validated(segments_of(files))
     if as_json:
         print_json(reports)
     for report in reports:
@@ -151,6 +157,17 @@ def validate(
             typer.echo(f"{report.file}: {counted(report.frames, 'record')}, {report.timings:,} timings, {verdict}")
     if any(report.problems for report in reports):
         raise typer.Exit(1)
+
+
+def _validated(segments: list[Path]) -> list[Validation]:
+    from diode_collectors.validate import validate
+
+    reports = []
+    with progress("checking segments", len(segments)) as advance:
+        for segment in segments:
+            reports.append(validate(segment))
+            advance(1)
+    return reports
 
 
 @app.command()
@@ -173,18 +190,31 @@ def pack(
     Example: diode-ingest pack --hardware "NVIDIA H200" --dataset h200-2026-11 -o data measured.jsonl.gz
     """
     from diode_collectors.pack import pack
-    from diode_store.devices import require_device
 
-    device = require_device(hardware) if hardware else None
+    device = _known_device(hardware) if hardware else None
     context = import_context(
         device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
     )
-    packed = pack(files, output, context, name=dataset or files[0].name.partition(".")[0])
+    with progress("packing measurements") as advance:
+        packed = pack(files, output, context, name=dataset or files[0].name.partition(".")[0], on_progress=advance)
     for path in packed.segments:
         typer.echo(path)
     print_note(
         f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
     )
+
+
+def _known_device(name: str) -> Hardware:
+    from diode_store.devices import KNOWN_DEVICES, known_device
+
+    device = known_device(name)
+    if device is None:
+        known = ", ".join(device.name for device in KNOWN_DEVICES)
+        raise HardwareError(
+            f"unknown hardware {name!r}; describe it (vendor, name, arch, multiprocessors) as an object in the row, "
+            f"or name one of: {known}"
+        )
+    return device
 
 
 def _ingest_once(spool_dir: Path, database: str, *, dry_run: bool, bundled: bool, as_json: bool) -> None:

@@ -33,6 +33,7 @@ _LISTED_REJECTIONS = 100
 
 _UPGRADE = "then move it from the quarantine back into the spool"
 _DAMAGED = "what is left of it is in the quarantine; measure again what it held"
+_WOULD_GO = "ingesting would put it into quarantine"
 _REMEDIES = {
     Reason.NEWER_FORMAT: _UPGRADE,
     Reason.NEWER_RECORD: _UPGRADE,
@@ -315,7 +316,7 @@ class _Pass:
         self._reject(pending.segment, pending.frame, Reason.BAD_RECORD, message)
 
     def _reject(self, path: Path, frame: Frame, reason: Reason, message: str) -> None:
-        rejection = Rejection(path.name, frame.offset, reason, f"{message}; {remedy(reason)}")
+        rejection = Rejection(path.name, frame.offset, reason, f"{message}; {self._what_next(reason)}")
         if not self._dry_run:
             if frame.size == _size(path):
                 self._spool.quarantine_segment(path, reason, rejection.message)
@@ -328,10 +329,14 @@ class _Pass:
             # Only in a dry run: otherwise adopting it has failed already.
             self._tally.unreadable.append(f"{path}: {message}")
             return
-        rejection = Rejection(path.name, 0, Reason.NEWER_FORMAT, f"{message}; {remedy(Reason.NEWER_FORMAT)}")
+        reason = Reason.NEWER_FORMAT
+        rejection = Rejection(path.name, 0, reason, f"{message}; {self._what_next(reason)}")
         if not self._dry_run:
-            self._spool.quarantine_segment(path, rejection.reason, rejection.message)
+            self._spool.quarantine_segment(path, reason, rejection.message)
         self._tally.reject(rejection)
+
+    def _what_next(self, reason: Reason) -> str:
+        return _WOULD_GO if self._dry_run else remedy(reason)
 
 
 def _chunks(frames: Iterable[Frame]) -> Iterator[list[Frame]]:

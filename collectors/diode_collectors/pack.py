@@ -18,7 +18,7 @@ from diode_store.importing import read_strictly
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from diode_store.exchange.context import ImportContext
@@ -52,6 +52,7 @@ def pack(
     *,
     name: str,
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+    on_progress: Callable[[float], None] = lambda _measurements: None,
 ) -> PackReport:
     """Write the measurements of jsonl files as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
 
@@ -61,13 +62,15 @@ def pack(
         context: what the files do not say themselves.
         name: how the segments' names begin.
         segment_bytes: the size at which the next segment is begun.
+        on_progress: called with the number of measurements just done.
 
     Raises:
         ImportFileError: a file cannot be read or a line is bad; nothing was written.
         SpoolError: the output cannot be written.
     """
     totals = _Totals()
-    contents = [_segment(frames, i) for i, frames in enumerate(_groups(_frames(files, context, totals), segment_bytes))]
+    frames = _told(_frames(files, context, totals), on_progress)
+    contents = [_segment(group, i) for i, group in enumerate(_groups(frames, segment_bytes))]
     with spool_errors(output, "write the segments"):
         output.mkdir(parents=True, exist_ok=True)
         paths = tuple(output / f"{name}-{i:04d}{SEALED_SUFFIX}" for i in range(len(contents)))
@@ -88,6 +91,12 @@ def _frames(files: Iterable[Path], context: ImportContext, totals: _Totals) -> I
             totals.failures += sum(timing.outcome is not Outcome.OK for timing in measurement.timings)
             payload = pack_payload(encode(measurement), compress=True)
             yield measurement.uid, frame_to_bytes(measurement.uid, payload)
+
+
+def _told(frames: Iterable[tuple[bytes, bytes]], on_progress: Callable[[float], None]) -> Iterator[tuple[bytes, bytes]]:
+    for frame in frames:
+        on_progress(1)
+        yield frame
 
 
 def _groups(frames: Iterable[tuple[bytes, bytes]], limit: int) -> Iterator[list[tuple[bytes, bytes]]]:

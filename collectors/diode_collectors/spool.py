@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = ["Adopted", "Frame", "Spool", "SpoolStatus", "SpoolWriter", "read_segm
 LOCK_NAME = "ingest.lock"
 QUARANTINE_NAME = "quarantine"
 REASON_SUFFIX = ".reason.json"
+_UNKNOWN = "unknown"
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE_S = 0.05
 
@@ -70,6 +72,8 @@ class SpoolStatus:
     oldest_s: float | None
     """Seconds since the oldest waiting segment was last written to; None when none waits."""
     quarantined: int
+    quarantined_by_reason: dict[str, int]
+    """How many of these for each reason; ``unknown`` where that was not left or cannot be read."""
     quarantine_bytes: int
     ingest_pid: int | None
     """The process that ingests from this spool; 0 when it did not say its pid, None when there is none."""
@@ -251,6 +255,13 @@ class Spool:
         finally:
             os.close(fd)
 
+    def _quarantined(self) -> list[Path]:
+        if not self.quarantine_directory.is_dir():
+            return []
+        with spool_errors(self.quarantine_directory, "list the quarantine"):
+            found = sorted(self.quarantine_directory.iterdir())
+        return [path for path in found if not path.name.endswith((REASON_SUFFIX, ".tmp"))]
+
     def status(self) -> SpoolStatus:
         """Look without touching anything.
 
@@ -261,14 +272,15 @@ class Spool:
         waiting = [s for path in (*self.sealed(), *idle) if (s := _stat(path)) is not None]
         live = [s for path in set(self.unsealed()) - set(idle) if (s := _stat(path)) is not None]
         oldest = min((s.st_mtime for s in waiting), default=None)
-        aside = list(self.quarantine_directory.glob("*")) if self.quarantine_directory.is_dir() else []
+        aside = self._quarantined()
         return SpoolStatus(
             directory=self.directory,
             segments=len(waiting),
             live_segments=len(live),
             bytes=sum(s.st_size for s in (*waiting, *live)),
             oldest_s=None if oldest is None else max(0.0, time.time() - oldest),
-            quarantined=sum(not path.name.endswith((REASON_SUFFIX, ".tmp")) for path in aside),
+            quarantined=len(aside),
+            quarantined_by_reason=dict(sorted(Counter(_reason_beside(path) for path in aside).items())),
             quarantine_bytes=folder_bytes(self.quarantine_directory),
             ingest_pid=self.lock_holder(),
         )
@@ -313,6 +325,13 @@ def _reason_file(segment: Path, reason: Reason, message: str, frame: Frame | Non
         "quarantined_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def _reason_beside(path: Path) -> str:
+    try:
+        return str(json.loads(path.with_name(f"{path.name}{REASON_SUFFIX}").read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return _UNKNOWN
 
 
 def _pid(fd: int) -> int:

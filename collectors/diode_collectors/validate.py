@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diode_collectors.ingest import measurement_of, reason_of
 from diode_collectors.segment import OPEN_SUFFIX, Frame, Reason, SegmentReader
 from diode_collectors.spool import Spool
-from diode_store.errors import CodecError, SegmentError
+from diode_store.errors import CodecError, SegmentError, SpoolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,9 +32,20 @@ class Validation:
     """A line for each thing that is wrong: where, what, and the remedy."""
 
 
-def validate_all(paths: Iterable[Path]) -> list[Validation]:
-    """Check segments; a folder stands for the segments in it."""
-    return [validate(segment) for path in paths for segment in _segments(path)]
+def segments_of(paths: Iterable[Path]) -> list[Path]:
+    """Return ``paths`` with the segments of each folder in its place.
+
+    Raises:
+        SpoolError: there are none at all.
+    """
+    paths = list(paths)
+    segments = [segment for path in paths for segment in _segments(path)]
+    if not segments:
+        names = ", ".join(str(path) for path in paths)
+        raise SpoolError(
+            f"{names}: no segments there; name segments (.seg or .open), a spool, or its quarantine folder"
+        )
+    return segments
 
 
 def validate(path: Path) -> Validation:

@@ -68,6 +68,18 @@ def test_dry_run(spool: Path, where: Sequence[object], database_path: Path) -> N
     assert count(database_path) == 0
 
 
+def test_dry_run_says_what_would_go_to_quarantine(spool: Path, where: Sequence[object]) -> None:
+    """Nothing is in quarantine after a dry run, and it does not say so."""
+    (spool / "a.seg").write_bytes(segment_bytes([1, 2])[:-30])
+    (spool / "b.seg").write_bytes(header_bytes(version=2))
+    ended = ingest("--dry-run", *where)
+    assert ended.code == 1
+    assert [line.rpartition("; ")[2] for line in ended.err.splitlines()] == [
+        "ingesting would put it into quarantine"
+    ] * 2
+    assert not (spool / "quarantine").exists()
+
+
 def test_json(spool: Path, where: Sequence[object]) -> None:
     """Scripts get every count."""
     (spool / "a.seg").write_bytes(segment_bytes([1, 2])[:-END_BYTES])
@@ -220,6 +232,28 @@ def test_status(spool: Path) -> None:
     assert (status["segments"], status["live_segments"], status["quarantined"], status["ingest_pid"]) == (1, 1, 0, None)
     assert 0 <= status["oldest_s"] < 60
     assert "segments" in ingest("status", "--spool", spool).out
+
+
+def test_status_counts_the_reasons_of_the_quarantine(spool: Path, where: Sequence[object]) -> None:
+    """Each reason with how many files have it; what somebody else put there is unknown."""
+    (spool / "a.seg").write_bytes(segment_bytes([1, 2])[:-END_BYTES])
+    (spool / "b.seg").write_bytes(header_bytes(version=2))
+    (spool / "c.seg").write_bytes(header_bytes(version=3))
+    assert ingest("--once", *where).code == 1
+    (spool / "quarantine" / "note.txt").touch()
+    status = json.loads(ingest("status", "--spool", spool, "--json").out)
+    assert status["quarantined"] == 4
+    assert status["quarantined_by_reason"] == {"newer_format": 2, "truncated": 1, "unknown": 1}
+    assert "newer_format 2, truncated 1, unknown 1" in ingest("status", "--spool", spool).out
+
+
+@pytest.mark.parametrize("extra", [(), ("--json",)])
+def test_validate_nothing(spool: Path, extra: tuple[str, ...]) -> None:
+    """A folder without segments is no good news: one line says so."""
+    ended = ingest("validate", spool, *extra)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith(f"error: {spool}: no segments there; name segments")
+    assert ended.err.count("\n") == 1
 
 
 def test_validate(spool: Path) -> None:

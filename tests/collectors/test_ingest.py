@@ -262,14 +262,16 @@ def mixed_spool(directory: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing_and_counts_the_same(directory: Path, store: Store) -> None:
-    """A dry run reports exactly what the real one does afterwards."""
+    """A dry run reports exactly what the real one does afterwards, but for what it says of the quarantine."""
     store.write([sample(1)])
     mixed_spool(directory)
     before = everything_below(directory)
     announced = ingest_once(directory, store, dry_run=True)
     assert everything_below(directory) == before
     assert stored(store) == [1]
-    assert ingest_once(directory, store) == announced
+    done = ingest_once(directory, store)
+    assert [r[:3] for r in done.rejections] == [r[:3] for r in announced.rejections]
+    assert replace(done, rejections=()) == replace(announced, rejections=())
     assert announced == replace(
         IngestReport(segments=4, measurements=5, duplicates=3, timings=10, rejected=3, torn_bytes=4),
         rejected_by_reason=announced.rejected_by_reason,

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from run_ingest import ingest
 
+from diode_collectors.pack import pack
 from diode_collectors.segment import read_segment
 from diode_collectors.spool import Spool
 from diode_store import codec
+from diode_store.devices import known_device
+from diode_store.exchange.context import ImportContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,3 +111,21 @@ def test_pack_without_its_file(tmp_path: Path) -> None:
     assert (
         f"{tmp_path}/plain.jsonl.gz:1: " in ingest("pack", *H200, "-o", tmp_path / "o", tmp_path / "plain.jsonl.gz").err
     )
+
+
+def test_pack_names_what_it_can_do_about_unknown_hardware(jsonl_path: Path, tmp_path: Path) -> None:
+    """The remedy is one that this command has."""
+    ended = ingest("pack", "--hardware", "Abacus", "-o", tmp_path / "o", jsonl_path)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("error: unknown hardware 'Abacus'; describe it")
+    assert "as an object in the row, or name one of: " in ended.err
+    assert "--hardware-file" not in ended.err
+
+
+def test_pack_tells_its_progress(jsonl_path: Path, tmp_path: Path) -> None:
+    """Whoever shows a bar hears of every measurement."""
+    done: list[float] = []
+    report = pack(
+        [jsonl_path], tmp_path, ImportContext(hardware=known_device("H200")), name="d", on_progress=done.append
+    )
+    assert sum(done) == report.measurements == 6
