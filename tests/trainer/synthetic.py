@@ -61,3 +61,19 @@ def learnable(problems: int = 24, seed: int = 0) -> Dataset:
             Examples(H200, "one", shape, chosen, runtime.astype(np.float64), np.arange(len(chosen)) == 0, is_estimate)
         )
     return Dataset(canonical(found), {"measurements": problems, "datasets": ["synthetic"]})
+
+
+def contents(dataset: Dataset) -> list[tuple[object, ...]]:
+    """Return everything of a dataset but how its environments are called."""
+    return [
+        (
+            e.hardware.key,
+            e.shape,
+            [e.columns.templates[i] for i in e.columns.template_index],
+            np.stack([e.columns.block_m, e.columns.num_warps, e.columns.num_stages]).tolist(),
+            e.runtime_us.tolist(),
+            e.is_vendor.tolist(),
+            e.is_estimate.tolist(),
+        )
+        for e in dataset
+    ]
