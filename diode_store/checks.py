@@ -90,7 +90,12 @@ def microseconds(what: str, value: object) -> float:
     Raises:
         RecordError: it is not.
     """
-    if type(value) not in (float, int) or not 0 < value < MAX_MICROSECONDS:  # type: ignore[operator] # just checked
+    if type(value) in (float, int) and MAX_MICROSECONDS <= value < math.inf:  # type: ignore[operator] # just checked
+        raise RecordError(
+            f"{what} must be a finite, positive number of microseconds below {MAX_MICROSECONDS:.0e} (31 years), "
+            f"not {shown(value)}; check its unit"
+        )
+    if type(value) not in (float, int) or not 0 < value < MAX_MICROSECONDS:  # type: ignore[operator] # likewise
         raise RecordError(f"{what} must be a finite, positive number of microseconds, not {shown(value)}")
     return value  # type: ignore[return-value] # likewise
 
@@ -128,14 +133,16 @@ def require(what: str, content: Container[str], names: Iterable[str]) -> None:
             raise RecordError(f"{what} has no {name}")
 
 
-def array(what: str, value: object) -> tuple[Any, ...]:
-    """Return ``value`` if it is a tuple, which is what an array is decoded to.
+def array(what: str, value: object, length: int | None = None) -> tuple[Any, ...]:
+    """Return ``value`` if it is a tuple, which is what an array is decoded to, and of ``length`` if that is given.
 
     Raises:
         RecordError: it is not.
     """
     if not isinstance(value, tuple):
         raise RecordError(f"{what} must be an array, not {shown(value)}")
+    if length is not None and len(value) != length:
+        raise RecordError(f"{what} must hold {length} values, not {len(value)}")
     return value
 
 

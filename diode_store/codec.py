@@ -152,7 +152,8 @@ def decode(payload: bytes) -> Measurement:
     except KeyError as error:
         raise CodecError(f"the record has no {checks.shown(error.args[0])}") from error
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
-        raise CodecError(f"a field of the record has the wrong type: {error}") from error
+        # What Python says here is about our code, not about the record; it stays in the chain.
+        raise CodecError("a field of the record has the wrong type") from error
 
 
 def _unpack(payload: bytes) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def _unpack(payload: bytes) -> dict[str, Any]:
             payload, max_array_len=most, max_map_len=most, max_ext_len=0, use_list=False, strict_map_key=True
         )
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise CodecError(f"not a msgpack record: {error or type(error).__name__}") from error
+        raise CodecError(f"not a msgpack record: {str(error) or 'it is malformed'}") from error
     if not isinstance(content, dict):
         raise CodecError(f"a record must be a map, not {type(content).__name__}")
     _check_version(content.get("v"))
@@ -208,7 +209,10 @@ def _measurement(content: dict[str, Any]) -> Measurement:
 def _measured_at(value: object) -> datetime | None:
     if value is None:
         return None
-    moment = datetime.fromisoformat(checks.text("measured_at", value))
+    try:
+        moment = datetime.fromisoformat(checks.text("measured_at", value))
+    except ValueError as error:
+        raise CodecError(f"measured_at must be an ISO 8601 time, not {checks.shown(value)}") from error
     if moment.tzinfo is None:
         raise CodecError(f"measured_at must name its time zone: {moment.isoformat()}")
     return moment.astimezone(UTC)
@@ -221,29 +225,33 @@ def _hardware(content: dict[str, Any]) -> Hardware:
 
 
 def _environment(content: dict[str, Any]) -> Environment:
+    known = checks.fields("environment", content, _ENVIRONMENT_CHECKS)
     hashes = checks.json_map("template_hashes", content.get("template_hashes") or {})
     return Environment(
-        **checks.fields("environment", content, _ENVIRONMENT_CHECKS),
+        **known,
         template_hashes={checks.text("template", uid): checks.text("hash", digest) for uid, digest in hashes.items()},
         extra=checks.extra_fields(content, {*_ENVIRONMENT_CHECKS, "template_hashes"}),
     )
 
 
 def _problem(content: dict[str, Any]) -> Problem:
+    op = checks.fields("problem", content, {"op": checks.text}).get("op")
+    checks.require("problem", content, ("op", "inputs"))
+    specs = (checks.array(f"inputs[{i}]", spec, 3) for i, spec in enumerate(checks.array("inputs", content["inputs"])))
     inputs = tuple(
         TensorSpec(
             checks.text("dtype", dtype),
             tuple(_count("size", size) for size in checks.array("sizes", sizes)),
             tuple(checks.integer("stride", stride) for stride in checks.array("strides", strides)),
         )
-        for dtype, sizes, strides in checks.array("inputs", content["inputs"])
+        for dtype, sizes, strides in specs
     )
-    pairs = checks.array("scalars", content.get("scalars") or ())
+    pairs = [checks.array("a scalar", pair, 2) for pair in checks.array("scalars", content.get("scalars") or ())]
     scalars = {
         checks.text("scalar", name): checks.scalar(f"scalar {checks.shown(name)}", value) for name, value in pairs
     }
     extra = checks.extra_fields(content, {"op", "inputs", "scalars"})
-    return Problem.create(checks.text("op", content["op"]), inputs, scalars, extra)
+    return Problem.create(checks.text("op", op), inputs, scalars, extra)
 
 
 def _is_empty(value: object) -> bool:

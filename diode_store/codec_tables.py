@@ -53,6 +53,7 @@ def read_tables(content: dict[str, Any]) -> tuple[tuple[Timing, ...], dict[str, 
     unknown: dict[str, Any] = {}
     if columns != TIMING_TABLE:
         rows, unknown = _known_columns(columns, rows)
+    _check_rows("timings", rows, len(TIMING_TABLE))
     _check_timings(rows, len(configs))
     outcomes, new = _OUTCOMES, tuple.__new__
     return tuple([new(Timing, (configs[row[0]], row[1], outcomes[row[2]], *row[3:])) for row in rows]), unknown
@@ -61,6 +62,7 @@ def read_tables(content: dict[str, Any]) -> tuple[tuple[Timing, ...], dict[str, 
 def _configs(content: dict[str, Any]) -> list[KernelConfig]:
     columns = checks.array("config_columns", content["config_columns"])
     rows = checks.array("configs", content["configs"])
+    _check_rows("configs", rows, len(columns))
     if columns == CONFIG_TABLE:
         return [_config(row) for row in rows]
     configs = []
@@ -72,8 +74,17 @@ def _configs(content: dict[str, Any]) -> list[KernelConfig]:
     return configs
 
 
+def _check_rows(what: str, rows: Iterable[Any], width: int) -> None:
+    for position, row in enumerate(rows):
+        if type(row) is not tuple or len(row) != width:
+            checks.array(f"{what}[{position}]", row, width)
+
+
 def _config(row: tuple[Any, ...]) -> KernelConfig:
-    return _interned(row, *row, *(value for _, value in row[-1])) if row[-1] else _interned(row, *row)
+    try:
+        return _interned(row, *row, *(value for _, value in row[-1])) if row[-1] else _interned(row, *row)
+    except (TypeError, ValueError) as error:  # a map where a value should be, or kwargs that are no pairs
+        raise RecordError("a config must hold plain values, and kwargs as pairs of a name and a value") from error
 
 
 @lru_cache(maxsize=100_000, typed=True)
@@ -96,8 +107,7 @@ def _interned(row: tuple[Any, ...], *_values: Any) -> KernelConfig:
 def _known_columns(columns: Sequence[Any], rows: Sequence[Any]) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
     positions = {checks.text("timing_columns", name): i for i, name in enumerate(columns)}
     checks.require("timing_columns", positions, ("config", "runtime_us"))
-    if any(len(row) != len(columns) for row in rows):
-        raise RecordError("a timing does not have one value for each of timing_columns")
+    _check_rows("timings", rows, len(columns))
     known = [
         tuple(row[positions[n]] if n in positions else _TIMING_DEFAULTS.get(n) for n in TIMING_TABLE) for row in rows
     ]
@@ -135,6 +145,6 @@ def _check_closely(what: str, row: Sequence[Any], configs: int) -> None:
         checks.integer(f"{what}: repeats", repeats, least=1, most=checks.INT32)
     if runtime is not None:
         checks.microseconds(f"{what}: runtime_us", runtime)
-    for value in spread:
+    for name, value in zip(("p10_us", "p90_us"), spread, strict=True):
         if value is not None:
-            checks.microseconds(f"{what}: percentile", value)
+            checks.microseconds(f"{what}: {name}", value)

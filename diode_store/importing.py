@@ -23,6 +23,7 @@ TIMINGS_AT_ONCE = 10_000
 """About how many timings one transaction brings."""
 
 _JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
+_PARQUET_SUFFIX = ".parquet"
 
 
 class Format(StrEnum):
@@ -145,6 +146,10 @@ def _items(files: Iterable[str], context: ImportContext, fmt: Format) -> Iterato
 
 def _check_is_jsonl(file: str, stream: Any) -> None:
     """Tell the format by the name, else by the first bytes; so far there is one."""
+    if file.removesuffix(".gz").endswith(_PARQUET_SUFFIX):
+        raise ImportFileError(
+            f"{file}: Parquet can be exported but not imported; export the same with `--format jsonl` and import that"
+        )
     if file == STDIN or file.removesuffix(".gz").endswith(_JSONL_SUFFIXES):
         return
     try:

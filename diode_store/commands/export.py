@@ -39,8 +39,13 @@ def export(
     database: DatabaseOption,
     *,
     fmt: Annotated[
-        Format, typer.Option("--format", help="jsonl can be imported again; parquet is the view observations.")
-    ] = Format.JSONL,
+        Format | None,
+        typer.Option(
+            "--format",
+            help="jsonl can be imported again; parquet is the view observations, and what FILE.parquet gets.",
+            show_default="jsonl",
+        ),
+    ] = None,
     hardware: Annotated[str | None, typer.Option(metavar="NAME", help="Only measurements on this hardware.")] = None,
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")] = False,
     op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
@@ -50,6 +55,8 @@ def export(
     """Write measurements to FILE, which appears whole or not at all."""
     from diode_store.store import Store
 
+    if fmt is None:
+        fmt = Format.PARQUET if output.suffix == ".parquet" else Format.JSONL
     if output == _STDOUT and (fmt is not Format.JSONL or as_json):
         raise typer.BadParameter("only --format jsonl, without --json, can be written to stdout")
     with Store.open(database) as store, progress("exporting") as advance:

@@ -118,7 +118,7 @@ def _print(report: ImportReport, context: ImportContext, *, dry_run: bool, as_js
     else:
         typer.echo(_summary(report, dry_run=dry_run))
     if report.bad:
-        kept = "" if dry_run else "; the good ones are in the warehouse"
+        kept = "" if dry_run or not report.measurements + report.duplicates else "; the good ones are in the warehouse"
         hint = "" if context.hardware else " (rows without hardware need --hardware NAME)"
         raise ImportFileError(f"{counted(len(report.bad), 'bad line')}{hint}{kept}; mend and import again")
 

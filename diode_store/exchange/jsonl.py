@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -25,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import msgpack
 
 from diode_store import codec
-from diode_store.errors import HardwareError, RecordError
+from diode_store.errors import HardwareError, RecordError, first_line
 from diode_store.exchange.context import NO_HARDWARE, BadLine, ImportContext
 from diode_store.exchange.jsonl_checks import (
     check_shape,
@@ -62,6 +63,7 @@ _PROBLEM_FIELDS = ("op", "dtype", "B", "M", "N", "K", "layout", "inputs", "choic
 _OPTIONAL_PROBLEM_FIELDS = ("scalars", "problem_extra")
 _SPREAD = ("repeats", "p10_us", "p90_us")
 _CHOICE_FIELDS = frozenset({"template", "kwargs", "runtime_us", "outcome", "is_estimate", *_SPREAD, "extra"})
+_TIMING = re.compile(r"^timing (\d+): ")
 _CONTEXT_FIELDS = ("measured_at", "dataset", "licence", "search_space")
 
 
@@ -87,7 +89,12 @@ def read(stream: Iterable[bytes], context: ImportContext) -> Iterator[Measuremen
         try:
             yield measurement_of(parse(line), context)
         except RecordError as error:
-            yield BadLine(number, str(error))
+            yield BadLine(number, _with_remedy(str(error)))
+
+
+def _with_remedy(reason: str) -> str:
+    """Return ``reason`` with what to do, which follows a semicolon, where it does not say that itself."""
+    return reason if "; " in reason else f"{reason}; mend or remove the line"
 
 
 def parse(line: bytes) -> dict[str, Any]:
@@ -100,8 +107,10 @@ def parse(line: bytes) -> dict[str, Any]:
         row = json.loads(line.decode("utf-8-sig").strip(), parse_constant=_refuse_constant, parse_float=_number)
     except json.JSONDecodeError as error:
         raise RecordError(f"malformed JSON at column {error.colno}: {error.msg}; mend or remove the line") from error
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"not JSON text: {error}; mend or remove the line") from error
+    except RecursionError as error:
+        raise RecordError("not JSON text: it is nested too deeply; mend or remove the line") from error
+    except ValueError as error:
+        raise RecordError(f"not JSON text: {first_line(error)}; mend or remove the line") from error
     return dict(typed(row, dict, "a line", "a JSON object"))
 
 
@@ -229,7 +238,7 @@ def _tables(choices: object) -> dict[str, Any]:
     """Return the wire format's config and timing tables."""
     rows = [_checked_choice(i, choice) for i, choice in enumerate(typed(choices, list, "choices", "a list"))]
     if not rows:
-        raise RecordError("choices is empty; a problem needs at least one timing")
+        raise RecordError("choices is empty: a problem needs at least one timing")
     configs = [_config(i, row) for i, row in enumerate(rows)]
     runtimes = [_runtime(i, row) for i, row in enumerate(rows)]
     limit = ESTIMATE_FACTOR * min((us for us in runtimes if us is not None), default=math.inf)
@@ -261,6 +270,7 @@ def _checked_choice(position: int, choice: object) -> dict[str, Any]:
 def _config(position: int, row: Mapping[str, Any]) -> KernelConfig:
     where = f"choices[{position}]"
     kwargs = typed(row.get("kwargs") or {}, dict, f"{where}.kwargs", "an object")
+    typed(row.get("extra") or {}, dict, f"{where}.extra", "an object")
     try:
         if any(isinstance(value, (dict, list)) for value in kwargs.values()) or "extra" in row:
             return kernel_config(row["template"], kwargs, row.get("extra"))
@@ -288,6 +298,9 @@ def _validated(content: dict[str, Any]) -> Measurement:
     """Return the measurement, checked by the one module that knows what a record must be."""
     try:
         return codec.decode(msgpack.packb(content))
+    except RecordError as error:
+        # Messages name what a record calls a timing; in a line it is a choice.
+        raise RecordError(_TIMING.sub(r"choices[\1].", str(error)).removeprefix("record.")) from error
     except (TypeError, ValueError, OverflowError) as error:
         raise RecordError(f"a value cannot be stored: {error}") from error
 

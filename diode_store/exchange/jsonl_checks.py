@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from diode_store.checks import shown
 from diode_store.errors import RecordError
 from diode_store.keys import KEY_BYTES
 from diode_store.normalise import DTYPES
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _MAX_SIZE = 2**62
+# PyTorch's names, also of 8-bit floats that are yet to come.
+_DTYPE = re.compile(r"bfloat16|float(4|8|16|32|64)(_\w+)?|u?int([1-8]|16|32|64)|complex(32|64|128)|bool")
 # Inductor pads a dimension to a multiple of these many elements and times what comes out.
 _PADDING = {"float32": 4, "float64": 4}
 _DEFAULT_PADDING = 8
@@ -79,12 +83,18 @@ def problem_of(row: Mapping[str, Any]) -> dict[str, Any]:
 def _input(where: str, spec: object) -> list[Any]:
     fields = typed(spec, dict, where, "an object")
     require(fields, ("dtype", "size", "stride"), f"{where}.")
-    dtype = typed(fields["dtype"], str, f"{where}.dtype", "text such as bfloat16")
+    dtype = _known_dtype(f"{where}.dtype", typed(fields["dtype"], str, f"{where}.dtype", "text such as bfloat16"))
     for name in ("size", "stride"):
         numbers = typed(fields[name], list, f"{where}.{name}", "a list of whole numbers")
         if any(type(n) is not int or not 0 <= n <= _MAX_SIZE for n in numbers):
             raise RecordError(f"{where}.{name} must be a list of whole numbers, not {numbers!r}")
     return [dtype, fields["size"], fields["stride"]]
+
+
+def _known_dtype(where: str, name: str) -> str:
+    if not _DTYPE.fullmatch(name):
+        raise RecordError(f"{where}: unknown dtype {shown(name)}; write PyTorch's name, such as bfloat16 or float32")
+    return name
 
 
 def check_shape(row: Mapping[str, Any], problem: Problem) -> dict[str, int]:
@@ -98,7 +108,7 @@ def check_shape(row: Mapping[str, Any], problem: Problem) -> dict[str, int]:
     """
     shape = problem.shape
     dtype = typed(row["dtype"], str, "dtype", "text")
-    if DTYPES.get(dtype, dtype) != shape.dtype:
+    if _known_dtype("dtype", DTYPES.get(dtype, dtype)) != shape.dtype:
         raise RecordError(f"dtype {dtype!r} contradicts the inputs, which are {shape.dtype}")
     padding = _PADDING.get(shape.dtype, _DEFAULT_PADDING)
     asked = {}

@@ -214,8 +214,8 @@ def test_impossible_runtime_is_refused(runtime: object) -> None:
         (3, 0, "timing 0: is_estimate must be true or false"),
         (4, 0, "timing 0: repeats must be a whole number from 1"),
         (4, 2**31, "timing 0: repeats must be a whole number from 1"),
-        (5, math.nan, "timing 0: percentile must be a finite"),
-        (6, -2.0, "timing 0: percentile must be a finite"),
+        (5, math.nan, "timing 0: p10_us must be a finite"),
+        (6, -2.0, "timing 0: p90_us must be a finite"),
     ],
 )
 def test_impossible_timing_is_refused(position: int, value: object, message: str) -> None:
@@ -252,7 +252,7 @@ def test_missing_field_is_named(name: str) -> None:
         (("configs", 1, 7), 0, "config.allow_tf32 must be true or false"),
         (("configs", 1, 0), None, "a config has no template"),
         (("configs", 1, 10), None, "kwargs must be an array"),
-        (("configs", 1), ["triton::mm"], "a field of the record has the wrong type"),
+        (("configs", 1), ["triton::mm"], r"configs\[1\] must hold 11 values, not 1"),
         (("configs", 0, 10), [["x", math.inf]], "kwarg 'x' must be a finite number"),
         (("hardware", "l2_bytes"), 2**63, "hardware.l2_bytes must be a whole number"),
         (("hardware", "multiprocessors"), 0, "hardware.multiprocessors must be a whole number from 1"),
