@@ -32,7 +32,7 @@ _DUCKDB_INTERRUPTED = "Query interrupted"
 """What DuckDB says, in a plain RuntimeError, when a signal ends its query."""
 _CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 _PROGRESS_AFTER_S = 1.0
-_TO_SEE_ALL = "widen the terminal, or send the output to a file"
+_TO_SEE_ALL = "widen the terminal, or send it to a file"
 
 
 def _database_url(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:

@@ -49,7 +49,7 @@ def test_columns_that_do_not_fit_are_named_below() -> None:
         "ranking                      regret@1  regret@3",
         "ours                            1.250     1.125",
         "the order of the heuristics         -     2.500",
-        "not shown: regret@5, max; widen the terminal, or send the output to a file",
+        "not shown: regret@5, max; widen the terminal, or send it to a file",
     ]
 
 
