@@ -114,8 +114,10 @@ def test_parquet_is_not_imported(diode: RunCommand, tmp_path: Path, database_url
     assert diode("import", str(path), "--database", database_url) == (
         1,
         "",
-        f"error: {path}: Parquet can be exported but not imported; "
-        "export the same with `--format jsonl` and import that\n",
+        (
+            f"error: {path}: Parquet can be exported but not imported; "
+            "export the same with `--format jsonl` and import that\n"
+        ),
     )
 
 
