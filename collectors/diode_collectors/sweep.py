@@ -123,29 +123,39 @@ def sweep(
     check_writable(Path(spool))
     started = time.monotonic()
     sweep_id = uuid.uuid4().hex
-    silent = failed = 0
-    interrupted = False
     source: dict[str, Any] = {"source": Source.SWEEP, "sweep_id": sweep_id, "sample_seed": seed}
     with _autotuning(device, search_space), FeedbackCollector(spool, wait_when_full=True, **source) as collector:
-        for problem in problems:
-            before = collector.stats
-            try:
-                _run(problem, device)
-            except Exception as error:  # noqa: BLE001 - Inductor raises anything; the next problem may do better
-                failed += 1
-                on_failure(problem, error)
-            except KeyboardInterrupt:  # what was measured is kept, and said
-                interrupted = True
-                break
-            else:
-                silent += collector.stats.recorded + collector.stats.failed == before.recorded + before.failed
-            on_progress(1.0)
+        silent, failed, interrupted = _run_all(problems, device, collector, on_progress, on_failure)
     stats = collector.stats
     failed += stats.failed
     seconds = time.monotonic() - started
     return SweepReport(
         sweep_id, len(problems), stats.recorded, stats.timings, silent, failed, stats.dropped, seconds, interrupted
     )
+
+
+def _run_all(
+    problems: Sequence[SweepProblem],
+    device: str,
+    collector: FeedbackCollector,
+    on_progress: Callable[[float], None],
+    on_failure: Callable[[SweepProblem, Exception], None],
+) -> tuple[int, int, bool]:
+    """Return how many problems left nothing to time, how many failed, and whether Ctrl-C ended it."""
+    silent = failed = 0
+    for problem in problems:
+        before = collector.stats
+        try:
+            _run(problem, device)
+        except Exception as error:  # noqa: BLE001 - Inductor raises anything; the next problem may do better
+            failed += 1
+            on_failure(problem, error)
+        except KeyboardInterrupt:  # what was measured is kept, and said
+            return silent, failed, True
+        else:
+            silent += collector.stats.recorded + collector.stats.failed == before.recorded + before.failed
+        on_progress(1.0)
+    return silent, failed, False
 
 
 def _run(problem: SweepProblem, device: str) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
+def spool(tmp_path: Path) -> Path:
     """Return an empty spool."""
     path = tmp_path / "spool"
     path.mkdir()
@@ -20,11 +20,9 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    """Return an empty spool."""
-    path = tmp_path / "spool"
-    path.mkdir()
-    return path
+def directory(spool: Path) -> Path:
+    """Return the empty spool, where ``spool`` is a ``Spool``."""
+    return spool
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the tests of the writer and of the spool ask about a folder."""
+"""What tests ask about a spool's folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from diode_store import codec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from diode_store.records import Measurement
+
+
+def spooled(directory: Path) -> list[Measurement]:
+    """Return the measurements of the sealed segments, in order; fail on damage."""
+    frames = [frame for path in Spool(directory).sealed() for frame in read_segment(path)]
+    assert [frame.error for frame in frames if frame.error] == []
+    return [codec.decode(frame.record_bytes()) for frame in frames]
+
 
 def numbers_in(directory: Path) -> list[int]:
     """Return the numbers of the samples in the sealed segments, in order; fail on damage."""
-    frames = [frame for path in Spool(directory).sealed() for frame in read_segment(path)]
-    assert [frame.error for frame in frames if frame.error] == []
-    return [int.from_bytes(codec.decode(frame.record_bytes()).uid) for frame in frames]
+    return [int.from_bytes(measurement.uid) for measurement in spooled(directory)]
 
 
 def names_in(directory: Path) -> Counter[str]:

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import io
 import json
 import sqlite3
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING
 
 import pytest
+from run_ingest import ingest
 
-from diode_collectors import cli
 from diode_collectors.ingest import measurement_of
 from diode_collectors.pack import pack
 from diode_collectors.segment import read_segment
@@ -33,14 +31,6 @@ NAME = "h200-sampled-2026-11"
 def measurements() -> list[Measurement]:
     """Return every bundled measurement."""
     return [measurement_of(frame) for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
-
-
-def ingest(*args: object) -> tuple[int | str | None, str]:
-    """Run ``diode-ingest`` in this process; return its status and what it printed."""
-    out = io.StringIO()
-    with redirect_stdout(out), redirect_stderr(io.StringIO()), pytest.raises(SystemExit) as ended:
-        cli.main([str(arg) for arg in args])
-    return ended.value.code, out.getvalue()
 
 
 def test_it_is_what_it_says(measurements: list[Measurement]) -> None:
@@ -129,13 +119,19 @@ def test_ingested_through_the_spool(tmp_path: Path, database_path: Path) -> None
     assert ingest("--dry-run", "--bundled", *where) == (
         0,
         "dry run: 473 new, 0 already stored; 40,098 new timings, 1 segment done\n",
+        "",
     )
     assert not spool.exists()
     assert ingest("--once", "--bundled", *where) == (
         0,
         "473 new, 0 already stored; 40,098 new timings, 1 segment done\n",
+        "",
     )
-    assert ingest("--once", "--bundled", *where) == (0, "0 new, 473 already stored; 0 new timings, 1 segment done\n")
+    assert ingest("--once", "--bundled", *where) == (
+        0,
+        "0 new, 473 already stored; 0 new timings, 1 segment done\n",
+        "",
+    )
     assert Spool(spool).sealed() == []
     assert len(Spool(bundled_data_dir()).sealed()) == 1
     connection = sqlite3.connect(database_path)
@@ -147,4 +143,4 @@ def test_ingested_through_the_spool(tmp_path: Path, database_path: Path) -> None
 def test_it_validates() -> None:
     """`diode-ingest validate` finds nothing wrong."""
     segment = f"{bundled_data_dir()}/{NAME}-0000.seg"
-    assert ingest("validate", bundled_data_dir()) == (0, f"{segment}: 473 records, 40,098 timings, all good\n")
+    assert ingest("validate", bundled_data_dir()) == (0, f"{segment}: 473 records, 40,098 timings, all good\n", "")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from spool_reading import spooled
 from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_selector_cache
 
 from diode_collectors.feedback import FeedbackCollector, FeedbackStats
-from diode_collectors.spool import Spool, read_segment
-from diode_store.codec import decode
-from diode_store.records import Measurement, Source
+from diode_collectors.spool import Spool
+from diode_store.records import Source
 from inductor_harness import compile_and_run, triton_choices_on_cpu
 
 if TYPE_CHECKING:
@@ -35,12 +35,6 @@ def _stock_savers() -> Iterator[None]:
     before = list(cache.feedback_saver_fns)
     yield
     cache.feedback_saver_fns = before
-
-
-def spooled(spool: Path) -> list[Measurement]:
-    """Return what was handed over, in order."""
-    frames = [frame for segment in Spool(spool).sealed() for frame in read_segment(segment)]
-    return [decode(frame.record_bytes()) for frame in frames]
 
 
 def test_events_land_in_the_spool(spool: Path) -> None:

@@ -9,24 +9,19 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 import torch._inductor.config as inductor_config
+from spool_reading import spooled
 from torch._inductor import select_algorithm
 
 from diode_collectors import sweep_cli
 from diode_collectors.files import check_writable
 from diode_collectors.shapes import SweepProblem
-from diode_collectors.spool import Spool, read_segment
 from diode_collectors.sweep import check_can_be_timed, check_device, default_device, sweep
-from diode_store.codec import decode
 from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome, Source
-
-if TYPE_CHECKING:
-    from diode_store.records import Measurement
 
 COLLECT = Path(sys.executable).with_name("diode-collect")
 
@@ -35,12 +30,6 @@ def collect(*arguments: str | Path, **variables: str) -> subprocess.CompletedPro
     """Run ``diode-collect``."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run([COLLECT, *arguments], capture_output=True, text=True, check=False, env=environment)
-
-
-def spooled(spool: Path) -> list[Measurement]:
-    """Return what was handed over, in order."""
-    frames = [frame for segment in Spool(spool).sealed() for frame in read_segment(segment)]
-    return [decode(frame.record_bytes()) for frame in frames]
 
 
 @pytest.mark.slow
