@@ -90,7 +90,7 @@ def refused(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         "EXPLAIN SELECT * FROM observations",
         "explain analyze SELECT 1",
         "EXPLAIN (FORMAT json) SELECT 1",
-        "/* a */ EXPLAIN -- b\n SELECT 1",
+        "\n EXPLAIN -- what follows is DuckDB's to read\n SELECT 1",
     ],
 )
 def test_queries_run(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -170,8 +170,17 @@ def test_a_copy_cannot_overwrite_the_lake(connection: duckdb.DuckDBPyConnection,
     refused(connection, f"WITH a AS (COPY (SELECT 1) TO '{lake_file}') SELECT 1")
     refused(connection, f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{lake_file}'")
     refused(connection, f"SELECT * FROM query('WITH a AS (COPY (SELECT 1) TO ''{lake_file}'') SELECT 1')")  # noqa: S608 - our own names
+    copy = f"COPY (SELECT 1) TO '{lake_file}' (USE_TMP_FILE false)"
+    refused(connection, f"/* /* */ explain select 1 -- */ explain analyze {copy}")
+    refused(connection, f"-- x\rEXPLAIN ANALYZE {copy} /*\nexplain select 1 -- */")
     assert lake_file.read_bytes() == before
     assert sorted(path.suffix for path in lake_file.parent.iterdir() if "timings" in path.name) == [".parquet"]
+
+
+@pytest.mark.parametrize("sql", ["UPDATE EXTENSIONS", "SELECT '\ud800'"])
+def test_statements_that_no_one_can_name(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """What DuckDB parses but its Python names lack, or no UTF-8 can hold, is refused like anything else."""
+    assert refused(connection, sql).startswith("queries are read-only: this statement is not understood")
 
 
 @pytest.mark.parametrize(
