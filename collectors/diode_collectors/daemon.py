@@ -1,7 +1,6 @@
 """`diode-ingest run`: empties a spool into the warehouse for as long as it is let.
 
-A small loop around ``ingest_once``. Whoever wants to know what it does (logs now; health and metrics can be
-added the same way) is an ``Observer``.
+A small loop around ``ingest_once``. Whoever wants to know what it does, as the log does, is an ``Observer``.
 """
 
 from __future__ import annotations
