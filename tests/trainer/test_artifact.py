@@ -25,6 +25,7 @@ from diode_trainer.card import MATMUL_PURPOSE, Card, CoveredHardware, Domain, re
 from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
 from diode_trainer.models import DeepMatmulTimingModel, MatmulTimingModel, TimingNetwork
 from diode_trainer.scoring import Scorer
+from diode_trainer.verify import verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,12 +83,17 @@ def checkpoint(path: Path) -> dict[str, Any]:
     return content
 
 
+def edit_card(path: Path, **content: object) -> None:
+    """Replace fields of a model's card and leave its checkpoint alone."""
+    card = artifact.card_path(path)
+    card.write_text(json.dumps({**json.loads(card.read_text()), **content}))
+
+
 def change(path: Path, **fields: object) -> None:
     """Replace fields of a checkpoint, and make its card agree with the new bytes."""
     content = torch_bytes({**checkpoint(path), **fields})
     path.write_bytes(content)
-    card = json.loads(artifact.card_path(path).read_text())
-    artifact.card_path(path).write_text(json.dumps({**card, "sha256": hashlib.sha256(content).hexdigest()}))
+    edit_card(path, sha256=hashlib.sha256(content).hexdigest())
 
 
 # --- what is written comes back
@@ -221,6 +227,48 @@ def test_card_of_another_model(network: TimingNetwork, saved: Path, tmp_path: Pa
     assert "damaged, or another model than its card's" in refusal(saved)
 
 
+CHANGED_DOMAINS: list[tuple[str, object]] = [
+    ("hardware", []),
+    ("hardware", [{"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132, "vendor": "nvidia"}]),
+    ("ops", ["bmm", "mm"]),
+    ("dtypes", []),
+    ("layouts", ["nn"]),
+    ("templates", []),
+    ("shapes", {}),
+    ("shapes", {"b": [1, 1], "m": [8, 4096], "n": [8, 4096], "k": [8, 4097]}),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), CHANGED_DOMAINS)
+def test_card_of_another_domain(saved: Path, name: str, value: object) -> None:
+    """A card that claims another domain than the checkpoint was trained on would be believed, so it is refused."""
+    domain = json.loads(artifact.card_path(saved).read_text())["domain"]
+    edit_card(saved, domain={**domain, name: value})
+    assert refusal(saved) == (
+        f"{artifact.card_path(saved)}: differs from the model in domain.{name}; copy the card that was written with"
+        " small.pt, or train it again with `diode-train`"
+    )
+
+
+@pytest.mark.parametrize("fields", [{"feature_version": FEATURE_VERSION + 1}, {"model_type": "base"}])
+def test_card_of_another_kind(saved: Path, fields: dict[str, object]) -> None:
+    """A card that claims other features or another type of model is refused, as `diode models verify` says, too."""
+    assert verify(saved) is None
+    edit_card(saved, **fields)
+    assert f"differs from the model in {next(iter(fields))}; copy the card" in refusal(saved)
+    assert verify(saved) == refusal(saved)
+
+
+def test_card_of_a_bare_state_dict(network: TimingNetwork, saved: Path) -> None:
+    """A bare state dict holds nothing to compare a card's domain with, but its card must be of our features."""
+    content = torch_bytes(network.state_dict())
+    saved.write_bytes(content)
+    edit_card(saved, sha256=hashlib.sha256(content).hexdigest())
+    assert artifact.load(saved).card.domain == DOMAIN
+    edit_card(saved, feature_version=FEATURE_VERSION + 1)
+    assert "differs from the model in feature_version" in refusal(saved)
+
+
 DAMAGED = {
     "empty": (b"", "not a whole checkpoint"),
     "text": (b"hello", "not a whole checkpoint"),
@@ -301,9 +349,8 @@ def test_weights_must_be_numbers(saved: Path) -> None:
 
 def test_newer_card_fields_are_ignored(saved: Path) -> None:
     """What a newer version adds to a card does not make it unreadable."""
-    path = artifact.card_path(saved)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "mood": "good"}))
-    assert read_card(path).name == "small"
+    edit_card(saved, mood="good")
+    assert read_card(artifact.card_path(saved)).name == "small"
 
 
 # --- asking it

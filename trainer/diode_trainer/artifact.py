@@ -6,7 +6,7 @@ import hashlib
 import io
 import pickle
 import zipfile
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,6 +124,11 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
         if parts.is_checkpoint:
             raise ModelError(f"{card_path(path)}: the model's card is missing; copy it beside {path.name}")
         card = Card(path.stem, MATMUL_PURPOSE, network.model_type, FEATURE_VERSION, parts.domain, sha256=sha256)
+    elif differing := _differing(card, parts):
+        raise ModelError(
+            f"{card_path(path)}: differs from the model in {', '.join(differing)}; copy the card that was written with"
+            f" {path.name}, or {_RETRAIN}"
+        )
     return TimingModel(path, card, sha256, network, Scorer(network, parts.domain.templates), parts.trained_on)
 
 
@@ -172,6 +177,20 @@ def _card(path: Path, sha256: str) -> Card | None:
             f" {card.sha256[:12]}…; copy both files again"
         )
     return card
+
+
+def _differing(card: Card, parts: _Parts) -> list[str]:
+    """Return which fields of a card are not what the checkpoint holds.
+
+    The card's SHA-256 guards the checkpoint's bytes, but nothing else guards the card's, by which the hook abstains.
+    """
+    pairs: dict[str, tuple[Any, Any]] = {"feature_version": (card.feature_version, parts.feature_version)}
+    if parts.is_checkpoint:  # a bare state dict does not say the rest
+        pairs["model_type"] = card.model_type, parts.model_type
+        pairs |= {
+            f"domain.{f.name}": (getattr(card.domain, f.name), getattr(parts.domain, f.name)) for f in fields(Domain)
+        }
+    return [name for name, (said, held) in pairs.items() if said != held]
 
 
 def _unpickle(content: bytes, device: str) -> dict[str, Any]:
