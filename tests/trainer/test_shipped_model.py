@@ -1,0 +1,79 @@
+"""The models that ship are whole, and as good as is promised of them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from diode_store.resources import trained_models_dir
+from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
+from diode_trainer.verify import verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHECKPOINTS = sorted((trained_models_dir() / MATMUL_PURPOSE).glob("*.pt"))
+PROBLEMS = 464
+"""All that the bundled H200 measurements hold."""
+BARS = [
+    ("all_choices", "1", 1.045),
+    ("all_choices", "5", 1.012),
+    ("triton_only", "1", 1.08),
+    ("triton_only", "5", 1.02),
+]
+
+
+@pytest.fixture(params=CHECKPOINTS, ids=lambda path: path.stem)
+def checkpoint(request: pytest.FixtureRequest) -> Path:
+    """Return a shipped model's checkpoint."""
+    path: Path = request.param
+    return path
+
+
+@pytest.fixture
+def card(checkpoint: Path) -> Card:
+    """Return its card."""
+    return read_card(checkpoint.with_suffix(".json"))
+
+
+def regret(judged: Any, choices: str, at: str, ranking: str | None = None) -> float:
+    """Return the geometric mean of a model's regret, or a baseline's."""
+    of = judged[choices] if ranking is None else judged[choices][ranking]
+    return float(of["regret"][at]["geomean"])
+
+
+def test_a_model_ships() -> None:
+    """There is the model that the documentation names, and no card without its checkpoint."""
+    assert "v2_model" in [path.stem for path in CHECKPOINTS]
+    cards = sorted(trained_models_dir().rglob("*.json"))
+    assert [path.with_suffix(".pt") for path in cards] == sorted(trained_models_dir().rglob("*.pt"))
+
+
+def test_shipped_bytes_are_the_cards(checkpoint: Path, card: Card) -> None:
+    """The checkpoint is the one that the card describes, and works."""
+    assert hashlib.sha256(checkpoint.read_bytes()).hexdigest() == card.sha256
+    assert verify(checkpoint) is None
+
+
+def test_shipped_model_was_judged_on_all_problems(card: Card) -> None:
+    """The figures are of 5 folds over every bundled problem, for the model and for what it is compared with."""
+    assert card.metrics["folds"] == 5
+    judged = [card.metrics["all_choices"], card.metrics["triton_only"], card.baselines["all_choices"]["vendor_only"]]
+    assert [card.data["problems"], *(figures["problems"] for figures in judged)] == [PROBLEMS] * 4
+
+
+@pytest.mark.parametrize(("choices", "at", "bar"), BARS)
+def test_shipped_model_is_good_enough(card: Card, choices: str, at: str, bar: float) -> None:
+    """Its first pick, and the best of its first five, are close to the fastest config."""
+    assert 1 <= regret(card.metrics, choices, at) <= bar
+
+
+@pytest.mark.parametrize("at", ["1", "5"])
+def test_shipped_model_beats_what_needs_no_model(card: Card, at: str) -> None:
+    """It loses less time than always taking the vendor's kernel, and than a fixed order of configs."""
+    ours = regret(card.metrics, "all_choices", at)
+    assert ours < regret(card.baselines, "all_choices", at, "vendor_only")
+    assert ours < regret(card.baselines, "all_choices", at, "fold_ranking")
+    assert regret(card.metrics, "triton_only", at) < regret(card.baselines, "triton_only", at, "fold_ranking")
