@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from diode_store.columns import INT_COLUMNS
-from diode_store.devices import describe
 from diode_store.errors import DiodeError
 from diode_store.records import is_vendor_template
 
@@ -135,22 +134,5 @@ def check_domain(shape: ProblemShape, hardware: Hardware, domain: Domain) -> Non
     Raises:
         AbstentionError: it does not.
     """
-    if domain.hardware and not _covers(domain, hardware):
-        known = ", ".join(device.name for device in domain.hardware)
-        raise AbstentionError("hardware", f"the model knows {known}, not {describe([hardware])}")
-    for reason, value, covered in (
-        ("op", shape.op, domain.ops),
-        ("dtype", shape.dtype, domain.dtypes),
-        ("layout", shape.layout, domain.layouts),
-    ):
-        if covered and value not in covered:
-            raise AbstentionError(reason, f"the model knows {', '.join(covered)}, not {value}")
-    for name, (low, high) in domain.shapes.items():
-        value = getattr(shape, name)
-        if not low <= value <= high:
-            raise AbstentionError("shape", f"{name.upper()}={value} is outside {low} to {high}, which the model knows")
-
-
-def _covers(domain: Domain, hardware: Hardware) -> bool:
-    identity = (hardware.name, hardware.arch, hardware.multiprocessors)
-    return any(identity == (device.name, device.arch, device.multiprocessors) for device in domain.hardware)
+    for miss in domain.misses(shape, hardware):
+        raise AbstentionError(miss.reason, miss.detail)

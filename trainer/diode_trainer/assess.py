@@ -83,7 +83,7 @@ def assess(
     distinct = len({example.shape for example in dataset})
     everything = np.arange(len(dataset))
     splits = folds(dataset, HOLD_OUT) if distinct >= HOLD_OUT else (Fold(everything[:0], everything),)
-    outside = [reasons for e in dataset if (reasons := model.card.domain.misses(e.shape, e.hardware))]
+    outside = [misses for e in dataset if (misses := [*model.card.domain.misses(e.shape, e.hardware)])]
     standing = Standing(evaluate(dataset.examples, predicted, vendor=vendor), compare(dataset, splits, vendor=vendor))
     return Assessment(
         problems=len(dataset),
@@ -91,7 +91,7 @@ def assess(
         standing=standing,
         worst=_worst(dataset.examples, predicted, worst, vendor=vendor),
         outside=len(outside),
-        outside_reasons=tuple(sorted({reason for reasons in outside for reason in reasons})),
+        outside_reasons=tuple(sorted({miss.summary for misses in outside for miss in misses})),
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diode_store.devices import describe
 from diode_store.errors import ModelError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from diode_store.records import Hardware, ProblemShape
@@ -27,6 +28,17 @@ class CoveredHardware:
     vendor: str = "nvidia"
 
 
+class Miss(NamedTuple):
+    """One way in which a problem or its device is outside a domain."""
+
+    reason: str
+    """One word: hardware, op, dtype, layout or shape."""
+    summary: str
+    """In a few words, the same for all problems alike."""
+    detail: str
+    """A line for a person, of this very problem."""
+
+
 @dataclass(frozen=True)
 class Domain:
     """Inside what a model may be believed: what its training problems covered."""
@@ -39,22 +51,22 @@ class Domain:
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Smallest and largest b, m, n and k."""
 
-    def misses(self, shape: ProblemShape, hardware: Hardware) -> tuple[str, ...]:
-        """Return what of a problem and its device is not covered, in words; what the domain leaves empty is open."""
-        devices = {(device.name, device.arch, device.multiprocessors) for device in self.hardware}
+    def misses(self, shape: ProblemShape, hardware: Hardware) -> Iterator[Miss]:
+        """Yield what of a device and a problem is not covered; what the domain leaves empty is open."""
         identity = (hardware.name, hardware.arch, hardware.multiprocessors)
-        found = [f"hardware {hardware.name}"] if devices and identity not in devices else []
-        covered = (("op", self.ops), ("dtype", self.dtypes), ("layout", self.layouts))
-        found += [
-            f"{name} {getattr(shape, name)}" for name, known in covered if known and getattr(shape, name) not in known
-        ]
-        sizes = {name: getattr(shape, name) for name in self.shapes}
-        found += [
-            f"{name.upper()} outside {low} to {high}"
-            for name, (low, high) in self.shapes.items()
-            if not low <= sizes[name] <= high
-        ]
-        return tuple(found)
+        devices = {(device.name, device.arch, device.multiprocessors): device.name for device in self.hardware}
+        if devices and identity not in devices:
+            detail = f"the model knows {', '.join(devices.values())}, not {describe([hardware])}"
+            yield Miss("hardware", f"hardware {hardware.name}", detail)
+        for name, known in (("op", self.ops), ("dtype", self.dtypes), ("layout", self.layouts)):
+            value = getattr(shape, name)
+            if known and value not in known:
+                yield Miss(name, f"{name} {value}", f"the model knows {', '.join(known)}, not {value}")
+        for name, (low, high) in self.shapes.items():
+            value, size = getattr(shape, name), name.upper()
+            if not low <= value <= high:
+                detail = f"{size}={value} is outside {low} to {high}, which the model knows"
+                yield Miss("shape", f"{size} outside {low} to {high}", detail)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Domain:
