@@ -1,7 +1,7 @@
 """The choices hook: Inductor lists candidates, a model ranks them, few are compiled and timed.
 
 One method of ``InductorChoices`` is overridden, ``_finalize_template_configs`` (torch 2.10 and later). Whatever goes
-wrong in it, stock Inductor's own list is what comes out: a user's compile never fails because of a model.
+wrong in it, stock Inductor's own list is what comes out: the hook never raises inside a user's compile.
 """
 
 from __future__ import annotations

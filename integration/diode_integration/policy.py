@@ -73,8 +73,9 @@ def select(
     """Choose among n candidates.
 
     Of those within the threshold, the first ``top_k_configs`` are kept, a vendor's kernel being a candidate like
-    any other, but only the best of a vendor's variants; when it comes later, it is kept beside them, because
-    timing it costs no compilation and bounds the price of a wrong prediction.
+    any other, but only the best of a vendor's variants. When only templates are among them, it is kept beside them,
+    however slow it looks: timing it costs no compilation, it bounds the price of a wrong prediction, and should every
+    template fail on the device, it is what the compile goes on with.
 
     Args:
         predicted_us: predicted times in microseconds, shape (n,); infinite or NaN for what cannot run.
@@ -89,26 +90,22 @@ def select(
     if policy.mode is Mode.ZERO:
         order = order[:1]
     limit = predicted_us[order[0]] * policy.performance_threshold
-    kept = _first(order[predicted_us[order] <= limit], is_vendor, policy.top_k_configs)
-    return Selection(kept, _reason(kept, is_vendor, policy))
-
-
-def _first(order: NDArray[np.intp], is_vendor: NDArray[np.bool_], count: int) -> tuple[int, ...]:
-    """Return the first ``count`` of ``order`` and the best vendor kernel, wherever it comes."""
+    close = order[predicted_us[order] <= limit]
     vendors = order[is_vendor[order]]
-    best_vendor = vendors[:1]
-    order = order[~np.isin(order, vendors[1:])]
-    beside = best_vendor[~np.isin(best_vendor, order[:count])]
-    return tuple(int(index) for index in (*order[:count], *beside))
-
-
-def _reason(kept: tuple[int, ...], is_vendor: NDArray[np.bool_], policy: Policy) -> str:
+    first = close[~np.isin(close, vendors[1:])][: policy.top_k_configs]
+    beside = vendors[:1][~np.isin(vendors[:1], first)]
+    kept = tuple(int(index) for index in (*first, *beside))
     winner = "the vendor's kernel" if is_vendor[kept[0]] else "a template"
-    if len(kept) == 1:
-        alone = "is kept alone" if policy.mode is Mode.ZERO else f"leads by more than {policy.performance_threshold:g}"
-        return f"{winner} is predicted fastest and {alone}"
-    vendor = "with" if any(is_vendor[index] for index in kept) else "without"
-    return f"{winner} is predicted fastest; {len(kept)} within {policy.performance_threshold:g}, {vendor} the vendor's"
+    return Selection(kept, f"{winner} is predicted fastest{_why(len(first), len(beside), policy)}")
+
+
+def _why(first: int, beside: int, policy: Policy) -> str:
+    if policy.mode is Mode.ZERO:
+        return " and is kept alone"
+    threshold = f"{policy.performance_threshold:g}"
+    alone = first == 1 and policy.top_k_configs > 1
+    lead = f" and leads by more than {threshold}" if alone else f"; {first} kept within {threshold}"
+    return f"{lead}; the vendor's kernel stands by" if beside else lead
 
 
 def parse_mode(mode: Mode | str) -> Mode:

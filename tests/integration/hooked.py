@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ class Watch:
     """The choices themselves."""
     timed: list[str] = field(default_factory=list)
     """Names of the choices that were benchmarked."""
+    fails: Callable[[str], bool] = lambda _name: False
+    """Which choices fail when they are benchmarked, by name."""
     run_vendor: bool = False
     """Run the vendor's kernel whatever is left: a Triton kernel cannot run on a CPU."""
     _vendor: Any = None
@@ -61,13 +64,15 @@ class Watch:
     def time_ms(self, choice: Any) -> float:
         """Stand in for the benchmark."""
         self.timed.append(_name(choice))
-        return block_time_ms(choice)
+        return math.inf if self.fails(_name(choice)) else block_time_ms(choice)
 
 
 @contextmanager
-def watching(*, run_vendor: bool = False, **harness: Any) -> Iterator[Watch]:
+def watching(
+    *, run_vendor: bool = False, fails: Callable[[str], bool] = lambda _name: False, **harness: Any
+) -> Iterator[Watch]:
     """Compile with real Triton choices on the CPU and watch the selection."""
-    watch = Watch(run_vendor=run_vendor)
+    watch = Watch(run_vendor=run_vendor, fails=fails)
     functions = select_algorithm.get_algorithm_selector_cache().preprocessing_fns
     before = list(functions)
     counters.clear()
