@@ -9,7 +9,7 @@ import os
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -21,7 +21,7 @@ from diode_store.sqlite_errors import reason
 from diode_store.urls import redact, refuse_password_on_command_line, sqlite_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy.engine import ExceptionContext
 
@@ -44,6 +44,7 @@ BUSY_TIMEOUT_S = 30.0
 
 _POSTGRES = ("postgresql", "postgres")
 _WRITE_OPTION = "diode_write"
+_FILE = "diode_file"
 
 
 def make_engine(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Engine:
@@ -98,9 +99,17 @@ def describe(engine: sa.Engine) -> str:
 
 @contextmanager
 def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Open a transaction that writes; it commits at the end, and rolls back on any error."""
-    with engine.connect() as connection, begin_write(connection):
-        yield connection
+    """Open a transaction that writes; it commits at the end, and rolls back on any error.
+
+    Raises:
+        DatabaseError: the database failed, or what was committed went to a file that was deleted meanwhile.
+    """
+    with engine.connect() as connection:
+        with begin_write(connection):
+            yield connection
+        path = database_file(engine)
+        if path is not None:
+            _check_same_file(path, connection.info)
 
 
 def begin_write(connection: sa.Connection) -> sa.RootTransaction:
@@ -142,7 +151,27 @@ def _sqlite_engine(path: Path, busy_timeout_s: float) -> sa.Engine:
 
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), creator=connect, poolclass=sa.QueuePool)
     event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "connect", lambda _, record: record.info.update({_FILE: _identity(path)}))
+    event.listen(engine, "checkout", lambda _, record, __: _check_same_file(path, record.info))
     return engine
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one of the same name."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _check_same_file(path: Path, info: Mapping[str, Any]) -> None:
+    """Refuse a connection whose file was replaced or deleted, by a restored backup say.
+
+    SQLite would go on writing to the old file, which nobody will ever read, and commit without an error.
+    """
+    if _identity(path) != info.get(_FILE):
+        raise DatabaseError(f"{path} was replaced or deleted while it was open; open it again")
 
 
 def _set_pragmas(connection: sqlite3.Connection) -> None:
