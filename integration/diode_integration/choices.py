@@ -112,7 +112,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
     def uuid(self) -> str:
         """Return what tells this handler's choices from another's in Inductor's cache key."""
-        device = self._hardware.name if self._hardware else "detected"
+        device = self._hardware.key.hex() if self._hardware else "detected"
         parts = (HOOK_VERSION, self._sha256, self.policy.key, self._search_space or INHERIT, device)
         return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose"))
 

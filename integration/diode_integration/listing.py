@@ -6,6 +6,8 @@ keeps what came out of them: whatever goes wrong later, stock Inductor still get
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 EXHAUSTIVE = "EXHAUSTIVE"
 _AS_IF_TEMPLATES = {"mm": "triton::mm", "addmm": "triton::mm", "bmm": "triton::bmm", "baddbmm": "triton::bmm"}
 """op → the template that any large GPU is offered for it."""
+_one_at_a_time = threading.RLock()
 
 
 @dataclass
@@ -56,7 +59,7 @@ class Offer:
     def expanded(self, uid: str, handler: InductorChoices, search_space: str) -> list[KernelTemplateChoice]:
         """Return what Inductor lists for ``uid`` in another search space; its own list if that is empty."""
         # The heuristics read the setting while they are walked, so the list must be made inside.
-        with inductor_config.patch(max_autotune_gemm_search_space=search_space):
+        with searching(search_space):
             listed = list(self._regenerated(uid, handler))
         return listed or self.stock(uid)
 
@@ -77,6 +80,17 @@ class Listing:
 
     ranked: list[KernelTemplateChoice]
     unranked: list[KernelTemplateChoice]
+
+
+@contextmanager
+def searching(search_space: str) -> Iterator[None]:
+    """Have Inductor list the configs of a search space; one thread at a time.
+
+    Until torch 2.12 its configuration is the whole process's, and two threads that each put back what they found
+    would leave the wrong one.
+    """
+    with _one_at_a_time, inductor_config.patch(max_autotune_gemm_search_space=search_space):
+        yield
 
 
 def list_candidates(
@@ -115,7 +129,7 @@ def list_as_if_on_cuda(offer: Offer, search_space: str | None) -> list[KernelTem
         return []
     heuristic = _heuristic_registry().get_template_heuristic(uid, "cuda", offer.op_name)
     space = search_space or inductor_config.max_autotune_gemm_search_space
-    with inductor_config.patch(max_autotune_gemm_search_space=space):
+    with searching(space):
         generator = make_ktc_generator(
             template=_template(uid),
             cs=heuristic.get_template_configs(offer.kernel_inputs, offer.op_name),

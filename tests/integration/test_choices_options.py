@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,6 +103,7 @@ def test_every_option_that_changes_choices_is_in_the_uuid() -> None:
         {"search_space": "inherit"},
         {"hardware": "NVIDIA B200"},
         {"hardware": None},
+        {"hardware": replace(H200, multiprocessors=16)},
         {"observe": True},
     ]
     uuids = [hooked(**options).uuid() for options in variants]
