@@ -1,81 +1,117 @@
-"""What may be imported where, checked in fresh interpreters."""
+"""What may be imported where, checked in fresh interpreters over every module there is."""
 
 from __future__ import annotations
 
+import ast
+import pkgutil
+import re
 import subprocess
 import sys
+from importlib.metadata import requires
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-TORCH_FREE = (
-    "diode_store",
-    "diode_store.analytics",
-    "diode_store.cli",
-    "diode_store.codec",
-    "diode_store.lake",
-    "diode_store.store",
-    "diode_store.exchange.jsonl",
-    "diode_collectors.cli",
-    "diode_collectors.daemon",
-    "diode_collectors.ingest",
-    "diode_collectors.spool",
-    "diode_trainer.cli",
-    "diode_trainer.features",
+CHECKOUT = Path(__file__).resolve().parents[2]
+# Which modules of a component compile or train; the others start without torch.
+WITH_TORCH = {
+    "diode_store": set(),
+    "diode_collectors": {"device", "feedback", "inductor", "inductor_records", "sweep"},
+}
+TORCH_FREE_TRAINER = ("cli", "evaluate_cli", "models_cli", "features", "launch", "descriptor", "card")
+# What runs in a user's process or on a GPU machine, where there is often no more than these packages.
+ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
+LIGHT_STORE = ("codec", "columns", "devices", "errors", "keys", "normalise", "records", "resources")
+LIGHT_COLLECTORS = ("device", "feedback", "inductor", "inductor_records", "segment", "shapes", "spool", "sweep")
+LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "models", "scoring")
+
+
+def modules_of(package: str) -> list[str]:
+    """Return the names of every module below ``package``."""
+    found = find_spec(package)
+    assert found is not None
+    walked = pkgutil.walk_packages(found.submodule_search_locations, f"{package}.")
+    return [package, *(module.name for module in walked)]
+
+
+def heavy_packages() -> list[str]:
+    """Return the import names of our dependencies that light modules must not load."""
+    names = {re.split(r"[\s<>=!~;\[]", requirement)[0] for requirement in requires("torch-diode") or ()}
+    return sorted(name for name in names if name not in ALLOWED_IN_LIGHT)
+
+
+def loaded_by(modules: list[str], wanted: list[str]) -> list[str]:
+    """Import ``modules`` in a fresh interpreter and return which of ``wanted`` that loaded."""
+    code = f"import sys, {', '.join(modules)}; print(*sorted(set(sys.modules) & set({wanted!r})))"
+    return run(code).split()
+
+
+def run(code: str) -> str:
+    """Run ``code`` in a fresh interpreter and return what it printed."""
+    environment = {"DIODE_DISABLE": "1", "PATH": ""}
+    finished = subprocess.run(
+        [sys.executable, "-B", "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+@pytest.mark.parametrize("package", WITH_TORCH)
+def test_modules_without_torch(package: str) -> None:
+    """The warehouse, and the collectors but for those that compile, start without torch."""
+    allowed = {f"{package}.{name}" for name in WITH_TORCH[package]}
+    modules = [name for name in modules_of(package) if name not in allowed]
+    assert len(modules) > 10
+    assert loaded_by(modules, ["torch", "triton"]) == []
+
+
+def test_commands_of_the_trainer_start_without_torch() -> None:
+    """The trainer's commands and its features need torch only once they train or score."""
+    assert loaded_by([f"diode_trainer.{name}" for name in TORCH_FREE_TRAINER], ["torch", "triton"]) == []
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        [f"diode_store.{name}" for name in LIGHT_STORE],
+        [f"diode_collectors.{name}" for name in LIGHT_COLLECTORS],
+        [f"diode_trainer.{name}" for name in LIGHT_TRAINER],
+        ["torch_diode", *modules_of("diode_integration")],
+    ],
+    ids=["store", "collectors", "trainer", "integration"],
 )
-LIGHT = (
-    "diode_store.codec",
-    "diode_store.columns",
-    "diode_store.devices",
-    "diode_store.files",
-    "diode_store.normalise",
-    "diode_store.records",
-    "diode_store.resources",
-    "diode_collectors.feedback",
-    "diode_collectors.inductor",
-    "diode_collectors.spool",
-    "diode_trainer.artifact",
-    "diode_trainer.features",
-    "diode_trainer.models",
-    "diode_integration.choices",
-    "diode_integration.inductor_integration",
-    "diode_integration.install",
-    "diode_integration.policy",
-    "diode_integration.predictor",
-    "diode_integration.registry",
-)
-HEAVY = ("sqlalchemy", "alembic", "duckdb", "pyarrow", "typer", "rich")
+def test_light_modules_need_no_warehouse(modules: list[str]) -> None:
+    """What runs inside a user's compile loads none of our dependencies but torch, triton, numpy and msgpack."""
+    heavy = heavy_packages()
+    assert {"sqlalchemy", "alembic", "duckdb", "pyarrow", "typer", "rich"} <= set(heavy)
+    assert loaded_by(modules, heavy) == []
 
 
-def loaded_after_import(module: str, wanted: tuple[str, ...]) -> list[str]:
-    """Import ``module`` in a fresh interpreter and return which of ``wanted`` that loaded."""
-    code = f"import sys, {module}; print(*sorted(set(sys.modules) & set({wanted!r})))"
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return finished.stdout.split()
-
-
-@pytest.mark.parametrize("module", TORCH_FREE)
-def test_module_does_not_import_torch(module: str) -> None:
-    """Modules that run on machines and in commands without a compiler start without torch."""
-    assert loaded_after_import(module, ("torch", "triton")) == []
-
-
-@pytest.mark.parametrize("module", LIGHT)
-def test_module_needs_no_warehouse(module: str) -> None:
-    """What runs inside a user's compile needs neither the database nor the analytics packages."""
-    assert loaded_after_import(module, HEAVY) == []
+def test_migrations_import_only_alembic_and_sqlalchemy() -> None:
+    """A migration stays as it was written, whatever becomes of our own code."""
+    imported = set()
+    for path in sorted((CHECKOUT / "migrations").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+    assert imported - set(sys.stdlib_module_names) == {"alembic", "sqlalchemy"}
 
 
 def test_nothing_connects_at_import() -> None:
-    """Importing every component creates no file: nothing registers or connects at import."""
+    """Importing every component writes no file, opens no database and no connection."""
+    modules = [*modules_of("diode_store"), *modules_of("diode_collectors"), *modules_of("diode_trainer")]
     code = (
-        "import builtins, sys\n"
-        "real = builtins.open\n"
-        "def guarded(file, mode='r', *a, **k):\n"
-        "    if any(c in mode for c in 'wax+'):\n"
-        "        print('opened', file)\n"
-        "    return real(file, mode, *a, **k)\n"
-        "builtins.open = guarded\n"
-        "import diode_store.store, diode_store.analytics, diode_collectors.daemon, diode_trainer.cli\n"
+        "import os, sys, torch\n"
+        "writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT\n"
+        "def audit(event, arguments):\n"
+        "    if event in ('sqlite3.connect', 'socket.connect', 'os.mkdir', 'os.rename', 'os.remove'):\n"
+        "        print(event, arguments)\n"
+        "    if event == 'open' and isinstance(arguments[2], int) and arguments[2] & writing:\n"
+        "        print(event, arguments)\n"
+        "sys.addaudithook(audit)\n"
+        f"import {', '.join(modules)}\n"
     )
-    finished = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True)
-    assert finished.stdout == ""
+    assert run(code) == ""
