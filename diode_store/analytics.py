@@ -6,6 +6,7 @@ other, and its settings are locked; ``run_query`` also refuses every statement t
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,9 +87,8 @@ class QueryResult:
         """Run ``sql`` and fetch its first rows, so that what fails early fails before anything is printed."""
         self._connection = connection
         try:
-            connection.execute(sql)
+            self._first = _interruptible(connection, lambda: connection.execute(sql).fetchmany(_ROWS_AT_ONCE))
             self.columns = tuple(str(column[0]) for column in connection.description or ())
-            self._first = connection.fetchmany(_ROWS_AT_ONCE)
         except duckdb.Error as error:
             raise QueryError(one_line(error)) from error
 
@@ -102,7 +102,7 @@ class QueryResult:
         while rows:
             yield from rows
             try:
-                rows = self._connection.fetchmany(_ROWS_AT_ONCE)
+                rows = _interruptible(self._connection, lambda: self._connection.fetchmany(_ROWS_AT_ONCE))
             except duckdb.Error as error:
                 raise QueryError(one_line(error)) from error
 
@@ -115,6 +115,21 @@ def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
     """
     check_reads_only(connection, sql)
     return QueryResult(connection, sql)
+
+
+def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], list[tuple[Any, ...]]]) -> Any:
+    """Return what ``work`` returns; a Ctrl-C stops it at once.
+
+    Python handles signals in its main thread only, and there not before DuckDB returns to it, which a large join
+    may not do for hours. So DuckDB works in another thread while this one waits.
+    """
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 def _chosen_lake() -> Path | None:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 INTERRUPTED = 130
-_DUCKDB_INTERRUPTED = "Query interrupted"
-"""What DuckDB says, in a plain RuntimeError, when a signal ends its query."""
 _CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 _PROGRESS_AFTER_S = 1.0
 _TO_SEE_ALL = "widen the terminal, or send it to a file"
@@ -126,10 +124,6 @@ def handle_errors() -> Iterator[None]:
             print_error(f"the output cannot be written: {error.strerror}; make room, or send it elsewhere")
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except RuntimeError as error:
-        if str(error) != _DUCKDB_INTERRUPTED:
-            raise
         sys.exit(INTERRUPTED)
 
 
