@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import signal
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from samples import MakeMeasurement
 
 DATA = Path(__file__).parent / "data"
+
+
+def pytest_configure() -> None:
+    """Listen to SIGINT even when started as a background job, which ignores it, and so would all children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
