@@ -96,4 +96,7 @@ def title(on_gpu: bool, options: argparse.Namespace) -> str:  # noqa: FBT001 - a
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
