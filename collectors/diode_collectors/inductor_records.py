@@ -10,13 +10,15 @@ import socket
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from diode_collectors.device import collector_version, detect_environment, detect_hardware, device_uuid
 from diode_collectors.inductor import POLICY_ANNOTATION, annotations_of, config_of_choice, problem_of_nodes
 from diode_store.errors import RecordError
 from diode_store.records import (
     STOCK_POLICY,
+    DeviceState,
     Hardware,
     KernelConfig,
     Measurement,
@@ -28,7 +30,9 @@ from diode_store.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    TimingOf = Callable[[Any, KernelConfig, float], Timing]
 
 MICROSECONDS_PER_MILLISECOND = 1000.0
 _BENCHMARKS = "select_algorithm_autotune"
@@ -40,8 +44,6 @@ _METHODS = {
     "TorchProfilerBenchmarker": TimingMethod(statistic="mean", flush_l2=True, launch_hidden=True),
 }
 _CPU_METHOD = TimingMethod(statistic="median", flush_l2=False, launch_hidden=False)
-# A choice that cannot be read must not cost the others of its event.
-_UNREADABLE = (RecordError, AttributeError, KeyError, TypeError, ValueError, SyntaxError)
 
 
 class ReplayDetector:
@@ -64,16 +66,37 @@ class ReplayDetector:
         return not moved
 
 
+class RecordContext(TypedDict, total=False):
+    """What whoever listens knows of an event and Inductor does not say; every field may be left out."""
+
+    uid: bytes
+    source: Source
+    """Who started this compile; ``Source.FEEDBACK`` if not said."""
+    is_replay: bool
+    """Whether the timings came back from Inductor's cache."""
+    sweep_id: str | None
+    """Which sweep started this compile."""
+    sample_seed: int | None
+    """Seed of the sweep's problems."""
+    search_space: str | None
+    """Which configs were listed; Inductor's setting if not said."""
+    timing_method: TimingMethod | None
+    """How the times were taken; as Inductor's benchmarker does if not said."""
+    device_state: DeviceState
+    flags: tuple[str, ...]
+    """Why not to trust the timings."""
+    extra: Mapping[str, Any]
+
+
 def measurement_from_feedback(
     timings: Mapping[Any, float],
     name: str,
     input_nodes: Sequence[Any],
     choices: Sequence[Any] = (),
     *,
-    source: Source = Source.FEEDBACK,
-    is_replay: bool = False,
-    sweep_id: str | None = None,
-    sample_seed: int | None = None,
+    lost: Sequence[Any] = (),
+    timing_of: TimingOf | None = None,
+    **context: Unpack[RecordContext],
 ) -> Measurement:
     """Return what a feedback saver was told, as a record.
 
@@ -85,34 +108,38 @@ def measurement_from_feedback(
         name: Inductor's name of the op.
         input_nodes: the op's inputs, the bias first.
         choices: what was to be timed; only asked who listed it.
-        source: who started this compile.
-        is_replay: whether the timings came back from Inductor's cache.
-        sweep_id: which sweep started this compile.
-        sample_seed: seed of the sweep's problems.
+        lost: choices that did not compile, and so are in neither of the two.
+        timing_of: makes the timing of a choice from the choice, its config and its milliseconds, for whoever knows
+            more than a runtime: repeats, percentiles, why it failed.
+        context: the rest of the record, see ``RecordContext``.
 
     Raises:
         RecordError: an op or inputs that no record holds, a device nobody knows, or no readable choice.
     """
-    found, unreadable = _timings(name, timings)
+    found, unreadable = _timings(name, timings, lost, timing_of or _timing)
+    asked = [*timings, *choices, *lost]
     device = input_nodes[0].get_device()
+    extra = {**context.get("extra", {}), **({"unreadable_choices": unreadable} if unreadable else {})}
     return Measurement(
-        uid=uuid.uuid4().bytes,
+        uid=context.get("uid") or uuid.uuid4().bytes,
         hardware=_hardware(name, device),
-        environment=replace(detect_environment(), template_hashes=_template_hashes(timings)),
-        problem=_problem(name, input_nodes, [*timings, *choices]),
+        environment=replace(detect_environment(), template_hashes=_template_hashes(asked)),
+        problem=_problem(name, input_nodes, asked),
         timings=found,
-        source=source,
+        source=context.get("source", Source.FEEDBACK),
         measured_at=datetime.now(UTC),
         host=socket.gethostname(),
         device_uuid=device_uuid(device),
-        sweep_id=sweep_id,
-        sample_seed=sample_seed,
+        sweep_id=context.get("sweep_id"),
+        sample_seed=context.get("sample_seed"),
         collector_version=collector_version(),
-        is_replay=is_replay,
-        search_space=_search_space(),
-        choice_policy=choice_policy([*timings, *choices]),
-        timing_method=_timing_method(device.type),
-        extra={"unreadable_choices": unreadable} if unreadable else {},
+        is_replay=context.get("is_replay", False),
+        search_space=context.get("search_space") or _search_space(),
+        choice_policy=choice_policy(asked),
+        timing_method=context.get("timing_method") or _timing_method(device.type),
+        device_state=context.get("device_state", DeviceState()),
+        flags=context.get("flags", ()),
+        extra=extra,
     )
 
 
@@ -150,34 +177,41 @@ def _hardware(name: str, device: Any) -> Hardware:
     return hardware
 
 
-def _timings(name: str, timings: Mapping[Any, float]) -> tuple[tuple[Timing, ...], int]:
-    """Return each config's fastest timing, in the order first seen, and how many choices were unreadable."""
+def _timings(
+    name: str, timings: Mapping[Any, float], lost: Sequence[Any], timing_of: TimingOf
+) -> tuple[tuple[Timing, ...], int]:
+    """Return each config's best timing, in the order first seen, and how many choices were unreadable."""
     found: dict[KernelConfig, Timing] = {}
     unreadable = 0
-    for choice, milliseconds in timings.items():
+    for choice, milliseconds in chain(timings.items(), zip(lost, repeat(None))):
         try:
-            timing = _timing(config_of_choice(choice), float(milliseconds))
-        except _UNREADABLE:
+            config = config_of_choice(choice)
+            timing = _lost(config) if milliseconds is None else timing_of(choice, config, float(milliseconds))
+            before = found.get(config)
+            if before is None or _says_more(timing, before):
+                found[config] = timing
+        except Exception:  # noqa: BLE001 - a choice that cannot be read must not cost the others of its event
             unreadable += 1
-            continue
-        before = found.get(timing.config)
-        if before is None or _is_faster(timing, before):
-            found[timing.config] = timing
     if not found:
         raise RecordError(f"{name}: none of {unreadable} choices could be read")
     return tuple(found.values()), unreadable
 
 
-def _timing(config: KernelConfig, milliseconds: float) -> Timing:
+def _timing(_choice: Any, config: KernelConfig, milliseconds: float) -> Timing:
     if not math.isfinite(milliseconds) or milliseconds <= 0:
         return Timing(config, None, Outcome.FAILED_UNSPECIFIED)
     return Timing(config, milliseconds * MICROSECONDS_PER_MILLISECOND)
 
 
-def _is_faster(timing: Timing, other: Timing) -> bool:
-    if timing.runtime_us is None or other.runtime_us is None:
-        return timing.runtime_us is not None
-    return timing.runtime_us < other.runtime_us
+def _lost(config: KernelConfig) -> Timing:
+    return Timing(config, None, Outcome.COMPILE_ERROR)
+
+
+def _says_more(timing: Timing, other: Timing) -> bool:
+    """Whether to keep ``timing`` rather than ``other``: the faster one, and of two failures the one with a reason."""
+    if timing.runtime_us is not None:
+        return other.runtime_us is None or timing.runtime_us < other.runtime_us
+    return other.outcome is Outcome.FAILED_UNSPECIFIED
 
 
 def _problem(name: str, input_nodes: Sequence[Any], choices: Sequence[Any]) -> Problem:

@@ -17,13 +17,13 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 # Which modules of a component compile or train; the others start without torch.
 WITH_TORCH = {
     "diode_store": set(),
-    "diode_collectors": {"device", "feedback", "inductor", "inductor_records", "sweep"},
+    "diode_collectors": {"device", "feedback", "inductor", "inductor_records", "listening", "sweep"},
 }
 TORCH_FREE_TRAINER = ("cli", "evaluate_cli", "models_cli", "features", "launch", "descriptor", "card")
 # What runs in a user's process or on a GPU machine, where there is often no more than these packages.
 ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
 LIGHT_STORE = ("codec", "columns", "devices", "errors", "keys", "normalise", "records", "resources")
-LIGHT_COLLECTORS = ("device", "feedback", "inductor", "inductor_records", "segment", "shapes", "spool", "sweep")
+LIGHT_COLLECTORS = ("device", "feedback", "inductor", "inductor_records", "listening", "segment", "shapes", "spool", "sweep")
 LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "models", "scoring")
 
 

@@ -99,7 +99,7 @@ def test_garbage_is_survived(arguments: tuple[Any, ...], spool: Path, caplog: py
     assert [measurement.problem.op for measurement in spooled(spool)] == ["mm"]
     stats = collector.stats
     assert (stats.events, stats.recorded, stats.failed + stats.unsupported) == (3, 1, 2)
-    said = [record for record in caplog.records if record.name == "diode_collectors.feedback"]
+    said = [record for record in caplog.records if record.name == "diode_collectors.listening"]
     assert len(said) == bool(stats.failed)
 
 

@@ -1,0 +1,164 @@
+"""Listens to Inductor's autotuner and makes a record of each matrix product that it times.
+
+A saver runs inside somebody's compile, where an exception would abort it and a wait would slow it down. A listener
+does neither by itself: it turns the event into a record, hands that on, and counts whatever goes wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from diode_collectors.inductor_records import ReplayDetector, measurement_from_feedback
+from diode_store.records import MATMUL_OPERANDS, Measurement, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from diode_collectors.inductor_records import RecordContext
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FeedbackStats:
+    """What became of the events so far."""
+
+    events: int = 0
+    """Autotuning events that Inductor reported."""
+    recorded: int = 0
+    """Events made into records; those not dropped are where they should be or on their way."""
+    timings: int = 0
+    """Timings in these records."""
+    replays: int = 0
+    """Records whose timings came back from Inductor's cache."""
+    unsupported: int = 0
+    """Events of other ops than matrix products."""
+    failed: int = 0
+    """Events that could not be made into a record."""
+    dropped: int = 0
+    """Records lost because the queue or the spool was full or could not be written."""
+
+
+class AutotuningListener:
+    """Hands on a record of every matrix product that Inductor autotunes in this process, while it listens.
+
+    Give it ``take``, or derive from it and override ``take``. That runs in the compiling thread: it must not block,
+    and what it raises is counted as a failure and goes no further. Use it as a context manager, or call ``start``
+    and ``stop``; it may be started again after it was stopped.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[Measurement], None] | None = None,
+        *,
+        source: Source = Source.FEEDBACK,
+        sweep_id: str | None = None,
+        sample_seed: int | None = None,
+    ) -> None:
+        """Prepare to listen.
+
+        Args:
+            take: what becomes of each record.
+            source: who starts the compiles.
+            sweep_id: which sweep does.
+            sample_seed: seed of that sweep's problems.
+        """
+        self._given_take = take
+        self._context: RecordContext = {"source": source, "sweep_id": sweep_id, "sample_seed": sample_seed}
+        self._saver = self._on_feedback  # one bound method: removing goes by identity
+        self._replays: ReplayDetector | None = None
+        self._pid = os.getpid()
+        self._stats = FeedbackStats()
+        self._stats_lock = threading.Lock()
+        self._said: set[str] = set()
+
+    @property
+    def stats(self) -> FeedbackStats:
+        """What became of the events so far."""
+        return self._stats
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it was started and not stopped since."""
+        return self._replays is not None
+
+    def start(self) -> None:
+        """Begin to listen. Starting twice is harmless."""
+        from torch._inductor.select_algorithm import add_feedback_saver
+
+        if self.is_listening:
+            return
+        self._pid = os.getpid()
+        self._replays = ReplayDetector()
+        add_feedback_saver(self._saver)
+
+    def stop(self) -> None:
+        """Listen no more. Stopping twice, or what never started, is harmless."""
+        from torch._inductor.select_algorithm import get_algorithm_selector_cache
+
+        if not self.is_listening:
+            return
+        cache = get_algorithm_selector_cache()
+        # A new list: a saver may be running over the old one, and others' savers are none of our business.
+        cache.feedback_saver_fns = [saver for saver in cache.feedback_saver_fns if saver is not self._saver]
+        self._replays = None
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def take(self, measurement: Measurement) -> None:
+        """Do with a record what was asked for. Runs in the compiling thread."""
+        if self._given_take is not None:
+            self._given_take(measurement)
+
+    def drop(self, reason: str) -> None:
+        """Count a record as lost, and say why once."""
+        self._count(dropped=1)
+        self.say_once(f"autotuning records are dropped: {reason}")
+
+    def say_once(self, message: str) -> None:
+        """Log a warning, unless one that begins likewise (up to the first colon) was logged before."""
+        kind = message.partition(":")[0]
+        if kind not in self._said:
+            self._said.add(kind)
+            log.warning("%s (said once)", message)
+
+    def _on_feedback(
+        self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any
+    ) -> None:
+        """Take one event; torch passes more arguments in some versions than in others."""
+        if os.getpid() != self._pid:  # nobody asked a forked child to collect, and it has none of our threads
+            return
+        try:
+            self._count(events=1)
+            if name not in MATMUL_OPERANDS:
+                self._count(unsupported=1)
+                return
+            self._record(timings, name, input_nodes, choices)
+        except Exception as error:  # noqa: BLE001 - an exception here would abort the user's compile
+            self._count(failed=1)
+            self.say_once(f"could not record an autotuning event of {name!r}: {type(error).__name__}: {error}")
+
+    def _record(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
+        is_replay = self._replays is not None and self._replays.is_replay()
+        context: RecordContext = {**self._context, "is_replay": is_replay}
+        measurement = measurement_from_feedback(timings, name, input_nodes, choices, **context)
+        self.take(measurement)
+        self._count(recorded=1, timings=len(measurement.timings), replays=int(is_replay))
+
+    def _count(self, **steps: int) -> None:
+        with self._stats_lock:
+            self._stats = replace(self._stats, **{name: getattr(self._stats, name) + n for name, n in steps.items()})
