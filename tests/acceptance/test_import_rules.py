@@ -23,7 +23,18 @@ TORCH_FREE_TRAINER = ("cli", "evaluate_cli", "models_cli", "features", "launch",
 # What runs in a user's process or on a GPU machine, where there is often no more than these packages.
 ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
 LIGHT_STORE = ("codec", "columns", "devices", "errors", "keys", "normalise", "records", "resources")
-LIGHT_COLLECTORS = ("device", "feedback", "inductor", "inductor_records", "listening", "segment", "shapes", "spool", "sweep")
+LIGHT_COLLECTORS = (
+    "device",
+    "device_state",
+    "feedback",
+    "inductor",
+    "inductor_records",
+    "listening",
+    "segment",
+    "shapes",
+    "spool",
+    "sweep",
+)
 LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "models", "scoring")
 
 
