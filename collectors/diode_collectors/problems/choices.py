@@ -1,0 +1,198 @@
+"""How many kernels Inductor will list for a problem on a GPU, and how long they take; before anything is compiled.
+
+Inductor's lists and filters are those of torch 2.13's ``template_heuristics/triton.py``; other versions differ by a
+config or two of DEFAULT.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from diode_collectors.problems.problem import FLOAT32, SweepProblem, dtype_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from diode_collectors.problems.search_space import SearchSpace
+
+CPU_SECONDS_PER_CHOICE = 0.45
+"""What compiling one Triton kernel costs: 40,098 of them on one NVIDIA H200 machine, torch 2.11."""
+SLOW_FLOAT32_FACTOR = 15
+"""How much longer fp32 without TF32 compiles; 10 to 30 times was seen on the same machine."""
+GPU_SECONDS_PER_CHOICE = 0.006
+"""What timing one kernel costs: 251 of them in 1.4 s on an NVIDIA H200."""
+CPU_SECONDS_PER_CPP_PROBLEM = 8.0
+"""What compiling and timing ATen and C++ kernels of one problem costs where there is no GPU."""
+CPP_CHOICES = 2
+
+_SMALLEST_BLOCK = 16
+_ELEMENTS_PER_WARP = 256
+_REGISTERS_PER_THREAD = 255
+_THREADS_PER_WARP = 32
+_BARRIER_BYTES = 128
+_EPILOGUE_PADDING_BITS = 128
+_TMA_ALIGNMENT_BYTES = 16
+_TMA_OPS = frozenset({"mm", "addmm"})
+_WARPS_WITHOUT_TMA = 2
+_ACCUMULATOR_BYTES = 4
+
+
+class _Config(NamedTuple):
+    block_m: int
+    block_n: int
+    block_k: int
+    num_stages: int
+    num_warps: int
+
+
+_DEFAULT = tuple(
+    itertools.starmap(
+        _Config,
+        [
+            (32, 32, 16, 1, 2),
+            (32, 32, 128, 2, 4),
+            (32, 64, 32, 5, 8),
+            (64, 32, 32, 5, 8),
+            (64, 32, 128, 5, 4),
+            (64, 64, 16, 2, 4),
+            (64, 64, 32, 2, 4),
+            (64, 64, 64, 3, 8),
+            (64, 64, 128, 5, 4),
+            (64, 128, 32, 3, 4),
+            (64, 128, 32, 4, 8),
+            (64, 128, 64, 3, 4),
+            (64, 128, 128, 4, 4),
+            (128, 64, 32, 3, 4),
+            (128, 64, 32, 4, 8),
+            (128, 128, 32, 2, 8),
+            (128, 128, 32, 3, 4),
+            (128, 128, 64, 3, 4),
+            (128, 128, 64, 5, 8),
+            (128, 128, 128, 4, 8),
+            (128, 256, 64, 4, 8),
+        ],
+    )
+)
+_DEFAULT_TMA = tuple(
+    itertools.starmap(
+        _Config,
+        [
+            (128, 256, 64, 3, 8),
+            (128, 128, 64, 3, 8),
+            (128, 128, 128, 3, 8),
+            (128, 128, 128, 3, 4),
+            (128, 128, 64, 4, 8),
+            (128, 128, 64, 5, 8),
+            (256, 128, 64, 4, 8),
+            (128, 128, 64, 5, 4),
+        ],
+    )
+)
+_EXHAUSTIVE = tuple(
+    _Config(m, n, k, num_stages, num_warps)
+    for m, n, k in itertools.product((16, 32, 64, 128, 256), repeat=3)
+    for num_stages in (1, 2, 3, 4, 5)
+    for num_warps in (2, 4, 8)
+)
+
+
+def count_choices(
+    problem: SweepProblem, space: SearchSpace, *, shared_memory_bytes: int | None, include_tma: bool
+) -> int:
+    """Return how many choices of ``problem`` are timed on a GPU, the vendor's among them.
+
+    Args:
+        problem: what is timed.
+        space: which configs.
+        shared_memory_bytes: what a block may use on the device; configs that need more are left out. None counts
+            them too.
+        include_tma: whether the device can, and the sweep does, time persistent TMA kernels.
+    """
+    blocks = (_block(problem.m), _block(problem.n), _block(problem.k))
+    item_bytes = dtype_bytes(problem.dtype)
+    exhaustive = space.listed == "EXHAUSTIVE"
+    triton = _count(blocks, item_bytes, shared_memory_bytes, 0, exhaustive=exhaustive, tma=False)
+    if include_tma and can_use_tma(problem):
+        output_bytes = _ACCUMULATOR_BYTES if problem.op == "addmm" else item_bytes
+        triton += _count(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=True)
+    return 1 + (triton if space.sample is None else min(triton, space.sample))
+
+
+def can_use_tma(problem: SweepProblem) -> bool:
+    """Whether both operands are such as the tensor memory accelerator loads: rows of whole 16 bytes, no batch."""
+    inner = (
+        problem.k if problem.layout[0] == "n" else problem.m,
+        problem.n if problem.layout[1] == "n" else problem.k,
+    )
+    item_bytes = dtype_bytes(problem.dtype)
+    return problem.op in _TMA_OPS and all(size * item_bytes % _TMA_ALIGNMENT_BYTES == 0 for size in inner)
+
+
+def seconds_estimate(
+    problems: Iterable[SweepProblem],
+    space: SearchSpace,
+    *,
+    shared_memory_bytes: int | None,
+    include_tma: bool,
+    cores: int,
+    devices: int,
+) -> float:
+    """Return about how long a sweep takes on GPUs: compiling and timing go on side by side, the slower one counts.
+
+    Args:
+        problems: what is timed.
+        space: which configs.
+        shared_memory_bytes: as in ``count_choices``.
+        include_tma: likewise.
+        cores: how many processor cores compile.
+        devices: how many GPUs time.
+    """
+    compiling = timing = 0.0
+    for problem in problems:
+        choices = count_choices(problem, space, shared_memory_bytes=shared_memory_bytes, include_tma=include_tma)
+        slow = problem.dtype == FLOAT32 and not problem.allow_tf32
+        compiling += choices * CPU_SECONDS_PER_CHOICE * (SLOW_FLOAT32_FACTOR if slow else 1)
+        timing += choices * GPU_SECONDS_PER_CHOICE
+    return max(compiling / max(cores, 1), timing / max(devices, 1))
+
+
+def _block(size: int) -> int:
+    """Return the largest block that makes sense along a dimension: its size as a power of two, at least 16."""
+    return max(1 << (size - 1).bit_length(), _SMALLEST_BLOCK)
+
+
+@lru_cache(maxsize=4096)
+def _count(
+    most: tuple[int, int, int],
+    item_bytes: int,
+    shared_memory_bytes: int | None,
+    output_bytes: int,
+    *,
+    exhaustive: bool,
+    tma: bool,
+) -> int:
+    """Return how many configs of a template are left; ``output_bytes`` is 0 if it stores without a conversion."""
+    configs = _EXHAUSTIVE if exhaustive else _DEFAULT_TMA if tma else _DEFAULT
+    kept = set()
+    for config in configs:
+        if tma and config.num_warps == _WARPS_WITHOUT_TMA:
+            continue
+        m, n, k = (min(block, limit) for block, limit in zip(config[:3], most, strict=True))
+        needed = _shared_memory_bytes(config._replace(block_m=m, block_n=n, block_k=k), item_bytes, output_bytes)
+        if shared_memory_bytes is not None and needed > shared_memory_bytes:
+            continue
+        if exhaustive and math.ceil(m * n / (config.num_warps * _THREADS_PER_WARP)) > _REGISTERS_PER_THREAD:
+            continue
+        kept.add((m, n, k, config.num_stages, min(config.num_warps, m * n // _ELEMENTS_PER_WARP)))
+    return len(kept)
+
+
+def _shared_memory_bytes(config: _Config, item_bytes: int, output_bytes: int) -> int:
+    loads = item_bytes * (config.block_m + config.block_n) * config.block_k * config.num_stages
+    if not output_bytes:
+        return loads + _BARRIER_BYTES
+    padding = _EPILOGUE_PADDING_BITS // (8 * output_bytes)
+    return loads + output_bytes * config.block_m * (config.block_n + padding) + _BARRIER_BYTES

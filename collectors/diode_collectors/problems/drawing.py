@@ -1,0 +1,192 @@
+"""Problems drawn at random: the same seed draws the same ones, and a longer draw begins with the shorter one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Protocol
+
+from diode_collectors.problems.problem import BATCHED_OPS, SweepProblem
+from diode_store.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_BATCHES = (2, 4, 8, 16, 32, 64)
+_MULTIPLE = 8
+_FAILURES_IN_A_ROW = 20_000
+_LARGEST_LOG = 40.0
+GIB = 2**30
+
+
+class Sizes(Protocol):
+    """Draws M, N and K."""
+
+    def draw(self, chooser: random.Random) -> tuple[int, int, int]:
+        """Return the next M, N and K."""
+
+
+@dataclass(frozen=True)
+class UniformSizes:
+    """Each of M, N and K anywhere between two bounds.
+
+    Raises:
+        SettingsError: no size is left.
+    """
+
+    min_size: int = 32
+    max_size: int = 4096
+    power_of_two: bool = False
+    rectangular: bool = True
+    """Whether M, N and K may differ."""
+    odd_sizes: bool = True
+    """Whether sizes may be odd."""
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that contradict each other."""
+        _check_bounds(self.min_size, self.max_size)
+        between = f"from {self.min_size} to {self.max_size}"
+        if not self._choices():
+            kind = "power of two" if self.power_of_two else "even size"
+            raise SettingsError(f"there is no {kind} {between}; widen --min-size and --max-size")
+
+    def draw(self, chooser: random.Random) -> tuple[int, int, int]:
+        """Return the next M, N and K."""
+        if not self.rectangular:
+            size = self._draw(chooser)
+            return size, size, size
+        return self._draw(chooser), self._draw(chooser), self._draw(chooser)
+
+    def _draw(self, chooser: random.Random) -> int:
+        return chooser.choice(self._choices())
+
+    def _choices(self) -> Sequence[int]:
+        if self.power_of_two:
+            exponents = range((self.min_size - 1).bit_length(), self.max_size.bit_length())
+            first = 0 if self.odd_sizes else 1
+            return [2**exponent for exponent in exponents if exponent >= first]
+        if self.odd_sizes:
+            return range(self.min_size, self.max_size + 1)
+        return range(self.min_size + self.min_size % 2, self.max_size + 1, 2)
+
+
+@dataclass(frozen=True)
+class LogNormalSizes:
+    """Each of M, N and K log-normal, rounded to a multiple of 8.
+
+    The defaults are those of torch-diode's first toolkit: natural logarithms of sizes seen in models.
+
+    Raises:
+        SettingsError: a parameter that describes no distribution, or bounds without a multiple of 8.
+    """
+
+    m_mean: float = 6.5725472164323095
+    m_std: float = 2.556199441605505
+    n_mean: float = 5.913930073563466
+    n_std: float = 1.66968141897024
+    k_mean: float = 6.204916071423808
+    k_std: float = 2.1646646856090177
+    min_size: int = _MULTIPLE
+    max_size: int = 2**20
+
+    def __post_init__(self) -> None:
+        """Refuse what describes no distribution."""
+        for parameter in fields(self)[:6]:
+            value = getattr(self, parameter.name)
+            least = 0.0 if parameter.name.endswith("std") else -_LARGEST_LOG
+            if not least <= value <= _LARGEST_LOG:
+                option = f"--log-normal-{parameter.name.replace('_', '-')}"
+                raise SettingsError(f"{option} {value} is not from {least:g} to {_LARGEST_LOG:g}, as logarithms are")
+        _check_bounds(self.min_size, self.max_size)
+        if math.ceil(self.min_size / _MULTIPLE) * _MULTIPLE > self.max_size:
+            raise SettingsError(
+                f"log-normal sizes are multiples of {_MULTIPLE}, and there is none from {self.min_size} to "
+                f"{self.max_size}; widen --min-size and --max-size"
+            )
+
+    def draw(self, chooser: random.Random) -> tuple[int, int, int]:
+        """Return the next M, N and K."""
+        return (
+            self._draw(chooser, self.m_mean, self.m_std),
+            self._draw(chooser, self.n_mean, self.n_std),
+            self._draw(chooser, self.k_mean, self.k_std),
+        )
+
+    def _draw(self, chooser: random.Random, mean: float, std: float) -> int:
+        least, most = math.ceil(self.min_size / _MULTIPLE), self.max_size // _MULTIPLE
+        multiples = round(math.exp(min(chooser.normalvariate(mean, std), _LARGEST_LOG)) / _MULTIPLE)
+        return min(max(multiples, least), most) * _MULTIPLE
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a problem may be; larger ones are passed over."""
+
+    flops: float = math.inf
+    memory_bytes: float = 8 * GIB
+
+    def allow(self, problem: SweepProblem) -> bool:
+        """Whether ``problem`` is within them."""
+        return problem.flops <= self.flops and problem.memory_bytes <= self.memory_bytes
+
+    def __str__(self) -> str:
+        """Say them."""
+        flops = "" if self.flops == math.inf else f"{self.flops:g} operations and "
+        return f"{flops}{self.memory_bytes / GIB:g} GiB"
+
+
+def draw_problems(
+    count: int,
+    seed: int,
+    sizes: Sizes,
+    *,
+    ops: Sequence[str] = ("mm", "addmm", "bmm"),
+    dtypes: Sequence[tuple[str, bool]] = (("bfloat16", False),),
+    layouts: Sequence[str] = ("nn",),
+    limits: Limits | None = None,
+    wanted: Callable[[SweepProblem], bool] = lambda _problem: True,
+) -> list[SweepProblem]:
+    """Return ``count`` different problems; ops, dtypes and layouts take turns.
+
+    Args:
+        count: how many.
+        seed: which ones.
+        sizes: how M, N and K are drawn.
+        ops: which ops.
+        dtypes: as ``parse_dtype`` returns them.
+        layouts: two letters each.
+        limits: how large they may be.
+        wanted: passes over a problem by returning False.
+
+    Raises:
+        SettingsError: there are not as many.
+    """
+    limits = limits or Limits()
+    chooser = random.Random(seed)  # noqa: S311 - shapes are no secret
+    turns = itertools.cycle(itertools.product(layouts, dtypes, ops))
+    found: dict[SweepProblem, None] = {}
+    failures = 0
+    while len(found) < count and failures < _FAILURES_IN_A_ROW:
+        layout, (dtype, tf32), op = next(turns)
+        m, n, k = sizes.draw(chooser)
+        batch = chooser.choice(_BATCHES) if op in BATCHED_OPS else 1
+        problem = SweepProblem(op, m, n, k, batch, dtype, layout, tf32, f"drawn/{seed}")
+        if problem not in found and limits.allow(problem) and wanted(problem):
+            found[problem] = None
+            failures = 0
+        else:
+            failures += 1
+    if len(found) < count:
+        raise SettingsError(
+            f"found only {len(found)} of {count} problems within {limits}; ask for fewer or widen the sizes"
+        )
+    return list(found)
+
+
+def _check_bounds(least: int, most: int) -> None:
+    if least < 1:
+        raise SettingsError(f"--min-size {least} is no size; it must be at least 1")
+    if least > most:
+        raise SettingsError(f"--min-size {least} is more than --max-size {most}; lower it, or raise --max-size")

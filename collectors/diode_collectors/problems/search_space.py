@@ -1,0 +1,59 @@
+"""Which of a template's configs a sweep times."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from diode_store.errors import SettingsError
+
+Kind = Literal["DEFAULT", "EXHAUSTIVE", "SAMPLE"]
+_SAMPLE = re.compile(r"SAMPLE:(\d+)")
+KNOWN = "DEFAULT, EXHAUSTIVE, or SAMPLE:N for N random ones of EXHAUSTIVE, such as SAMPLE:72"
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """``DEFAULT`` and ``EXHAUSTIVE`` are Inductor's lists; ``SAMPLE:N`` times N of ``EXHAUSTIVE``, drawn by seed."""
+
+    kind: Kind = "DEFAULT"
+    sample: int | None = None
+    """How many configs of a problem are timed; only of a sample."""
+
+    def __post_init__(self) -> None:
+        """Refuse a sample of nothing, and a count that means nothing.
+
+        Raises:
+            SettingsError: one of these.
+        """
+        if self.kind == "SAMPLE" and not self.sample:
+            raise SettingsError("SAMPLE:N needs an N of at least 1, such as SAMPLE:72")
+        if self.kind != "SAMPLE" and self.sample is not None:
+            raise SettingsError(f"{self.kind} takes no count; write SAMPLE:{self.sample}")
+
+    @classmethod
+    def parse(cls, text: str) -> SearchSpace:
+        """Return the search space that ``text`` names.
+
+        Raises:
+            SettingsError: it names none.
+        """
+        upper = text.strip().upper()
+        if upper == "DEFAULT":
+            return cls("DEFAULT")
+        if upper == "EXHAUSTIVE":
+            return cls("EXHAUSTIVE")
+        match = _SAMPLE.fullmatch(upper)
+        if match is None:
+            raise SettingsError(f"unknown search space {text!r}; expected {KNOWN}")
+        return cls("SAMPLE", int(match.group(1)))
+
+    def __str__(self) -> str:
+        """Return what ``parse`` takes."""
+        return self.kind if self.sample is None else f"{self.kind}:{self.sample}"
+
+    @property
+    def listed(self) -> Literal["DEFAULT", "EXHAUSTIVE"]:
+        """Return what Inductor is asked to list; a sample is drawn from the exhaustive list."""
+        return "DEFAULT" if self.kind == "DEFAULT" else "EXHAUSTIVE"

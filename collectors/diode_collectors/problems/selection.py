@@ -1,0 +1,181 @@
+"""From what a person asks for to a list of problems, and one machine's share of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path  # noqa: TC003 - evaluated by whoever inspects the dataclass
+from typing import TYPE_CHECKING
+
+from diode_collectors.problems.drawing import Limits, Sizes, UniformSizes, draw_problems
+from diode_collectors.problems.families import family_problems
+from diode_collectors.problems.problem import LAYOUTS, OPS, SweepProblem, parse_dtype, parse_problem
+from diode_collectors.problems.shapesets import read_shapeset
+from diode_store.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+DRAWN_OPS = ("mm", "addmm", "bmm")
+_SHARD = re.compile(r"(\d+)/(\d+)")
+_SHARD_MEANING = "write i/n with i from 0 to n-1, such as 0/4"
+_KEY_BYTES = 8
+
+
+@dataclass(frozen=True)
+class ProblemRequest:
+    """Which problems are wanted; all sources together, in the order of the fields."""
+
+    shapes: tuple[str, ...] = ()
+    """As ``parse_problem`` takes them."""
+    shapesets: tuple[Path, ...] = ()
+    families: tuple[str, ...] = ()
+    num_shapes: int = 0
+    """How many are drawn at random."""
+    sizes: Sizes = field(default_factory=UniformSizes)
+    seed: int = 0
+    ops: tuple[str, ...] = ()
+    """What is drawn, and what is taken of families and shape sets; empty for everything (mm, addmm, bmm if drawn)."""
+    dtypes: tuple[str, ...] = ()
+    """As ``parse_dtype`` takes them; empty for ``default_dtype``, or what a shape set says."""
+    layouts: tuple[str, ...] = ()
+    """Of what is typed or drawn; families and shape sets have their own, and only these are taken of them."""
+    default_dtype: str = "bf16"
+    limits: Limits = field(default_factory=Limits)
+    """How large a drawn problem may be."""
+
+
+def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = frozenset()) -> list[SweepProblem]:
+    """Return the different problems of a request, always in the same order.
+
+    A bmm over a batch of one becomes the mm that Inductor makes of it.
+
+    Args:
+        request: what is wanted.
+        excluded: keys of problems that must not be among them; so many are drawn beside them.
+
+    Raises:
+        SettingsError: something in the request means nothing, or nothing is left of it.
+    """
+    _check(request)
+    dtypes = tuple(dict.fromkeys(parse_dtype(name) for name in request.dtypes))
+    default = dtypes or (parse_dtype(request.default_dtype),)
+    listed = [*_typed(request, default), *_listed(request, dtypes, default)]
+    given = disjoint_from(map(_as_lowered, listed), excluded)
+    taken = {*excluded, *(problem.problem().key for problem in given)}
+    drawn = draw_problems(
+        request.num_shapes,
+        request.seed,
+        request.sizes,
+        ops=request.ops or DRAWN_OPS,
+        dtypes=default,
+        layouts=request.layouts or ("nn",),
+        limits=request.limits,
+        wanted=lambda problem: problem.problem().key not in taken,
+    )
+    problems = list(dict.fromkeys([*given, *drawn]))
+    if not problems:
+        raise SettingsError(_why_none(request, listed))
+    return problems
+
+
+def disjoint_from(problems: Iterable[SweepProblem], keys: Collection[bytes]) -> list[SweepProblem]:
+    """Return those ``problems`` whose record has none of ``keys``."""
+    return [problem for problem in problems if problem.problem().key not in keys]
+
+
+def shard(problems: Iterable[SweepProblem], index: int, count: int) -> list[SweepProblem]:
+    """Return the share of one of ``count`` machines.
+
+    It goes by what a problem is, so that machines agree whatever else each is asked for.
+    """
+    return [problem for problem in problems if int.from_bytes(problem.problem().key[:_KEY_BYTES]) % count == index]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return ``i`` and ``n`` of ``i/n``.
+
+    Raises:
+        SettingsError: it is not such a thing.
+    """
+    match = _SHARD.fullmatch(text.strip())
+    if match is None:
+        raise SettingsError(f"{text!r} is no shard; {_SHARD_MEANING}")
+    index, count = int(match.group(1)), int(match.group(2))
+    if index >= count:
+        raise SettingsError(f"there is no shard {index} of {count}; {_SHARD_MEANING}")
+    return index, count
+
+
+def shard_of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Return which of how many processes this is, by ``torchrun``'s variables or those of a Slurm array.
+
+    Raises:
+        SettingsError: they contradict each other.
+    """
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        index, count, names = _number(environment, "RANK"), _number(environment, "WORLD_SIZE"), "RANK of WORLD_SIZE"
+    elif "SLURM_ARRAY_TASK_ID" in environment and "SLURM_ARRAY_TASK_COUNT" in environment:
+        first = _number(environment, "SLURM_ARRAY_TASK_MIN", 0)
+        step = max(_number(environment, "SLURM_ARRAY_TASK_STEP", 1), 1)
+        index = (_number(environment, "SLURM_ARRAY_TASK_ID") - first) // step
+        count, names = _number(environment, "SLURM_ARRAY_TASK_COUNT"), "SLURM_ARRAY_TASK_ID of SLURM_ARRAY_TASK_COUNT"
+    else:
+        return 0, 1
+    if not 0 <= index < count:
+        raise SettingsError(f"{names} makes shard {index} of {count}, which there is not; give --shard i/n")
+    return index, count
+
+
+def _check(request: ProblemRequest) -> None:
+    for what, given, known in (("op", request.ops, OPS), ("layout", request.layouts, LAYOUTS)):
+        for value in given:
+            if value not in known:
+                raise SettingsError(f"unknown {what} {value!r}; known {what}s: {', '.join(known)}")
+    if request.num_shapes < 0:
+        raise SettingsError(f"--num-shapes {request.num_shapes} is less than none")
+    if not (request.shapes or request.shapesets or request.families or request.num_shapes):
+        raise SettingsError("give problems with --shape, --shapeset, --family or --num-shapes")
+
+
+def _typed(request: ProblemRequest, dtypes: Sequence[tuple[str, bool]]) -> list[SweepProblem]:
+    return [
+        parse_problem(text, dtype=dtype, layout=layout, allow_tf32=tf32, name="typed")
+        for text in request.shapes
+        for dtype, tf32 in dtypes
+        for layout in request.layouts or ("nn",)
+    ]
+
+
+def _listed(
+    request: ProblemRequest, dtypes: Sequence[tuple[str, bool]], default: Sequence[tuple[str, bool]]
+) -> list[SweepProblem]:
+    found: list[SweepProblem] = []
+    for path in request.shapesets:
+        found += read_shapeset(path, dtypes)
+    for name in request.families:
+        found += family_problems(name, default)
+    return [
+        problem
+        for problem in found
+        if (not request.ops or problem.op in request.ops) and (not request.layouts or problem.layout in request.layouts)
+    ]
+
+
+def _as_lowered(problem: SweepProblem) -> SweepProblem:
+    return replace(problem, op="mm") if problem.op == "bmm" and problem.b == 1 else problem
+
+
+def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = environment.get(name, "" if default is None else str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise SettingsError(f"{name} is {text!r}, which is no whole number; give --shard i/n") from None
+
+
+def _why_none(request: ProblemRequest, listed: Sequence[SweepProblem]) -> str:
+    if listed:
+        return f"all {len(listed)} problems are in the set that they must be disjoint from; add --num-shapes"
+    asked = [*(f"--op {op}" for op in request.ops), *(f"--layout {layout}" for layout in request.layouts)]
+    return f"no problem of the families and shape sets is left by {' '.join(asked)}; ask for less of these"

@@ -1,0 +1,142 @@
+"""Problems from files: the JSON and CSV shape sets of torch-diode's first data package.
+
+The JSON maps an op to shapes (``B``, ``M``, ``N``, ``K`` and dtypes); the CSV has the columns
+``name,B,M,K,N,Transposed``. ``Transposed``, or in JSON an output of (B, N, M), says that B is the transposed view of
+a row-major matrix, as a linear layer's weight is.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.problems.problem import OPS, SweepProblem, parse_dtype
+from diode_store.errors import SettingsError, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+CSV_COLUMNS = ("name", "B", "M", "K", "N", "Transposed")
+CSV_DTYPE = ("float16", False)
+"""What a file without dtypes is read as, like torch-diode's first toolkit did."""
+_SHOWN = 5
+_SIZES = ("B", "M", "N", "K")
+_BOOLEANS = {"true": True, "false": False}
+
+
+def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[SweepProblem]:
+    """Return the different problems of a shape set, in its order.
+
+    Args:
+        path: a JSON or CSV file.
+        dtypes: read each shape in each of these; as the file says if there are none.
+
+    Raises:
+        SettingsError: the file cannot be read, or holds an entry that is no problem; nothing of it is taken then.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot read the shape set: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: no shape set: it is not text, but JSON or CSV is expected") from error
+    entries = _json_entries(path, text) if text.lstrip()[:1] in {"{", "["} else _csv_entries(path, text)
+    problems = _problems(path, entries, dtypes)
+    if not problems:
+        raise SettingsError(f"{path}: the shape set is empty")
+    return list(dict.fromkeys(problems))
+
+
+def _problems(
+    path: Path, entries: Iterable[tuple[str, Callable[[], SweepProblem]]], dtypes: Sequence[tuple[str, bool]]
+) -> list[SweepProblem]:
+    found, bad = [], []
+    for where, read in entries:
+        try:
+            problem = read()
+        except (SettingsError, KeyError, TypeError, ValueError) as error:
+            bad.append(f"{where}: {_reason(error)}")
+            continue
+        name = f"{path.stem}/{where}"
+        for dtype, tf32 in dtypes or ((problem.dtype, problem.allow_tf32),):
+            found.append(
+                SweepProblem(problem.op, problem.m, problem.n, problem.k, problem.b, dtype, problem.layout, tf32, name)
+            )
+    if bad:
+        more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        entries_are = "entry is" if len(bad) == 1 else "entries are"
+        raise SettingsError(f"{path}: {len(bad)} {entries_are} unreadable: {'; '.join(bad[:_SHOWN])}{more}")
+    return found
+
+
+def _reason(error: Exception) -> str:
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else first_line(error)
+
+
+def _json_entries(path: Path, text: str) -> Iterator[tuple[str, Callable[[], SweepProblem]]]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: not valid JSON: {error}") from error
+    operations = content.get("operations") if isinstance(content, dict) else None
+    if not isinstance(operations, dict):
+        raise SettingsError(f'{path}: no shape set: expected {{"operations": {{"mm": {{"shapes": [...]}}}}}}')
+    for op, shape_set in operations.items():
+        shapes = shape_set.get("shapes") if isinstance(shape_set, dict) else None
+        if not isinstance(shapes, list):
+            raise SettingsError(f'{path}: {op}: expected {{"shapes": [...]}}')
+        for number, shape in enumerate(shapes, 1):
+            yield f"{op} entry {number}", partial(_of_json, op, shape)
+
+
+def _of_json(op: str, shape: Any) -> SweepProblem:
+    if not isinstance(shape, dict):
+        raise SettingsError(f"expected an object with B, M, N and K, not {type(shape).__name__}")
+    b, m, n, k = (_size(name, shape[name]) for name in _SIZES)
+    dtype, tf32 = parse_dtype(str(shape["M_dtype"]).removeprefix("torch."))
+    for name in ("K_dtype", "out_dtype"):
+        other = str(shape.get(name, dtype)).removeprefix("torch.")
+        if other != dtype:
+            raise SettingsError(f"{name} {other} is not M_dtype {dtype}; mixed dtypes cannot be swept")
+    transposed = shape.get("out_size") == [b, n, m] and n != m
+    return _problem(op, b, m, n, k, dtype, tf32=tf32, transposed=transposed)
+
+
+def _csv_entries(path: Path, text: str) -> Iterator[tuple[str, Callable[[], SweepProblem]]]:
+    lines = text.splitlines()
+    header = [cell.strip() for cell in (lines[0].split(",") if lines else [])]
+    if tuple(header[: len(CSV_COLUMNS)]) != CSV_COLUMNS:
+        raise SettingsError(f"{path}: no shape set: expected JSON, or CSV whose first line is {','.join(CSV_COLUMNS)}")
+    for number, row in enumerate(csv.reader(lines[1:]), 2):
+        if any(cell.strip() for cell in row):
+            yield f"line {number}", partial(_of_csv, [cell.strip() for cell in row])
+
+
+def _of_csv(row: list[str]) -> SweepProblem:
+    while row and not row[-1]:
+        row.pop()
+    if len(row) != len(CSV_COLUMNS):
+        raise SettingsError(f"expected {len(CSV_COLUMNS)} values ({','.join(CSV_COLUMNS)}), not {len(row)}")
+    cells = dict(zip(CSV_COLUMNS, row, strict=True))
+    b, m, n, k = (_size(name, cells[name]) for name in _SIZES)
+    transposed = _BOOLEANS.get(cells["Transposed"].lower())
+    if transposed is None:
+        raise SettingsError(f"Transposed must be True or False, not {cells['Transposed']!r}")
+    return _problem(cells["name"], b, m, n, k, CSV_DTYPE[0], tf32=CSV_DTYPE[1], transposed=transposed)
+
+
+def _problem(op: str, b: int, m: int, n: int, k: int, dtype: str, *, tf32: bool, transposed: bool) -> SweepProblem:
+    if op not in OPS:
+        raise SettingsError(f"unknown op {op!r}; known ops: {', '.join(OPS)}")
+    return SweepProblem(op, m, n, k, b, dtype, "nt" if transposed else "nn", tf32)
+
+
+def _size(name: str, value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise SettingsError(f"{name} must be a positive whole number, not {value!r}")
+    return value
