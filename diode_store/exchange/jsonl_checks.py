@@ -83,7 +83,7 @@ def problem_of(row: Mapping[str, Any]) -> dict[str, Any]:
 def _input(where: str, spec: object) -> list[Any]:
     fields = typed(spec, dict, where, "an object")
     require(fields, ("dtype", "size", "stride"), f"{where}.")
-    dtype = _known_dtype(f"{where}.dtype", typed(fields["dtype"], str, f"{where}.dtype", "text such as bfloat16"))
+    dtype = known_dtype(f"{where}.dtype", typed(fields["dtype"], str, f"{where}.dtype", "text such as bfloat16"))
     for name in ("size", "stride"):
         numbers = typed(fields[name], list, f"{where}.{name}", "a list of whole numbers")
         if any(type(n) is not int or not 0 <= n <= _MAX_SIZE for n in numbers):
@@ -91,7 +91,8 @@ def _input(where: str, spec: object) -> list[Any]:
     return [dtype, fields["size"], fields["stride"]]
 
 
-def _known_dtype(where: str, name: str) -> str:
+def known_dtype(where: str, name: str) -> str:
+    """Return ``name`` if it is PyTorch's name of a dtype; raise RecordError if not."""
     if not _DTYPE.fullmatch(name):
         raise RecordError(f"{where}: unknown dtype {shown(name)}; write PyTorch's name, such as bfloat16 or float32")
     return name
@@ -108,7 +109,7 @@ def check_shape(row: Mapping[str, Any], problem: Problem) -> dict[str, int]:
     """
     shape = problem.shape
     dtype = typed(row["dtype"], str, "dtype", "text")
-    if _known_dtype("dtype", DTYPES.get(dtype, dtype)) != shape.dtype:
+    if known_dtype("dtype", DTYPES.get(dtype, dtype)) != shape.dtype:
         raise RecordError(f"dtype {dtype!r} contradicts the inputs, which are {shape.dtype}")
     padding = _PADDING.get(shape.dtype, _DEFAULT_PADDING)
     asked = {}
