@@ -15,8 +15,9 @@ and ``device_state`` under these names and unknown timing columns under ``timing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -29,6 +30,7 @@ from diode_store.codec_tables import TABLE_FIELDS, read_tables, write_tables
 from diode_store.errors import CodecError, RecordError, UnknownVersionError
 from diode_store.keys import KEY_BYTES
 from diode_store.records import (
+    STOCK_POLICY,
     DeviceState,
     Environment,
     Hardware,
@@ -39,7 +41,16 @@ from diode_store.records import (
     TimingMethod,
 )
 
-__all__ = ["MAX_ITEMS", "MAX_RECORD_BYTES", "WIRE_VERSION", "check_microseconds", "decode", "encode"]
+__all__ = [
+    "MAX_ITEMS",
+    "MAX_RECORD_BYTES",
+    "WIRE_VERSION",
+    "RecordHead",
+    "check_microseconds",
+    "decode",
+    "decode_head",
+    "encode",
+]
 
 WIRE_VERSION = 1
 MAX_RECORD_BYTES = 64 * 2**20
@@ -143,8 +154,44 @@ def decode(payload: bytes) -> Measurement:
         CodecError: anything else that is not one whole, valid record; the message says what is wrong.
     """
     content = _unpack(payload)
-    try:
+    with _codec_errors():
         return _measurement(content)
+
+
+@dataclass(frozen=True)
+class RecordHead:
+    """What a record says of its measurement, without the timings."""
+
+    uid: bytes
+    hardware: Hardware
+    environment: Environment
+    problem: Problem
+    source: Source
+    is_replay: bool
+    search_space: str | None
+    sample_seed: int | None
+    choice_policy: str
+    flags: tuple[str, ...]
+    superseded_by: bytes | None
+
+
+def decode_head(payload: bytes) -> RecordHead:
+    """Return what ``payload`` says of its measurement; the tables are skipped, which makes it many times as fast.
+
+    Raises:
+        UnknownVersionError: a newer writer's record.
+        CodecError: as for ``decode``, but what the tables hold is not looked at.
+    """
+    content = _unpack_head(payload)
+    with _codec_errors():
+        return _head(content)
+
+
+@contextmanager
+def _codec_errors() -> Iterator[None]:
+    """Turn whatever malformed content makes Python say into one of our errors."""
+    try:
+        yield
     except CodecError:
         raise
     except RecordError as error:
@@ -169,6 +216,31 @@ def _unpack(payload: bytes) -> dict[str, Any]:
         raise CodecError(f"not a msgpack record: {str(error) or 'it is malformed'}") from error
     if not isinstance(content, dict):
         raise CodecError(f"a record must be a map, not {type(content).__name__}")
+    _check_version(content.get("v"))
+    return content
+
+
+def _unpack_head(payload: bytes) -> dict[str, Any]:
+    """Return the record's map without its tables."""
+    if len(payload) > MAX_RECORD_BYTES:
+        raise CodecError(f"a record of {len(payload):,} bytes is over the limit of {MAX_RECORD_BYTES:,}")
+    most = min(MAX_ITEMS, len(payload))
+    content = {}
+    try:
+        reader = msgpack.Unpacker(
+            max_buffer_size=MAX_RECORD_BYTES, max_array_len=most, max_map_len=most, max_ext_len=0, use_list=False
+        )
+        reader.feed(payload)
+        for _ in range(reader.read_map_header()):
+            name = reader.unpack()
+            if name in TABLE_FIELDS:
+                reader.skip()
+            else:
+                content[name] = reader.unpack()
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
+        raise CodecError(f"not a msgpack record: {str(error) or 'it is malformed'}") from error
+    if reader.tell() != len(payload):
+        raise CodecError("not a msgpack record: more bytes follow it")
     _check_version(content.get("v"))
     return content
 
@@ -200,10 +272,31 @@ def _measurement(content: dict[str, Any]) -> Measurement:
         measured_at=_measured_at(content.get("measured_at")),
         timing_method=method,
         device_state=state,
-        flags=tuple(checks.text("flags", flag) for flag in checks.array("flags", content.get("flags") or ())),
+        flags=_flags(content),
         extra=checks.json_map("extra", kept) | checks.extra_fields(content, _KNOWN_FIELDS),
         **checks.fields("record", content, _SCALAR_CHECKS),
     )
+
+
+def _head(content: dict[str, Any]) -> RecordHead:
+    scalars = {"choice_policy": STOCK_POLICY, **checks.fields("record", content, _SCALAR_CHECKS)}
+    return RecordHead(
+        uid=_uid("uid", content["uid"]),
+        hardware=_hardware(content["hardware"]),
+        environment=_environment(content.get("environment") or {}),
+        problem=_problem(content["problem"]),
+        source=checks.member("source", _SOURCES, content["source"]),
+        is_replay=scalars.get("is_replay", False),
+        search_space=scalars.get("search_space"),
+        sample_seed=scalars.get("sample_seed"),
+        choice_policy=scalars["choice_policy"],
+        flags=_flags(content),
+        superseded_by=scalars.get("superseded_by"),
+    )
+
+
+def _flags(content: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(checks.text("flags", flag) for flag in checks.array("flags", content.get("flags") or ()))
 
 
 def _measured_at(value: object) -> datetime | None:
