@@ -24,6 +24,7 @@ TORCH_FREE_TRAINER = ("cli", "evaluate_cli", "models_cli", "features", "launch",
 ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
 LIGHT_STORE = ("codec", "columns", "devices", "errors", "keys", "normalise", "records", "resources")
 LIGHT_COLLECTORS = (
+    "already",
     "device",
     "device_state",
     "feedback",
