@@ -1,0 +1,352 @@
+"""Upstream torch-diode's data sets and measurements, each made of the other.
+
+The only place where upstream's milliseconds become microseconds and back, and where its ``inf`` is a failure.
+What a data set cannot hold is counted, so that whoever writes one can say so. In a data set made here, a kernel's
+``name`` is its template: ``triton_mm_persistent_tma``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from diode_store import codec
+from diode_store.checks import shown
+from diode_store.devices import known_device
+from diode_store.errors import HardwareError, RecordError
+from diode_store.exchange.context import BadLine
+from diode_store.exchange.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
+from diode_store.keys import content_key
+from diode_store.normalise import kernel_config, template_uid
+from diode_store.records import MATMUL_OPERANDS, Measurement, Outcome, Problem, Source, TensorSpec, Timing, TimingMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from diode_store.exchange.context import ImportContext
+    from diode_store.exchange.torch_diode_types import DatasetSolution, TimedConfig
+    from diode_store.records import Hardware, KernelConfig
+
+MICROSECONDS_PER_TIME = 1000.0
+"""A data set's ``time`` is in milliseconds, whatever upstream's documentation says."""
+FAILED = math.inf
+"""The ``time`` of a kernel that failed."""
+TEMPLATE_PREFIX = "triton::"
+NAME_PREFIX = "triton_"
+
+_NEEDED = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
+_OUT_DTYPE = "out_dtype"
+_ALLOW_TF32 = "ALLOW_TF32"
+_BATCHED = {"bmm", "baddbmm"}
+_OWN_TEMPLATE = {"bmm": "triton::bmm", "baddbmm": "triton::bmm", "mm_plus_mm": "triton::mm_plus_mm"}
+_MM_TEMPLATE = "triton::mm"
+_NOT_A_TEMPLATE = "triton_config"
+"""What upstream calls configs that come from Triton's own tuner."""
+_ASSUMED_INPUTS = "inputs are row-major"
+_SAY_HARDWARE = "give --hardware NAME (`diode hardware list` shows known names)"
+
+
+@dataclass
+class NotHeld:
+    """What of some measurements a data set could not hold."""
+
+    timings: int = 0
+    """Timings that it does hold."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Why a timing is not in it → how many."""
+    measurements_without: Counter[str] = field(default_factory=Counter)
+    """What is not told of a measurement that is in it → of how many."""
+    timings_without: Counter[str] = field(default_factory=Counter)
+    """What is not told of a timing that is in it → of how many."""
+
+    def lines(self) -> list[str]:
+        """Return it in sentences, one a line; none if the data set holds everything."""
+        left_out = [f"{n} timings left out: {why}" for why, n in self.left_out.items()]
+        measurements = [f"{n} measurements written without {what}" for what, n in self.measurements_without.items()]
+        timings = [f"{n} timings written without {what}" for what, n in self.timings_without.items()]
+        return [*left_out, *measurements, *timings]
+
+
+class DatasetBuilder:
+    """Adds measurements to a data set, one at a time."""
+
+    def __init__(self, dataset: Dataset | None = None) -> None:
+        """Begin with ``dataset``, or with none."""
+        self.dataset = dataset if dataset is not None else Dataset()
+        self.not_held = NotHeld()
+
+    def add(self, measurement: Measurement, *, hardware_name: str | None = None) -> None:
+        """Add a measurement's timings, under another name of its device if one is given."""
+        problem, said = measurement.problem, self.not_held
+        held = [timing for timing in measurement.timings if self._is_held(timing)]
+        if not held:
+            return
+        device = hardware_name or measurement.hardware.name
+        shape = shape_of(problem)
+        for timing in held:
+            time = FAILED if timing.runtime_us is None else timing.runtime_us / MICROSECONDS_PER_TIME
+            self.dataset.add_timing(device, problem.op, shape, config_of(timing.config, problem), time)
+            said.timings_without.update(_untold_of_timing(timing))
+        said.timings += len(held)
+        said.measurements_without.update(_untold_of_measurement(measurement))
+
+    def _is_held(self, timing: Timing) -> bool:
+        config = timing.config
+        if config.is_vendor:
+            self.not_held.left_out["vendor kernels (the layout holds Triton kernels only)"] += 1
+        elif not config.template.startswith(TEMPLATE_PREFIX) or any(getattr(config, n) is None for n in _NEEDED):
+            self.not_held.left_out[f"{config.template} is no Triton kernel with a tile"] += 1
+        else:
+            return True
+        return False
+
+
+def dataset_of(measurements: Iterable[Measurement]) -> tuple[Dataset, NotHeld]:
+    """Return measurements as a data set, and what it cannot hold of them.
+
+    Measurements of problems that differ only in what a data set does not tell come under one problem, one after
+    the other.
+    """
+    builder = DatasetBuilder()
+    for measurement in measurements:
+        builder.add(measurement)
+    return builder.dataset, builder.not_held
+
+
+def shape_of(problem: Problem) -> MMShape:
+    """Return a problem as upstream describes it; the output of a matrix product is row-major."""
+    shape = problem.shape
+    first, second, _ = MATMUL_OPERANDS[problem.op]
+    return MMShape(
+        B=shape.b,
+        M=shape.m,
+        M_dtype=problem.inputs[first].dtype,
+        N=shape.n,
+        K=shape.k,
+        K_dtype=problem.inputs[second].dtype,
+        out_dtype=str(dict(problem.scalars).get(_OUT_DTYPE, problem.inputs[first].dtype)),
+        out_size=(shape.b, shape.m, shape.n),
+        out_stride=(shape.m * shape.n, shape.n, 1),
+    )
+
+
+def config_of(config: KernelConfig, problem: Problem) -> TritonGEMMConfig:
+    """Return a Triton kernel that has all of upstream's fields as upstream describes it."""
+    numbers = {name: getattr(config, name) for name in _NEEDED}
+    return TritonGEMMConfig(
+        name=config.template.replace(TEMPLATE_PREFIX, NAME_PREFIX),
+        grid=1,
+        **numbers,
+        EVEN_K=problem.shape.k % numbers["block_k"] == 0,
+        ALLOW_TF32=bool(config.allow_tf32),
+        USE_FAST_ACCUM=bool(config.use_fast_accum),
+        ACC_TYPE=config.acc_type or "tl.float32",
+    )
+
+
+def _untold_of_timing(timing: Timing) -> list[str]:
+    facts = {
+        "why the kernel failed": timing.outcome not in {Outcome.OK, Outcome.FAILED_UNSPECIFIED},
+        "that they are estimates": timing.is_estimate,
+        "repeats and percentiles": (timing.repeats, timing.p10_us, timing.p90_us) != (None, None, None),
+        "arguments of the kernel that have no field": bool(timing.config.kwargs),
+    }
+    return [what for what, is_lost in facts.items() if is_lost]
+
+
+def _untold_of_measurement(measurement: Measurement) -> list[str]:
+    problem = measurement.problem
+    assumed = inputs_of(problem.op, shape_of(problem))
+    scalars = dict(problem.scalars)
+    facts = {
+        "the strides of the inputs, which are not row-major": problem.inputs[: len(assumed)] != assumed,
+        "inputs that have no field": len(problem.inputs) > len(assumed),
+        "scalars that have no field": bool(scalars.keys() - {_OUT_DTYPE, _ALLOW_TF32}),
+        "that they are replays": measurement.is_replay,
+        "that they are flagged": bool(measurement.flags),
+    }
+    return [what for what, is_lost in facts.items() if is_lost]
+
+
+@dataclass(frozen=True)
+class BadProblem(BadLine):
+    """A problem of a data set that is no measurement; ``line`` is its number in the file, from 1."""
+
+    def at(self, file: str) -> str:
+        """Return ``FILE: PLACE: reason``; the reason begins with the place."""
+        return f"{file}: {self.reason}"
+
+
+def measurements_of(dataset: Dataset, context: ImportContext) -> Iterator[Measurement | BadLine]:
+    """Yield a measurement of each problem, or what is wrong with the problem.
+
+    A config that was timed several times makes as many measurements. What a data set does not tell is assumed, and
+    ``extra["assumed"]`` of the measurement says so: inputs are row-major, and a name that is no template's stands
+    for the op's own Triton template. The uid is a hash of the problem's content and the context.
+    """
+    strangers = [name for name in dataset.hardware if _known_device(name, context) is None]
+    number = 0
+    for name, ops in dataset.hardware.items():
+        for op, problems in ops.operation.items():
+            for position, (shape, solution) in enumerate(problems.solution.items(), 1):
+                number += 1
+                try:
+                    device = _device(name, context, strangers)
+                    extra = {} if name == device.name else {"hardware_name": name}
+                    found = _measurements(device, op, (shape, solution), context, extra)
+                except RecordError as error:
+                    yield BadProblem(number, _told(name, op, position, error))
+                else:
+                    yield from found
+
+
+def _told(name: str, op: str, position: int, error: RecordError) -> str:
+    reason = str(error) if "; " in str(error) else f"{error}; mend or remove the problem"
+    return f"hardware {shown(name)}, op {shown(op)}, problem {position}: {reason}"
+
+
+def _known_device(name: str, context: ImportContext) -> Hardware | None:
+    """Return the device that a name in the file says by itself."""
+    if context.hardware is not None and name.lower() == context.hardware.name.lower():
+        return context.hardware
+    try:
+        return known_device(name)
+    except HardwareError:  # several
+        return None
+
+
+def _device(name: str, context: ImportContext, strangers: list[str]) -> Hardware:
+    found = _known_device(name, context)
+    if found is not None:
+        return found
+    if context.hardware is None:
+        raise RecordError(f"no device is known by this name; {_SAY_HARDWARE}")
+    if len(strangers) > 1:
+        raise RecordError(
+            f"no device is known by this name, nor by {len(strangers) - 1} others of the file, and they cannot all be "
+            f"{context.hardware.name}; split the file and import each part with its --hardware"
+        )
+    return context.hardware
+
+
+def _measurements(
+    device: Hardware,
+    op: str,
+    entry: tuple[MMShape, DatasetSolution],
+    context: ImportContext,
+    extra: dict[str, Any],
+) -> list[Measurement]:
+    shape, solution = entry
+    rounds: list[dict[bytes, Timing]] = []
+    assumed = {_ASSUMED_INPUTS}
+    is_tf32 = False
+    for number, timed in enumerate(solution.timed_configs, 1):
+        try:
+            template, is_assumed = _template(op, timed.config.name)
+            timing = _timing(template, timed)
+        except RecordError as error:
+            raise RecordError(f"config {number}: {error}") from error
+        is_tf32 |= timed.config.ALLOW_TF32
+        if is_assumed:
+            assumed.add(f"{timed.config.name} is {template}")
+        _put(rounds, timing)
+    problem = _problem(op, shape, is_tf32=is_tf32)
+    extra = {**extra, "assumed": sorted(assumed)}
+    if not shape.is_row_major:
+        extra |= {"out_size": [*shape.out_size], "out_stride": [*shape.out_stride]}
+    if not rounds:
+        raise RecordError("no config was timed; remove the problem")
+    return [_checked(device, problem, tuple(found.values()), context, extra, i) for i, found in enumerate(rounds)]
+
+
+def _put(rounds: list[dict[bytes, Timing]], timing: Timing) -> None:
+    """Put a timing into the first round that does not have its config yet."""
+    key = timing.config.key
+    free = next((found for found in rounds if key not in found), None)
+    if free is None:
+        free = {}
+        rounds.append(free)
+    free[key] = timing
+
+
+def _template(op: str, name: str) -> tuple[str, bool]:
+    """Return the uid of a config's template, and whether it is assumed."""
+    if name.startswith((NAME_PREFIX, TEMPLATE_PREFIX)) and not name.startswith(_NOT_A_TEMPLATE):
+        return template_uid(name), False
+    return _OWN_TEMPLATE.get(op, _MM_TEMPLATE), True
+
+
+def _timing(template: str, timed: TimedConfig) -> Timing:
+    config = timed.config
+    numbers = {name if name.startswith("num_") else name.upper(): getattr(config, name) for name in _NEEDED}
+    flags = {name: getattr(config, name) for name in (_ALLOW_TF32, "USE_FAST_ACCUM", "ACC_TYPE")}
+    kernel = kernel_config(template, {**numbers, **flags})
+    if timed.time == FAILED:
+        return Timing(kernel, None, Outcome.FAILED_UNSPECIFIED)
+    if not timed.is_timed:
+        raise RecordError(f"time must be positive milliseconds, or Infinity for a failure, not {timed.time}; mend it")
+    return Timing(kernel, codec.check_microseconds("time x 1000", timed.time * MICROSECONDS_PER_TIME))
+
+
+def _problem(op: str, shape: MMShape, *, is_tf32: bool) -> Problem:
+    inputs = inputs_of(op, shape)
+    scalars: dict[str, Any] = {}
+    if shape.out_dtype not in {spec.dtype for spec in inputs}:
+        scalars[_OUT_DTYPE] = shape.out_dtype
+    if is_tf32:
+        scalars[_ALLOW_TF32] = True
+    return Problem.create(op, inputs, scalars)
+
+
+def _checked(
+    device: Hardware,
+    problem: Problem,
+    timings: tuple[Timing, ...],
+    context: ImportContext,
+    extra: dict[str, Any],
+    repetition: int,
+) -> Measurement:
+    """Return the measurement, checked by the one module that knows what a record must be."""
+    measured_at = context.measured_at.isoformat() if context.measured_at else None
+    told = [device.key.hex(), context.environment.key.hex(), measured_at, context.dataset, repetition]
+    rows = [[timing.config.key.hex(), timing.runtime_us] for timing in timings]
+    measurement = Measurement(
+        uid=content_key("torch-diode", 1, [told, problem.key.hex(), rows]),
+        hardware=device,
+        environment=context.environment,
+        problem=problem,
+        timings=timings,
+        source=Source.IMPORT,
+        measured_at=context.measured_at,
+        search_space=context.search_space,
+        timing_method=context.timing_method or TimingMethod(),
+        dataset=context.dataset,
+        licence=context.licence,
+        extra=extra,
+    )
+    return codec.decode(codec.encode(measurement))
+
+
+def inputs_of(op: str, shape: MMShape) -> tuple[TensorSpec, ...]:
+    """Return the row-major inputs of a problem, as far as a data set tells of them.
+
+    Raises:
+        RecordError: an op that nobody knows, or a batch where the op has none.
+    """
+    if op not in MATMUL_OPERANDS:
+        raise RecordError(f"unknown op {op!r}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
+    batch = (shape.B,) if op in _BATCHED else ()
+    if not batch and shape.B != 1:
+        raise RecordError(f"{op} has no batch, but B is {shape.B}; name the op bmm or baddbmm")
+    first = _row_major(shape.M_dtype, (*batch, shape.M, shape.K))
+    second = _row_major(shape.K_dtype, (*batch, shape.K, shape.N))
+    if MATMUL_OPERANDS[op][2] is not None:
+        return (_row_major(shape.out_dtype, (*batch, shape.M, shape.N)), first, second)
+    return (first, second, first, second) if op == "mm_plus_mm" else (first, second)
+
+
+def _row_major(dtype: str, size: tuple[int, ...]) -> TensorSpec:
+    strides = tuple(math.prod(size[i + 1 :]) for i in range(len(size)))
+    return TensorSpec(dtype, size, strides)
