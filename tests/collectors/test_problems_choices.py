@@ -1,0 +1,148 @@
+"""How many kernels a problem has, in which search space, and how long a sweep takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from inductor_events import asked
+
+from diode_collectors.problems.choices import can_use_tma, count_choices, seconds_estimate
+from diode_collectors.problems.problem import parse_problem
+from diode_collectors.problems.search_space import SearchSpace
+from diode_store.errors import SettingsError
+from inductor_harness import cuda_choices
+
+H200_BYTES = 232_448
+UIDS = ("triton::mm", "triton::mm_persistent_tma")
+DEFAULT, EXHAUSTIVE = SearchSpace("DEFAULT"), SearchSpace("EXHAUSTIVE")
+
+
+def triton_choices(text: str, space: SearchSpace, shared_memory_bytes: int | None = None) -> int:
+    """Count the choices of a problem without the vendor's and without TMA."""
+    problem = parse_problem(text)
+    return count_choices(problem, space, shared_memory_bytes=shared_memory_bytes, include_tma=False) - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "exhaustive", "fitting", "tma"),
+    [
+        ("mm:16x16x16", 5, 5, 5, 5),
+        ("mm:8x4096x4096", 19, 250, 226, 175),
+        ("mm:128x256x512", 21, 1175, 1039, 825),
+        ("mm:512x512x512", 21, 1400, 1206, 1000),
+        ("mm:4096x4096x4096", 21, 1400, 1206, 1000),
+    ],
+)
+def test_counts_are_those_seen_on_an_h200(text: str, default: int, exhaustive: int, fitting: int, tma: int) -> None:
+    """DEFAULT, EXHAUSTIVE with and without what fits shared memory, and persistent TMA kernels."""
+    assert triton_choices(text, DEFAULT) == default
+    assert triton_choices(text, EXHAUSTIVE) == exhaustive
+    assert triton_choices(text, EXHAUSTIVE, H200_BYTES) == fitting
+    with_tma = count_choices(parse_problem(text), EXHAUSTIVE, shared_memory_bytes=None, include_tma=True)
+    assert with_tma == 1 + exhaustive + tma
+
+
+def test_wider_elements_leave_fewer_that_fit() -> None:
+    """An fp32 tile takes twice the shared memory."""
+    assert triton_choices("mm:512x512x512/fp32", EXHAUSTIVE, H200_BYTES) == 986
+
+
+@pytest.mark.parametrize("text", ["mm:33x100x8/fp32", "mm:128x256x512/fp32", "addmm:64x64x2048/fp32"])
+def test_counts_are_those_that_inductor_lists(text: str) -> None:
+    """The CUDA heuristics of the installed torch, asked for real, list as many of each template."""
+    problem = parse_problem(text)
+    inputs = [torch.zeros(problem.m, problem.k), torch.zeros(problem.k, problem.n)]
+    if problem.op == "addmm":
+        inputs.insert(0, torch.zeros(problem.n))
+
+    def look(kernel_inputs: Any, op_name: str, _: Any) -> tuple[int, int]:
+        return tuple(len(cuda_choices(kernel_inputs, uid, op_name)) for uid in UIDS)
+
+    plain, both = (
+        count_choices(problem, EXHAUSTIVE, shared_memory_bytes=None, include_tma=tma) for tma in (False, True)
+    )
+    assert can_use_tma(problem)
+    assert set(asked(getattr(torch, problem.op), *inputs, look=look)) == {(plain - 1, both - plain)}
+
+
+@pytest.mark.parametrize(
+    ("text", "possible"),
+    [
+        ("mm:64x64x64", True),
+        ("addmm:7x64x64/nt", True),
+        ("mm:64x64x4/fp32", True),
+        ("mm:64x64x4/bf16", False),
+        ("mm:7x64x64/tn", False),
+        ("mm:64x100x64", False),
+        ("mm:64x100x64/nt", True),
+        ("bmm:64x64x64:2", False),
+    ],
+)
+def test_tma_needs_rows_of_16_bytes_and_no_batch(text: str, *, possible: bool) -> None:
+    """It is the rows as they lie in memory that count."""
+    assert can_use_tma(parse_problem(text)) is possible
+
+
+def test_a_sample_has_as_many_as_it_says() -> None:
+    """Beside the vendor's; fewer where there are fewer."""
+    assert triton_choices("mm:512x512x512", SearchSpace.parse("SAMPLE:72")) == 72
+    assert triton_choices("mm:16x16x16", SearchSpace.parse("SAMPLE:72")) == 5
+
+
+def test_time_is_bound_by_cores_or_by_devices() -> None:
+    """1,401 choices of 0.45 CPU-seconds; fp32 without TF32 takes 15 times that; with cores enough the GPU counts."""
+
+    def estimate(text: str, cores: int, devices: int = 1) -> float:
+        problems = [parse_problem(text)]
+        return seconds_estimate(
+            problems, EXHAUSTIVE, shared_memory_bytes=None, include_tma=False, cores=cores, devices=devices
+        )
+
+    assert estimate("mm:512x512x512", 16) == pytest.approx(1401 * 0.45 / 16)
+    assert estimate("mm:512x512x512/tf32", 16) == pytest.approx(1401 * 0.45 / 16)
+    assert estimate("mm:512x512x512/fp32", 16) == pytest.approx(15 * 1401 * 0.45 / 16)
+    assert estimate("mm:512x512x512", 1000) == pytest.approx(1401 * 0.006)
+    assert estimate("mm:512x512x512", 1000, 4) == pytest.approx(1401 * 0.006 / 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("DEFAULT", SearchSpace("DEFAULT")),
+        ("exhaustive", SearchSpace("EXHAUSTIVE")),
+        (" sample:72", SearchSpace("SAMPLE", 72)),
+    ],
+)
+def test_search_spaces_are_parsed(text: str, expected: SearchSpace) -> None:
+    """In any case of letters; what one prints can be typed again."""
+    assert SearchSpace.parse(text) == expected
+    assert SearchSpace.parse(str(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("HUGE", "unknown search space 'HUGE'; expected DEFAULT, EXHAUSTIVE, or SAMPLE:N"),
+        ("SAMPLE", "unknown search space 'SAMPLE'"),
+        ("SAMPLE:-1", "unknown search space"),
+        ("SAMPLE:0", "SAMPLE:N needs an N of at least 1"),
+        ("DEFAULT:3", "unknown search space"),
+    ],
+)
+def test_unknown_search_spaces_are_refused(text: str, message: str) -> None:
+    """The message says what there is."""
+    with pytest.raises(SettingsError, match=message):
+        SearchSpace.parse(text)
+
+
+def test_only_a_sample_has_a_count() -> None:
+    """The others are whole lists."""
+    with pytest.raises(SettingsError, match="DEFAULT takes no count; write SAMPLE:3"):
+        SearchSpace("DEFAULT", 3)
+    assert [SearchSpace.parse(text).listed for text in ("DEFAULT", "EXHAUSTIVE", "SAMPLE:3")] == [
+        "DEFAULT",
+        "EXHAUSTIVE",
+        "EXHAUSTIVE",
+    ]

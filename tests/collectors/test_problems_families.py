@@ -1,0 +1,179 @@
+"""Families of problems, and shape sets from files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from diode_collectors.problems.families import families, family_problems
+from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.shapesets import read_shapeset
+from diode_store.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = "name,B,M,K,N,Transposed,\n"
+
+
+def layers_of(name: str, m: int) -> dict[str, tuple[str, int, int, str]]:
+    """Return op, N, K and layout of each layer of a family, for one number of tokens."""
+    return {p.name.partition("/")[2]: (p.op, p.n, p.k, p.layout) for p in family_problems(name) if p.m == m}
+
+
+def test_llama_has_the_layers_of_its_config() -> None:
+    """32 heads of 128 and 8 for keys and values, 14336 wide in between, 128256 words."""
+    assert layers_of("llama3-8b", 2048) == {
+        "qkv": ("mm", 6144, 4096, "nt"),
+        "o": ("mm", 4096, 4096, "nt"),
+        "gate_up": ("mm", 28672, 4096, "nt"),
+        "down": ("mm", 4096, 14336, "nt"),
+        "lm_head": ("mm", 128256, 4096, "nt"),
+    }
+    assert {p.m for p in family_problems("llama3-8b")} >= {2**power for power in range(1, 15)} | {7, 333}
+
+
+def test_models_differ_in_bias_and_layout() -> None:
+    """Qwen adds a bias to q, k and v; GPT-2 keeps its weights the other way round."""
+    assert layers_of("qwen2.5-7b", 16)["qkv"] == ("addmm", 4608, 3584, "nt")
+    assert layers_of("qwen2.5-7b", 16)["o"] == ("mm", 3584, 3584, "nt")
+    assert layers_of("gpt2-xl", 16)["up"] == ("addmm", 6400, 1600, "nn")
+
+
+def test_convolutions_unfold_their_patches() -> None:
+    """ResNet's first convolution of one image: 112 x 112 positions of 3 x 7 x 7 values."""
+    problems = {p.name: p for p in family_problems("resnet50") if p.m == 112 * 112}
+    assert problems["resnet50/stem"] == SweepProblem("mm", 12544, 64, 147, layout="nt")
+
+
+def test_attention_has_scores_and_values() -> None:
+    """Queries by keys, then weights by values, one of each head in a batch."""
+    problems = {p.name: p for p in family_problems("attention") if p.b == 32}
+    assert problems["attention/d128-333x333/qk"] == SweepProblem("bmm", 333, 333, 128, 32, layout="nt")
+    assert problems["attention/d128-333x333/pv"] == SweepProblem("bmm", 333, 128, 333, 32)
+
+
+def test_every_family_names_its_source_and_gives_problems() -> None:
+    """At least twenty families, a thousand problems; every source is a page one can open."""
+    known = families()
+    assert len({family.name for family in known}) == len(known) >= 20
+    assert {family.source.partition("//")[0] for family in known} == {"https:"}
+    problems = {problem for family in known for problem in family_problems(family.name)}
+    assert len(problems) > 1000
+    assert {problem.op for problem in problems} == {"mm", "addmm", "bmm"}
+
+
+def test_a_family_comes_in_every_dtype_asked_for() -> None:
+    """Twice as many problems in two dtypes."""
+    once = family_problems("vit-b16")
+    twice = family_problems("vit-b16", (("bfloat16", False), ("float32", True)))
+    assert twice[: len(once)] == once
+    assert {(p.dtype, p.allow_tf32) for p in twice[len(once) :]} == {("float32", True)}
+    assert len(twice) == 2 * len(once)
+
+
+def test_unknown_families_are_refused() -> None:
+    """The message gives the closest one first, then all."""
+    with pytest.raises(SettingsError, match=r"unknown family 'llama3-8'; did you mean llama3-8b\? known families: lla"):
+        family_problems("llama3-8")
+
+
+def shape(**changed: Any) -> dict[str, Any]:
+    """Return a shape as the JSON writes it."""
+    size = {"version": 1, "B": 1, "M": 64, "M_dtype": "float16", "N": 96, "K": 32, "K_dtype": "float16"}
+    return {**size, "out_dtype": "float16", "out_size": [1, 64, 96], "out_stride": [6144, 96, 1], **changed}
+
+
+def write(path: Path, **operations: list[Any]) -> Path:
+    """Write a shape set."""
+    path.write_text(json.dumps({"operations": {op: {"shapes": shapes} for op, shapes in operations.items()}}))
+    return path
+
+
+def test_json_shape_sets_are_read(tmp_path: Path) -> None:
+    """An output of (B, N, M) says that the second matrix is transposed; what stands twice is taken once."""
+    path = write(
+        tmp_path / "set.json",
+        mm=[shape(), shape(out_size=[1, 96, 64], out_stride=[6144, 64, 1]), shape()],
+        bmm=[shape(B=8, M_dtype="bfloat16", K_dtype="bfloat16", out_dtype="bfloat16")],
+    )
+    problems = read_shapeset(path)
+    assert problems == [
+        SweepProblem("mm", 64, 96, 32, dtype="float16"),
+        SweepProblem("mm", 64, 96, 32, dtype="float16", layout="nt"),
+        SweepProblem("bmm", 64, 96, 32, 8),
+    ]
+    assert problems[1].name == "set/mm entry 2"
+    assert {p.dtype for p in read_shapeset(path, (("float32", False),))} == {"float32"}
+
+
+def test_csv_shape_sets_are_read(tmp_path: Path) -> None:
+    """Columns are B, M, K, N; a comma at a line's end and an empty line do no harm."""
+    path = tmp_path / "shapes.txt"
+    path.write_text(HEADER + "addmm,1,256,512,1024,True,\n\nbmm,16,64,50,32,False,\n")
+    assert read_shapeset(path) == [
+        SweepProblem("addmm", 256, 1024, 512, dtype="float16", layout="nt"),
+        SweepProblem("bmm", 64, 32, 50, 16, "float16"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no shape set: expected JSON, or CSV whose first line is name,B,M,K,N,Transposed"),
+        ("{", "not valid JSON"),
+        ("[]", 'no shape set: expected {"operations"'),
+        ('{"operations": {"mm": []}}', 'mm: expected {"shapes": [...]}'),
+        ('{"operations": {}}', "the shape set is empty"),
+        (HEADER, "the shape set is empty"),
+        (HEADER + "mm,1,2,3,4,True,\nmm,1,2,x,4,True,\n", "1 entry is unreadable: line 3: K must be a positive whole"),
+        (HEADER + "mm,1,2,3,4,maybe,\n", "line 2: Transposed must be True or False, not 'maybe'"),
+        (HEADER + "mm,1,2,3\n", "line 2: expected 6 values (name,B,M,K,N,Transposed), not 4"),
+        (HEADER + "conv,1,2,3,4,True\n", "line 2: unknown op 'conv'; known ops: mm, addmm, bmm, baddbmm"),
+        (HEADER + "mm,5,2,3,4,True\n", "line 2: mm has no batch, so not one of 5"),
+    ],
+)
+def test_unreadable_shape_sets_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    """The message names the file, the line and what is wrong there."""
+    path = tmp_path / "shapes.txt"
+    path.write_text(content)
+    with pytest.raises(SettingsError) as error:
+        read_shapeset(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (7, "mm entry 2: expected an object with B, M, N and K, not int"),
+        ({"B": 1, "M": 2, "N": 3}, "mm entry 2: K is missing"),
+        (shape(M="many"), "mm entry 2: M must be a positive whole number, not 'many'"),
+        (shape(N=True), "mm entry 2: N must be a positive whole number, not True"),
+        (shape(M_dtype="int4"), "mm entry 2: unknown dtype 'int4'"),
+        (shape(out_dtype="float32"), "mm entry 2: out_dtype float32 is not M_dtype float16; mixed dtypes cannot"),
+    ],
+)
+def test_unreadable_entries_are_named(tmp_path: Path, entry: Any, message: str) -> None:
+    """A bad entry costs the whole file, so that nobody takes a part for all of it."""
+    path = write(tmp_path / "set.json", mm=[shape(), entry])
+    with pytest.raises(SettingsError) as error:
+        read_shapeset(path)
+    assert f"{path}: 1 entry is unreadable: {message}" in str(error.value)
+
+
+def test_many_unreadable_entries_are_counted(tmp_path: Path) -> None:
+    """Five are named."""
+    path = write(tmp_path / "set.json", mm=[shape(), *[{}] * 7])
+    with pytest.raises(SettingsError, match=r"7 entries are unreadable: mm entry 2: .*mm entry 6: B .*; and 2 more$"):
+        read_shapeset(path)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    """One that is not there, a folder, and one that is no text."""
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x80")
+    for name, message in (("missing", "No such file"), (".", "Is a directory"), ("binary", "it is not text")):
+        with pytest.raises(SettingsError, match=message):
+            read_shapeset(tmp_path / name)
