@@ -1,0 +1,263 @@
+"""Upstream's files, read and written with its fields and in its layout."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import pytest
+from torch_diode_files import (
+    CONFIG,
+    FAILING,
+    OPERATION_SHAPE_SET,
+    SHAPE,
+    SHAPE_SET,
+    SLOW,
+    TABLE_SOLUTION,
+    dataset,
+    older,
+    timed,
+)
+
+from diode_store.errors import ExportError, ImportFileError, RecordError
+from diode_store.exchange.torch_diode_files import read_file, write_file
+from diode_store.exchange.torch_diode_types import (
+    Dataset,
+    MMShape,
+    OperationShapeSet,
+    ShapeSet,
+    Solution,
+    Table,
+    TimedConfig,
+    TritonGEMMConfig,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from diode_store.exchange.torch_diode_layout import BadPlace, Node
+
+DATA = dataset()
+TABLE = {
+    "hardware": {
+        "NVIDIA H200": {
+            "operation": {"mm": {"solution": {json.dumps(SHAPE): TABLE_SOLUTION}, "version": 1}},
+            "version": 1,
+        }
+    },
+    "version": 1,
+}
+FILES: list[tuple[type[Node], dict[str, Any]]] = [
+    (Dataset, DATA),
+    (Table, TABLE),
+    (ShapeSet, SHAPE_SET),
+    (OperationShapeSet, OPERATION_SHAPE_SET),
+    (Solution, TABLE_SOLUTION),
+]
+KINDS = [kind.__name__ for kind, _ in FILES]
+
+
+def shape(**changes: Any) -> MMShape:
+    """Return ``SHAPE`` as an object."""
+    return MMShape.from_dict({**SHAPE, **changes})
+
+
+def config(**changes: Any) -> TritonGEMMConfig:
+    """Return ``CONFIG`` as an object."""
+    return TritonGEMMConfig.from_dict({**CONFIG, **changes})
+
+
+@pytest.mark.parametrize(("kind", "content"), FILES, ids=KINDS)
+def test_json_comes_back_as_it_was(kind: type[Node], content: dict[str, Any]) -> None:
+    """What is read is written again byte for byte."""
+    text = json.dumps(content, indent=2)
+    assert kind.deserialize(text).serialize() == text
+
+
+@pytest.mark.parametrize(("kind", "content"), FILES, ids=KINDS)
+def test_msgpack_holds_the_same(kind: type[Node], content: dict[str, Any]) -> None:
+    """A file is the same in both formats."""
+    read = kind.deserialize(json.dumps(content))
+    packed = read.to_msgpack()
+    assert kind.from_msgpack(packed) == read
+    assert kind.from_msgpack(packed).to_msgpack() == packed
+
+
+def test_msgpack_of_a_data_set_is_its_json() -> None:
+    """Keys are JSON text there, too."""
+    assert msgpack.unpackb(Dataset.from_dict(DATA).to_msgpack()) == DATA
+
+
+def test_msgpack_marks_the_dtypes_of_shape_sets() -> None:
+    """Where a shape is no key, upstream writes a dtype as a map of one."""
+    (first, _) = msgpack.unpackb(ShapeSet.from_dict(SHAPE_SET).to_msgpack())["shapes"]
+    assert {name: first[name] for name in ("M", "M_dtype", "out_size")} == {
+        "M": 64,
+        "M_dtype": {"__torch_dtype__": "float16"},
+        "out_size": [1, 64, 32],
+    }
+
+
+def test_older_files_are_read() -> None:
+    """Names beside solutions, and configs as text, make the same data set, which is written in the newer layout."""
+    read = Dataset.deserialize(json.dumps(older(DATA)))
+    assert read == Dataset.from_dict(DATA)
+    assert json.loads(read.serialize()) == DATA
+
+
+def test_fields_of_a_file() -> None:
+    """Dtypes are names, times are upstream's numbers, sizes are tuples."""
+    solutions = Dataset.from_dict(DATA).hardware["NVIDIA H200"].operation["mm"].solution
+    assert list(solutions) == [
+        MMShape(
+            B=1,
+            M=64,
+            M_dtype="float16",
+            N=32,
+            K=48,
+            K_dtype="float16",
+            out_dtype="float16",
+            out_size=(1, 64, 32),
+            out_stride=(2048, 32, 1),
+        )
+    ]
+    assert solutions[shape()].timed_configs[2] == TimedConfig(config=config(), time=0.0105)
+
+
+def test_a_table_lists_the_fastest_first() -> None:
+    """Without those that failed; equals stay in their order."""
+    data = Dataset.from_dict(dataset(timed(SLOW, 0.02), timed(FAILING, float("inf")), timed(CONFIG, 0.0105)))
+    table = data.to_table()
+    assert json.loads(table.serialize()) == TABLE
+    assert table.lookup("NVIDIA H200", "mm", shape()) == [config(), config(num_warps=8)]
+    assert data.get_fastest_configs() == {("NVIDIA H200", "mm", shape()): config()}
+
+
+def test_a_table_leaves_out_problems_where_all_failed() -> None:
+    """There is nothing to choose."""
+    data = Dataset.from_dict(dataset(timed(CONFIG, float("inf"))))
+    assert data.get_fastest_configs() == {}
+    assert data.to_table().lookup("NVIDIA H200", "mm", shape()) is None
+
+
+def test_looking_up_what_is_not_there() -> None:
+    """An unknown device, op or problem has no configs."""
+    table = Table.from_dict(TABLE)
+    assert table.lookup("NVIDIA H100", "mm", shape()) is None
+    assert table.lookup("NVIDIA H200", "addmm", shape()) is None
+    assert table.lookup("NVIDIA H200", "mm", shape(M=65)) is None
+
+
+def test_adding_timings() -> None:
+    """Devices, ops and problems are made as they come."""
+    data = Dataset()
+    data.add_timing("NVIDIA H200", "mm", shape(), config(num_warps=8), 0.02)
+    data.add_timing("NVIDIA H200", "mm", shape(), config(num_stages=5), float("inf"))
+    data.add_timing("NVIDIA H200", "mm", shape(), config(), 0.0105)
+    assert data == Dataset.from_dict(DATA)
+
+
+def test_adding_shapes() -> None:
+    """Shapes are kept by op, in their order."""
+    shapes = OperationShapeSet()
+    shapes.add_shape("mm", shape())
+    for found in ShapeSet.from_dict(SHAPE_SET).shapes:
+        shapes.add_shape("bmm", found)
+    assert shapes == OperationShapeSet.from_dict(OPERATION_SHAPE_SET)
+    assert shapes.get_operation_names() == ["mm", "bmm"]
+    assert [found.B for found in shapes.get_shapes_for_operation("bmm")] == [1, 4]
+    assert shapes.get_shapes_for_operation("addmm") == []
+
+
+WHERE = "hardware 'NVIDIA H200', op 'mm', problem 1"
+BAD: list[tuple[Any, str]] = [
+    ([], "expected an object, not a list; mend or remove it"),
+    ({"version": 1, "hardwares": {}}, "unknown fields ['hardwares']; remove them"),
+    ({"version": 2, "hardware": {}}, "version 2 is not known, only 1; upgrade torch-diode"),
+    ({"hardware": []}, "hardware must be an object, not a list; mend or remove it"),
+    ({"hardware": {"x": 3}}, "hardware 'x': expected an object, not a number; mend or remove it"),
+    ({"hardware": {"x": {}}}, "hardware 'x': no operation; add what is missing or remove the entry"),
+    (dataset(timed(3, 0.1)), f"{WHERE}, config 1: expected an object, not a number; mend or remove it"),
+    (dataset(timed(CONFIG, 1), timed("{", 1)), f"{WHERE}, config 2: it holds no JSON (line 1, column 2: "),
+    (dataset({"config": CONFIG}), f"{WHERE}, config 1: no time; add what is missing or remove the entry"),
+    (dataset(timed(CONFIG, "fast")), f"{WHERE}, config 1: time must be a number, not 'fast'; mend or remove it"),  # type: ignore[arg-type]
+    (
+        dataset(timed({**CONFIG, "block_m": True}, 1)),
+        f"{WHERE}, config 1: block_m must be a whole number, not True; mend or remove it",
+    ),
+    (dataset(M=0), f"{WHERE}: M must be positive, not 0; mend or remove it"),
+    (dataset(M_dtype="float17"), f"{WHERE}: M_dtype: unknown dtype 'float17'; write PyTorch's name"),
+    (dataset(out_size=[1, 2]), f"{WHERE}: out_size must be 3 whole numbers, not [1, 2]; mend or remove it"),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), BAD, ids=range(len(BAD)))
+def test_a_bad_file_says_where(content: Any, expected: str, tmp_path: Path) -> None:
+    """File, path inside it, what is wrong and what to do are in one line."""
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ImportFileError) as caught:
+        read_file(path, Dataset)
+    assert str(caught.value).startswith(f"{path}: {expected}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\x00", '{"hardware": ' + "9" * 5000 + "}"])
+@pytest.mark.parametrize("read", [Dataset.deserialize, lambda text: Dataset.from_msgpack(text.encode())])
+def test_garbage(text: str, read: Callable[[str], Dataset]) -> None:
+    """Bytes that hold nothing give a reason, never another error."""
+    with pytest.raises(RecordError, match=r"; |get a whole copy"):
+        read(text)
+
+
+def test_a_problem_that_is_there_twice() -> None:
+    """Two keys that say the same in other words would lose one of them."""
+    data = dataset()
+    solutions = data["hardware"]["NVIDIA H200"]["operation"]["mm"]["solution"]
+    solutions[json.dumps(SHAPE, indent=1)] = solutions[json.dumps(SHAPE)]
+    with pytest.raises(RecordError, match="problem 2: it is there twice; merge the two"):
+        Dataset.from_dict(data)
+
+
+def test_good_problems_beside_bad_ones() -> None:
+    """Whoever wants to be told gets the good problems."""
+    data = dataset()
+    data["hardware"]["NVIDIA H200"]["operation"]["mm"]["solution"][json.dumps({**SHAPE, "K": "x"})] = {}
+    told: list[BadPlace] = []
+    assert Dataset.from_dict(data, on_bad=told.append) == Dataset.from_dict(DATA)
+    ((number, reason),) = [(bad.number, bad.reason) for bad in told]
+    assert number == 2
+    assert reason == (
+        "hardware 'NVIDIA H200', op 'mm', problem 2: K must be a whole number, not 'x'; mend or remove it"
+    )
+
+
+@pytest.mark.parametrize("name", ["data.json", "data.msgpack"])
+def test_files_by_suffix(name: str, tmp_path: Path) -> None:
+    """The suffix says the format, for writing and reading; a file that is there is replaced."""
+    path = tmp_path / name
+    path.write_text("before")
+    data = Dataset.from_dict(DATA)
+    write_file(path, data)
+    assert read_file(path, Dataset) == data
+    assert [found.name for found in tmp_path.iterdir()] == [name]
+
+
+def test_other_suffixes_are_refused(tmp_path: Path) -> None:
+    """Nobody has to guess what a file holds."""
+    expected = "the file's suffix says its format; name it .json or .msgpack"
+    with pytest.raises(ExportError, match=expected):
+        write_file(tmp_path / "data.pt", Dataset())
+    with pytest.raises(ImportFileError, match=expected):
+        read_file(tmp_path / "data.pt", Dataset)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    """A wrong name is said."""
+    with pytest.raises(ImportFileError, match=r"none\.json: No such file or directory; check the file's name"):
+        read_file(tmp_path / "none.json", Dataset)
+    with pytest.raises(ExportError, match="cannot be written"):
+        write_file(tmp_path / "no" / "data.json", Dataset())
