@@ -1,0 +1,169 @@
+"""Times the choices of one problem: a first look at each, a median for the good ones, the leaders once more."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_store.records import KernelConfig, Outcome, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from diode_collectors.sweep.timer import Timer
+
+log = logging.getLogger(__name__)
+
+ESTIMATE_FACTOR = 3.0
+"""A choice whose first look is slower than this many times the best so far keeps that look, as an estimate."""
+FIRST_LOOK_RUNS = 3
+MOST_RUNS, FEWEST_RUNS = 40, 7
+_BUDGET_US = 8_000.0
+LEADER_FACTOR = 1.1
+"""Choices within this factor of the best median are measured again, in turn, so that drift hits all alike."""
+MOST_LEADERS = 10
+LEADER_ROUNDS = 3
+_WARM_UP_US = 20_000.0
+_STICKY_ERRORS = ("illegal memory access", "unspecified launch failure", "misaligned address", "device-side assert")
+_WORST_ERROR = 0.05
+
+
+class DeviceLostError(Exception):
+    """A kernel left the device in a state in which this process cannot use it; holds the kernel's index."""
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+@dataclass
+class Candidate:
+    """One choice on its way to a timing."""
+
+    name: str
+    is_vendor: bool
+    prepare: Callable[[], Callable[[], object]]
+    """Loads the kernel and returns what runs it; raises when it cannot."""
+    check: Callable[[], float | None] = lambda: None
+    """Returns the relative error of what the last run wrote; None where nothing is known to compare with."""
+    run: Callable[[], object] | None = None
+    times_us: list[float] = field(default_factory=list)
+    is_estimate: bool = False
+    outcome: Outcome = Outcome.OK
+    error: str | None = None
+
+    @property
+    def median_us(self) -> float:
+        """The median of its runs."""
+        return float(np.median(self.times_us))
+
+    def timing(self, config: KernelConfig) -> Timing:
+        """Return what is recorded."""
+        if self.outcome is not Outcome.OK:
+            return Timing(config, None, self.outcome)
+        low, middle, high = (float(us) for us in np.percentile(self.times_us, (10, 50, 90)))
+        return Timing(config, middle, Outcome.OK, self.is_estimate, len(self.times_us), low, high)
+
+
+def time_all(candidates: Sequence[Candidate], timer: Timer, *, seed: int = 0) -> None:
+    """Fill in the times and outcomes of ``candidates``.
+
+    Vendor kernels come first, so that the first looks at the others have something to be hopeless against; the rest
+    follow in random order, so that a drift of the clocks does not favour one template.
+
+    Raises:
+        DeviceLostError: one of them broke the device.
+    """
+    chooser = random.Random(seed)  # noqa: S311 - an order is no secret
+    order = sorted(range(len(candidates)), key=lambda i: (not candidates[i].is_vendor, chooser.random()))
+    best_us = float("inf")
+    for index in order:
+        candidate = candidates[index]
+        try:
+            _time(candidate, timer, best_us, is_first=index == order[0])
+        except Exception as error:  # noqa: BLE001 - Triton, CUDA and Inductor raise anything
+            _note_failure(candidate, index, error)
+        else:
+            if candidate.outcome is Outcome.OK and not candidate.is_estimate:
+                best_us = min(best_us, candidate.median_us)
+    _measure_leaders_again(candidates, timer)
+
+
+def _time(candidate: Candidate, timer: Timer, best_us: float, *, is_first: bool) -> None:
+    run = candidate.prepare()
+    run()
+    timer.synchronize()
+    if is_first:
+        timer.warm_up(run, _WARM_UP_US)
+    error = candidate.check()
+    if error is not None and not error <= _WORST_ERROR:
+        candidate.outcome, candidate.error = Outcome.WRONG_RESULT, f"relative error {error:.2g}"
+        return
+    candidate.run = run
+    candidate.times_us = timer.runs_us(run, FIRST_LOOK_RUNS)
+    look_us = candidate.median_us
+    if look_us > ESTIMATE_FACTOR * best_us:
+        candidate.is_estimate = True
+        candidate.run = None
+        return
+    candidate.times_us = timer.runs_us(run, runs_within_budget(look_us + timer.overhead_us))
+
+
+def runs_within_budget(run_us: float) -> int:
+    """Return how many runs of ``run_us`` microseconds a choice gets."""
+    return int(min(MOST_RUNS, max(FEWEST_RUNS, _BUDGET_US / run_us)))
+
+
+def _measure_leaders_again(candidates: Sequence[Candidate], timer: Timer) -> None:
+    """Measure the fastest again, in turn: of hundreds, the one that looks fastest is often the luckiest."""
+    timed = [c for c in candidates if c.outcome is Outcome.OK and c.run is not None and not c.is_estimate]
+    if not timed:
+        return
+    medians = {id(c): c.median_us for c in timed}
+    limit = LEADER_FACTOR * min(medians.values())
+    near = sorted((c for c in timed if medians[id(c)] <= limit), key=lambda c: medians[id(c)])[:MOST_LEADERS]
+    # Whether to call the vendor is what most readers ask: its best kernel is timed as well as a leader.
+    vendor = min((c for c in timed if c.is_vendor), key=lambda c: medians[id(c)], default=None)
+    leaders = [*near, *([vendor] if vendor is not None and vendor not in near else [])]
+    for _ in range(LEADER_ROUNDS):
+        for candidate in leaders:
+            assert candidate.run is not None
+            count = runs_within_budget(medians[id(candidate)] + timer.overhead_us)
+            candidate.times_us += timer.runs_us(candidate.run, count)
+
+
+def _note_failure(candidate: Candidate, index: int, error: Exception) -> None:
+    candidate.run = None
+    candidate.outcome = outcome_of(error)
+    candidate.error = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    log.debug("%s: %s", candidate.name, candidate.error)
+    if any(words in str(error).lower() for words in _STICKY_ERRORS):
+        candidate.outcome = Outcome.RUNTIME_ERROR
+        raise DeviceLostError(index, candidate.error) from error
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Return what an exception of a kernel's compilation or launch means."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    text = str(error).lower()
+    if names & {"OutOfResources", "OutOfMemoryError"} or "out of resource" in text or "out of memory" in text:
+        return Outcome.OUT_OF_RESOURCES
+    if names & {"CompilationError", "PTXASError", "CUDACompileError", "NoTritonConfigsError"} or "ptxas" in text:
+        return Outcome.COMPILE_ERROR
+    return Outcome.RUNTIME_ERROR
+
+
+def relative_error(output: Any, expected: Any) -> float:
+    """Return ``|output - expected| / |expected|`` of two tensors, over at most a million elements of them."""
+    step = max(1, output.numel() // 2**20)
+    ours, theirs = (_flat(tensor)[::step].float() for tensor in (output, expected))
+    norm = theirs.norm()
+    return float((ours - theirs).norm() / norm) if norm else float(ours.norm())
+
+
+def _flat(tensor: Any) -> Any:
+    return tensor.reshape(-1)

@@ -1,0 +1,244 @@
+"""Runs a sweep: hands problems to the lanes of each device, and sees to it that none is lost and none done twice.
+
+A lane is a process that compiles and benchmarks (``lane``). A device has a few of them, which together are its
+worker: one benchmarks, alone on the device, while the others compile. This process imports no torch. A lane that
+dies is started again, and its problem is given out again unless its record is already on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import tempfile
+import time
+from collections import Counter, deque
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.already import DoneKey, measured_in_spool
+from diode_collectors.files import check_writable
+from diode_collectors.sweep.channel import environment_of_message, hardware_of_message, result_of_message
+from diode_collectors.sweep.cores import lanes_for, share_cores
+from diode_collectors.sweep.lanes import LaneProcess
+from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
+from diode_store.errors import HardwareError, SpoolError
+from diode_store.records import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from diode_collectors.problems.problem import SweepProblem
+    from diode_collectors.sweep.plan import SweepListener, SweepPlan
+    from diode_store.records import Environment, Hardware
+
+_ATTEMPTS = 3
+_MOST_FAILED_STARTS = 2
+_LOOK_EVERY_S = 1.0
+STALL_S = 300.0
+"""A lane that holds the device and says nothing for so long is taken for hung."""
+
+
+def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepReport:
+    """Measure the problems of ``plan`` and spool the records.
+
+    Ctrl-C ends it: the report says so, and what is measured is in the spool.
+
+    Args:
+        plan: what to do.
+        listener: is told what happens; nobody unless given.
+
+    Raises:
+        SpoolError: the spool cannot be written.
+        HardwareError: no lane of a device could start; the message quotes the last thing it said.
+    """
+    check_writable(plan.spool)
+    folder = Path(tempfile.mkdtemp(prefix="diode-sweep-"))
+    engine = _Engine(plan, listener or SilentListener(), folder)
+    try:
+        return engine.run()
+    finally:
+        engine.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Engine:
+    def __init__(self, plan: SweepPlan, listener: SweepListener, folder: Path) -> None:
+        self._plan = plan
+        self._listener = listener
+        self._folder = folder
+        self._selector = selectors.DefaultSelector()
+        self._lanes: list[LaneProcess] = []
+        self._queues: dict[bytes, deque[SweepProblem]] = {}
+        self._identity: dict[str, tuple[Hardware, Environment]] = {}
+        self._attempts: Counter[SweepProblem] = Counter()
+        self._excluded: dict[SweepProblem, list[tuple[dict[str, Any], str]]] = {}
+        self._report = SweepReport(plan.sweep_id, 0)
+        self._began: float | None = None
+
+    def run(self) -> SweepReport:
+        """Work until every problem is done, the time is over, or Ctrl-C."""
+        try:
+            self._start_lanes()
+            while self._lanes:
+                self._step()
+        except KeyboardInterrupt:
+            self._report = replace(self._report, interrupted=True, ended_by="Ctrl-C")
+        left = sum(map(len, self._queues.values())) + sum(lane.problem is not None for lane in self._lanes)
+        seconds = time.monotonic() - self._began if self._began else 0.0
+        return replace(self._report, not_begun=self._report.not_begun + left, seconds=seconds)
+
+    def close(self) -> None:
+        """Stop every lane at once; what they spooled is safe."""
+        for lane in self._lanes:
+            lane.kill()
+        self._lanes.clear()
+        self._selector.close()
+
+    def _start_lanes(self) -> None:
+        cores = sorted(os.sched_getaffinity(0))[: self._plan.cores]
+        shares = share_cores(cores, len(self._plan.devices))
+        for device, share in zip(self._plan.devices, shares, strict=True):
+            count = self._plan.lanes or lanes_for(share, device)
+            for i in range(count):
+                self._start(LaneProcess(self._plan, device, share, count, self._folder / f"{device.replace(':', '-')}-{i}"))
+
+    def _start(self, lane: LaneProcess) -> None:
+        lane.start()
+        self._lanes.append(lane)
+        self._selector.register(lane.channel.read_fd, selectors.EVENT_READ, lane)
+
+    def _step(self) -> None:
+        for key, _ in self._selector.select(_LOOK_EVERY_S):
+            lane: LaneProcess = key.data
+            messages, is_open = lane.channel.waiting()
+            for message in messages:
+                self._take(lane, message)
+            if not is_open:
+                self._ended(lane)
+        self._look_at_the_clock()
+
+    def _take(self, lane: LaneProcess, message: dict[str, Any]) -> None:
+        lane.heard_at = time.monotonic()
+        kind = message["type"]
+        if kind == "ready":
+            self._ready(lane, hardware_of_message(message["hardware"]), environment_of_message(message["environment"]))
+        elif kind == "result":
+            lane.problem = None
+            self._count(result_of_message(message["result"]))
+            if message["tired"]:
+                lane.dismiss()  # another takes its place, without what this one has piled up
+                lane.is_replaced = True
+            else:
+                self._give(lane)
+        elif kind == "lost" and lane.problem is not None:
+            told = (message["config"], Outcome.RUNTIME_ERROR.value)
+            self._excluded.setdefault(lane.problem, []).append(told)
+            self._listener.on_note(f"{lane.problem}: a kernel broke the device and is left out: {message['error']}")
+        elif kind == "fatal":
+            raise SpoolError(message["error"])
+        elif kind == "note":
+            self._listener.on_note(message["message"])
+        elif kind == "alive":
+            lane.is_benchmarking = True
+
+    def _ready(self, lane: LaneProcess, hardware: Hardware, environment: Environment) -> None:
+        lane.hardware = hardware.key
+        lane.failed_starts = 0
+        if lane.device not in self._identity:
+            self._identity[lane.device] = (hardware, environment)
+            self._listener.on_device(lane.device, hardware, environment)
+        if hardware.key not in self._queues:
+            self._queue(hardware, environment)
+        if self._began is None:
+            self._began = time.monotonic()
+        self._give(lane)
+
+    def _queue(self, hardware: Hardware, environment: Environment) -> None:
+        """Line up what is not measured yet on this hardware; devices of one model share the work."""
+        wanted = [p for p in self._plan.problems if self._key(p, hardware, environment) not in self._plan.done]
+        self._queues[hardware.key] = deque(wanted)
+        skipped = len(self._plan.problems) - len(wanted)
+        total = self._report.problems + len(self._plan.problems)
+        self._report = replace(self._report, problems=total, skipped=self._report.skipped + skipped)
+        self._listener.on_begin(len(wanted), skipped)
+
+    def _key(self, problem: SweepProblem, hardware: Hardware, environment: Environment) -> DoneKey:
+        space, seed = str(self._plan.search_space), self._plan.seed
+        return DoneKey.of(problem.problem(), hardware, environment, space, seed)
+
+    def _give(self, lane: LaneProcess) -> None:
+        """Give a lane its next problem, or let it go."""
+        waiting = self._queues[lane.hardware]
+        if not waiting:
+            lane.dismiss()
+            return
+        problem = waiting.popleft()
+        self._attempts[problem] += 1
+        lane.measure(problem, self._excluded.get(problem, []))
+
+    def _count(self, result: ProblemResult) -> None:
+        report = self._report
+        was_measured = result.error is None and result.silent is None
+        self._report = replace(
+            report,
+            measured=report.measured + was_measured,
+            timings=report.timings + result.timings,
+            failures=report.failures + result.failures,
+            silent=report.silent + (result.silent is not None),
+            failed=report.failed + (result.error is not None),
+        )
+        self._listener.on_result(result)
+
+    def _ended(self, lane: LaneProcess) -> None:
+        """Deal with a lane that is no more: it was let go, or it died."""
+        self._selector.unregister(lane.channel.read_fd)
+        self._lanes.remove(lane)
+        lane.kill()
+        if lane.is_dismissed and not lane.is_replaced:
+            return
+        if not lane.is_dismissed:
+            self._mourn(lane)
+        if self._queues.get(lane.hardware) or not lane.hardware:
+            self._report = replace(self._report, restarts=self._report.restarts + (not lane.is_replaced))
+            self._start(lane.successor())
+
+    def _mourn(self, lane: LaneProcess) -> None:
+        """Give the problem of a lane that died out again, unless it is measured or has failed too often."""
+        if not lane.hardware:
+            lane.failed_starts += 1
+            if lane.failed_starts >= _MOST_FAILED_STARTS:
+                raise HardwareError(f"{lane.device}: no worker could start; it said: {lane.last_words()}")
+        problem = lane.problem
+        if problem is None:
+            return
+        if self._is_spooled(problem, lane):
+            self._count(ProblemResult(problem, lane.device))
+        elif self._attempts[problem] < _ATTEMPTS:
+            self._queues[lane.hardware].appendleft(problem)
+            self._listener.on_note(f"{problem}: its process died and is started again ({lane.last_words()})")
+        else:
+            error = f"its process died {_ATTEMPTS} times; the last time it said: {lane.last_words()}"
+            self._count(ProblemResult(problem, lane.device, error=error))
+
+    def _is_spooled(self, problem: SweepProblem, lane: LaneProcess) -> bool:
+        hardware, environment = self._identity[lane.device]
+        return self._key(problem, hardware, environment) in measured_in_spool(self._plan.spool)
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        limit = self._plan.time_limit_s
+        if limit is not None and self._began is not None and now - self._began > limit:
+            left = sum(map(len, self._queues.values()))
+            if left:
+                ended_by = f"the time limit of {limit:g} s"
+                self._report = replace(self._report, not_begun=self._report.not_begun + left, ended_by=ended_by)
+            for waiting in self._queues.values():
+                waiting.clear()
+        for lane in self._stalled(now):
+            self._listener.on_note(f"{lane.problem}: no sign of life for {STALL_S:g} s; its process is ended")
+            lane.kill_process()
+
+    def _stalled(self, now: float) -> Iterator[LaneProcess]:
+        return (lane for lane in self._lanes if lane.is_benchmarking and now - lane.heard_at > STALL_S)

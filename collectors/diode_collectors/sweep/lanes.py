@@ -1,0 +1,151 @@
+"""The engine's view of a lane: its process, its pipes, and the problem it is at."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.sweep.channel import Channel, problem_to_message
+from diode_collectors.sweep.lane import LaneSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from diode_collectors.problems.problem import SweepProblem
+    from diode_collectors.sweep.cores import CoreShare
+    from diode_collectors.sweep.plan import SweepPlan
+
+_TAIL_BYTES = 4000
+_PATIENCE_S = 5.0
+
+
+class LaneProcess:
+    """One lane of one device."""
+
+    def __init__(self, plan: SweepPlan, device: str, share: CoreShare, lanes: int, folder: Path) -> None:
+        self.device = device
+        self.hardware = b""
+        """Key of what it runs on; empty until it is ready."""
+        self.problem: SweepProblem | None = None
+        self.heard_at = time.monotonic()
+        self.failed_starts = 0
+        self.is_dismissed = False
+        self.is_replaced = False
+        """Whether another is to take its place."""
+        self.is_benchmarking = False
+        self._plan, self._share, self._lanes, self._folder = plan, share, lanes, folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.channel = Channel(-1, -1)
+
+    def start(self) -> None:
+        """Start its process and tell it what to do."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        results, for_lane = os.pipe()
+        commands, from_us = os.pipe()
+        os.set_inheritable(for_lane, True)  # noqa: FBT003 - the function's only argument beside the descriptor
+        environment = {**os.environ, "TMPDIR": str(self._folder), **_visible(self.device)}
+        with (self._folder / "log").open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "diode_collectors.sweep.lane", str(for_lane)],
+                stdin=commands,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                pass_fds=(for_lane,),
+                env=environment,
+            )
+        os.close(for_lane)
+        os.close(commands)
+        self.channel = Channel(results, from_us)
+        self._send(**asdict(self._settings()))
+
+    def measure(self, problem: SweepProblem, excluded: list[tuple[dict[str, Any], str]]) -> None:
+        """Have it measure a problem."""
+        self.problem = problem
+        self.is_benchmarking = False
+        self.heard_at = time.monotonic()
+        self._send(do="measure", problem=problem_to_message(problem), excluded=excluded)
+
+    def dismiss(self) -> None:
+        """Have it finish and go."""
+        self.is_dismissed = True
+        self._send(do="stop")
+
+    def kill_process(self) -> None:
+        """End its process, whatever it is doing; its pipe will end."""
+        if self._process is not None:
+            self._process.kill()
+
+    def kill(self) -> None:
+        """End its process, wait until it is gone, and tidy up after it."""
+        # Closing its standard input ends it and lets it remove its files.
+        words = self.last_words()
+        self.channel.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._words = words
+
+    def last_words(self) -> str:
+        """Return the last line its process wrote, and how it ended if it has."""
+        if not self._folder.exists():
+            return getattr(self, "_words", "nothing")
+        lines: list[str] = []
+        with contextlib.suppress(OSError), (self._folder / "log").open("rb") as said:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = said.read().decode(errors="replace").split("\n")
+        code = self._process.poll() if self._process else None
+        ended = f" (signal {-code})" if code is not None and code < 0 else ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "nothing") + ended
+
+    def successor(self) -> LaneProcess:
+        """Return a lane that takes this one's place."""
+        next_one = LaneProcess(self._plan, self.device, self._share, self._lanes, self._folder)
+        next_one.failed_starts = self.failed_starts
+        return next_one
+
+    def _send(self, **message: Any) -> None:
+        # One that is gone is noticed when its pipe ends.
+        with contextlib.suppress(BrokenPipeError):
+            self.channel.send(**message)
+
+    def _settings(self) -> LaneSettings:
+        plan, share = self._plan, self._share
+        return LaneSettings(
+            device="cpu" if self.device == "cpu" else "cuda:0",
+            label=self.device,
+            spool=str(plan.spool.absolute()),
+            sweep_id=plan.sweep_id,
+            search_space=str(plan.search_space),
+            seed=plan.seed,
+            include_tma=plan.include_tma,
+            mode=plan.mode,
+            chunk_size=plan.chunk_size,
+            spool_bytes=plan.spool_bytes,
+            cores=list(share.compiling),
+            benchmark_core=share.benchmarking,
+            root_pid=os.getpid(),
+            contexts=self._lanes,
+            lock_folder=tempfile.gettempdir(),
+            folder=str(self._folder),
+        )
+
+
+def _visible(device: str) -> dict[str, str]:
+    """Return what makes one GPU the only one a process sees."""
+    if device == "cpu":
+        return {}
+    index = int(device.partition(":")[2] or 0)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    name = visible.split(",")[index].strip() if visible else str(index)
+    return {"CUDA_VISIBLE_DEVICES": name}
