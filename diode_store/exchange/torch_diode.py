@@ -63,10 +63,13 @@ class NotHeld:
 
     def lines(self) -> list[str]:
         """Return it in sentences, one a line; none if the data set holds everything."""
-        left_out = [f"{n} timings left out: {why}" for why, n in self.left_out.items()]
         measurements = [f"{n} measurements written without {what}" for what, n in self.measurements_without.items()]
         timings = [f"{n} timings written without {what}" for what, n in self.timings_without.items()]
-        return [*left_out, *measurements, *timings]
+        return [*self.left_out_lines(), *measurements, *timings]
+
+    def left_out_lines(self) -> list[str]:
+        """Return in sentences, one a line, which timings are not in the data set at all."""
+        return [f"{n} timings left out: {why}" for why, n in self.left_out.items()]
 
 
 class DatasetBuilder:
@@ -83,8 +86,12 @@ class DatasetBuilder:
         held = [timing for timing in measurement.timings if self._is_held(timing)]
         if not held:
             return
+        try:
+            shape = shape_of(problem)
+        except RecordError as error:
+            said.left_out[f"{problem.op}: {error}"] += len(held)
+            return
         device = hardware_name or measurement.hardware.name
-        shape = shape_of(problem)
         for timing in held:
             time = FAILED if timing.runtime_us is None else timing.runtime_us / MICROSECONDS_PER_TIME
             self.dataset.add_timing(device, problem.op, shape, config_of(timing.config, problem), time)

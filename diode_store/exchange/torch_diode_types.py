@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from diode_store.errors import RecordError
@@ -192,6 +192,16 @@ class Dataset(Node):
         solution = solutions.setdefault(problem, DatasetSolution(timed_configs=[]))
         solution.timed_configs.append(TimedConfig(config=config, time=time))
 
+    def copy(self) -> Dataset:
+        """Return another data set of the same timings, which may be added to by itself."""
+        return Dataset(
+            version=self.version,
+            hardware={
+                device: replace(ops, operation={op: _copied(problems) for op, problems in ops.operation.items()})
+                for device, ops in self.hardware.items()
+            },
+        )
+
     def to_table(self) -> Table:
         """Return each problem's configs, the fastest first; without those that failed."""
         return Table(
@@ -209,6 +219,11 @@ class Dataset(Node):
             for op, problems in ops.operation.items()
             for problem, solution in problems.solution.items()
         }
+
+
+def _copied(problems: DatasetOperation) -> DatasetOperation:
+    copied = {p: replace(found, timed_configs=[*found.timed_configs]) for p, found in problems.solution.items()}
+    return replace(problems, solution=copied)
 
 
 def _ranked(problems: DatasetOperation) -> Operation:
