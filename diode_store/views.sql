@@ -116,6 +116,7 @@ WHERE outcome = 'ok' AND NOT is_estimate
 GROUP BY ALL;
 
 -- The best config of each (hardware, environment, problem), and which others one cannot tell from it.
+-- The usual sigmas are those of diode_store/noise.py, where Python has them; a test compares the two.
 -- The minimum of a struct is deterministic where times are equal, and much faster than a window with two sort keys.
 CREATE VIEW fastest_configs AS
 WITH times AS MATERIALIZED (

@@ -22,8 +22,9 @@ WITH_TORCH = {
 TORCH_FREE_TRAINER = ("cli", "evaluate_cli", "models_cli", "features", "launch", "descriptor", "card")
 # What runs in a user's process or on a GPU machine, where there is often no more than these packages.
 ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
-LIGHT_STORE = ("codec", "columns", "devices", "errors", "keys", "normalise", "records", "resources")
+LIGHT_STORE = ("codec", "columns", "devices", "errors", "keys", "noise", "normalise", "records", "resources")
 LIGHT_COLLECTORS = (
+    "agreement",
     "already",
     "device",
     "device_state",
@@ -31,6 +32,7 @@ LIGHT_COLLECTORS = (
     "inductor",
     "inductor_records",
     "listening",
+    "reading",
     "segment",
     "shapes",
     "spool",

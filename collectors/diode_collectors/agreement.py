@@ -1,0 +1,342 @@
+"""How well two independent sweeps of the same problems agree.
+
+A config's time in a sweep is the median over that sweep's measurements of it; failures, estimates and whatever no
+view shows (replays, flagged and superseded measurements) are left out. Only configs that both sweeps tried are
+compared, so that it is the timing that is judged and not which configs were drawn. The winner, its scatter and the
+tie set are worked out as the view ``fastest_configs`` does.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import astuple, dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_store.errors import DatasetError
+from diode_store.noise import SIGMA_BANDS, band_of, slowest_tie_us, usual_sigma
+from diode_store.records import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from diode_store.records import Measurement, ProblemShape
+
+_Case = tuple[bytes, bytes, bytes]
+"""Keys of hardware, environment and problem."""
+_P95 = 0.95
+
+
+@dataclass(frozen=True)
+class ProblemAgreement:
+    """One problem in both sweeps."""
+
+    hardware: str
+    problem: ProblemShape
+    configs: int
+    """How many both sweeps tried."""
+    first_us: float
+    """The best time in the first sweep."""
+    second_us: float
+    first_winner: str
+    second_winner: str
+    first_ties: int
+    """How many configs cannot be told from the first sweep's winner, itself included."""
+    second_ties: int
+    first_in_second: bool
+    """Whether the first sweep's winner is in the second's tie set."""
+    second_in_first: bool
+    same_winner: bool
+    ratio: float
+    """Best time of the second sweep over that of the first."""
+
+
+@dataclass(frozen=True)
+class BestSpread:
+    """How the best times of the problems differ: of ``|log(second / first)|``."""
+
+    median_ratio: float
+    """Of second over first, with its sign: a bias of one sweep."""
+    median: float
+    p95: float
+    maximum: float
+
+
+@dataclass(frozen=True)
+class BandSpread:
+    """How all common (problem, config) pairs of one band of runtimes differ."""
+
+    band: str
+    pairs: int
+    median_ratio: float | None
+    log_ratio_std: float | None
+    """None for fewer than two pairs."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What was not compared, of both sweeps together."""
+
+    estimates: int = 0
+    failures: int = 0
+    flagged: int = 0
+    """Measurements with flags."""
+    replays: int = 0
+    superseded: int = 0
+    problems_in_one: int = 0
+    """Problems that only one of the sweeps holds."""
+    configs_in_one: int = 0
+    """(problem, config) pairs of common problems that only one sweep tried."""
+    without_times: int = 0
+    """Common problems where no config has a time in both."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Two sweeps compared; ``problems`` begins with the largest difference."""
+
+    problems: tuple[ProblemAgreement, ...]
+    best: BestSpread
+    first_in_second_share: float
+    """Share of problems where the first sweep's winner lies in the second's tie set."""
+    second_in_first_share: float
+    same_winner_share: float
+    bands: tuple[BandSpread, ...]
+    left_out: LeftOut
+
+
+@dataclass
+class _Sweep:
+    """What one sweep holds."""
+
+    times_us: dict[_Case, dict[bytes, list[float]]] = field(default_factory=lambda: defaultdict(dict))
+    """By problem and config tried, the times it took; none where it only failed or was given up."""
+    about: dict[_Case, tuple[str, ProblemShape]] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """The configs of one problem in one sweep, of those that both tried."""
+
+    times_us: Mapping[bytes, float]
+    """Config → its median."""
+    winner: bytes
+    best_us: float
+    ties: frozenset[bytes]
+
+
+def agreement_of(first: Iterable[Measurement], second: Iterable[Measurement]) -> Agreement:
+    """Compare two sweeps.
+
+    Raises:
+        DatasetError: no problem has a time in both.
+    """
+    one, other = _gather(first), _gather(second)
+    left_out = one.left_out + other.left_out
+    left_out["problems_in_one"] = len(one.times_us.keys() ^ other.times_us.keys())
+    problems: list[ProblemAgreement] = []
+    pairs: list[tuple[float, float]] = []
+    for case in sorted(one.times_us.keys() & other.times_us.keys()):
+        a, b = one.times_us[case], other.times_us[case]
+        both = a.keys() & b.keys()
+        left_out["configs_in_one"] += len(a.keys() ^ b.keys())
+        ranks = _ranking(a, both), _ranking(b, both)
+        if ranks[0] is None or ranks[1] is None:
+            left_out["without_times"] += 1
+            continue
+        problems.append(_compared(*one.about[case], len(both), ranks[0], ranks[1], one.names))
+        times = ranks[0].times_us, ranks[1].times_us
+        pairs += [(times[0][config], times[1][config]) for config in times[0].keys() & times[1].keys()]
+    if not problems:
+        raise DatasetError(_nothing_common(one, other))
+    problems.sort(key=lambda problem: (-abs(math.log(problem.ratio)), problem.hardware, astuple(problem.problem)))
+    return Agreement(
+        problems=tuple(problems),
+        best=_best_spread([problem.ratio for problem in problems]),
+        first_in_second_share=statistics.fmean(problem.first_in_second for problem in problems),
+        second_in_first_share=statistics.fmean(problem.second_in_first for problem in problems),
+        same_winner_share=statistics.fmean(problem.same_winner for problem in problems),
+        bands=_band_spreads(pairs),
+        left_out=LeftOut(**left_out),
+    )
+
+
+def _gather(measurements: Iterable[Measurement]) -> _Sweep:
+    """Read a sweep; measurements are dropped one by one, only their times are kept."""
+    sweep = _Sweep()
+    seen: set[bytes] = set()
+    for measurement in measurements:
+        if measurement.uid in seen:
+            continue
+        seen.add(measurement.uid)
+        reason = _untrusted(measurement)
+        if reason is not None:
+            sweep.left_out[reason] += 1
+            continue
+        hardware, problem = measurement.hardware, measurement.problem
+        case = (hardware.key, measurement.environment.key, problem.key)
+        sweep.about[case] = (hardware.name, problem.shape)
+        configs = sweep.times_us[case]
+        for timing in measurement.timings:
+            key = timing.config.key
+            times = configs.setdefault(key, [])
+            sweep.names.setdefault(key, timing.config.describe())
+            if timing.outcome is not Outcome.OK or timing.runtime_us is None:
+                sweep.left_out["failures"] += 1
+            elif timing.is_estimate:
+                sweep.left_out["estimates"] += 1
+            else:
+                times.append(timing.runtime_us)
+    return sweep
+
+
+def _untrusted(measurement: Measurement) -> str | None:
+    """Return why no view shows a measurement."""
+    if measurement.superseded_by is not None:
+        return "superseded"
+    if measurement.is_replay:
+        return "replays"
+    return "flagged" if measurement.flags else None
+
+
+def _ranking(tried: Mapping[bytes, list[float]], both: AbstractSet[bytes]) -> _Ranking | None:
+    """Rank the configs in ``both`` by their medians; None if none has a time."""
+    runs = {config: times for config, times in tried.items() if config in both and times}
+    if not runs:
+        return None
+    medians = {config: statistics.median(times) for config, times in runs.items()}
+    best_us, winner = min((us, config) for config, us in medians.items())
+    measured = _measured_sigma(runs.values())
+    limit = slowest_tie_us(best_us, usual_sigma(best_us) if measured is None else measured)
+    ties = frozenset(config for config, us in medians.items() if us <= limit)
+    return _Ranking(medians, winner, best_us, ties)
+
+
+def _measured_sigma(runs: Iterable[Sequence[float]]) -> float | None:
+    """Return the relative scatter pooled over configs that were measured several times; None if none was."""
+    repeated = [times for times in runs if len(times) > 1]
+    if not repeated:
+        return None
+    freedom = sum(len(times) - 1 for times in repeated)
+    variances = ((len(t) - 1) * statistics.variance(t) / statistics.fmean(t) ** 2 for t in repeated)
+    return math.sqrt(sum(variances) / freedom)
+
+
+def _compared(
+    hardware: str, problem: ProblemShape, configs: int, first: _Ranking, second: _Ranking, names: Mapping[bytes, str]
+) -> ProblemAgreement:
+    return ProblemAgreement(
+        hardware=hardware,
+        problem=problem,
+        configs=configs,
+        first_us=first.best_us,
+        second_us=second.best_us,
+        first_winner=names[first.winner],
+        second_winner=names[second.winner],
+        first_ties=len(first.ties),
+        second_ties=len(second.ties),
+        first_in_second=first.winner in second.ties,
+        second_in_first=second.winner in first.ties,
+        same_winner=first.winner == second.winner,
+        ratio=second.best_us / first.best_us,
+    )
+
+
+def _best_spread(ratios: Sequence[float]) -> BestSpread:
+    sizes = np.abs(np.log(ratios))
+    return BestSpread(
+        median_ratio=statistics.median(ratios),
+        median=float(np.median(sizes)),
+        p95=float(np.quantile(sizes, _P95)),
+        maximum=float(sizes.max()),
+    )
+
+
+def _band_spreads(pairs: Iterable[tuple[float, float]]) -> tuple[BandSpread, ...]:
+    """Sort pairs into bands by the geometric mean of the two times, which favours neither sweep."""
+    logs: list[list[float]] = [[] for _ in SIGMA_BANDS]
+    for first, second in pairs:
+        logs[band_of(math.sqrt(first * second))].append(math.log(second / first))
+    return tuple(
+        BandSpread(
+            band=name,
+            pairs=len(found),
+            median_ratio=math.exp(statistics.median(found)) if found else None,
+            log_ratio_std=statistics.stdev(found) if len(found) > 1 else None,
+        )
+        for name, found in zip(_band_names(), logs, strict=True)
+    )
+
+
+def _band_names() -> Iterator[str]:
+    edges = [0, *(below for below, _ in SIGMA_BANDS)]
+    for low, high in pairwise(edges):
+        if math.isinf(high):
+            yield f"from {low:g} us"
+        else:
+            yield f"{low:g} to {high:g} us" if low else f"under {high:g} us"
+
+
+def _nothing_common(one: _Sweep, other: _Sweep) -> str:
+    if not (one.times_us.keys() & other.times_us.keys()):
+        return (
+            f"the two have no problem in common (one holds {len(one.times_us)}, the other {len(other.times_us)}); "
+            "compare sweeps of the same problems on the same hardware in the same environment"
+        )
+    return "no config of a common problem has a time in both, only failures and estimates; measure the problems again"
+
+
+def print_agreement(agreement: Agreement, *, as_json: bool = False, most: int = 20) -> None:
+    """Print an agreement on stdout: as JSON, or as tables with the ``most`` problems that differ most."""
+    import typer
+
+    from diode_store.console import print_json, print_pairs, print_rows
+
+    if as_json:
+        print_json(agreement)
+        return
+    print_pairs(_overview(agreement))
+    typer.echo()
+    print_rows(
+        ("runtime", "pairs", "median ratio", "std of log ratio"),
+        [(band.band, band.pairs, band.median_ratio, band.log_ratio_std) for band in agreement.bands],
+    )
+    typer.echo()
+    print_rows(_COLUMNS, [_row(problem) for problem in agreement.problems[:most]])
+    if len(agreement.problems) > most:
+        typer.echo(f"and {len(agreement.problems) - most} more that differ less")
+
+
+_COLUMNS = ("op", "dtype", "B", "M", "N", "K", "layout", "ratio", "first us", "second us", "ties", "first", "second")
+
+
+def _row(problem: ProblemAgreement) -> tuple[object, ...]:
+    shape = problem.problem
+    return (
+        *(shape.op, shape.dtype, shape.b, shape.m, shape.n, shape.k, shape.layout),
+        *(problem.ratio, problem.first_us, problem.second_us),
+        problem.first_in_second and problem.second_in_first,
+        *(problem.first_winner, problem.second_winner),
+    )
+
+
+def _overview(agreement: Agreement) -> dict[str, object]:
+    best, left_out = agreement.best, agreement.left_out
+    return {
+        "problems": len(agreement.problems),
+        "best time, second / first": best.median_ratio,
+        "|log ratio| median": best.median,
+        "|log ratio| p95": best.p95,
+        "|log ratio| max": best.maximum,
+        "first's winner in second's ties": f"{agreement.first_in_second_share:.1%}",
+        "second's winner in first's ties": f"{agreement.second_in_first_share:.1%}",
+        "same winner": f"{agreement.same_winner_share:.1%}",
+        "left out": ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in vars(left_out).items() if n) or None,
+    }
