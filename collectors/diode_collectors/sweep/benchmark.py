@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store.records import KernelConfig, Outcome, Timing
+from diode_store.errors import first_line
+from diode_store.records import Outcome, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from diode_collectors.sweep.timer import Timer
+    from diode_store.records import KernelConfig
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class Candidate:
     check: Callable[[], float | None] = lambda: None
     """Returns the relative error of what the last run wrote; None where nothing is known to compare with."""
     run: Callable[[], object] | None = None
+    """Runs it once more; kept only of a candidate with a median of its own."""
     times_us: list[float] = field(default_factory=list)
     is_estimate: bool = False
     outcome: Outcome = Outcome.OK
@@ -120,7 +123,7 @@ def runs_within_budget(run_us: float) -> int:
 
 def _measure_leaders_again(candidates: Sequence[Candidate], timer: Timer) -> None:
     """Measure the fastest again, in turn: of hundreds, the one that looks fastest is often the luckiest."""
-    timed = [c for c in candidates if c.outcome is Outcome.OK and c.run is not None and not c.is_estimate]
+    timed = [c for c in candidates if c.run is not None]
     if not timed:
         return
     medians = {id(c): c.median_us for c in timed}
@@ -131,15 +134,14 @@ def _measure_leaders_again(candidates: Sequence[Candidate], timer: Timer) -> Non
     leaders = [*near, *([vendor] if vendor is not None and vendor not in near else [])]
     for _ in range(LEADER_ROUNDS):
         for candidate in leaders:
-            assert candidate.run is not None
             count = runs_within_budget(medians[id(candidate)] + timer.overhead_us)
-            candidate.times_us += timer.runs_us(candidate.run, count)
+            candidate.times_us += timer.runs_us(candidate.run, count)  # type: ignore[arg-type]  # told apart above
 
 
 def _note_failure(candidate: Candidate, index: int, error: Exception) -> None:
     candidate.run = None
     candidate.outcome = outcome_of(error)
-    candidate.error = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    candidate.error = f"{type(error).__name__}: {first_line(error)}"
     log.debug("%s: %s", candidate.name, candidate.error)
     if any(words in str(error).lower() for words in _STICKY_ERRORS):
         candidate.outcome = Outcome.RUNTIME_ERROR

@@ -102,7 +102,9 @@ class _Engine:
         for device, share in zip(self._plan.devices, shares, strict=True):
             count = self._plan.lanes or lanes_for(share, device)
             for i in range(count):
-                self._start(LaneProcess(self._plan, device, share, count, self._folder / f"{device.replace(':', '-')}-{i}"))
+                self._start(
+                    LaneProcess(self._plan, device, share, count, self._folder / f"{device.replace(':', '-')}-{i}")
+                )
 
     def _start(self, lane: LaneProcess) -> None:
         lane.start()

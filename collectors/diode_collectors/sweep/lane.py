@@ -30,7 +30,7 @@ from diode_collectors.sweep.channel import (
 )
 from diode_collectors.sweep.plan import ProblemResult
 from diode_collectors.writer import SpoolWriter
-from diode_store.errors import SpoolError, SpoolFullError, first_line
+from diode_store.errors import HardwareError, SpoolError, SpoolFullError, first_line
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ class Lane:
             while (command := commands.get())["do"] == "measure":
                 excluded = excluded_of_message(command["excluded"])
                 result = self._measure(measuring, problem_of_message(command["problem"]), excluded)
-                self._channel.send(type="result", result=result_to_message(result), tired=_resident_bytes() > _MOST_RESIDENT_BYTES)
+                self._channel.send(
+                    type="result", result=result_to_message(result), tired=_resident_bytes() > _MOST_RESIDENT_BYTES
+                )
         self._writer.close()
         self._channel.send(type="bye")
 
@@ -122,7 +124,8 @@ class Lane:
         from diode_collectors.device import detect_environment, detect_hardware
 
         hardware = detect_hardware(self._settings.device)
-        assert hardware is not None
+        if hardware is None:
+            raise HardwareError(f"nothing is known of the device {self._settings.label}")
         self._channel.send(type="ready", hardware=asdict(hardware), environment=asdict(detect_environment()))
 
     def _measure(self, measuring: Measuring, problem: SweepProblem, excluded: dict[Any, Outcome]) -> ProblemResult:
@@ -138,7 +141,7 @@ class Lane:
         except SpoolError as error:
             self._channel.send(type="fatal", error=str(error))
             self._end()
-        except Exception as error:  # noqa: BLE001 - Inductor raises anything; the next problem may do better
+        except Exception as error:  # Inductor raises anything; the next problem may do better
             log.exception("%s", problem)
             return ProblemResult(problem, self._settings.label, error=f"{type(error).__name__}: {_said_by(error)}")
         return _result(problem, self._settings.label, measured)

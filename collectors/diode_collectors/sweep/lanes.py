@@ -52,7 +52,7 @@ class LaneProcess:
         os.set_inheritable(for_lane, True)  # noqa: FBT003 - the function's only argument beside the descriptor
         environment = {**os.environ, "TMPDIR": str(self._folder), **_visible(self.device)}
         with (self._folder / "log").open("wb") as said:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, with a number
                 [sys.executable, "-m", "diode_collectors.sweep.lane", str(for_lane)],
                 stdin=commands,
                 stdout=said,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor import config_of_ktc, problem_of_inputs
-from diode_collectors.problems.search_space import SearchSpace
 from diode_store.errors import RecordError
 from diode_store.keys import content_key
 from diode_store.records import is_vendor_template
@@ -19,6 +18,7 @@ from diode_store.records import is_vendor_template
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from diode_collectors.problems.search_space import SearchSpace
     from diode_store.records import KernelConfig
 
 # Each of their choices compiles a graph of its own (17 s for one shape on an H200).
@@ -26,7 +26,7 @@ _SUBGRAPHS = ("contiguous", "decompose_k")
 _TMA = "tma"
 TMA_SHARE = 4
 """Of N sampled configs a template, a persistent-TMA template gets one in so many: it has fewer to choose from."""
-DEFAULT, EXHAUSTIVE = "DEFAULT", "EXHAUSTIVE"
+DEFAULT = "DEFAULT"
 
 
 class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
@@ -63,25 +63,19 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             listed = list(choices)
             if self._space.sample is not None and not is_vendor_template(template.uid):
                 overrides = (kwarg_overrides or {}).get(template.uid, {})
-                listed = self._sample(listed, kernel_inputs, template, op_name, overrides)
+                size = self._space.sample // TMA_SHARE if _TMA in template.uid else self._space.sample
+                default = self._default(kernel_inputs, template, op_name, overrides)
+                chooser = random.Random(self._seed_of(kernel_inputs, template.uid, op_name))  # noqa: S311 - no secret
+                listed = filled_up(default, listed, size, chooser)
             found += listed
         return [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded] if self.excluded else found
 
-    def _sample(
-        self, listed: list[Any], kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]
-    ) -> list[Any]:
-        """Return the DEFAULT choices and random ones of ``listed`` up to the size of the sample."""
+    def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:
+        """Return Inductor's DEFAULT choices of a template."""
         from torch._inductor import config
 
         with config.patch(max_autotune_gemm_search_space=DEFAULT):
-            chosen = list(self.get_ktc(kernel_inputs, template, op_name, overrides))
-        known = {config_of_ktc(ktc) for ktc in chosen}
-        others = [ktc for ktc in listed if config_of_ktc(ktc) not in known]
-        assert self._space.sample is not None
-        size = self._space.sample // TMA_SHARE if _TMA in template.uid else self._space.sample
-        chooser = random.Random(self._seed_of(kernel_inputs, template.uid, op_name))  # noqa: S311 - no secret
-        missing = max(0, size - len(chosen))
-        return [*chosen, *chooser.sample(others, min(missing, len(others)))]
+            return list(self.get_ktc(kernel_inputs, template, op_name, overrides))
 
     def _seed_of(self, kernel_inputs: Any, uid: str, op_name: str) -> bytes:
         try:
@@ -89,3 +83,11 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         except RecordError:  # an op we do not record; its event is passed over
             problem = op_name
         return content_key("sweep-sample", 1, [self._seed, problem, uid])
+
+
+def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: random.Random) -> list[Any]:
+    """Return ``chosen`` and behind them random others of ``listed``, ``size`` in all where there are as many."""
+    known = {config_of_ktc(ktc) for ktc in chosen}
+    others = [ktc for ktc in listed if config_of_ktc(ktc) not in known]
+    missing = max(0, size - len(chosen))
+    return [*chosen, *chooser.sample(others, min(missing, len(others)))]

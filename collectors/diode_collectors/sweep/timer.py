@@ -56,6 +56,9 @@ class GpuTimer:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         l2_bytes = getattr(properties, "L2_cache_size", 0) or _L2_IF_UNKNOWN
         self._flush = torch.empty(_FLUSH_FACTOR * l2_bytes // 4, dtype=torch.int32, device="cuda")
+        # Untyped in torch.
+        self._event: Any = torch.cuda.Event
+        self._sleep: Any = torch.cuda._sleep  # noqa: SLF001 - the only device sleep there is
         self._events: list[tuple[Any, Any]] = []
         self._sleep_cycles = _SLEEP_CYCLES
         self.late_launches = 0
@@ -90,12 +93,11 @@ class GpuTimer:
     def _batch(self, function: Callable[[], object], count: int) -> tuple[list[float], list[float]]:
         """Return the times of the runs whose launch was hidden, and of the others."""
         while len(self._events) < count:
-            pair = (self._torch.cuda.Event(enable_timing=True), self._torch.cuda.Event(enable_timing=True))
-            self._events.append(pair)
+            self._events.append((self._event(enable_timing=True), self._event(enable_timing=True)))
         hidden = []
         for start, end in self._events[:count]:
             self._flush.zero_()
-            self._torch.cuda._sleep(self._sleep_cycles)  # noqa: SLF001 - the only device sleep torch has
+            self._sleep(self._sleep_cycles)
             start.record()
             function()
             end.record()

@@ -1,0 +1,159 @@
+"""Where Inductor's autotuner is taken over in a sweep's own process: its list, its benchmark, its savers."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from torch._inductor.choices import InductorChoices
+
+
+class Autotuner(Protocol):
+    """What stands in for the parts of Inductor's autotuner."""
+
+    choices: InductorChoices
+    """Lists the choices."""
+
+    def device_held(self) -> AbstractContextManager[None]:
+        """Return a context around the preparation of inputs and the benchmark."""
+
+    def benchmark(self, cache: Any, choices: Sequence[Any], tensors: Any) -> dict[Any, float]:
+        """Return the milliseconds of each choice, ``inf`` where it failed.
+
+        Args:
+            cache: Inductor's ``AlgorithmSelectorCache``.
+            choices: those that compiled.
+            tensors: the inputs and outputs that Inductor prepared.
+        """
+
+    def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
+        """Take the event."""
+
+
+def settings_for(search_space: str, *, on_cpu: bool, include_tma: bool) -> dict[str, Any]:
+    """Return Inductor's settings for a sweep; those that a version does not know are left out later.
+
+    Args:
+        search_space: what Inductor lists: ``DEFAULT`` or ``EXHAUSTIVE``.
+        on_cpu: whether C++ kernels are timed rather than Triton's.
+        include_tma: whether persistent-TMA templates are listed.
+    """
+    return {
+        "fx_graph_cache": False,
+        "autotune_local_cache": False,
+        "autotune_remote_cache": False,
+        "max_autotune_gemm_backends": "CPP,ATEN" if on_cpu else "TRITON,ATEN",
+        "max_autotune_gemm_search_space": search_space,
+        # A seventh of EXHAUSTIVE cannot run for lack of shared memory; some versions would try.
+        "max_autotune_prune_choices_based_on_shared_mem": True,
+        # Each of its choices compiles a graph of its own.
+        "triton.num_decompose_k_splits": 0,
+        "triton.enable_persistent_tma_matmul": include_tma,
+        # Choose at once, not in the scheduler with fusions tried too.
+        "benchmark_epilogue_fusion": False,
+        "benchmark_template_fusion": False,
+        "autotune_in_subproc": False,
+        "pipeline_max_autotune_gemm": False,
+        # Measure the sizes that were asked for.
+        "shape_padding": False,
+        "max_autotune_report_choices_stats": False,
+        "freezing": on_cpu,
+    }
+
+
+@contextmanager
+def taken_over(autotuner: Autotuner, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Have ``autotuner`` do what Inductor's would, and put everything back at the end."""
+    import torch._inductor.config as inductor_config
+    from torch._inductor import select_algorithm
+    from torch._inductor.virtualized import V
+
+    cache = select_algorithm.get_algorithm_selector_cache()
+    kind = select_algorithm.AlgorithmSelectorCache
+    known = inductor_config.get_config_copy()
+    savers, printed = list(cache.feedback_saver_fns), select_algorithm.PRINT_AUTOTUNE
+    prepare, benchmark = kind.__dict__["benchmark_in_current_process"], kind.__dict__["benchmark_choices"]
+
+    def prepare_alone(cls: Any, *arguments: Any, **named: Any) -> Any:
+        with autotuner.device_held():
+            return prepare.__func__(cls, *arguments, **named)
+
+    def benchmark_ours(cls: Any, choices: Any, tensors: Any, *_: Any, **__: Any) -> dict[Any, float]:
+        return autotuner.benchmark(cls, choices, tensors)
+
+    def saver(timings: Any, name: str, input_nodes: Any, choices: Any, *_: Any, **__: Any) -> None:
+        autotuner.on_feedback(timings, name, input_nodes, choices)
+
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", module=r"torch\b")
+        stack.enter_context(inductor_config.patch({name: v for name, v in settings.items() if name in known}))
+        stack.enter_context(V.set_choices_handler(autotuner.choices))
+        cache.feedback_saver_fns = [saver]
+        select_algorithm.PRINT_AUTOTUNE = False
+        kind.benchmark_in_current_process, kind.benchmark_choices = (
+            classmethod(prepare_alone),
+            classmethod(benchmark_ours),
+        )
+        try:
+            yield
+        finally:
+            cache.feedback_saver_fns, select_algorithm.PRINT_AUTOTUNE = savers, printed
+            kind.benchmark_in_current_process, kind.benchmark_choices = prepare, benchmark
+
+
+def captured(benchmark: Callable[[], object]) -> Callable[[], object]:
+    """Return the call that Inductor would have timed in ``benchmark``.
+
+    Whatever kind of choice it is, it ends in a method of the one benchmarker that all modules share.
+
+    Raises:
+        RuntimeError: it came to no benchmark.
+        Exception: whatever preparing the kernel raised.
+    """
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    found: list[Callable[[], object]] = []
+
+    def keep(function: Any, arguments: Any = (), named: Any = None, **_: Any) -> float:
+        # benchmark_cpu and benchmark_gpu are given a warm-up time where benchmark is given arguments.
+        if isinstance(arguments, (tuple, list)) and (arguments or named):
+            found.append(lambda: function(*arguments, **(named or {})))
+        else:
+            found.append(function)
+        return 0.0
+
+    names = ("benchmark", "benchmark_cpu", "benchmark_gpu")
+    for name in names:
+        setattr(benchmarker, name, keep)
+    try:
+        benchmark()
+    finally:
+        for name in names:
+            delattr(benchmarker, name)
+    if not found:
+        raise RuntimeError("Inductor refused to benchmark it")
+    return found[-1]
+
+
+def product(op: str, b: Any, bias: Any) -> Any:
+    """Return a module that multiplies by ``b``: Inductor's C++ templates want to know their weight beforehand."""
+    import torch
+
+    class Product(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.b = torch.nn.Parameter(b, requires_grad=False)
+            self.bias = None if bias is None else torch.nn.Parameter(bias, requires_grad=False)
+
+        def forward(self, a: torch.Tensor) -> torch.Tensor:
+            if self.bias is not None:
+                return (torch.addmm if op == "addmm" else torch.baddbmm)(self.bias, a, self.b)
+            return torch.bmm(a, self.b) if op == "bmm" else torch.mm(a, self.b)
+
+    return Product()
