@@ -37,6 +37,7 @@ LIGHT_COLLECTORS = (
     "shapes",
     "spool",
     "sweep",
+    "statistics_of",
 )
 LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "models", "scoring")
 
