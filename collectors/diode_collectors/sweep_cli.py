@@ -1,137 +1,224 @@
-"""Time matrix products on this device and leave the records in the spool.
+"""Time matrix products on this machine's devices and leave the records in the spool, or in a data set.
 
-Each problem goes through torch.compile's max-autotune. The times are those of Inductor's own benchmarker (on a GPU
-the fastest of many runs, each after an L2 flush; it does not hide the launch, which small vendor kernels pay for).
-On a CPU, ATen and Inductor's C++ kernels are timed, mm and addmm in fp32 only: oneDNN takes over any other dtype.
-OMP_NUM_THREADS=1 gives steadier times on a few cores.
+Each problem goes through torch.compile's max-autotune; its kernels are timed by a benchmarker that hides the launch,
+flushes the L2 cache and takes the median. All GPUs work, one problem at a time each, while the next ones compile.
+What is measured already is skipped, so the same command goes on where it was stopped. On a CPU, ATen and Inductor's
+C++ kernels are timed, mm and addmm in fp32 only: oneDNN takes over any other dtype.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_collectors.options import SpoolOption  # noqa: TC001 - likewise
-from diode_store.console import JsonOption, make_app, print_error, print_note, print_pairs, print_rows, progress, run
-from diode_store.errors import HardwareError, SettingsError, first_line
+from diode_collectors.sweep_options import SweepOptions, takes_options
+from diode_store.console import make_app, print_note, print_rows, run
+from diode_store.errors import HardwareError, SettingsError
 
 if TYPE_CHECKING:
-    from diode_collectors.shapes import SweepProblem
-    from diode_collectors.sweep import SweepReport
+    from collections.abc import Collection, Iterator
 
-_EXAMPLE = "Example: diode-collect --shape mm:512x768x1024 --shape bmm:64x64x128:16"
+    from diode_collectors.already import DoneKey
+    from diode_collectors.problems.problem import SweepProblem
+    from diode_collectors.sweep.plan import SweepPlan
+    from diode_collectors.sweep_devices import SweepDevice
+    from diode_collectors.sweep_report import Estimate
+
+_EXAMPLE = "Example: diode-collect --family llama3-8b --dtype bf16,fp16 --search-space SAMPLE:72 --dry-run"
+_VALIDATION_SHAPES = 30
+_CPU_FLOPS = 4e9
+"""How large a drawn problem may be on a CPU, which takes a tenth of a second for it."""
+
+AgainstOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--against",
+        metavar="FILE|DIR",
+        help="A data set, an exported file, a spool, or a folder of these; can be repeated.",
+    ),
+]
 
 app = make_app(__doc__, help=__doc__)
 
 
-class SearchSpace(StrEnum):
-    """Which of a template's configs are timed."""
-
-    DEFAULT = "DEFAULT"
-    EXHAUSTIVE = "EXHAUSTIVE"
-
-
-@app.command(help=__doc__, epilog=_EXAMPLE, no_args_is_help=True)
-def collect(  # noqa: PLR0913 - one argument an option
-    spool: SpoolOption,
-    *,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option("--shape", metavar="OP:MxNxK[:B]", help="A problem (mm, addmm or bmm); can be repeated."),
-    ] = None,
-    num_shapes: Annotated[int, typer.Option("--num-shapes", min=0, help="Draw so many problems at random.")] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the random problems.")] = 0,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", help="bf16, fp16 or fp32.", show_default="bf16, on a CPU fp32")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cuda, cuda:N or cpu.", show_default="cuda if there is one")
-    ] = None,
-    search_space: Annotated[
-        SearchSpace, typer.Option("--search-space", case_sensitive=False, help="Which Triton configs to time.")
-    ] = SearchSpace.DEFAULT,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the problems.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+@app.callback(invoke_without_command=True, no_args_is_help=True, epilog=_EXAMPLE)
+@takes_options
+def collect(context: typer.Context, options: SweepOptions) -> None:
     """Time the problems asked for, or list them."""
-    from diode_collectors.device import use_torchs_assembler
-
-    use_torchs_assembler()
-    from diode_collectors import sweep
-
-    device = device or sweep.default_device()
-    sweep.check_device(device)
-    problems = _problems(shape or [], num_shapes, seed, dtype or ("fp32" if device == "cpu" else "bf16"), device)
-    if dry_run:
-        rows = [(p.op, p.dtype, p.b, p.m, p.n, p.k) for p in problems]
-        print_rows(
-            ("op", "dtype", "b", "m", "n", "k"), rows, as_json=as_json, title=f"{len(rows)} problems on {device}"
-        )
+    given = [name for name in context.params if _is_given(context, name)]
+    if context.invoked_subcommand is not None:
+        if given:
+            option = f"--{given[0].replace('_', '-')}"
+            raise typer.BadParameter(f"put {option} behind {context.invoked_subcommand}")
         return
-    sweep.check_can_be_timed(problems, device)
-    report = _sweep(problems, spool, device, search_space.value, seed if num_shapes else None)
-    _print(report, spool, as_json=as_json)
+    if options.families:
+        _list_families(as_json=options.as_json)
+        return
+    _sweep(context, options)
+
+
+@app.command("create-validation")
+@takes_options
+def create_validation(
+    context: typer.Context,
+    options: SweepOptions,
+    against: AgainstOption = None,
+) -> None:
+    """Collect problems that another set does not have, in any layout: 30 drawn ones unless told otherwise.
+
+    Example: diode-collect create-validation --against train.msgpack --num-shapes 100 --output validation.msgpack
+    """
+    from diode_collectors.sweep_sets import keys_of_shapes, shapes_in, shapes_in_warehouse
+
+    if not against and not options.database:
+        raise typer.BadParameter("say what it must be disjoint from, with --against or --database")
+    if not options.has_problems() and options.num_shapes is None:
+        options = replace(options, num_shapes=_VALIDATION_SHAPES)
+    shapes = set()
+    for path in against or ():
+        if not path.exists():
+            raise typer.BadParameter(f"--against {path}: there is no such file or folder")
+        shapes |= shapes_in(path)
+    if options.database:
+        shapes |= shapes_in_warehouse(options.database)
+    print_note(f"disjoint from {len(shapes):,} problems")
+    _sweep(context, options, excluded=keys_of_shapes(shapes))
+
+
+def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[bytes] = frozenset()) -> None:
+    from diode_collectors.problems.search_space import SearchSpace
+    from diode_collectors.sweep.plan import SweepPlan
+    from diode_collectors.sweep_devices import check_can_be_timed
+    from diode_collectors.sweep_report import Estimate, print_dry_run
+
+    with _bad_usage():
+        spool = _spool(context, options)
+        space, limit_s, mode = SearchSpace.parse(options.search_space), options.time_limit_s(), options.mode()
+        devices, problems = _devices_and_problems(options, excluded)
+    check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
+    estimate = Estimate(devices, space, include_tma=options.include_tma, cores=len(os.sched_getaffinity(0)))
+    done = _done(options, spool)
+    if options.dry_run:
+        left = [p for p in problems if not _is_done(p, devices, done, str(space), options.seed)]
+        print_dry_run(left, len(problems) - len(left), devices, estimate, as_json=options.as_json)
+        return
+    plan = SweepPlan(
+        problems=tuple(problems),
+        spool=spool,
+        devices=tuple(device.name for device in devices),
+        search_space=space,
+        sweep_id=uuid.uuid4().hex,
+        include_tma=options.include_tma,
+        seed=options.seed,
+        mode=mode,
+        chunk_size=options.chunk_size,
+        time_limit_s=limit_s,
+        done=done,
+    )
+    _run(plan, estimate, options)
+
+
+def _run(plan: SweepPlan, estimate: Estimate, options: SweepOptions) -> None:
+    from diode_collectors.reading import measurements_in
+    from diode_collectors.sweep.engine import run_sweep
+    from diode_collectors.sweep_report import Progress, print_report, what_went_wrong
+    from diode_collectors.sweep_sets import Statistics, measured_since, write_dataset
+
+    started = time.time()
+    with Progress(plan.problems, estimate) as listener:
+        report = run_sweep(plan, listener)
+    if options.output is not None and (report.measured or report.skipped):
+        for line in write_dataset(options.output, plan.spool):
+            print_note(f"{options.output}: {line}; {plan.spool} has all of it")
+        statistics = Statistics.of(measurements_in(plan.spool))
+    else:
+        statistics = Statistics.of(measured_since(plan.spool, plan.sweep_id, started))
+    where = options.output or plan.spool
+    print_report(report, statistics, where, is_file=options.output is not None, as_json=options.as_json)
     if report.interrupted:
         raise KeyboardInterrupt  # exits as every interrupted command does
-    if not report.measured:
-        raise HardwareError(f"nothing was measured: of {report.problems} problems {_what_went_wrong(report)}")
+    if not report.measured and not report.skipped and not report.not_begun:
+        raise HardwareError(f"nothing was measured: of {report.problems} problems {what_went_wrong(report)}")
 
 
-def _problems(shapes: list[str], count: int, seed: int, dtype: str, device: str) -> list[SweepProblem]:
-    from diode_collectors.shapes import parse_dtype, parse_shape, random_problems
-    from diode_collectors.sweep import MAX_FLOPS
+def _devices_and_problems(
+    options: SweepOptions, excluded: Collection[bytes]
+) -> tuple[tuple[SweepDevice, ...], list[SweepProblem]]:
+    from diode_collectors.problems.drawing import Limits
+    from diode_collectors.problems.selection import parse_shard, select_problems, shard, shard_of_environment
+    from diode_collectors.sweep_devices import find_devices, parse_devices
 
+    index, count = parse_shard(options.shard) if options.shard else shard_of_environment(os.environ)
+    names = parse_devices(options.device) if options.device else None
+    request = options.request()
+    problems = select_problems(request, excluded=excluded)  # before devices are asked for, which takes seconds
+    devices = find_devices(names)
+    if devices[0].is_cpu:
+        limits = Limits(flops=_CPU_FLOPS)
+        problems = select_problems(replace(options.request("fp32"), limits=limits), excluded=excluded)
+    mine = shard(problems, index, count)
+    if count > 1:
+        print_note(f"shard {index} of {count}: {len(mine):,} of {len(problems):,} problems")
+    if not mine:
+        print_note("nothing to do")
+        raise typer.Exit
+    return devices, mine
+
+
+def _spool(context: typer.Context, options: SweepOptions) -> Path:
+    from diode_collectors.sweep_sets import spool_beside
+
+    if options.output is None:
+        return options.spool
+    if _is_given(context, "spool"):
+        raise SettingsError("--output keeps its records in a spool of its own, so drop --spool, or --output")
+    return spool_beside(options.output)
+
+
+def _done(options: SweepOptions, spool: Path) -> set[DoneKey]:
+    from diode_collectors.already import measured_in_spool, measured_in_warehouse
+
+    done = measured_in_spool(spool)  # first: what is ingested meanwhile moves to the warehouse
+    return done | measured_in_warehouse(options.database) if options.database else done
+
+
+def _is_done(
+    problem: SweepProblem, devices: tuple[SweepDevice, ...], done: set[DoneKey], space: str, seed: int
+) -> bool:
+    """Whether a problem is measured already on every model among ``devices``."""
+    from diode_collectors.already import DoneKey
+
+    record = problem.problem()
+    keys = {DoneKey.of(record, device.hardware, device.environment, space, seed) for device in devices}
+    return keys <= done
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+@contextmanager
+def _bad_usage() -> Iterator[None]:
+    """Let options that mean nothing end the command as bad usage does."""
     try:
-        name = parse_dtype(dtype)
-        given = [parse_shape(text, name) for text in shapes]
-        drawn = random_problems(count, seed, name, max_flops=MAX_FLOPS[device.partition(":")[0]])
+        yield
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from error
-    if not given and not drawn:
-        raise typer.BadParameter("give problems with --shape or --num-shapes")
-    return list(dict.fromkeys([*given, *drawn]))
 
 
-def _sweep(problems: list[SweepProblem], spool: Path, device: str, search_space: str, seed: int | None) -> SweepReport:
-    from diode_collectors.device import detect_hardware
-    from diode_collectors.sweep import sweep
-    from diode_store.devices import describe
+def _list_families(*, as_json: bool) -> None:
+    from diode_collectors.problems.families import families, family_problems
 
-    hardware = detect_hardware(device)
-    if hardware is not None:
-        print_note(f"timing on {describe([hardware])}")
-    options: dict[str, Any] = {"device": device, "search_space": search_space, "seed": seed}
-    with progress("Timing problems", len(problems)) as advance:
-        return sweep(problems, spool, on_progress=advance, on_failure=_say_failure, **options)
-
-
-def _say_failure(problem: SweepProblem, error: Exception) -> None:
-    print_error(f"{problem}: {type(error).__name__}: {first_line(error)}")
-
-
-def _print(report: SweepReport, spool: Path, *, as_json: bool) -> None:
-    if as_json:
-        print_pairs({**vars(report), "spool": str(spool)}, as_json=True)
-        return
-    lost = f", {report.dropped} records lost" if report.dropped else ""
-    print_note(
-        f"{report.measured} of {report.problems} problems measured, {report.timings:,} timings in "
-        f"{report.seconds:.1f} s ({_what_went_wrong(report)}{lost}); {_what_next(report, spool)}"
-    )
-
-
-def _what_next(report: SweepReport, spool: Path) -> str:
-    if not report.measured:
-        return "nothing was spooled"
-    again = "interrupted; run it again for the rest; " if report.interrupted else ""
-    return f"{again}in {spool}, next: diode-ingest --once"
-
-
-def _what_went_wrong(report: SweepReport) -> str:
-    return f"{report.silent} left nothing to time, {report.failed} failed"
+    rows = [(family.name, len(family_problems(family.name)), family.source) for family in families()]
+    print_rows(("family", "problems", "source"), rows, as_json=as_json)
 
 
 def main() -> None:

@@ -1,0 +1,195 @@
+"""Data sets that a sweep writes, describes, or keeps apart from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.problems.problem import BATCHED_OPS, FLOAT32, LAYOUTS, OPS, SweepProblem
+from diode_collectors.reading import measurements_in
+from diode_collectors.segment import OPEN_SUFFIX, SEALED_SUFFIX
+from diode_store.errors import ExportError, ImportFileError, SettingsError
+from diode_store.records import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from diode_store.records import Measurement
+
+SUFFIXES = (".json", ".msgpack", ".jsonl")
+_SPOOL_SUFFIX = ".spool"
+_DATASET_SUFFIXES = frozenset({".json", ".msgpack"})
+_READABLE = frozenset({*SUFFIXES, OPEN_SUFFIX, SEALED_SUFFIX, ".gz", ".ndjson"})
+
+Shape = tuple[str, str, int, int, int, int]
+"""Op, dtype, B, M, N and K of a problem, whatever its layout."""
+
+
+def spool_beside(output: Path) -> Path:
+    """Return the spool that a data set is collected in.
+
+    Raises:
+        SettingsError: the file's name says no format.
+        ExportError: it cannot be written, or is another's.
+    """
+    if output.suffix not in SUFFIXES:
+        raise SettingsError(f"--output {output}: its suffix says the format; expected {', '.join(SUFFIXES)}")
+    spool = output.with_name(output.name + _SPOOL_SUFFIX)
+    if not output.parent.is_dir():
+        raise ExportError(f"{output}: there is no folder {output.parent}; make it first")
+    if output.exists() and not spool.exists():
+        raise ExportError(f"{output} exists, and no {spool.name} that it came from; name another file, or remove it")
+    return spool
+
+
+def write_dataset(output: Path, spool: Path) -> list[str]:
+    """Write what a spool holds as a data set, whole or not at all; return what the file's format cannot hold.
+
+    Raises:
+        ExportError: it cannot be written.
+        SpoolError: the spool cannot be read.
+    """
+    if output.suffix in _DATASET_SUFFIXES:
+        from diode_store.exchange.torch_diode import dataset_of
+        from diode_store.exchange.torch_diode_files import write_file
+
+        dataset, not_held = dataset_of(measurements_in(spool))
+        write_file(output, dataset)
+        return not_held.lines()
+    from diode_store.exchange import jsonl
+    from diode_store.files import whole_file
+
+    try:
+        with whole_file(output) as beside, beside.open("wb") as stream:
+            jsonl.write(stream, measurements_in(spool))
+    except OSError as error:
+        raise ExportError(f"{output} cannot be written: {error.strerror}; make room, or name another file") from error
+    return []
+
+
+@dataclass
+class Statistics:
+    """What a data set holds."""
+
+    problems: int = 0
+    timings: int = 0
+    ok: int = 0
+    estimates: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    """Outcome → how many timings."""
+    flagged: Counter[str] = field(default_factory=Counter)
+    """Flag → how many problems."""
+    ops: Counter[str] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
+    layouts: Counter[str] = field(default_factory=Counter)
+    fastest: Counter[str] = field(default_factory=Counter)
+    """Template → of how many problems it has the fastest kernel."""
+
+    @classmethod
+    def of(cls, measurements: Iterable[Measurement]) -> Statistics:
+        """Return those of ``measurements``."""
+        found = cls()
+        for measurement in measurements:
+            found.add(measurement)
+        return found
+
+    def add(self, measurement: Measurement) -> None:
+        """Count one measurement."""
+        shape = measurement.problem.shape
+        timed = [t for t in measurement.timings if t.runtime_us is not None and not t.is_estimate]
+        self.problems += 1
+        self.timings += len(measurement.timings)
+        self.ok += sum(t.outcome is Outcome.OK for t in measurement.timings)
+        self.estimates += sum(t.is_estimate for t in measurement.timings)
+        self.failed.update(t.outcome.value for t in measurement.timings if t.outcome is not Outcome.OK)
+        self.flagged.update(measurement.flags)
+        self.ops[shape.op] += 1
+        self.dtypes[shape.dtype] += 1
+        self.layouts[shape.layout] += 1
+        if timed:
+            best = min(timed, key=lambda timing: timing.runtime_us or 0.0)
+            self.fastest[best.config.template] += 1
+
+    def as_pairs(self) -> dict[str, Any]:
+        """Return them by name, for a person and for a script."""
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
+
+
+def measured_since(spool: Path, sweep_id: str, started: float) -> Iterator[Measurement]:
+    """Yield what a sweep left in a spool and ``diode-ingest`` has not fetched yet.
+
+    Args:
+        spool: the folder.
+        sweep_id: of the sweep.
+        started: when it began, in seconds since the epoch; older segments are not opened.
+    """
+    for path in sorted(spool.glob("*")):
+        if path.suffix not in (OPEN_SUFFIX, SEALED_SUFFIX):
+            continue
+        try:
+            if path.stat().st_mtime < started:
+                continue
+            yield from (m for m in measurements_in(path) if m.sweep_id == sweep_id)
+        except FileNotFoundError:  # fetched meanwhile
+            continue
+
+
+def shapes_in(path: Path) -> set[Shape]:
+    """Return the shapes of the problems in a spool, a folder of files, or a file.
+
+    Raises:
+        ImportFileError: it cannot be read, or holds nothing that could be.
+    """
+    if not path.is_dir():
+        return _shapes_in_file(path)
+    files = [file for file in sorted(path.iterdir()) if file.suffix in _READABLE and file.is_file()]
+    if not files:
+        raise ImportFileError(f"{path} holds no data set, exported file or segment; name one of these, or its folder")
+    return {shape for file in files for shape in _shapes_in_file(file)}
+
+
+def shapes_in_warehouse(url: str) -> set[Shape]:
+    """Return the shapes of the problems in a warehouse.
+
+    Raises:
+        DatabaseError: it cannot be read.
+    """
+    import sqlalchemy as sa
+
+    from diode_store.schema import problems
+    from diode_store.store import Store
+
+    columns = problems.c
+    query = sa.select(columns.op, columns.dtype, columns.b, columns.m, columns.n, columns.k).distinct()
+    with Store.open(url) as store, store.engine.connect() as connection:
+        return {(op, dtype, b, m, n, k) for op, dtype, b, m, n, k in connection.execute(query)}
+
+
+def keys_of_shapes(shapes: Iterable[Shape]) -> set[bytes]:
+    """Return the keys of every problem with one of ``shapes``, in whatever layout, with TF32 or without."""
+    keys = set()
+    for op, dtype, b, m, n, k in shapes:
+        if op not in OPS or (b != 1 and op not in BATCHED_OPS):
+            continue
+        for layout in LAYOUTS:
+            for tf32 in (False, True) if dtype == FLOAT32 else (False,):
+                keys.add(SweepProblem(op, m, n, k, b, dtype, layout, tf32).problem().key)
+    return keys
+
+
+def _shapes_in_file(path: Path) -> set[Shape]:
+    if path.suffix in _DATASET_SUFFIXES:
+        from diode_store.exchange.torch_diode_files import read_file
+        from diode_store.exchange.torch_diode_types import Dataset
+
+        dataset = read_file(path, Dataset)
+        return {
+            (op, str(shape.M_dtype), shape.B, shape.M, shape.N, shape.K)
+            for device in dataset.hardware.values()
+            for op, operation in device.operation.items()
+            for shape in operation.solution
+        }
+    shapes = (measurement.problem.shape for measurement in measurements_in(path))
+    return {(shape.op, shape.dtype, shape.b, shape.m, shape.n, shape.k) for shape in shapes}
