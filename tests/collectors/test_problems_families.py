@@ -119,10 +119,24 @@ def test_csv_shape_sets_are_read(tmp_path: Path) -> None:
     ]
 
 
+def test_a_text_file_holds_a_problem_a_line(tmp_path: Path) -> None:
+    """Comments name problems, blank lines are nothing, and what a line says goes before the defaults."""
+    path = tmp_path / "mine.txt"
+    path.write_text("# layers\n\nmm:8x16x32/nt/fp16  # qkv\nbmm:8x16x32:4\n")
+    found = read_shapeset(path)
+    assert found == [
+        SweepProblem("mm", 8, 16, 32, dtype="float16", layout="nt"),
+        SweepProblem("bmm", 8, 16, 32, 4),
+    ]
+    assert [problem.name for problem in found] == ["qkv", "mine/line 4"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "no shape set: expected JSON, or CSV whose first line is name,B,M,K,N,Transposed"),
+        ("", "no shape set: expected JSON, CSV whose first line is name,B,M,K,N,Transposed, or a problem such as mm:"),
+        ("mm:1x2x3\nmm:4x5\n", "1 entry is unreadable: line 2: 'mm:4x5' is no shape; write OP:MxNxK"),
+        ("mm:1x2x3/nn/int3 # odd\n", "line 1: 'mm:1x2x3/nn/int3': 'int3' is neither a layout nor a dtype"),
         ("{", "not valid JSON"),
         ("[]", 'no shape set: expected {"operations"'),
         ('{"operations": {"mm": []}}', 'mm: expected {"shapes": [...]}'),

@@ -114,11 +114,14 @@ def count_choices(
     blocks = (_block(problem.m), _block(problem.n), _block(problem.k))
     item_bytes = dtype_bytes(problem.dtype)
     exhaustive = space.listed == "EXHAUSTIVE"
-    triton = _count(blocks, item_bytes, shared_memory_bytes, 0, exhaustive=exhaustive, tma=False)
+    plain = _count(blocks, item_bytes, shared_memory_bytes, 0, exhaustive=exhaustive, tma=False)
+    tma = 0
     if include_tma and can_use_tma(problem):
         output_bytes = _ACCUMULATOR_BYTES if problem.op == "addmm" else item_bytes
-        triton += _count(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=True)
-    return 1 + (triton if space.sample is None else min(triton, space.sample))
+        tma = _count(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=True)
+    if space.sample is None:
+        return 1 + plain + tma
+    return 1 + min(plain, space.sample) + min(tma, space.tma_sample)
 
 
 def can_use_tma(problem: SweepProblem) -> bool:

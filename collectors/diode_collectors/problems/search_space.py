@@ -10,16 +10,22 @@ from diode_store.errors import SettingsError
 
 Kind = Literal["DEFAULT", "EXHAUSTIVE", "SAMPLE"]
 _SAMPLE = re.compile(r"SAMPLE:(\d+)")
-KNOWN = "DEFAULT, EXHAUSTIVE, or SAMPLE:N for N random ones of EXHAUSTIVE, such as SAMPLE:72"
+KNOWN = "DEFAULT, EXHAUSTIVE, or SAMPLE:N for the DEFAULT ones and random others of EXHAUSTIVE, such as SAMPLE:72"
+TMA_SHARE = 4
+"""A sample of N takes one in so many of N from a persistent-TMA template, which has fewer configs to choose from."""
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """``DEFAULT`` and ``EXHAUSTIVE`` are Inductor's lists; ``SAMPLE:N`` times N of ``EXHAUSTIVE``, drawn by seed."""
+    """``DEFAULT`` and ``EXHAUSTIVE`` are Inductor's lists.
+
+    ``SAMPLE:N`` is ``DEFAULT``, which is what a user's compile would try, and random others of ``EXHAUSTIVE``, up to
+    N configs a template; they are drawn by seed.
+    """
 
     kind: Kind = "DEFAULT"
     sample: int | None = None
-    """How many configs of a problem are timed; only of a sample."""
+    """How many configs of a template are timed; only of a sample."""
 
     def __post_init__(self) -> None:
         """Refuse a sample of nothing, and a count that means nothing.
@@ -52,6 +58,11 @@ class SearchSpace:
     def __str__(self) -> str:
         """Return what ``parse`` takes."""
         return self.kind if self.sample is None else f"{self.kind}:{self.sample}"
+
+    @property
+    def tma_sample(self) -> int:
+        """How many configs of a persistent-TMA template a sample takes."""
+        return (self.sample or 0) // TMA_SHARE
 
     @property
     def listed(self) -> Literal["DEFAULT", "EXHAUSTIVE"]:

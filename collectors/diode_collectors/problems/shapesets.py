@@ -1,8 +1,9 @@
-"""Problems from files: the JSON and CSV shape sets of torch-diode's first data package.
+"""Problems from files: the JSON and CSV shape sets of torch-diode's first data package, and plain text.
 
 The JSON maps an op to shapes (``B``, ``M``, ``N``, ``K`` and dtypes); the CSV has the columns
 ``name,B,M,K,N,Transposed``. ``Transposed``, or in JSON an output of (B, N, M), says that B is the transposed view of
-a row-major matrix, as a linear layer's weight is.
+a row-major matrix, as a linear layer's weight is. In plain text each line is a problem as ``parse_problem`` takes it,
+such as ``mm:512x768x1024/nt/bf16``; what follows a ``#`` is its name.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.problems.problem import OPS, SweepProblem, parse_dtype
+from diode_collectors.problems.problem import OPS, SweepProblem, parse_dtype, parse_problem
 from diode_store.errors import SettingsError, first_line
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[S
     """Return the different problems of a shape set, in its order.
 
     Args:
-        path: a JSON or CSV file.
+        path: a JSON, CSV or text file.
         dtypes: read each shape in each of these; as the file says if there are none.
 
     Raises:
@@ -42,9 +43,10 @@ def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[S
     except OSError as error:
         raise SettingsError(f"{path}: cannot read the shape set: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: no shape set: it is not text, but JSON or CSV is expected") from error
-    entries = _json_entries(path, text) if text.lstrip()[:1] in {"{", "["} else _csv_entries(path, text)
-    problems = _problems(path, entries, dtypes)
+        raise SettingsError(
+            f"{path}: no shape set: it is not text; JSON, CSV or a problem a line is expected"
+        ) from error
+    problems = _problems(path, _entries(path, text), dtypes)
     if not problems:
         raise SettingsError(f"{path}: the shape set is empty")
     return list(dict.fromkeys(problems))
@@ -60,7 +62,7 @@ def _problems(
         except (SettingsError, KeyError, TypeError, ValueError) as error:
             bad.append(f"{where}: {_reason(error)}")
             continue
-        name = f"{path.stem}/{where}"
+        name = problem.name or f"{path.stem}/{where}"
         for dtype, tf32 in dtypes or ((problem.dtype, problem.allow_tf32),):
             found.append(
                 SweepProblem(problem.op, problem.m, problem.n, problem.k, problem.b, dtype, problem.layout, tf32, name)
@@ -74,6 +76,20 @@ def _problems(
 
 def _reason(error: Exception) -> str:
     return f"{error.args[0]} is missing" if isinstance(error, KeyError) else first_line(error)
+
+
+def _entries(path: Path, text: str) -> Iterator[tuple[str, Callable[[], SweepProblem]]]:
+    if text.lstrip()[:1] in {"{", "["}:
+        return _json_entries(path, text)
+    first = next((line for line in text.splitlines() if line.split("#")[0].strip()), "")
+    return _text_entries(text) if ":" in first else _csv_entries(path, text)
+
+
+def _text_entries(text: str) -> Iterator[tuple[str, Callable[[], SweepProblem]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        typed, _, name = (part.strip() for part in line.partition("#"))
+        if typed:
+            yield f"line {number}", partial(parse_problem, typed, name=name)
 
 
 def _json_entries(path: Path, text: str) -> Iterator[tuple[str, Callable[[], SweepProblem]]]:
@@ -109,7 +125,10 @@ def _csv_entries(path: Path, text: str) -> Iterator[tuple[str, Callable[[], Swee
     lines = text.splitlines()
     header = [cell.strip() for cell in (lines[0].split(",") if lines else [])]
     if tuple(header[: len(CSV_COLUMNS)]) != CSV_COLUMNS:
-        raise SettingsError(f"{path}: no shape set: expected JSON, or CSV whose first line is {','.join(CSV_COLUMNS)}")
+        raise SettingsError(
+            f"{path}: no shape set: expected JSON, CSV whose first line is "
+            f"{','.join(CSV_COLUMNS)}, or a problem such as mm:512x768x1024 on each line"
+        )
     for number, row in enumerate(csv.reader(lines[1:]), 2):
         if any(cell.strip() for cell in row):
             yield f"line {number}", partial(_of_csv, [cell.strip() for cell in row])

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 ESTIMATE_FACTOR = 3.0
 """A choice whose first look is slower than this many times the best so far keeps that look, as an estimate."""
 FIRST_LOOK_RUNS = 3
+HOPELESS_FACTOR = 10.0
+"""Beyond this factor one run is look enough: the worst of an exhaustive list takes a hundred times the best."""
 MOST_RUNS, FEWEST_RUNS = 40, 7
 _BUDGET_US = 8_000.0
 LEADER_FACTOR = 1.1
@@ -107,7 +109,9 @@ def _time(candidate: Candidate, timer: Timer, best_us: float, *, is_first: bool)
         candidate.outcome, candidate.error = Outcome.WRONG_RESULT, f"relative error {error:.2g}"
         return
     candidate.run = run
-    candidate.times_us = timer.runs_us(run, FIRST_LOOK_RUNS)
+    candidate.times_us = timer.runs_us(run, 1)
+    if candidate.times_us[0] <= HOPELESS_FACTOR * best_us:
+        candidate.times_us += timer.runs_us(run, FIRST_LOOK_RUNS - 1)
     look_us = candidate.median_us
     if look_us > ESTIMATE_FACTOR * best_us:
         candidate.is_estimate = True

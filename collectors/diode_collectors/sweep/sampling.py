@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 # Each of their choices compiles a graph of its own (17 s for one shape on an H200).
 _SUBGRAPHS = ("contiguous", "decompose_k")
 _TMA = "tma"
-TMA_SHARE = 4
-"""Of N sampled configs a template, a persistent-TMA template gets one in so many: it has fewer to choose from."""
 DEFAULT = "DEFAULT"
 
 
@@ -63,7 +61,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             listed = list(choices)
             if self._space.sample is not None and not is_vendor_template(template.uid):
                 overrides = (kwarg_overrides or {}).get(template.uid, {})
-                size = self._space.sample // TMA_SHARE if _TMA in template.uid else self._space.sample
+                size = self._space.tma_sample if _TMA in template.uid else self._space.sample
                 default = self._default(kernel_inputs, template, op_name, overrides)
                 chooser = random.Random(self._seed_of(kernel_inputs, template.uid, op_name))  # noqa: S311 - no secret
                 listed = filled_up(default, listed, size, chooser)
