@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.files import spool_errors
+from diode_collectors.reading import measurements_in_file
 from diode_collectors.segment import OPEN_SUFFIX, SEALED_SUFFIX, read_segment
 from diode_collectors.spool import Spool
 from diode_store.codec import RecordHead, decode_head
@@ -21,7 +22,7 @@ from diode_store.records import STOCK_POLICY, Source
 from diode_store.render import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from diode_store.exchange.context import ImportContext
@@ -89,10 +90,11 @@ def measured_in_spool(directory: Path, *, count_flagged: bool = False) -> set[Do
 def measured_in_files(
     paths: Iterable[Path], context: ImportContext, *, sample_seed: int | None = None, count_flagged: bool = False
 ) -> set[DoneKey]:
-    """Return what files hold: segments, JSON Lines, and whatever else ``diode import`` reads.
+    """Return what files hold: segments, JSON Lines and upstream's data sets.
 
     Other formats than segments need not say what they are of: whoever names such a file here says that it is a
-    sweep's, made as ``context`` says. One that does say so, in our own export, is taken at its word.
+    sweep's, made as ``context`` says. One that does say so, in our own export, is taken at its word. Upstream's data
+    sets tell no input layouts, so every problem of theirs counts as row-major.
 
     Args:
         paths: the files.
@@ -182,19 +184,13 @@ def _in_segment(path: Path, *, count_flagged: bool) -> set[DoneKey]:
 
 def _in_file(path: Path, context: ImportContext, sample_seed: int | None, *, count_flagged: bool) -> set[DoneKey]:
     done = set()
-    for measurement in _read_strictly(path, context):
+    for measurement in measurements_in_file(path, context):
         if measurement.source in (Source.SWEEP, Source.IMPORT) and _counts(measurement, count_flagged=count_flagged):
             key = _key_of(measurement)
             if measurement.sample_seed is None and key.search_space.startswith(_SAMPLE):
                 key = key._replace(sample_seed=sample_seed)
             done.add(key)
     return done
-
-
-def _read_strictly(path: Path, context: ImportContext) -> Iterator[Measurement]:
-    from diode_store.importing import read_strictly
-
-    return read_strictly(str(path), context)
 
 
 def _counts(said: RecordHead | Measurement, *, count_flagged: bool) -> bool:

@@ -17,6 +17,8 @@ from diode_store.codec import encode
 from diode_store.errors import ImportFileError, SchemaError, SpoolError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import ImportContext
+from diode_store.exchange.torch_diode import dataset_of
+from diode_store.exchange.torch_diode_files import write_file
 from diode_store.records import Environment, Hardware, Source
 
 if TYPE_CHECKING:
@@ -228,3 +230,14 @@ def test_a_spool_of_many_frames_reads_each_once(spool: Path) -> None:
     path = put(spool, "a.seg", segment_bytes(range(1, 61)))
     assert len(list(read_segment(path))) == 60
     assert len(measured_in_spool(spool)) == 50  # the samples repeat after fifty problems
+
+
+def test_upstreams_data_set(tmp_path: Path) -> None:
+    """It says hardware and problems; the sweep that asks says the rest."""
+    measurement = samples.measurement(1)
+    dataset, _ = dataset_of([measurement])
+    write_file(tmp_path / "data.msgpack", dataset)
+    context = replace(CONTEXT, hardware=samples.H200)
+    assert measured_in_files([tmp_path / "data.msgpack"], context, sample_seed=3) == {
+        DoneKey(measurement.problem.key, samples.H200.key, ENVIRONMENT.key, "SAMPLE:72", 3)
+    }

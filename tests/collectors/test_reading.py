@@ -8,10 +8,14 @@ import pytest
 from spool_samples import put, sample, segment_bytes, segment_of, uid_of
 
 from diode_collectors.reading import measurements_in
-from diode_collectors.spool import SpoolWriter
+from diode_collectors.spool import Spool, SpoolWriter
 from diode_store.codec import encode
 from diode_store.errors import ImportFileError, SpoolError
 from diode_store.exchange import jsonl
+from diode_store.exchange.context import ImportContext
+from diode_store.exchange.torch_diode import dataset_of
+from diode_store.exchange.torch_diode_files import write_file
+from samples import H200, measurement
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +61,38 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         list(measurements_in(tmp_path / "none.seg"))
     with pytest.raises(ImportFileError, match=r"none.jsonl: No such file or directory"):
         list(measurements_in(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize("name", ["data.json", "data.msgpack"])
+def test_upstreams_data_set(tmp_path: Path, name: str) -> None:
+    """A file of upstream's, JSON or msgpack, is told from JSON Lines; it holds Triton kernels only."""
+    dataset, _ = dataset_of([measurement(1)])
+    write_file(tmp_path / name, dataset)
+    (found,) = measurements_in(tmp_path / name, ImportContext(hardware=H200))
+    assert (found.hardware, found.problem.key) == (H200, measurement(1).problem.key)
+    assert [(t.config.template, t.runtime_us) for t in found.timings] == [("triton::mm", 20.25), ("triton::mm", None)]
+
+
+def test_json_lines_by_another_name(tmp_path: Path) -> None:
+    """A `.json` that holds our lines is read as such."""
+    path = tmp_path / "rows.json"
+    with path.open("wb") as stream:
+        jsonl.write(stream, [sample(1)])
+    assert list(measurements_in(path)) == [sample(1)]
+
+
+def test_a_segment_sealed_or_ingested_meanwhile(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sealed one is read under its new name, once; the one that is gone is left out."""
+    sealed_later, gone = (put(spool, f"{n}.open", segment_bytes([n], sealed=False)) for n in (1, 2))
+    put(spool, "3.seg", segment_bytes([3]))
+    listed = Spool.sealed
+
+    def list_then_change(self: Spool) -> list[Path]:
+        found = listed(self)
+        gone.unlink()
+        sealed_later.unlink()
+        put(spool, "1.seg", segment_bytes([1]))
+        return found
+
+    monkeypatch.setattr(Spool, "sealed", list_then_change)
+    assert list(measurements_in(spool)) == [sample(3), sample(1)]
