@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,13 +11,25 @@ from diode_store.exchange.files import open_binary
 from diode_store.exporting import new_file
 
 if TYPE_CHECKING:
+    from diode_store.errors import DiodeError
     from diode_store.exchange.torch_diode_layout import Node, OnBad
 
 JSON_SUFFIX = ".json"
 MSGPACK_SUFFIX = ".msgpack"
-_SUFFIXES = f"the file's suffix says its format; name it {JSON_SUFFIX} or {MSGPACK_SUFFIX}"
 
 _Kind = TypeVar("_Kind", bound="Node")
+
+
+def known_suffix(path: Path | str, error: type[DiodeError] = ExportError) -> str:
+    """Return the suffix of ``path``, which says its format.
+
+    Raises:
+        DiodeError: ``error``, for another suffix than .json and .msgpack.
+    """
+    suffix = Path(path).suffix
+    if suffix not in {JSON_SUFFIX, MSGPACK_SUFFIX}:
+        raise error(f"{path}: the file's suffix says its format; name it {JSON_SUFFIX} or {MSGPACK_SUFFIX}")
+    return suffix
 
 
 def read_file(path: Path | str, kind: type[_Kind], *, on_bad: OnBad | None = None) -> _Kind:
@@ -30,13 +43,11 @@ def read_file(path: Path | str, kind: type[_Kind], *, on_bad: OnBad | None = Non
     Raises:
         ImportFileError: it cannot be read or holds something else; the message says file, place and remedy.
     """
-    suffix = Path(path).suffix
-    if suffix not in {JSON_SUFFIX, MSGPACK_SUFFIX}:
-        raise ImportFileError(f"{path}: {_SUFFIXES}")
+    suffix = known_suffix(path, ImportFileError)
     with open_binary(str(path)) as stream:
         try:
             data = stream.read()
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise ImportFileError(f"{path} cannot be read: {error}; get a whole copy of it") from error
     try:
         read: Any = kind.deserialize if suffix == JSON_SUFFIX else kind.from_msgpack
@@ -52,9 +63,7 @@ def write_file(path: Path | str, content: Node) -> None:
     Raises:
         ExportError: its suffix is neither .json nor .msgpack, or it cannot be written.
     """
-    suffix = Path(path).suffix
-    if suffix not in {JSON_SUFFIX, MSGPACK_SUFFIX}:
-        raise ExportError(f"{path}: {_SUFFIXES}")
+    suffix = known_suffix(path)
     data = content.serialize().encode() if suffix == JSON_SUFFIX else content.to_msgpack()
     with new_file(Path(path), force=True) as beside:
         beside.write_bytes(data)

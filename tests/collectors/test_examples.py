@@ -8,7 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.py"
+import pytest
+from spool_reading import spooled
+
+from diode_store.exchange.torch_diode_files import read_file
+from diode_store.exchange.torch_diode_types import Dataset
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+QUICKSTART = EXAMPLES / "quickstart.py"
 
 
 def test_ctrl_c_ends_the_quickstart_quietly(tmp_path: Path) -> None:
@@ -31,3 +38,36 @@ def test_ctrl_c_ends_the_quickstart_quietly(tmp_path: Path) -> None:
     process.stdout.close()
     process.stderr.close()
     assert (process.returncode, error) == (130, "\ninterrupted; run it again, what is done is kept\n")
+
+
+@pytest.mark.slow
+def test_collecting_a_data_set(tmp_path: Path) -> None:
+    """It says what was autotuned, saves a data set and spools every kernel."""
+    finished = subprocess.run(
+        [sys.executable, EXAMPLES / "collect_matmul_dataset.py", "--output", "data.json", "--spool", "spool"],
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": ""},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == "1 matrix products with 2 timings\nsaved data.json\n"
+    assert "collect_to_spool keeps them" in finished.stderr
+    assert read_file(tmp_path / "data.json", Dataset) == Dataset()
+    (found,) = spooled(tmp_path / "spool")
+    assert (found.problem.op, len(found.timings)) == ("bmm", 2)
+
+
+def test_a_data_set_of_another_format(tmp_path: Path) -> None:
+    """The example says so before it compiles anything."""
+    finished = subprocess.run(
+        [sys.executable, EXAMPLES / "collect_matmul_dataset.py", "--output", "data.pt"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 1
+    expected = "error: data.pt: the file's suffix says its format; name it .json or .msgpack\n"
+    assert (finished.stdout, finished.stderr) == ("", expected)
