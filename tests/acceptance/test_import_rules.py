@@ -22,7 +22,19 @@ WITH_TORCH = {
 TORCH_FREE_TRAINER = ("cli", "evaluate_cli", "models_cli", "features", "launch", "descriptor", "card")
 # What runs in a user's process or on a GPU machine, where there is often no more than these packages.
 ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
-LIGHT_STORE = ("codec", "columns", "devices", "errors", "keys", "noise", "normalise", "records", "resources")
+LIGHT_STORE = (
+    "codec",
+    "columns",
+    "devices",
+    "errors",
+    "exchange.torch_diode",
+    "exchange.torch_diode_files",
+    "keys",
+    "noise",
+    "normalise",
+    "records",
+    "resources",
+)
 LIGHT_COLLECTORS = (
     "agreement",
     "already",
@@ -32,6 +44,7 @@ LIGHT_COLLECTORS = (
     "inductor",
     "inductor_records",
     "listening",
+    "matmul",
     "reading",
     "segment",
     "shapes",
