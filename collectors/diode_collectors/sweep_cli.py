@@ -127,9 +127,10 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
 
 def _run(plan: SweepPlan, estimate: Estimate, options: SweepOptions) -> None:
     from diode_collectors.reading import measurements_in
+    from diode_collectors.statistics_of import statistics_of
     from diode_collectors.sweep.engine import run_sweep
     from diode_collectors.sweep_report import Progress, print_report, what_went_wrong
-    from diode_collectors.sweep_sets import Statistics, measured_since, write_dataset
+    from diode_collectors.sweep_sets import measured_since, write_dataset
 
     started = time.time()
     with Progress(plan.problems, estimate) as listener:
@@ -137,9 +138,9 @@ def _run(plan: SweepPlan, estimate: Estimate, options: SweepOptions) -> None:
     if options.output is not None and (report.measured or report.skipped):
         for line in write_dataset(options.output, plan.spool):
             print_note(f"{options.output}: {line}; {plan.spool} has all of it")
-        statistics = Statistics.of(measurements_in(plan.spool))
+        statistics = statistics_of(measurements_in(plan.spool))
     else:
-        statistics = Statistics.of(measured_since(plan.spool, plan.sweep_id, started))
+        statistics = statistics_of(measured_since(plan.spool, plan.sweep_id, started))
     where = options.output or plan.spool
     print_report(report, statistics, where, is_file=options.output is not None, as_json=options.as_json)
     if report.interrupted:

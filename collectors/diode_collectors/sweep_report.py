@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.problems.choices import (
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.search_space import SearchSpace
+    from diode_collectors.statistics_of import DatasetStatistics
     from diode_collectors.sweep.plan import ProblemResult, SweepReport
     from diode_collectors.sweep_devices import SweepDevice
-    from diode_collectors.sweep_sets import Statistics
     from diode_store.records import Environment, Hardware
 
 _NOTE_EVERY_S = 60.0
@@ -162,12 +163,14 @@ def print_dry_run(
     )
 
 
-def print_report(report: SweepReport, statistics: Statistics, where: Path, *, is_file: bool, as_json: bool) -> None:
+def print_report(
+    report: SweepReport, statistics: DatasetStatistics, where: Path, *, is_file: bool, as_json: bool
+) -> None:
     """Say what a sweep came to, and what its data set holds."""
     if as_json:
         rate = {"choices_per_s": report.choices_per_s}
         place = {"output" if is_file else "spool": str(where)}
-        print_pairs({**vars(report), **rate, **place, "dataset": statistics.as_pairs()}, as_json=True)
+        print_pairs({**vars(report), **rate, **place, "dataset": asdict(statistics)}, as_json=True)
         return
     print_note(
         f"{report.measured:,} of {counted(report.problems, 'problem')} measured, {report.timings:,} timings in "
@@ -175,7 +178,9 @@ def print_report(report: SweepReport, statistics: Statistics, where: Path, *, is
         f"{_what_next(report, where, is_file=is_file)}"
     )
     if statistics.problems:
-        print_note(_told(statistics))
+        from diode_collectors.statistics_of import print_statistics
+
+        print_statistics(statistics)
 
 
 def what_went_wrong(report: SweepReport) -> str:
@@ -183,19 +188,6 @@ def what_went_wrong(report: SweepReport) -> str:
     skipped = f"{report.skipped:,} measured already, " if report.skipped else ""
     left = f", {report.not_begun:,} not begun" if report.not_begun else ""
     return f"{skipped}{report.silent:,} left nothing to time, {report.failed:,} failed{left}"
-
-
-def _told(statistics: Statistics) -> str:
-    def parts(counts: dict[str, int]) -> str:
-        return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda pair: -pair[1]))
-
-    told = [f"{counted(statistics.problems, 'problem')} ({parts(statistics.ops)}; {parts(statistics.dtypes)})"]
-    told.append(f"{statistics.ok:,} of {counted(statistics.timings, 'timing')} ran")
-    told += [f"not: {parts(statistics.failed)}"] if statistics.failed else []
-    told += [f"{statistics.estimates:,} stopped early"] if statistics.estimates else []
-    told += [f"flagged: {parts(statistics.flagged)}"] if statistics.flagged else []
-    told += [f"fastest: {parts(statistics.fastest)}"] if statistics.fastest else []
-    return f"data set: {'; '.join(told)}"
 
 
 def _what_next(report: SweepReport, where: Path, *, is_file: bool) -> str:

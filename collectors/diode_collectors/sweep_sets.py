@@ -1,16 +1,13 @@
-"""Data sets that a sweep writes, describes, or keeps apart from."""
+"""Data sets that a sweep writes, or keeps apart from."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import BATCHED_OPS, FLOAT32, LAYOUTS, OPS, SweepProblem
 from diode_collectors.reading import measurements_in
 from diode_collectors.segment import OPEN_SUFFIX, SEALED_SUFFIX
 from diode_store.errors import ExportError, ImportFileError, SettingsError
-from diode_store.records import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -67,54 +64,6 @@ def write_dataset(output: Path, spool: Path) -> list[str]:
     except OSError as error:
         raise ExportError(f"{output} cannot be written: {error.strerror}; make room, or name another file") from error
     return []
-
-
-@dataclass
-class Statistics:
-    """What a data set holds."""
-
-    problems: int = 0
-    timings: int = 0
-    ok: int = 0
-    estimates: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-    """Outcome → how many timings."""
-    flagged: Counter[str] = field(default_factory=Counter)
-    """Flag → how many problems."""
-    ops: Counter[str] = field(default_factory=Counter)
-    dtypes: Counter[str] = field(default_factory=Counter)
-    layouts: Counter[str] = field(default_factory=Counter)
-    fastest: Counter[str] = field(default_factory=Counter)
-    """Template → of how many problems it has the fastest kernel."""
-
-    @classmethod
-    def of(cls, measurements: Iterable[Measurement]) -> Statistics:
-        """Return those of ``measurements``."""
-        found = cls()
-        for measurement in measurements:
-            found.add(measurement)
-        return found
-
-    def add(self, measurement: Measurement) -> None:
-        """Count one measurement."""
-        shape = measurement.problem.shape
-        timed = [t for t in measurement.timings if t.runtime_us is not None and not t.is_estimate]
-        self.problems += 1
-        self.timings += len(measurement.timings)
-        self.ok += sum(t.outcome is Outcome.OK for t in measurement.timings)
-        self.estimates += sum(t.is_estimate for t in measurement.timings)
-        self.failed.update(t.outcome.value for t in measurement.timings if t.outcome is not Outcome.OK)
-        self.flagged.update(measurement.flags)
-        self.ops[shape.op] += 1
-        self.dtypes[shape.dtype] += 1
-        self.layouts[shape.layout] += 1
-        if timed:
-            best = min(timed, key=lambda timing: timing.runtime_us or 0.0)
-            self.fastest[best.config.template] += 1
-
-    def as_pairs(self) -> dict[str, Any]:
-        """Return them by name, for a person and for a script."""
-        return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
 
 
 def measured_since(spool: Path, sweep_id: str, started: float) -> Iterator[Measurement]:

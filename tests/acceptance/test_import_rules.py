@@ -45,12 +45,15 @@ LIGHT_COLLECTORS = (
     "inductor_records",
     "listening",
     "matmul",
+    "problems.choices",
+    "problems.selection",
     "reading",
     "segment",
-    "shapes",
     "spool",
     "sweep",
     "statistics_of",
+    "sweep_devices",
+    "sweep_sets",
 )
 LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "models", "scoring")
 
