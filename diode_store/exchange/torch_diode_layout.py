@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -25,6 +26,7 @@ VERSION = 1
 OnBad = Callable[["BadPlace"], None]
 """Told of each entry of a keyed map that cannot be read; the others are."""
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _SCALARS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
@@ -105,7 +107,7 @@ class Node:
         """
         try:
             content = msgpack.unpackb(data, strict_map_key=False)
-        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:  # TypeError: a list as key
             reason = first_line(error)
             raise RecordError(f"it holds no msgpack ({reason}); get a whole copy, or name a JSON file .json") from error
         return cls.from_dict(content, on_bad=on_bad)
@@ -263,7 +265,7 @@ def _checked(data: object, kind: type, name: str, where: str) -> Any:
 
 
 def _numbers(data: list[Any], count: int, name: str, where: str) -> tuple[int, ...]:
-    if len(data) != count or any(type(item) is not int for item in data):
+    if len(data) != count or not all(type(item) is int and abs(item) <= checks.INT64 for item in data):
         raise RecordError(f"{_at(where)}{name} must be {count} whole numbers, not {checks.shown(data)}; {_MEND}")
     return tuple(data)
 
@@ -272,6 +274,15 @@ def _scalar(kind: Any, data: object, name: str, where: str) -> Any:
     if kind is float and type(data) is int:
         with contextlib.suppress(OverflowError):
             return float(data)
-    if type(data) is not kind or (kind is int and abs(data) > checks.INT64):  # type: ignore[arg-type]
+    if type(data) is not kind or not _is_storable(data):
         raise RecordError(f"{_at(where)}{name} must be {_SCALARS[kind]}, not {checks.shown(data)}; {_MEND}")
     return data
+
+
+def _is_storable(data: object) -> bool:
+    """Whether msgpack and any database can hold ``data``."""
+    if isinstance(data, int):
+        return abs(data) <= checks.INT64
+    if not isinstance(data, str):
+        return True
+    return len(data) <= checks.MAX_TEXT and not _UNSTORABLE.search(data)

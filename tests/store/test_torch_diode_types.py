@@ -189,6 +189,9 @@ BAD: list[tuple[Any, str]] = [
     ),
     (dataset(M=0), f"{WHERE}: M must be positive, not 0; mend or remove it"),
     (dataset(M_dtype="float17"), f"{WHERE}: M_dtype: unknown dtype 'float17'; write PyTorch's name"),
+    (dataset(out_size=[1, 2, 2**70]), f"{WHERE}: out_size must be 3 whole numbers, not [1, 2, 1180591620717411303424]"),
+    (dataset(timed({**CONFIG, "name": "\ud800"}, 1)), f"{WHERE}, config 1: name must be text, not '\\ud800'"),
+    (dataset(timed({**CONFIG, "name": "x" * 5000}, 1)), f"{WHERE}, config 1: name must be text, not 'xxx"),
     (dataset(out_size=[1, 2]), f"{WHERE}: out_size must be 3 whole numbers, not [1, 2]; mend or remove it"),
 ]
 
@@ -261,3 +264,18 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         read_file(tmp_path / "none.json", Dataset)
     with pytest.raises(ExportError, match="cannot be written"):
         write_file(tmp_path / "no" / "data.json", Dataset())
+
+
+def test_bytes_that_broke() -> None:
+    """Whatever one byte becomes, the file is read or refused with a line."""
+    whole = Dataset.from_dict(DATA).to_msgpack()
+    refused = 0
+    for position in range(len(whole)):
+        for value in (0x00, 0x81, 0x90, 0xC1, 0xCF, 0xFF):
+            broken = whole[:position] + bytes([value]) + whole[position + 1 :]
+            try:
+                Dataset.from_msgpack(broken)
+            except RecordError as error:
+                refused += 1
+                assert "\n" not in str(error)
+    assert refused > len(whole)
