@@ -95,7 +95,7 @@ def create_validation(
 def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[bytes] = frozenset()) -> None:
     from diode_collectors.problems.search_space import SearchSpace
     from diode_collectors.sweep.plan import SweepPlan
-    from diode_collectors.sweep_devices import check_can_be_timed
+    from diode_collectors.sweep_devices import check_can_be_timed, users_of
     from diode_collectors.sweep_report import Estimate, print_dry_run
 
     with _bad_usage():
@@ -121,6 +121,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         chunk_size=options.chunk_size,
         time_limit_s=limit_s,
         done=done,
+        before=users_of(devices),
     )
     _run(plan, estimate, options)
 

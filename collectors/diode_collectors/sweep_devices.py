@@ -33,6 +33,8 @@ class SweepDevice:
     """``cuda:0`` or ``cpu``."""
     hardware: Hardware
     environment: Environment
+    uuid: str | None = None
+    """Of a GPU."""
 
     @property
     def is_cpu(self) -> bool:
@@ -77,7 +79,7 @@ def find_devices(names: Sequence[str] | None) -> tuple[SweepDevice, ...]:
     """
     told = _ask([CPU] if names is not None and CPU in names else [])
     found = [
-        SweepDevice(one["name"], Hardware(**one["hardware"]), Environment(**one["environment"]))
+        SweepDevice(one["name"], Hardware(**one["hardware"]), Environment(**one["environment"]), one["uuid"])
         for one in told["devices"]
     ]
     if names is None:
@@ -92,6 +94,18 @@ def find_devices(names: Sequence[str] | None) -> tuple[SweepDevice, ...]:
             )
         wanted.update({one.name: one for one in matching})
     return tuple(wanted.values())
+
+
+def users_of(devices: Sequence[SweepDevice]) -> dict[str, frozenset[int] | None]:
+    """Return the pids that hold a context on each GPU; None where that cannot be seen."""
+    from diode_collectors.device_state import DeviceMonitor
+
+    found = {}
+    for device in devices:
+        if device.uuid is not None:
+            with DeviceMonitor(device.uuid) as monitor:
+                found[device.name] = monitor.before
+    return found
 
 
 def check_can_be_timed(problems: Sequence[SweepProblem], *, on_cpu: bool) -> None:
@@ -127,7 +141,7 @@ def _tell(arguments: list[str]) -> None:
     """Print the devices as JSON: the CPU alone if it is asked for or there is no GPU."""
     import torch
 
-    from diode_collectors.device import detect_environment, detect_hardware
+    from diode_collectors.device import detect_environment, detect_hardware, device_uuid
 
     count = 0 if CPU in arguments or not torch.cuda.is_available() else torch.cuda.device_count()
     names = [f"{CUDA}:{index}" for index in range(count)] or [CPU]
@@ -136,7 +150,8 @@ def _tell(arguments: list[str]) -> None:
     for name in names:
         hardware = detect_hardware(name)
         if hardware is not None:
-            devices.append({"name": name, "hardware": asdict(hardware), "environment": environment})
+            told = {"name": name, "uuid": device_uuid(name), "hardware": asdict(hardware), "environment": environment}
+            devices.append(told)
     sys.stdout.write(json.dumps({"torch": str(torch.__version__), "devices": devices}))
 
 

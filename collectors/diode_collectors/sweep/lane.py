@@ -69,6 +69,8 @@ class LaneSettings:
     root_pid: int
     contexts: int
     """How many processes of the sweep use the device."""
+    before: list[int] | None
+    """The processes that used the device before."""
     lock_folder: str
     """Where all sweeps of the host find the locks of its devices."""
     folder: str
@@ -117,6 +119,7 @@ class Lane:
             benchmark_core=said.benchmark_core,
             root_pid=said.root_pid,
             contexts=said.contexts,
+            before=None if said.before is None else frozenset(said.before),
         )
         return Measuring(options, self._heartbeat)
 

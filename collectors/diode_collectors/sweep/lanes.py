@@ -120,7 +120,7 @@ class LaneProcess:
             self.channel.send(**message)
 
     def _settings(self) -> LaneSettings:
-        plan, share = self._plan, self._share
+        plan, share, before = self._plan, self._share, self._plan.before.get(self.device)
         return LaneSettings(
             device="cpu" if self.device == "cpu" else "cuda:0",
             label=self.device,
@@ -136,6 +136,7 @@ class LaneProcess:
             benchmark_core=share.benchmarking,
             root_pid=os.getpid(),
             contexts=self._lanes,
+            before=None if before is None else sorted(before),
             lock_folder=tempfile.gettempdir(),
             folder=str(self._folder),
         )

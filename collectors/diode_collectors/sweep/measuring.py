@@ -73,6 +73,8 @@ class MeasuringOptions:
     """The process that started all of this sweep; None for this one."""
     contexts: int = 1
     """How many processes of this sweep use the device."""
+    before: frozenset[int] | None = None
+    """Who used the device before any of them; None if nobody looked."""
 
 
 @dataclass
@@ -103,7 +105,7 @@ class Measuring:
         self._heartbeat = heartbeat
         self._on_cpu = options.device == "cpu"
         uuid = None if self._on_cpu else device_uuid(options.device)
-        self._monitor = DeviceMonitor(uuid, root_pid=options.root_pid, contexts=options.contexts)
+        self._monitor = DeviceMonitor(uuid, root_pid=options.root_pid, contexts=options.contexts, before=options.before)
         self._timer: Timer | None = None
         self._lock = DeviceLock(options.lock_folder, uuid or "cpu", options.benchmark_core)
         self._offered = OfferedChoices(lambda choices, _offer: self._lists.append(len(choices)))
@@ -141,14 +143,14 @@ class Measuring:
         """
         self._start(problem, excluded or {})
         try:
-            self._compile(problem)
-        except Exception as error:
+            self._check_memory(problem)
+            error = self._compile(problem)
             lost = _cause(error, DeviceLostError)
             if lost is not None:
                 config = config_of_choice(list(self._timed)[lost.index])
                 raise LostConfigError(config, str(lost)) from error
-            if _cause(error, _EnoughError) is None:
-                raise
+            if error is not None and _cause(error, _EnoughError) is None:
+                raise error
         finally:
             self._forget()
         if self._result.measurement is None and self._result.silent is None:
@@ -159,6 +161,7 @@ class Measuring:
         import torch
 
         torch.compiler.reset()
+        gc.collect()
         self._asked, self._excluded = problem, excluded
         self.choices.excluded = excluded
         self._lists: list[int] = []
@@ -170,18 +173,22 @@ class Measuring:
         if not self._on_cpu:
             torch.set_float32_matmul_precision("high" if problem.allow_tf32 else "highest")
 
-    def _compile(self, problem: SweepProblem) -> None:
+    def _compile(self, problem: SweepProblem) -> Exception | None:
+        """Return what ended the compile, an ``_EnoughError`` at best; raised, it would keep the cache's files."""
         import torch
         from torch._inductor.utils import fresh_cache
 
-        self._check_memory(problem)
         a, b, bias = self._inputs(problem)
         # oneDNN takes a mm or addmm over before the autotuner sees it. Without it ATen is as fast in fp32, which other
         # libraries compute, and so slow in any other dtype that its times would mean nothing.
         keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
         with fresh_cache(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
             compiled: Any = torch.compile(product(problem.op, b, bias), mode=self._options.mode)
-            compiled(a)
+            try:
+                compiled(a)
+            except Exception as error:  # noqa: BLE001 - looked at by the caller
+                return error
+        return None
 
     def _check_memory(self, problem: SweepProblem) -> None:
         import torch
@@ -197,14 +204,19 @@ class Measuring:
             )
 
     def _inputs(self, problem: SweepProblem) -> tuple[Any, Any, Any]:
-        """Return A, B and the bias; their values do not matter, Inductor times with random ones of its own."""
+        """Return A, B and the bias.
+
+        On a GPU their values do not matter, Inductor times with random ones of its own. On a CPU a C++ kernel packs
+        this very B beforehand.
+        """
         import torch
 
         specs = problem.problem().inputs
         dtype = getattr(torch, problem.dtype)
 
         def tensor(size: Sequence[int], stride: Sequence[int]) -> Any:
-            return torch.empty_strided(size, stride, dtype=dtype, device=self._options.device)
+            empty = torch.empty_strided(size, stride, dtype=dtype, device=self._options.device)
+            return empty.normal_() if self._on_cpu else empty
 
         a, b = (tensor(spec.size, spec.stride) for spec in specs[-2:])
         if problem.op == "addmm":
@@ -215,7 +227,6 @@ class Measuring:
         """Let go of kernels and tensors: what a problem took must not be missing to the next ones."""
         self._timed = {}
         self.choices.excluded = ()
-        gc.collect()
 
     def _why_silent(self) -> str:
         if self._lists:
@@ -259,7 +270,9 @@ class Measuring:
             reference.prepared += 1
             return captured(lambda: cache.benchmark_choice(choice, tensors))
 
-        return Candidate(choice.name, is_vendor, prepare, lambda: reference.error_of(output, is_vendor=is_vendor))
+        # C++ kernels on a CPU multiply by the B that they packed, ATen by one that Inductor drew: no common result.
+        check = None if self._on_cpu else lambda: reference.error_of(output, is_vendor=is_vendor)
+        return Candidate(choice.name, is_vendor, prepare, check or (lambda: None))
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         """Make the record of what was timed, and end the compile."""

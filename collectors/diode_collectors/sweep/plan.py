@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from diode_collectors.writer import DEFAULT_SPOOL_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from diode_collectors.already import DoneKey
@@ -47,6 +47,8 @@ class SweepPlan:
     """How many cores all workers together may use; None for all that this process may use."""
     done: Collection[DoneKey] = field(default=frozenset(), repr=False)
     """What need not be measured again."""
+    before: Mapping[str, frozenset[int] | None] = field(default_factory=dict, repr=False)
+    """The processes that used a device before this sweep; see ``device_state.DeviceMonitor.before``."""
     spool_bytes: int = DEFAULT_SPOOL_BYTES
 
 
