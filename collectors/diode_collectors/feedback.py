@@ -74,11 +74,8 @@ class FeedbackCollector(AutotuningListener):
         atexit.register(self.stop)
         super().start()
 
-    def stop(self) -> None:
-        """Stop collecting, put what was collected on the disk and hand it over. Stopping twice is harmless."""
-        if self._stopping.is_set() or not self.is_listening:
-            return
-        super().stop()
+    def finish(self) -> None:
+        """Put what was collected on the disk and hand it over."""
         self._stopping.set()
         self._queue.put(None)
         self._thread.join()

@@ -161,8 +161,11 @@ def config_of_choice(choice: Any) -> KernelConfig:
 
 
 def annotations_of(choice: Any) -> Mapping[str, Any]:
-    """Return what was attached to a choice; empty where this version of torch attaches nothing."""
-    found = getattr(choice, "annotations", None)
+    """Return what was attached to a choice; empty where this version of torch attaches nothing, and for garbage."""
+    try:
+        found = getattr(choice, "annotations", None)
+    except Exception:  # noqa: BLE001 - this is asked of whatever a feedback saver is told
+        return {}
     return found if isinstance(found, dict) else {}
 
 

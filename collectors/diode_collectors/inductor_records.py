@@ -50,20 +50,43 @@ class ReplayDetector:
     """Tells timings that Inductor took from those its cache gave back.
 
     Inductor counts its benchmarks. An event for which that count has not moved since the last one brought
-    cached timings, bit for bit those of an earlier event.
+    cached timings, bit for bit those of an earlier event. A compiled graph that comes from a cache moves the count
+    too, by as much as when it was compiled, so whoever sees Inductor begin to choose should say so (``look``).
     """
 
     def __init__(self) -> None:
-        self._counter = _autotune_counter()
+        self._counter = _counters("inductor")
         self._seen = self._counter[_BENCHMARKS]
+        self._hits = _graph_cache_hits()
+        self._silent = 0
+
+    @property
+    def silent(self) -> int:
+        """How many benchmarks no event followed: all choices failed, and Inductor gave up."""
+        return self._silent + (0 if _graph_cache_hits() != self._hits else self._unseen()[0])
+
+    def look(self) -> None:
+        """Forget what moved the count up to now; to be called when Inductor is about to choose."""
+        self._silent = self.silent
+        self._keep()
 
     def is_replay(self) -> bool:
         """Return whether nothing was benchmarked since the last call (or since this was made)."""
-        counter = _autotune_counter()
-        cleared = counter is not self._counter
-        moved = counter[_BENCHMARKS] != (0 if cleared else self._seen)
-        self._counter, self._seen = counter, counter[_BENCHMARKS]
-        return not moved
+        moved, is_replay = self._unseen()
+        self._silent += max(0, moved - 1)
+        self._keep()
+        return is_replay
+
+    def _unseen(self) -> tuple[int, bool]:
+        """Return by how much the count moved, and whether it did not."""
+        counter = _counters("inductor")
+        before = self._seen if counter is self._counter else 0  # torch clears its counters by making new ones
+        return counter[_BENCHMARKS] - before, counter[_BENCHMARKS] == before
+
+    def _keep(self) -> None:
+        self._counter = _counters("inductor")
+        self._seen = self._counter[_BENCHMARKS]
+        self._hits = _graph_cache_hits()
 
 
 class RecordContext(TypedDict, total=False):
@@ -116,15 +139,14 @@ def measurement_from_feedback(
     Raises:
         RecordError: an op or inputs that no record holds, a device nobody knows, or no readable choice.
     """
-    found, unreadable = _timings(name, timings, lost, timing_of or _timing)
-    asked = [*timings, *choices, *lost]
+    found, readable, unreadable = _timings(name, timings, lost, timing_of or _timing)
     device = input_nodes[0].get_device()
     extra = {**context.get("extra", {}), **({"unreadable_choices": unreadable} if unreadable else {})}
     return Measurement(
         uid=context.get("uid") or uuid.uuid4().bytes,
         hardware=_hardware(name, device),
-        environment=replace(detect_environment(), template_hashes=_template_hashes(asked)),
-        problem=_problem(name, input_nodes, asked),
+        environment=replace(detect_environment(), template_hashes=_template_hashes(readable)),
+        problem=_problem(name, input_nodes, readable),
         timings=found,
         source=context.get("source", Source.FEEDBACK),
         measured_at=datetime.now(UTC),
@@ -135,7 +157,7 @@ def measurement_from_feedback(
         collector_version=collector_version(),
         is_replay=context.get("is_replay", False),
         search_space=context.get("search_space") or _search_space(),
-        choice_policy=choice_policy(asked),
+        choice_policy=choice_policy([*readable, *choices]),
         timing_method=context.get("timing_method") or _timing_method(device.type),
         device_state=context.get("device_state", DeviceState()),
         flags=context.get("flags", ()),
@@ -164,10 +186,14 @@ def choice_policy(choices: Iterable[Any]) -> str:
     return f"hook:{type(owner).__name__}"
 
 
-def _autotune_counter() -> Any:
+def _counters(group: str) -> Any:
     from torch._dynamo.utils import counters
 
-    return counters["inductor"]
+    return counters[group]
+
+
+def _graph_cache_hits() -> tuple[int, int]:
+    return _counters("inductor")["fxgraph_cache_hit"], _counters("aot_autograd")["autograd_cache_hit"]
 
 
 def _hardware(name: str, device: Any) -> Hardware:
@@ -179,9 +205,10 @@ def _hardware(name: str, device: Any) -> Hardware:
 
 def _timings(
     name: str, timings: Mapping[Any, float], lost: Sequence[Any], timing_of: TimingOf
-) -> tuple[tuple[Timing, ...], int]:
-    """Return each config's best timing, in the order first seen, and how many choices were unreadable."""
+) -> tuple[tuple[Timing, ...], list[Any], int]:
+    """Return each config's best timing in the order first seen, the choices read, and how many were unreadable."""
     found: dict[KernelConfig, Timing] = {}
+    readable: list[Any] = []
     unreadable = 0
     for choice, milliseconds in chain(timings.items(), zip(lost, repeat(None))):
         try:
@@ -190,11 +217,12 @@ def _timings(
             before = found.get(config)
             if before is None or _says_more(timing, before):
                 found[config] = timing
+            readable.append(choice)
         except Exception:  # noqa: BLE001 - a choice that cannot be read must not cost the others of its event
             unreadable += 1
     if not found:
         raise RecordError(f"{name}: none of {unreadable} choices could be read")
-    return tuple(found.values()), unreadable
+    return tuple(found.values()), readable, unreadable
 
 
 def _timing(_choice: Any, config: KernelConfig, milliseconds: float) -> Timing:

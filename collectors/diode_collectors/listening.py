@@ -12,11 +12,13 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from diode_collectors.coverage import Coverage, CoverageLedger, Fate, inside_a_choice
 from diode_collectors.inductor_records import ReplayDetector, measurement_from_feedback
+from diode_collectors.offered import Offer, OfferedChoices
 from diode_store.records import MATMUL_OPERANDS, Measurement, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from diode_collectors.inductor_records import RecordContext
@@ -71,7 +73,10 @@ class AutotuningListener:
         self._given_take = take
         self._context: RecordContext = {"source": source, "sweep_id": sweep_id, "sample_seed": sample_seed}
         self._saver = self._on_feedback  # one bound method: removing goes by identity
+        self._offered = OfferedChoices(self._on_offer)
+        self._ledger = CoverageLedger()
         self._replays: ReplayDetector | None = None
+        self._silent = 0
         self._pid = os.getpid()
         self._stats = FeedbackStats()
         self._stats_lock = threading.Lock()
@@ -87,26 +92,41 @@ class AutotuningListener:
         """Whether it was started and not stopped since."""
         return self._replays is not None
 
+    def coverage(self) -> Coverage:
+        """Return what became of the matrix products that were compiled while this listened."""
+        silent = self._silent + (self._replays.silent if self._replays is not None else 0)
+        return self._ledger.coverage(dropped=self.stats.dropped, silent=silent)
+
     def start(self) -> None:
         """Begin to listen. Starting twice is harmless."""
         from torch._inductor.select_algorithm import add_feedback_saver
 
-        if self.is_listening:
+        if self._replays is not None:
             return
         self._pid = os.getpid()
         self._replays = ReplayDetector()
+        self._ledger.begin()
+        self._offered.register()
         add_feedback_saver(self._saver)
 
     def stop(self) -> None:
-        """Listen no more. Stopping twice, or what never started, is harmless."""
+        """Listen no more, and log what was covered. Stopping twice, or what never started, is harmless."""
         from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
-        if not self.is_listening:
+        if self._replays is None:
             return
         cache = get_algorithm_selector_cache()
         # A new list: a saver may be running over the old one, and others' savers are none of our business.
         cache.feedback_saver_fns = [saver for saver in cache.feedback_saver_fns if saver is not self._saver]
+        self._offered.unregister()
+        self._ledger.end()
+        self._silent += self._replays.silent
         self._replays = None
+        self.finish()
+        log.info("%s", self.coverage())
+
+    def finish(self) -> None:
+        """Bring what was taken to where it belongs; called once it listens no more."""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -147,17 +167,32 @@ class AutotuningListener:
             if name not in MATMUL_OPERANDS:
                 self._count(unsupported=1)
                 return
-            self._record(timings, name, input_nodes, choices)
+            self._hear(timings, name, input_nodes, choices)
         except Exception as error:  # noqa: BLE001 - an exception here would abort the user's compile
             self._count(failed=1)
             self.say_once(f"could not record an autotuning event of {name!r}: {type(error).__name__}: {error}")
 
-    def _record(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
+    def _hear(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         is_replay = self._replays is not None and self._replays.is_replay()
-        context: RecordContext = {**self._context, "is_replay": is_replay}
-        measurement = measurement_from_feedback(timings, name, input_nodes, choices, **context)
-        self.take(measurement)
+        offer, fate = None, Fate.FAILED
+        try:
+            offer = self._offered.of(timings)
+            lost = offer.lost(timings) if offer is not None else ()
+            context: RecordContext = {**self._context, "is_replay": is_replay}
+            measurement = measurement_from_feedback(timings, name, input_nodes, choices, lost=lost, **context)
+            self.take(measurement)
+            fate = Fate.REPLAYED if is_replay else Fate.RECORDED
+        finally:
+            self._ledger.heard(offer, fate)
         self._count(recorded=1, timings=len(measurement.timings), replays=int(is_replay))
+
+    def _on_offer(self, choices: Sequence[Any], offer: Offer) -> None:
+        """Take note of what Inductor is about to choose from."""
+        if os.getpid() != self._pid:
+            return
+        if self._replays is not None and not inside_a_choice():
+            self._replays.look()
+        self._ledger.offered(choices, offer)
 
     def _count(self, **steps: int) -> None:
         with self._stats_lock:

@@ -38,6 +38,7 @@ LIGHT_STORE = (
 LIGHT_COLLECTORS = (
     "agreement",
     "already",
+    "coverage",
     "device",
     "device_state",
     "feedback",
@@ -45,6 +46,7 @@ LIGHT_COLLECTORS = (
     "inductor_records",
     "listening",
     "matmul",
+    "offered",
     "problems.choices",
     "problems.selection",
     "reading",

@@ -12,17 +12,21 @@ NAMES = [
     (f"{INDUCTOR}.choices", "InductorChoices._finalize_template_configs"),
     (f"{INDUCTOR}.virtualized", "V.choices"),
     (f"{INDUCTOR}.select_algorithm", "add_feedback_saver"),
+    (f"{INDUCTOR}.select_algorithm", "add_preprocessing_fn"),
     (f"{INDUCTOR}.select_algorithm", "get_algorithm_selector_cache"),
     (f"{INDUCTOR}.select_algorithm", "PRINT_AUTOTUNE"),
     (f"{INDUCTOR}.utils", "fresh_cache"),
     (f"{INDUCTOR}.async_compile", "AsyncCompile.wait_pool_ready"),
     (f"{INDUCTOR}.runtime.benchmarking", "benchmarker"),
     (f"{INDUCTOR}.config", "autotune_local_cache"),
+    (f"{INDUCTOR}.config", "deterministic"),
+    (f"{INDUCTOR}.config", "distributed_max_autotune_gemm"),
     (f"{INDUCTOR}.config", "freezing"),
     (f"{INDUCTOR}.config", "fx_graph_cache"),
     (f"{INDUCTOR}.config", "max_autotune_gemm_backends"),
     (f"{INDUCTOR}.config", "max_autotune_gemm_search_space"),
     (f"{INDUCTOR}.config", "max_autotune_prune_choices_based_on_shared_mem"),
+    (f"{INDUCTOR}.config", "pipeline_max_autotune_gemm"),
     (f"{INDUCTOR}.config", "triton.num_decompose_k_splits"),
     (f"{INDUCTOR}.sizevars", "SizeVarAllocator"),
     (f"{INDUCTOR}.kernel_template_choice", "KernelTemplateChoice"),
@@ -50,3 +54,34 @@ def test_benchmarks_are_counted() -> None:
     """Replays are told by the counter that a benchmark raises; its name is still in the source."""
     source = import_module("inspect").getsource(import_module(f"{INDUCTOR}.select_algorithm"))
     assert 'counters["inductor"]["select_algorithm_autotune"] += 1' in source
+
+
+@pytest.mark.parametrize(
+    ("module", "count"),
+    [
+        (f"{INDUCTOR}.kernel.mm", 'counters["aten_mm_info"]'),
+        (f"{INDUCTOR}.kernel.bmm", 'counters["aten_mm_info"]'),
+        (f"{INDUCTOR}.decomposition", 'counters["inductor"]["decompose_mm"] += 1'),
+        (f"{INDUCTOR}.codecache", 'counters["inductor"]["fxgraph_cache_hit"] += 1'),
+        ("torch._functorch._aot_autograd.autograd_cache", 'counters["aot_autograd"]["autograd_cache_hit"] += 1'),
+    ],
+)
+def test_what_coverage_is_made_of_is_counted(module: str, count: str) -> None:
+    """Coverage goes by counters of torch's; their names are still in the source."""
+    assert count in import_module("inspect").getsource(import_module(module))
+
+
+def test_failed_choices_are_marked() -> None:
+    """A choice that does not compile is told by the mark that Inductor leaves."""
+    caller = import_module(f"{INDUCTOR}.ir").ChoiceCaller
+    choice = caller.__new__(caller)
+    choice.mark_failed()
+    assert choice.failed is True
+
+
+def test_preprocessing_comes_first() -> None:
+    """Lists of choices are preprocessed before Inductor looks how many there are."""
+    source = import_module("inspect").getsource(
+        import_module(f"{INDUCTOR}.select_algorithm").AlgorithmSelectorCache.__call__
+    )
+    assert 0 < source.index("preprocessing_fn(choices)") < source.index("len(choices) == 1")
