@@ -152,7 +152,7 @@ def test_what_another_rank_timed_is_counted(tmp_path: Path) -> None:
     assert [output.splitlines()[-1:] for output in printed] == [[expected], [expected]]
 
 
-def test_what_cannot_be_recorded_is_counted(spool: Path) -> None:
+def test_what_cannot_be_recorded_is_counted(tmp_path: Path) -> None:
     """A record that nobody can take, and one that does not fit the spool."""
 
     def refuse(_: Measurement) -> None:
@@ -161,7 +161,7 @@ def test_what_cannot_be_recorded_is_counted(spool: Path) -> None:
     with triton_choices_on_cpu(), AutotuningListener(refuse) as listener:
         compile_and_run(torch.mm, A, B)
     assert listener.coverage() == Coverage(total=1, failed=1)
-    with triton_choices_on_cpu(), FeedbackCollector(spool, max_bytes=100) as collector:
+    with triton_choices_on_cpu(), FeedbackCollector(tmp_path / "spool", max_bytes=100) as collector:
         compile_and_run(torch.mm, A, B)
     assert collector.coverage() == Coverage(total=1, dropped=1)
 
