@@ -4,10 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup quickstart test check format benchmarks clean
+.PHONY: help setup quickstart test test-torch check format benchmarks clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## create .venv and install torch-diode with its development tools
 
@@ -26,6 +26,9 @@ quickstart: $(STAMP)  ## run the whole loop on the bundled H200 measurements
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
 
+test-torch: $(STAMP)  ## run the collectors' tests against torch 2.11, 2.13 and 2.15, each in an environment of its own
+	$(BIN)/python tests/run_torch_versions.py
+
 check: $(STAMP)  ## format, lint, types and import rules, without changing anything
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -37,7 +40,7 @@ format: $(STAMP)  ## format and mend what the linter can
 	$(BIN)/ruff check --fix .
 
 benchmarks: $(STAMP)  ## run every benchmark that needs no GPU
-	@for script in benchmarks/bench_ingest.py benchmarks/bench_predict.py benchmarks/bench_query.py; do \
+	@for script in benchmarks/bench_collector_overhead.py benchmarks/bench_ingest.py benchmarks/bench_predict.py benchmarks/bench_query.py; do \
 		echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove the virtual environment and caches

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -251,3 +253,18 @@ def test_the_line_says_how_many_and_why(caplog: pytest.LogCaptureFixture) -> Non
 def test_every_fate_is_a_part_of_the_total() -> None:
     """What can become of a product is what the total is a sum of."""
     assert {*Coverage.__dataclass_fields__} - {"total", "cached_graphs"} == {*Fate}
+
+
+def test_the_page_says_what_happens(tmp_path: Path) -> None:
+    """The documentation's example prints what is said there, and its table has every reason."""
+    page = (Path(__file__).parents[2] / "docs" / "collect_in_process.md").read_text(encoding="utf-8")
+    section = page.partition("## Coverage")[2]
+    code, printed = (re.findall(rf"```{kind}\n(.*?)```", section, re.DOTALL)[0] for kind in ("python", "text"))
+    settings = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    said = subprocess.check_output(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **settings}, text=True
+    )
+    assert said == printed
+    every = Coverage(**dict.fromkeys(Coverage.__dataclass_fields__, 1))
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE))
+    assert rows == dict(zip(Fate, every.reasons, strict=True))
