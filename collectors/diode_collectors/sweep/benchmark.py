@@ -33,7 +33,9 @@ MOST_LEADERS = 10
 LEADER_ROUNDS = 3
 _WARM_UP_US = 20_000.0
 _STICKY_ERRORS = ("illegal memory access", "unspecified launch failure", "misaligned address", "device-side assert")
+_COMPILE_ERRORS = {"CompilationError", "PTXASError", "CUDACompileError", "CppCompileError", "NoTritonConfigsError"}
 _WORST_ERROR = 0.05
+_COMPARED = 2**20
 
 
 class DeviceLostError(Exception):
@@ -91,7 +93,7 @@ def time_all(candidates: Sequence[Candidate], timer: Timer, *, seed: int = 0) ->
         try:
             _time(candidate, timer, best_us, is_first=index == order[0])
         except Exception as error:  # noqa: BLE001 - Triton, CUDA and Inductor raise anything
-            _note_failure(candidate, index, error)
+            _note_failure(candidate, index, error, timer)
         else:
             if candidate.outcome is Outcome.OK and not candidate.is_estimate:
                 best_us = min(best_us, candidate.median_us)
@@ -138,18 +140,32 @@ def _measure_leaders_again(candidates: Sequence[Candidate], timer: Timer) -> Non
     leaders = [*near, *([vendor] if vendor is not None and vendor not in near else [])]
     for _ in range(LEADER_ROUNDS):
         for candidate in leaders:
+            if candidate.run is None:  # it failed in an earlier round
+                continue
             count = runs_within_budget(medians[id(candidate)] + timer.overhead_us)
-            candidate.times_us += timer.runs_us(candidate.run, count)  # type: ignore[arg-type]  # told apart above
+            try:
+                candidate.times_us += timer.runs_us(candidate.run, count)
+            except Exception as error:  # noqa: BLE001 - as above
+                _note_failure(candidate, candidates.index(candidate), error, timer)
 
 
-def _note_failure(candidate: Candidate, index: int, error: Exception) -> None:
+def _note_failure(candidate: Candidate, index: int, error: Exception, timer: Timer) -> None:
     candidate.run = None
     candidate.outcome = outcome_of(error)
     candidate.error = f"{type(error).__name__}: {first_line(error)}"
     log.debug("%s: %s", candidate.name, candidate.error)
-    if any(words in str(error).lower() for words in _STICKY_ERRORS):
+    if any(words in str(error).lower() for words in _STICKY_ERRORS) or not works(timer):
         candidate.outcome = Outcome.RUNTIME_ERROR
         raise DeviceLostError(index, candidate.error) from error
+
+
+def works(timer: Timer) -> bool:
+    """Tell whether the device still works: what breaks it is reported again by every call from then on."""
+    try:
+        timer.synchronize()
+    except Exception:  # noqa: BLE001 - whatever it is
+        return False
+    return True
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -158,18 +174,17 @@ def outcome_of(error: BaseException) -> Outcome:
     text = str(error).lower()
     if names & {"OutOfResources", "OutOfMemoryError"} or "out of resource" in text or "out of memory" in text:
         return Outcome.OUT_OF_RESOURCES
-    if names & {"CompilationError", "PTXASError", "CUDACompileError", "NoTritonConfigsError"} or "ptxas" in text:
+    if names & _COMPILE_ERRORS or "ptxas" in text:
         return Outcome.COMPILE_ERROR
     return Outcome.RUNTIME_ERROR
 
 
 def relative_error(output: Any, expected: Any) -> float:
-    """Return ``|output - expected| / |expected|`` of two tensors, over at most a million elements of them."""
-    step = max(1, output.numel() // 2**20)
-    ours, theirs = (_flat(tensor)[::step].float() for tensor in (output, expected))
+    """Return ``|output - expected| / |expected|`` of two tensors, over about a million elements of them.
+
+    NaN where either holds NaN or infinity.
+    """
+    step = output.numel() // _COMPARED | 1  # an odd step comes by every column of a matrix
+    ours, theirs = (tensor.reshape(-1)[::step].double() for tensor in (output, expected))
     norm = theirs.norm()
     return float((ours - theirs).norm() / norm) if norm else float(ours.norm())
-
-
-def _flat(tensor: Any) -> Any:
-    return tensor.reshape(-1)

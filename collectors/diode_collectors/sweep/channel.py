@@ -45,11 +45,18 @@ class Channel:
         *lines, self._buffer = self._buffer.split(b"\n")
         return [json.loads(line) for line in lines], is_open
 
+    def hang_up(self) -> None:
+        """Close what is written to; the other end notices. Doing so twice is harmless."""
+        if self._write_fd != -1:
+            os.close(self._write_fd)
+        self._write_fd = -1
+
     def close(self) -> None:
         """Close both pipes; closing twice is harmless."""
-        for fd in {self.read_fd, self._write_fd} - {-1}:
-            os.close(fd)
-        self.read_fd = self._write_fd = -1
+        self.hang_up()
+        if self.read_fd != -1:
+            os.close(self.read_fd)
+        self.read_fd = -1
 
     def _fill(self) -> bool:
         data = os.read(self.read_fd, _CHUNK)

@@ -23,6 +23,7 @@ from diode_collectors.sweep.channel import environment_of_message, hardware_of_m
 from diode_collectors.sweep.cores import lanes_for, share_cores
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
+from diode_collectors.sweep.stopping import StopSignal
 from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 3
 _MOST_FAILED_STARTS = 2
+_MOST_EXCLUDED = 10
+_PATIENCE_S = 5.0
 _LOOK_EVERY_S = 1.0
 STALL_S = 300.0
 """A lane that holds the device and says nothing for so long is taken for hung."""
@@ -43,7 +46,7 @@ STALL_S = 300.0
 def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepReport:
     """Measure the problems of ``plan`` and spool the records.
 
-    Ctrl-C ends it: the report says so, and what is measured is in the spool.
+    Ctrl-C or SIGTERM ends it: the report says so, and what is measured is in the spool.
 
     Args:
         plan: what to do.
@@ -51,24 +54,27 @@ def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepRe
 
     Raises:
         SpoolError: the spool cannot be written.
-        HardwareError: no lane of a device could start; the message quotes the last thing it said.
+        HardwareError: no lane could start; the message quotes the last thing that one said.
     """
     check_writable(plan.spool)
     folder = Path(tempfile.mkdtemp(prefix="diode-sweep-"))
-    engine = _Engine(plan, listener or SilentListener(), folder)
-    try:
-        return engine.run()
-    finally:
-        engine.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with StopSignal() as stop:
+        engine = _Engine(plan, listener or SilentListener(), folder, stop)
+        try:
+            return engine.run()
+        finally:
+            engine.close()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Engine:
-    def __init__(self, plan: SweepPlan, listener: SweepListener, folder: Path) -> None:
+    def __init__(self, plan: SweepPlan, listener: SweepListener, folder: Path, stop: StopSignal) -> None:
         self._plan = plan
         self._listener = listener
         self._folder = folder
+        self._stop = stop
         self._selector = selectors.DefaultSelector()
+        self._selector.register(stop.fd, selectors.EVENT_READ)
         self._lanes: list[LaneProcess] = []
         self._queues: dict[bytes, deque[SweepProblem]] = {}
         self._identity: dict[str, tuple[Hardware, Environment]] = {}
@@ -76,25 +82,55 @@ class _Engine:
         self._excluded: dict[SweepProblem, list[tuple[dict[str, Any], str]]] = {}
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
+        self._given_up: str | None = None
 
     def run(self) -> SweepReport:
-        """Work until every problem is done, the time is over, or Ctrl-C."""
+        """Work until every problem is done, the time is over, or a signal comes."""
+        ended_by = None
         try:
             self._start_lanes()
-            while self._lanes:
+            while self._lanes and self._stop.name is None:
                 self._step()
+            self._hear_the_last()
         except KeyboardInterrupt:
-            self._report = replace(self._report, interrupted=True, ended_by="Ctrl-C")
+            ended_by = "Ctrl-C"
+        ended_by = self._stop.name or ended_by
         left = sum(map(len, self._queues.values())) + sum(lane.problem is not None for lane in self._lanes)
-        seconds = time.monotonic() - self._began if self._began else 0.0
-        return replace(self._report, not_begun=self._report.not_begun + left, seconds=seconds)
+        report = self._report
+        return replace(
+            report,
+            not_begun=report.not_begun + left,
+            seconds=time.monotonic() - self._began if self._began else 0.0,
+            interrupted=ended_by is not None,
+            ended_by=ended_by or report.ended_by or (self._given_up if left else None),
+        )
 
     def close(self) -> None:
         """Stop every lane at once; what they spooled is safe."""
         for lane in self._lanes:
+            lane.hang_up()
+        for lane in self._lanes:
             lane.kill()
         self._lanes.clear()
         self._selector.close()
+
+    def _hear_the_last(self) -> None:
+        """Have the lanes that are left go, and count what they had done by then."""
+        for lane in self._lanes:
+            lane.hang_up()
+        until = time.monotonic() + _PATIENCE_S
+        talking = len(self._lanes)
+        self._selector.unregister(self._stop.fd)
+        while talking and time.monotonic() < until:
+            for key, _ in self._selector.select(_LOOK_EVERY_S):
+                messages, is_open = key.data.channel.waiting()
+                for message in messages:
+                    if message["type"] == "result":
+                        key.data.problem = None
+                        self._count(result_of_message(message["result"]))
+                if not is_open:
+                    self._selector.unregister(key.fd)
+                    talking -= 1
 
     def _start_lanes(self) -> None:
         cores = sorted(os.sched_getaffinity(0))[: self._plan.cores]
@@ -113,6 +149,8 @@ class _Engine:
 
     def _step(self) -> None:
         for key, _ in self._selector.select(_LOOK_EVERY_S):
+            if key.data is None:  # the signal
+                continue
             lane: LaneProcess = key.data
             messages, is_open = lane.channel.waiting()
             for message in messages:
@@ -136,7 +174,10 @@ class _Engine:
                 self._give(lane)
         elif kind == "lost" and lane.problem is not None:
             told = (message["config"], Outcome.RUNTIME_ERROR.value)
-            self._excluded.setdefault(lane.problem, []).append(told)
+            excluded = self._excluded.setdefault(lane.problem, [])
+            excluded.append(told)
+            if len(excluded) <= _MOST_EXCLUDED:
+                self._attempts[lane.problem] -= 1  # the next one comes further
             self._listener.on_note(f"{lane.problem}: a kernel broke the device and is left out: {message['error']}")
         elif kind == "fatal":
             raise SpoolError(message["error"])
@@ -159,7 +200,8 @@ class _Engine:
 
     def _queue(self, hardware: Hardware, environment: Environment) -> None:
         """Line up what is not measured yet on this hardware; devices of one model share the work."""
-        wanted = [p for p in self._plan.problems if self._key(p, hardware, environment) not in self._plan.done]
+        asked = {self._key(problem, hardware, environment): problem for problem in self._plan.problems}
+        wanted = [problem for key, problem in asked.items() if key not in self._plan.done]
         self._queues[hardware.key] = deque(wanted)
         skipped = len(self._plan.problems) - len(wanted)
         total = self._report.problems + len(self._plan.problems)
@@ -200,21 +242,27 @@ class _Engine:
         lane.kill()
         if lane.is_dismissed and not lane.is_replaced:
             return
-        if not lane.is_dismissed:
-            self._mourn(lane)
+        if not lane.hardware and self._is_given_up(lane):
+            return
+        if lane.problem is not None:
+            self._mourn(lane, lane.problem)
         if self._queues.get(lane.hardware) or not lane.hardware:
             self._report = replace(self._report, restarts=self._report.restarts + (not lane.is_replaced))
             self._start(lane.successor())
 
-    def _mourn(self, lane: LaneProcess) -> None:
+    def _is_given_up(self, lane: LaneProcess) -> bool:
+        """Tell whether a lane that did not get ready is not to be tried again; the others go on without it."""
+        lane.failed_starts += 1
+        if lane.failed_starts < _MOST_FAILED_STARTS:
+            return False
+        self._given_up = f"{lane.device}: no worker could start; it said: {lane.last_words()}"
+        if not self._lanes:
+            raise HardwareError(self._given_up)
+        self._listener.on_note(f"{self._given_up}; the sweep goes on without it")
+        return True
+
+    def _mourn(self, lane: LaneProcess, problem: SweepProblem) -> None:
         """Give the problem of a lane that died out again, unless it is measured or has failed too often."""
-        if not lane.hardware:
-            lane.failed_starts += 1
-            if lane.failed_starts >= _MOST_FAILED_STARTS:
-                raise HardwareError(f"{lane.device}: no worker could start; it said: {lane.last_words()}")
-        problem = lane.problem
-        if problem is None:
-            return
         if self._is_spooled(problem, lane):
             self._count(ProblemResult(problem, lane.device))
         elif self._attempts[problem] < _ATTEMPTS:

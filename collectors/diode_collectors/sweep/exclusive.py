@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from typing import TYPE_CHECKING, Self
@@ -54,4 +55,7 @@ def _open_shared(path: Path) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, _FOR_ALL)
+        fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, _FOR_ALL)
+        with contextlib.suppress(PermissionError):  # another user was quicker
+            os.fchmod(fd, _FOR_ALL)  # whatever the umask
+        return fd

@@ -11,8 +11,8 @@ import contextlib
 import logging
 import os
 import queue
-import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -44,6 +44,7 @@ _HEARTBEAT_S = 1.0
 _ROOM_RETRY_S = 1.0
 _POOL_TIMEOUT_S = 300
 _MOST_RESIDENT_BYTES = 12 * 2**30
+_REMOVE = 'sleep 0.2; rm -rf -- "$0"; rmdir -- "$1"'
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Lane:
         self._writer = SpoolWriter(settings.spool, max_bytes=settings.spool_bytes)
         self._since_seal = 0
         self._beaten_at = 0.0
+        self._at_the_spool = threading.Lock()
 
     def run(self, commands: queue.Queue[dict[str, Any]]) -> None:
         """Say ready, and serve."""
@@ -95,11 +97,31 @@ class Lane:
             while (command := commands.get())["do"] == "measure":
                 excluded = excluded_of_message(command["excluded"])
                 result = self._measure(measuring, problem_of_message(command["problem"]), excluded)
-                self._channel.send(
-                    type="result", result=result_to_message(result), tired=_resident_bytes() > _MOST_RESIDENT_BYTES
-                )
+                tired = not measuring.is_usable() or _resident_bytes() > _MOST_RESIDENT_BYTES
+                self._send(type="result", result=result_to_message(result), tired=tired)
         self._writer.close()
-        self._channel.send(type="bye")
+
+    def leave(self) -> None:
+        """End this process and all that it started; what is spooled is safe and sealed, and nothing more will be.
+
+        To be called when the sweep is gone: then nobody else removes this process's files.
+        """
+        self._at_the_spool.acquire()  # never released: what is measured without its files is not to be recorded
+        with contextlib.suppress(SpoolError):
+            self._writer.close()
+        folder = Path(self._settings.folder)
+        # Behind our back: what is compiling now would leave files in it.
+        with contextlib.suppress(OSError):
+            subprocess.Popen(  # noqa: S603 - nothing of it is from outside
+                ["/bin/sh", "-c", _REMOVE, folder, folder.parent],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        if os.getpgrp() == os.getpid():  # so are its compilers and compile workers
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
 
     def _measuring(self) -> Measuring:
         from diode_collectors.problems.search_space import SearchSpace
@@ -129,7 +151,7 @@ class Lane:
         hardware = detect_hardware(self._settings.device)
         if hardware is None:
             raise HardwareError(f"nothing is known of the device {self._settings.label}")
-        self._channel.send(type="ready", hardware=asdict(hardware), environment=asdict(detect_environment()))
+        self._send(type="ready", hardware=asdict(hardware), environment=asdict(detect_environment()))
 
     def _measure(self, measuring: Measuring, problem: SweepProblem, excluded: dict[Any, Outcome]) -> ProblemResult:
         from diode_collectors.sweep.measuring import LostConfigError
@@ -139,10 +161,10 @@ class Lane:
             if measured.measurement is not None:
                 self._spool(measured.measurement)
         except LostConfigError as error:
-            self._channel.send(type="lost", config=config_to_message(error.config), error=first_line(error))
+            self._send(type="lost", config=config_to_message(error.config), error=first_line(error))
             self._end()
         except SpoolError as error:
-            self._channel.send(type="fatal", error=str(error))
+            self._send(type="fatal", error=str(error))
             self._end()
         except Exception as error:  # Inductor raises anything; the next problem may do better
             log.exception("%s", problem)
@@ -156,33 +178,47 @@ class Lane:
             SpoolError: the disk is full, or the spool cannot be written.
         """
         told = False
-        while True:
+        while not self._is_taken(measurement):
+            if not told:
+                self._send(
+                    type="note", message=f"waiting for room in the spool {self._settings.spool}; run diode-ingest"
+                )
+            told = True
+            time.sleep(_ROOM_RETRY_S)
+            self._heartbeat()
+
+    def _is_taken(self, measurement: Measurement) -> bool:
+        """Put a record on the disk, unless the spool is at its limit."""
+        with self._at_the_spool:
             try:
                 self._writer.append(measurement)
-                break
             except SpoolFullError as error:
                 if isinstance(error.__cause__, OSError):  # the disk, which ingesting may not empty
                     raise
-                if not told:
-                    self._channel.send(type="note", message=f"waiting for room: {error}")
-                told = True
-                time.sleep(_ROOM_RETRY_S)
-                self._heartbeat()
-        self._since_seal += 1
-        if self._since_seal >= self._settings.chunk_size:
-            self._writer.seal()
-            self._since_seal = 0
-        else:
-            self._writer.sync()
+                self._writer.seal()  # nobody can ingest what is not sealed
+                self._since_seal = 0
+                return False
+            self._since_seal += 1
+            if self._since_seal < self._settings.chunk_size:
+                self._writer.sync()
+            else:
+                self._writer.seal()
+                self._since_seal = 0
+            return True
 
     def _heartbeat(self) -> None:
         now = time.monotonic()
         if now - self._beaten_at > _HEARTBEAT_S:
             self._beaten_at = now
-            self._channel.send(type="alive")
+            self._send(type="alive")
+
+    def _send(self, **message: Any) -> None:
+        # When the sweep is gone, the thread that reads from it ends this process.
+        with contextlib.suppress(BrokenPipeError):
+            self._channel.send(**message)
 
     def _end(self) -> None:
-        """Leave: what is spooled is safe, and this process may not be able to do anything more."""
+        """Give up: what is spooled is safe, and this process may not be able to do anything more."""
         with contextlib.suppress(SpoolError):
             self._writer.close()
         os._exit(1)
@@ -228,27 +264,35 @@ def _resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _read_commands(channel: Channel, commands: queue.Queue[dict[str, Any]], folder: str) -> None:
-    """Pass on what the sweep says; when it is gone, be gone: what is spooled is safe."""
+def _read_commands(channel: Channel, commands: queue.Queue[dict[str, Any]], lane: Lane) -> None:
+    """Pass on what the sweep says; when it is gone, be gone."""
     while (command := channel.receive()) is not None:
         commands.put(command)
-    shutil.rmtree(folder, ignore_errors=True)
-    os._exit(1)
+    lane.leave()
 
 
-def main() -> None:
-    """Serve as a lane."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the sweep to deal with
+def main(kind: type[Lane] = Lane) -> None:
+    """Serve as a lane of ``kind``."""
+    # Both are for the sweep to deal with; a handler of our own is not inherited by what we start.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     use_torchs_assembler()
-    channel = Channel(sys.stdin.fileno(), int(sys.argv[1]))
+    results = int(sys.argv[1])
+    os.set_inheritable(results, False)  # noqa: FBT003 - the function's only argument beside the descriptor
+    channel = Channel(sys.stdin.fileno(), results)
     said = channel.receive()
     if said is None:
         return
     settings = LaneSettings(**{field.name: said[field.name] for field in fields(LaneSettings)})
+    lane = kind(settings, channel)
     commands: queue.Queue[dict[str, Any]] = queue.Queue()
-    reader = threading.Thread(target=_read_commands, args=(channel, commands, settings.folder), daemon=True)
-    reader.start()
-    Lane(settings, channel).run(commands)
+    threading.Thread(target=_read_commands, args=(channel, commands, lane), daemon=True).start()
+    try:
+        lane.run(commands)
+    except BaseException:
+        log.exception("it ends")  # the sweep quotes the last line
+        sys.stderr.flush()
+        os._exit(1)
     sys.stdout.flush()
     os._exit(0)  # no thread of Inductor's may keep it
 

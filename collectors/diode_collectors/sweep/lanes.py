@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_collectors.sweep.channel import Channel, problem_to_message
 from diode_collectors.sweep.lane import LaneSettings
+from diode_store.errors import HardwareError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from diode_collectors.sweep.cores import CoreShare
     from diode_collectors.sweep.plan import SweepPlan
 
+_PROGRAM = ("-m", "diode_collectors.sweep.lane")
 _TAIL_BYTES = 4000
 _PATIENCE_S = 5.0
 
@@ -42,27 +45,37 @@ class LaneProcess:
         self.is_benchmarking = False
         self._plan, self._share, self._lanes, self._folder = plan, share, lanes, folder
         self._process: subprocess.Popen[bytes] | None = None
+        self._words = "nothing"
         self.channel = Channel(-1, -1)
 
     def start(self) -> None:
-        """Start its process and tell it what to do."""
+        """Start its process and tell it what to do.
+
+        Raises:
+            HardwareError: no process could be started.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         results, for_lane = os.pipe()
         commands, from_us = os.pipe()
-        os.set_inheritable(for_lane, True)  # noqa: FBT003 - the function's only argument beside the descriptor
-        environment = {**os.environ, "TMPDIR": str(self._folder), **_visible(self.device)}
-        with (self._folder / "log").open("wb") as said:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, with a number
-                [sys.executable, "-m", "diode_collectors.sweep.lane", str(for_lane)],
-                stdin=commands,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                pass_fds=(for_lane,),
-                env=environment,
-            )
-        os.close(for_lane)
-        os.close(commands)
         self.channel = Channel(results, from_us)
+        environment = {**os.environ, "TMPDIR": str(self._folder), **_visible(self.device)}
+        try:
+            with (self._folder / "log").open("wb") as said:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module, with a number
+                    [sys.executable, *_PROGRAM, str(for_lane)],
+                    stdin=commands,
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(for_lane,),
+                    process_group=0,  # its compilers and compile workers end with it
+                    env=environment,
+                )
+        except OSError as error:
+            self.channel.close()
+            raise HardwareError(f"{self.device}: a process of the sweep cannot be started: {error}") from error
+        finally:
+            os.close(for_lane)
+            os.close(commands)
         self._send(**asdict(self._settings()))
 
     def measure(self, problem: SweepProblem, excluded: list[tuple[dict[str, Any], str]]) -> None:
@@ -79,13 +92,16 @@ class LaneProcess:
 
     def kill_process(self) -> None:
         """End its process, whatever it is doing; its pipe will end."""
+        self.is_benchmarking = False
         if self._process is not None:
             self._process.kill()
 
+    def hang_up(self) -> None:
+        """Have it leave at once, and remove its files."""
+        self.channel.hang_up()
+
     def kill(self) -> None:
-        """End its process, wait until it is gone, and tidy up after it."""
-        # Closing its standard input ends it and lets it remove its files.
-        words = self.last_words()
+        """End its process and those it started, wait until it is gone, and tidy up after it."""
         self.channel.close()
         if self._process is not None:
             try:
@@ -93,13 +109,15 @@ class LaneProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+            self._words = self.last_words()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._words = words
 
     def last_words(self) -> str:
         """Return the last line its process wrote, and how it ended if it has."""
         if not self._folder.exists():
-            return getattr(self, "_words", "nothing")
+            return self._words
         lines: list[str] = []
         with contextlib.suppress(OSError), (self._folder / "log").open("rb") as said:
             said.seek(max(0, said.seek(0, os.SEEK_END) - _TAIL_BYTES))

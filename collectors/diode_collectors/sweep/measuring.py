@@ -18,9 +18,10 @@ from diode_collectors.device_state import DeviceMonitor
 from diode_collectors.inductor import config_of_choice
 from diode_collectors.inductor_records import measurement_from_feedback
 from diode_collectors.offered import OfferedChoices
-from diode_collectors.sweep.benchmark import Candidate, DeviceLostError, relative_error, time_all
+from diode_collectors.sweep.benchmark import Candidate, DeviceLostError, relative_error, time_all, works
+from diode_collectors.sweep.eager import EagerCompiles
 from diode_collectors.sweep.exclusive import DeviceLock
-from diode_collectors.sweep.takeover import captured, product, settings_for, taken_over
+from diode_collectors.sweep.takeover import captured, product, settings_for, taken_over, unload
 from diode_collectors.sweep.timer import CpuTimer, GpuTimer
 from diode_store.errors import HardwareError
 from diode_store.records import Outcome, Source, Timing
@@ -113,6 +114,8 @@ class Measuring:
         self._stack = ExitStack()
         settings = settings_for(options.space.listed, on_cpu=self._on_cpu, include_tma=options.include_tma)
         self._stack.enter_context(taken_over(self, settings))
+        self._eager = EagerCompiles()
+        self._stack.enter_context(self._eager.installed())
         self._offered.register()
         self._stack.callback(self._offered.unregister)
         self._stack.callback(self._monitor.close)
@@ -120,6 +123,10 @@ class Measuring:
     def close(self) -> None:
         """Leave Inductor as it was."""
         self._stack.close()
+
+    def is_usable(self) -> bool:
+        """Tell whether the device still works for this process: after some errors nothing does any more."""
+        return self._timer is None or works(self._timer)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -204,19 +211,14 @@ class Measuring:
             )
 
     def _inputs(self, problem: SweepProblem) -> tuple[Any, Any, Any]:
-        """Return A, B and the bias.
-
-        On a GPU their values do not matter, Inductor times with random ones of its own. On a CPU a C++ kernel packs
-        this very B beforehand.
-        """
+        """Return A, B and the bias; their values do not matter, Inductor times with random ones of its own."""
         import torch
 
         specs = problem.problem().inputs
         dtype = getattr(torch, problem.dtype)
 
         def tensor(size: Sequence[int], stride: Sequence[int]) -> Any:
-            empty = torch.empty_strided(size, stride, dtype=dtype, device=self._options.device)
-            return empty.normal_() if self._on_cpu else empty
+            return torch.empty_strided(size, stride, dtype=dtype, device=self._options.device)
 
         a, b = (tensor(spec.size, spec.stride) for spec in specs[-2:])
         if problem.op == "addmm":
@@ -225,7 +227,10 @@ class Measuring:
 
     def _forget(self) -> None:
         """Let go of kernels and tensors: what a problem took must not be missing to the next ones."""
+        for choice in self._timed:
+            unload(choice)
         self._timed = {}
+        self._eager.forget()
         self.choices.excluded = ()
 
     def _why_silent(self) -> str:
@@ -239,9 +244,11 @@ class Measuring:
         compiled = time.monotonic()
         with self._lock:
             began = time.monotonic()
+            gc.disable()  # a collection in the middle of a launch takes longer than the sleep that hides it
             try:
                 yield
             finally:
+                gc.enable()
                 self._result.compile_s, self._result.wait_s = compiled - self._started, began - compiled
                 self._result.benchmark_s = time.monotonic() - began
 
@@ -268,11 +275,11 @@ class Measuring:
             if len(self._samples) * _SAMPLE_EVERY <= reference.prepared:
                 self._samples.append(self._monitor.sample())
             reference.prepared += 1
-            return captured(lambda: cache.benchmark_choice(choice, tensors))
+            # What the one before wrote is no result of this one.
+            output.fill_(0.0 if is_vendor else float("nan"))
+            return captured(choice, lambda: cache.benchmark_choice(choice, tensors))
 
-        # C++ kernels on a CPU multiply by the B that they packed, ATen by one that Inductor drew: no common result.
-        check = None if self._on_cpu else lambda: reference.error_of(output, is_vendor=is_vendor)
-        return Candidate(choice.name, is_vendor, prepare, check or (lambda: None))
+        return Candidate(choice.name, is_vendor, prepare, lambda: reference.error_of(output, is_vendor=is_vendor))
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         """Make the record of what was timed, and end the compile."""

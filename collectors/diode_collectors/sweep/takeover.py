@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -107,10 +107,14 @@ def taken_over(autotuner: Autotuner, settings: Mapping[str, Any]) -> Iterator[No
             kind.benchmark_in_current_process, kind.benchmark_choices = prepare, benchmark
 
 
-def captured(benchmark: Callable[[], object]) -> Callable[[], object]:
-    """Return the call that Inductor would have timed in ``benchmark``.
+def captured(choice: Any, benchmark: Callable[[], object]) -> Callable[[], object]:
+    """Return the call that Inductor would have timed in ``benchmark``, to be made any number of times.
 
     Whatever kind of choice it is, it ends in a method of the one benchmarker that all modules share.
+
+    Args:
+        choice: what is benchmarked.
+        benchmark: has Inductor benchmark it.
 
     Raises:
         RuntimeError: it came to no benchmark.
@@ -132,13 +136,48 @@ def captured(benchmark: Callable[[], object]) -> Callable[[], object]:
     for name in names:
         setattr(benchmarker, name, keep)
     try:
-        benchmark()
+        with _kept_ready(choice) as tensors:
+            benchmark()
     finally:
         for name in names:
             delattr(benchmarker, name)
     if not found:
         raise RuntimeError("Inductor refused to benchmark it")
-    return found[-1]
+    function = found[-1]
+    return lambda: (function(), tensors)
+
+
+@contextmanager
+def _kept_ready(choice: Any) -> Iterator[list[Any]]:
+    """Have a kernel be ready after Inductor benchmarked it, and yield the tensors it works on, to be held meanwhile.
+
+    A C++ kernel is given addresses only, of tensors that may have been made for the benchmark; from torch 2.13 on a
+    Triton kernel is unloaded behind it. ``unload`` does that in the end.
+    """
+    request = getattr(choice, "bmreq", None)
+    tensors: list[Any] = []
+    if request is None:
+        yield tensors
+        return
+    make = request.make_run_fn
+
+    def make_and_hold(*inputs: Any, **named: Any) -> Any:
+        tensors.extend((inputs, named))
+        return make(*inputs, **named)
+
+    request.make_run_fn, request.cleanup_run_fn = make_and_hold, lambda: None
+    try:
+        yield tensors
+    finally:
+        del request.make_run_fn, request.cleanup_run_fn
+
+
+def unload(choice: Any) -> None:
+    """Unload the kernel of a choice that is not run any more, as Inductor would have behind its benchmark."""
+    request = getattr(choice, "bmreq", None)
+    if request is not None:
+        with suppress(Exception):  # nothing of it is needed any more
+            request.cleanup_run_fn()
 
 
 def product(op: str, b: Any, bias: Any) -> Any:

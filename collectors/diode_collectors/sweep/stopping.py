@@ -1,0 +1,48 @@
+"""Lets a sweep be stopped from outside: Ctrl-C and SIGTERM end it between two steps, not amid one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+class StopSignal:
+    """Takes note of the first Ctrl-C or SIGTERM; the second raises ``KeyboardInterrupt``, should the first not help.
+
+    Signals come to the main thread only; in any other this waits for nothing. One that is ignored stays so.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        """Which one came; None when none did."""
+        self.fd, self._wake_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        """Can be read from once it came, for a selector to wait on."""
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Take the signals over."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _NAMES:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hand them back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self.fd)
+        os.close(self._wake_fd)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.name is not None:
+            raise KeyboardInterrupt
+        self.name = _NAMES[signal.Signals(number)]
+        os.write(self._wake_fd, b"!")
