@@ -99,7 +99,11 @@ def run_tests(python: Path, files: tuple[str, ...] | list[str]) -> Result:
     # Neither our pytest settings nor our fixtures: both need packages that are not there.
     pytest = ["-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull]
     tests = [f"tests/collectors/{name}" for name in files]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(IMPORT_FROM), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(CHECKOUT / folder) for folder in IMPORT_FROM),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [str(python), *pytest, "--rootdir", str(CHECKOUT), "--show-capture=no", *tests]
     started = time.monotonic()
     finished = subprocess.run(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True, check=False)

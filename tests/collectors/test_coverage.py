@@ -80,9 +80,9 @@ def test_a_cached_graph_does_not_hide_a_replay() -> None:
         AutotuningListener(heard.append) as listener,
     ):
         compile_and_run(torch.mm, A, B)
-        compile_and_run(torch.bmm, BATCH, BATCH)
+        compile_and_run(torch.bmm, BATCH, BATCH + 1)
         compile_and_run(torch.mm, A, B)
-        compile_and_run(lambda a, b: torch.bmm(torch.bmm(a, b), b), BATCH, BATCH)
+        compile_and_run(lambda a, b: torch.bmm(torch.bmm(a, b), b), BATCH, BATCH + 1)
     assert [measurement.is_replay for measurement in heard] == [False, False, True, True]
     assert listener.coverage() == Coverage(total=4, recorded=2, replayed=2, cached_graphs=1)
 
