@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from daemon_samples import PROGRAM
-from sweep_processes import HERE, Sweep, counted, once_each
+from sweep_processes import HERE, Sweep, counted, eventually, once_each
 
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
@@ -102,7 +102,7 @@ def test_a_full_disk_ends_the_sweep(tmp_path: Path) -> None:
         with Sweep(tmp_path, PROBLEMS * 9, options={"lanes": 2, "chunk_size": 1}) as sweep:
             error = sweep.error()
             done = len(sweep.of_kind("result"))
-            assert sweep.alive() == []
+            eventually(lambda: not sweep.alive())
         assert error["kind"] == "SpoolError"
         assert error["message"].startswith(str(sweep.spool))
         assert error["message"].endswith(
