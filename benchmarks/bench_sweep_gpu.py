@@ -114,7 +114,9 @@ def main() -> None:
         report, wall = ours(PLAIN, 1, cores=cores)
         print(f"diode-collect: {report.timings} choices in {report.seconds:.1f} s ({wall:.1f} s with its start)")
         rate = report.choices_per_s
-        print(f"{rate:.1f} choices/s, {report.timings / wall:.1f} with its start; ceiling {ceiling:.1f} on {cores} cores")
+        print(
+            f"{rate:.1f} choices/s, {report.timings / wall:.1f} with its start; ceiling {ceiling:.1f} on {cores} cores"
+        )
         print(f"ratio to the plain route: {rate / slow:.2f} (with its start {report.timings / wall / slow:.2f})")
     many = [SweepProblem("mm", 8, 1024 + 128 * i, 4096) for i in range(asked.problems * asked.devices)]
     one, _ = ours(many[: asked.problems], 1, cores=cores)
@@ -122,7 +124,9 @@ def main() -> None:
     if asked.devices > 1:
         all_, _ = ours(many, asked.devices)
         ratio = all_.choices_per_s / one.choices_per_s
-        print(f"{asked.devices} GPUs, {len(many)} problems: {all_.choices_per_s:.1f} choices/s; ratio to one {ratio:.2f}")
+        print(
+            f"{asked.devices} GPUs, {len(many)} problems: {all_.choices_per_s:.1f} choices/s; ratio to one {ratio:.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_a_choice_within_reach_gets_a_median_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run_us", "expected"), [(0.5, MOST_RUNS), (200.0, 40), (400.0, 20), (1000.0, 8), (5e6, FEWEST_RUNS)]
+    ("run_us", "expected"), [(0.5, MOST_RUNS), (200.0, 24), (400.0, 15), (750.0, 8), (5e6, FEWEST_RUNS)]
 )
 def test_runs_fit_the_budget(run_us: float, expected: int) -> None:
     """Eight milliseconds a choice, but at least seven runs and at most forty."""

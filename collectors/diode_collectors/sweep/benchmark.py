@@ -25,12 +25,12 @@ ESTIMATE_FACTOR = 3.0
 FIRST_LOOK_RUNS = 3
 HOPELESS_FACTOR = 10.0
 """Beyond this factor one run is look enough: the worst of an exhaustive list takes a hundred times the best."""
-MOST_RUNS, FEWEST_RUNS = 40, 7
-_BUDGET_US = 8_000.0
+MOST_RUNS, FEWEST_RUNS = 24, 7
+_BUDGET_US = 6_000.0
 LEADER_FACTOR = 1.1
 """Choices within this factor of the best median are measured again, in turn, so that drift hits all alike."""
 MOST_LEADERS = 10
-LEADER_ROUNDS = 3
+LEADER_ROUNDS = 4
 _WARM_UP_US = 20_000.0
 _STICKY_ERRORS = ("illegal memory access", "unspecified launch failure", "misaligned address", "device-side assert")
 _COMPILE_ERRORS = {"CompilationError", "PTXASError", "CUDACompileError", "CppCompileError", "NoTritonConfigsError"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-_CORES_PER_LANE, _MOST_LANES = 4, 3
+_CORES_PER_LANE, _MOST_LANES = 3, 4
 _ENOUGH_TO_KEEP_ONE = 4
+_WORKERS_PER_CORE = 0.7
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,11 @@ def lanes_for(share: CoreShare, device: str) -> int:
     if device == "cpu":
         return 1
     return max(1, min(_MOST_LANES, len(share.compiling) // _CORES_PER_LANE))
+
+
+def workers_for(cores: int, lanes: int) -> int:
+    """Return how many compile workers each of a device's lanes gets.
+
+    Two lanes compile at most of the time: together their workers should be a few more than there are cores.
+    """
+    return cores if lanes == 1 else max(1, math.ceil(cores * _WORKERS_PER_CORE))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.device import use_torchs_assembler
+from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.sweep.channel import (
     Channel,
     config_to_message,
@@ -28,13 +29,13 @@ from diode_collectors.sweep.channel import (
     problem_of_message,
     result_to_message,
 )
+from diode_collectors.sweep.cores import workers_for
 from diode_collectors.sweep.plan import ProblemResult
 from diode_collectors.writer import SpoolWriter
 from diode_store.errors import HardwareError, SpoolError, SpoolFullError, first_line
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
-    from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.measuring import Measured, Measuring
     from diode_store.records import Measurement
 
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 _HEARTBEAT_S = 1.0
 _ROOM_RETRY_S = 1.0
 _POOL_TIMEOUT_S = 300
+_WARM_UP = SweepProblem("mm", 64, 128, 128)
 _MOST_RESIDENT_BYTES = 12 * 2**30
 _REMOVE = 'sleep 0.2; rm -rf -- "$0"; rmdir -- "$1"'
 
@@ -93,6 +95,8 @@ class Lane:
         """Say ready, and serve."""
         os.sched_setaffinity(0, self._settings.cores)
         with self._measuring() as measuring:
+            if self._settings.device != "cpu":
+                _warm_up(measuring)
             self._say_ready()
             while (command := commands.get())["do"] == "measure":
                 excluded = excluded_of_message(command["excluded"])
@@ -129,7 +133,7 @@ class Lane:
 
         said = self._settings
         if said.device != "cpu":
-            _wait_for_compile_workers(len(said.cores))
+            _wait_for_compile_workers(workers_for(len(said.cores), said.contexts))
         options = MeasuringOptions(
             device=said.device,
             space=SearchSpace.parse(said.search_space),
@@ -245,6 +249,14 @@ def _said_by(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)
+
+
+def _warm_up(measuring: Measuring) -> None:
+    """Have Inductor, Triton and each compile worker read in what they need, before time counts."""
+    try:
+        measuring.measure(_WARM_UP)
+    except Exception as error:  # noqa: BLE001 - whatever it is, a problem that matters will say it
+        log.warning("the warm-up failed: %s", error)
 
 
 def _wait_for_compile_workers(count: int) -> None:

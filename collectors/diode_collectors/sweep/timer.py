@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 US_PER_MS, NS_PER_US = 1e3, 1e3
-_SLEEP_CYCLES, _MOST_SLEEP_CYCLES = 120_000, 4_000_000  # 60 us to 2 ms at 2 GHz
+_SLEEP_CYCLES, _MOST_SLEEP_CYCLES = 160_000, 4_000_000  # 80 us to 2 ms at 2 GHz
+_MOST_LATE_SHARE = 0.25
 _ATTEMPTS = 6
 # The L2 of a large GPU has two partitions that may hold the same line; twice its size empties both.
 _FLUSH_FACTOR = 2
@@ -46,7 +47,7 @@ class GpuTimer:
     """Times on the current CUDA or ROCm device."""
 
     method = TimingMethod(statistic="median", flush_l2=True, launch_hidden=True)
-    overhead_us = 100.0
+    overhead_us = 130.0
 
     def __init__(self) -> None:
         """Allocate the buffer that empties the L2 cache."""
@@ -59,6 +60,7 @@ class GpuTimer:
         # Untyped in torch.
         self._event: Any = torch.cuda.Event
         self._sleep: Any = torch.cuda._sleep  # noqa: SLF001 - the only device sleep there is
+        self._stream = torch.cuda.current_stream()  # given to each event, which would look it up for 10 us
         self._events: list[tuple[Any, Any]] = []
         self._sleep_cycles = _SLEEP_CYCLES
         self.late_launches = 0
@@ -75,16 +77,23 @@ class GpuTimer:
         """Return the times of ``count`` runs, repeating those whose launch came late."""
         found: list[float] = []
         late: list[float] = []
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             hidden, too_late = self._batch(function, count - len(found))
             found += hidden
             late += too_late
+            self._adapt(len(too_late) / (len(too_late) + len(hidden)), is_first=attempt == 0)
             if len(found) >= count:
                 return found
-            self._sleep_cycles = min(2 * self._sleep_cycles, _MOST_SLEEP_CYCLES)
         missing = late[: count - len(found)]
         self.late_launches += len(missing)
         return found + missing
+
+    def _adapt(self, late_share: float, *, is_first: bool) -> None:
+        """Sleep longer for launches that come late again and again, and shorter when that was long enough."""
+        if late_share > _MOST_LATE_SHARE and not is_first:
+            self._sleep_cycles = min(2 * self._sleep_cycles, _MOST_SLEEP_CYCLES)
+        elif not late_share:
+            self._sleep_cycles = max(_SLEEP_CYCLES, self._sleep_cycles * 3 // 4)
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -98,9 +107,9 @@ class GpuTimer:
         for start, end in self._events[:count]:
             self._flush.zero_()
             self._sleep(self._sleep_cycles)
-            start.record()
+            start.record(self._stream)
             function()
-            end.record()
+            end.record(self._stream)
             # If the device is past the start by now, it may have waited for the kernel.
             hidden.append(not start.query())
         self.synchronize()
