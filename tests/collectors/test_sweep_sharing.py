@@ -63,10 +63,10 @@ def test_a_core_is_kept_for_benchmarking_where_there_are_enough(count: int, expe
 
 @pytest.mark.parametrize(
     ("cores", "device", "lanes"),
-    [(15, "cuda:0", 3), (64, "cuda:0", 3), (8, "cuda:0", 2), (3, "cuda:0", 1), (1, "cuda:0", 1), (64, "cpu", 1)],
+    [(15, "cuda:0", 4), (64, "cuda:0", 4), (8, "cuda:0", 2), (3, "cuda:0", 1), (1, "cuda:0", 1), (64, "cpu", 1)],
 )
 def test_as_many_lanes_as_the_cores_keep_busy(cores: int, device: str, lanes: int) -> None:
-    """Three at most; a CPU has one, for its kernels are timed on the cores that would compile."""
+    """Four at most; a CPU has one, for its kernels are timed on the cores that would compile."""
     assert lanes_for(CoreShare(tuple(range(cores)), None), device) == lanes
 
 
