@@ -12,7 +12,15 @@ from torch._inductor.runtime.triton_heuristics import NoTritonConfigsError
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from diode_collectors.sweep.benchmark import DeviceLostError, outcome_of, relative_error, time_all
+from diode_collectors.sweep.benchmark import (
+    FIRST_LOOK_RUNS,
+    LEADER_ROUNDS,
+    MOST_RUNS,
+    DeviceLostError,
+    outcome_of,
+    relative_error,
+    time_all,
+)
 from diode_store.records import Outcome, Timing
 
 if TYPE_CHECKING:
@@ -74,7 +82,7 @@ def broken(
 
 def test_a_leader_that_fails_in_a_later_round_is_a_failure() -> None:
     """It ran well before, but who would call it? It keeps nobody else from being measured again."""
-    left = [3 + 40]
+    left = [FIRST_LOOK_RUNS + MOST_RUNS]
 
     class Failing(Kernel):
         def next_us(self) -> float:
@@ -88,7 +96,7 @@ def test_a_leader_that_fails_in_a_later_round_is_a_failure() -> None:
     time_all(candidates, timer)
     assert [c.outcome for c in candidates] == [Outcome.OK, Outcome.RUNTIME_ERROR]
     assert candidates[1].timing(CONFIG).runtime_us is None
-    assert len(candidates[0].times_us) == 160
+    assert len(candidates[0].times_us) == (1 + LEADER_ROUNDS) * MOST_RUNS
 
 
 @pytest.mark.parametrize("error", [0.06, 1.0, float("inf"), float("nan")])
@@ -159,7 +167,7 @@ def test_an_unknown_error_after_which_nothing_works_ends_it_too() -> None:
 
 def test_a_device_lost_while_leaders_are_measured_again_is_told_by_its_kernel() -> None:
     """Not only a first look may break it."""
-    left = [3 + 40 + 40]
+    left = [FIRST_LOOK_RUNS + 2 * MOST_RUNS]
 
     class Crashing(Kernel):
         def next_us(self) -> float:
