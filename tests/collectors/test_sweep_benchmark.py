@@ -83,7 +83,7 @@ def test_a_choice_within_reach_gets_a_median_of_its_own() -> None:
     ("run_us", "expected"), [(0.5, MOST_RUNS), (200.0, 24), (400.0, 15), (750.0, 8), (5e6, FEWEST_RUNS)]
 )
 def test_runs_fit_the_budget(run_us: float, expected: int) -> None:
-    """Eight milliseconds a choice, but at least seven runs and at most forty."""
+    """So many milliseconds a choice, but neither too few runs for a median nor more than it needs."""
     assert runs_within_budget(run_us) == expected
 
 
@@ -99,7 +99,7 @@ def test_leaders_are_measured_again_in_turn() -> None:
 def test_a_lucky_choice_does_not_win() -> None:
     """One that was a fifth too fast at first ends at its true time, behind the truly best."""
     lucky = Kernel("lucky", 10.4, luck=[0.8] * (FIRST_LOOK_RUNS + MOST_RUNS))
-    found, _ = timed([Kernel("vendor", 12.0), Kernel("best", 10.0, luck=[0.9] * 43), lucky])
+    found, _ = timed([Kernel("vendor", 12.0), Kernel("best", 10.0, luck=[0.9] * (FIRST_LOOK_RUNS + MOST_RUNS)), lucky])
     assert statistics.median(found["lucky"].times_us[:MOST_RUNS]) == pytest.approx(8.32)
     assert found["lucky"].median_us == 10.4
     assert found["best"].median_us == 10.0
