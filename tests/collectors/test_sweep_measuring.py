@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("sweeps")
 
 ATEN, CPP = "aten", "cpp"
-HAS_ADDMM_WITH_A_BIAS_OF_ITS_OWN = False
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -146,6 +145,24 @@ def test_one_measuring_measures_many_problems(tmp_path: Path) -> None:
     assert len({record.uid for record in found}) == 3
     assert [len(record.timings) for record in found] == [2, 2, 2]
     assert sorted(path.name for path in Path(tempfile.gettempdir()).glob("tmp*")) == before
+
+
+def test_what_came_first_does_not_decide_what_is_measured(tmp_path: Path) -> None:
+    """oneDNN, which computes bf16 in ATen, takes no product away from the autotuner."""
+    texts = ("mm:32x64x96/bf16", "mm:32x64x96/fp32", "mm:32x64x96/bf16")
+    with measuring(tmp_path) as opened:
+        found = [record_of(opened.measure(parse_problem(text))) for text in texts]
+    assert [record.problem.shape.dtype for record in found] == ["bfloat16", "float32", "bfloat16"]
+    assert len({len(record.timings) for record in found}) == 1
+
+
+def test_another_op_than_a_product_says_so(tmp_path: Path) -> None:
+    """Where Inductor has ops of its own, their timings are of no problem that was asked for."""
+    with measuring(tmp_path) as opened:
+        opened._start(parse_problem("mm:8x8x8", dtype="float32"), {})
+        with pytest.raises(module._EnoughError):
+            opened.on_feedback({}, "linear_unary", [], [])
+        assert opened._result.silent == "Inductor made another op of it: linear_unary"
 
 
 def failing_problem() -> Any:

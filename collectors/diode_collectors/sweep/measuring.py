@@ -21,10 +21,17 @@ from diode_collectors.offered import OfferedChoices
 from diode_collectors.sweep.benchmark import Candidate, DeviceLostError, relative_error, time_all, works
 from diode_collectors.sweep.eager import EagerCompiles
 from diode_collectors.sweep.exclusive import DeviceLock
-from diode_collectors.sweep.takeover import captured, product, settings_for, taken_over, unload
+from diode_collectors.sweep.takeover import (
+    captured,
+    leave_products_to_the_autotuner,
+    product,
+    settings_for,
+    taken_over,
+    unload,
+)
 from diode_collectors.sweep.timer import CpuTimer, GpuTimer
 from diode_store.errors import HardwareError
-from diode_store.records import Outcome, Source, Timing
+from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,6 +121,8 @@ class Measuring:
         self._stack = ExitStack()
         settings = settings_for(options.space.listed, on_cpu=self._on_cpu, include_tma=options.include_tma)
         self._stack.enter_context(taken_over(self, settings))
+        if self._on_cpu:
+            leave_products_to_the_autotuner()
         self._eager = EagerCompiles()
         self._stack.enter_context(self._eager.installed())
         self._offered.register()
@@ -186,8 +195,8 @@ class Measuring:
         from torch._inductor.utils import fresh_cache
 
         a, b, bias = self._inputs(problem)
-        # oneDNN takes a mm or addmm over before the autotuner sees it. Without it ATen is as fast in fp32, which other
-        # libraries compute, and so slow in any other dtype that its times would mean nothing.
+        # With oneDNN, ATen is as fast in fp32, which other libraries compute; in any other dtype it is so slow without
+        # that its times would mean nothing.
         keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
         with fresh_cache(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
             compiled: Any = torch.compile(product(problem.op, b, bias), mode=self._options.mode)
@@ -283,6 +292,9 @@ class Measuring:
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         """Make the record of what was timed, and end the compile."""
+        if name not in MATMUL_OPERANDS:
+            self._result.silent = f"Inductor made another op of it: {name}"
+            raise _EnoughError
         offer = self._offered.of(timings)
         measurement = measurement_from_feedback(
             timings,
@@ -310,7 +322,8 @@ class Measuring:
         return (*flags, LAUNCH_NOT_HIDDEN) if self._late_launches else flags
 
     def _with_excluded(self, measurement: Measurement) -> Measurement:
-        missing = [Timing(config, None, outcome) for config, outcome in self._excluded.items()]
+        known = {timing.config for timing in measurement.timings}
+        missing = [Timing(config, None, outcome) for config, outcome in self._excluded.items() if config not in known]
         return replace(measurement, timings=(*measurement.timings, *missing)) if missing else measurement
 
 

@@ -107,6 +107,20 @@ def taken_over(autotuner: Autotuner, settings: Mapping[str, Any]) -> Iterator[No
             kind.benchmark_in_current_process, kind.benchmark_choices = prepare, benchmark
 
 
+def leave_products_to_the_autotuner() -> None:
+    """Keep oneDNN's patterns, which take mm and addmm over before the autotuner sees them, out of this process.
+
+    Inductor adds them at the first compile, for good, if oneDNN is enabled then; what a problem gives must not depend
+    on which one came first.
+    """
+    import torch
+    from torch._inductor.fx_passes import mkldnn_fusion
+
+    with torch.backends.mkldnn.flags(enabled=False):
+        for name in ("_mkldnn_fusion_init", "_mkldnn_weight_pack_init"):
+            getattr(mkldnn_fusion, name, lambda: None)()
+
+
 def captured(choice: Any, benchmark: Callable[[], object]) -> Callable[[], object]:
     """Return the call that Inductor would have timed in ``benchmark``, to be made any number of times.
 
