@@ -22,6 +22,7 @@ from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep import measuring as module
 from diode_collectors.sweep.measuring import Measuring, MeasuringOptions
 from diode_collectors.sweep.plan import DEFAULT_MODE
+from diode_store.errors import HardwareError
 from diode_store.records import STOCK_POLICY, Outcome, Source, TimingMethod
 
 if TYPE_CHECKING:
@@ -154,6 +155,15 @@ def test_what_came_first_does_not_decide_what_is_measured(tmp_path: Path) -> Non
         found = [record_of(opened.measure(parse_problem(text))) for text in texts]
     assert [record.problem.shape.dtype for record in found] == ["bfloat16", "float32", "bfloat16"]
     assert len({len(record.timings) for record in found}) == 1
+
+
+def test_what_does_not_fit_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    """Nobody's machine is brought to its knees by a typing error; the message says how much it would take."""
+    said = (
+        r"mm:2000000x2000000x8/nn/fp32 needs about 59605.* GiB of memory and [\d.]+ GiB are free on the device; leave"
+    )
+    with pytest.raises(HardwareError, match=said):
+        measured(tmp_path, "mm:2000000x2000000x8")
 
 
 def test_another_op_than_a_product_says_so(tmp_path: Path) -> None:

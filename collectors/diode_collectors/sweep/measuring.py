@@ -11,6 +11,7 @@ import gc
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.device import device_uuid
@@ -35,7 +36,6 @@ from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from diode_collectors.device_state import DeviceSample
     from diode_collectors.problems.problem import SweepProblem
@@ -207,17 +207,21 @@ class Measuring:
         return None
 
     def _check_memory(self, problem: SweepProblem) -> None:
-        import torch
-
-        if self._on_cpu:
-            return
-        needed = _MEMORY_FACTOR * problem.memory_bytes + _SPARE_BYTES
-        free, _ = torch.cuda.mem_get_info(torch.device(self._options.device))
+        needed = _MEMORY_FACTOR * problem.memory_bytes + (0 if self._on_cpu else _SPARE_BYTES)
+        free = self._free_bytes()
         if needed > free:
             raise HardwareError(
-                f"{problem} needs about {needed / 2**30:.1f} GiB of device memory and {free / 2**30:.1f} GiB are "
-                "free; leave it out, or stop what else runs there"
+                f"{problem} needs about {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} GiB are free on the "
+                "device; leave it out, or stop what else runs there"
             )
+
+    def _free_bytes(self) -> int:
+        import torch
+
+        if not self._on_cpu:
+            return int(torch.cuda.mem_get_info(torch.device(self._options.device))[0])
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
     def _inputs(self, problem: SweepProblem) -> tuple[Any, Any, Any]:
         """Return A, B and the bias; their values do not matter, Inductor times with random ones of its own."""
