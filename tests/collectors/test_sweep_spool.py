@@ -160,6 +160,7 @@ class Quick:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         monkeypatch.setattr(lanes, "_PROGRAM", (str(HERE / "quick_lane.py"),))
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        monkeypatch.setenv("TMPDIR", str(folder))
         monkeypatch.setenv("QUICK_LANE_STATE", str(folder))
         monkeypatch.setenv("PYTHONPATH", f"{HERE.parent}:{os.environ.get('PYTHONPATH', '')}")
 
