@@ -10,11 +10,9 @@ from __future__ import annotations
 import os
 import selectors
 import shutil
-import tempfile
 import time
 from collections import Counter, deque
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.already import DoneKey, measured_in_spool
@@ -23,12 +21,14 @@ from diode_collectors.sweep.channel import environment_of_message, hardware_of_m
 from diode_collectors.sweep.cores import lanes_for, share_cores
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
+from diode_collectors.sweep.scratch import scratch_folder
 from diode_collectors.sweep.stopping import StopSignal
 from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.plan import SweepListener, SweepPlan
@@ -57,7 +57,7 @@ def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepRe
         HardwareError: no lane could start; the message quotes the last thing that one said.
     """
     check_writable(plan.spool)
-    folder = Path(tempfile.mkdtemp(prefix="diode-sweep-"))
+    folder = scratch_folder(len(plan.devices))
     with StopSignal() as stop:
         engine = _Engine(plan, listener or SilentListener(), folder, stop)
         try:

@@ -58,7 +58,9 @@ class LaneProcess:
         results, for_lane = os.pipe()
         commands, from_us = os.pipe()
         self.channel = Channel(results, from_us)
-        environment = {**os.environ, "TMPDIR": str(self._folder), **_visible(self.device)}
+        # Of a kernel only what runs is kept: nobody reads the stages it was compiled through.
+        ours = {"TMPDIR": str(self._folder), "TRITON_STORE_BINARY_ONLY": "1", **_visible(self.device)}
+        environment = {**os.environ, **ours}
         try:
             with (self._folder / "log").open("wb") as said:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module, with a number
