@@ -171,8 +171,8 @@ def _validated(segments: list[Path]) -> list[Validation]:
 
 
 @app.command()
-def pack(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Measurements as .jsonl or .jsonl.gz.")],
+def pack(  # noqa: PLR0913 - one argument an option
+    files: Annotated[list[Path], typer.Argument(metavar="FILE|DIR...", help="Spools, segments, .jsonl or .jsonl.gz.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the segments go.")],
     hardware: Annotated[
         str | None, typer.Option("--hardware", metavar="NAME", help="What it was measured on, if the rows do not say.")
@@ -182,12 +182,16 @@ def pack(
     dataset: DatasetOption = None,
     licence: LicenceOption = None,
     search_space: SearchSpaceOption = None,
+    *,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Leave out which host and which of its GPUs measured.")
+    ] = False,
 ) -> None:
-    """Make sealed segments of jsonl files.
+    """Make sealed segments of spools or jsonl files.
 
     They can be shipped, or put into a spool. The same files and options give the same bytes again.
 
-    Example: diode-ingest pack --hardware "NVIDIA H200" --dataset h200-2026-11 -o data measured.jsonl.gz
+    Example: diode-ingest pack --dataset h200-2026-11 --licence Apache-2.0 --anonymous -o data spool
     """
     from diode_collectors.pack import pack
 
@@ -196,7 +200,8 @@ def pack(
         device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
     )
     with progress("packing measurements") as advance:
-        packed = pack(files, output, context, name=dataset or files[0].name.partition(".")[0], on_progress=advance)
+        name = dataset or files[0].name.partition(".")[0]
+        packed = pack(files, output, context, name=name, anonymous=anonymous, on_progress=advance)
     for path in packed.segments:
         typer.echo(path)
     print_note(

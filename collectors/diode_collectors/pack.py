@@ -1,4 +1,4 @@
-"""Sealed segments from files of an exchange format, so that data which ships can be made again.
+"""Sealed segments from spools or files of an exchange format, so that data which ships can be made again.
 
 The same input gives the same bytes (with the same zlib): the writer id is a digest of the records.
 """
@@ -6,13 +6,23 @@ The same input gives the same bytes (with the same zlib): the writer id is a dig
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.files import spool_errors
-from diode_collectors.segment import SEALED_SUFFIX, Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_collectors.segment import (
+    OPEN_SUFFIX,
+    SEALED_SUFFIX,
+    Header,
+    end_to_bytes,
+    frame_to_bytes,
+    pack_payload,
+    read_segment,
+)
+from diode_collectors.spool import Spool
 from diode_collectors.writer import DEFAULT_SEGMENT_BYTES
-from diode_store.codec import encode
+from diode_store.codec import decode, encode
+from diode_store.errors import CodecError, ImportFileError, SegmentError
 from diode_store.files import write_durably
 from diode_store.importing import read_strictly
 from diode_store.records import Outcome
@@ -22,8 +32,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_store.exchange.context import ImportContext
+    from diode_store.records import Measurement
 
-
+_SEGMENT_SUFFIXES = (SEALED_SUFFIX, OPEN_SUFFIX)
 _TO_BE_SHIPPED = 0o644
 """Mode of the segments; those in a spool are private."""
 
@@ -51,25 +62,31 @@ def pack(
     context: ImportContext,
     *,
     name: str,
+    anonymous: bool = False,
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     on_progress: Callable[[float], None] = lambda _measurements: None,
 ) -> PackReport:
-    """Write the measurements of jsonl files as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
+    """Write measurements as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
 
     Args:
-        files: in the format of ``diode_store.exchange.jsonl``; gzip is understood.
+        files: spools, segments, or files in the format of ``diode_store.exchange.jsonl``; gzip is understood.
         output: the folder; made if it is not there. Segments of the same names are replaced.
-        context: what the files do not say themselves.
+        context: what the files do not say themselves. Of a spool's or segment's measurements, its data set and
+            licence replace what they say.
         name: how the segments' names begin.
+        anonymous: leave out which host and which of its GPUs measured.
         segment_bytes: the size at which the next segment is begun.
         on_progress: called with the number of measurements just done.
 
     Raises:
-        ImportFileError: a file cannot be read or a line is bad; nothing was written.
-        SpoolError: the output cannot be written.
+        ImportFileError: a file cannot be read, or a line or record is bad; nothing was written.
+        SpoolError: a spool cannot be read, or the output cannot be written.
     """
     totals = _Totals()
-    frames = _told(_frames(files, context, totals), on_progress)
+    found = (measurement for path in files for measurement in _measurements(path, context))
+    if anonymous:
+        found = (replace(measurement, host=None, device_uuid=None) for measurement in found)
+    frames = _told(_frames(found, totals), on_progress)
     contents = [_segment(group, i) for i, group in enumerate(_groups(frames, segment_bytes))]
     with spool_errors(output, "write the segments"):
         output.mkdir(parents=True, exist_ok=True)
@@ -78,19 +95,43 @@ def pack(
     return PackReport(paths, totals.measurements, totals.timings, totals.failures)
 
 
-def _frames(files: Iterable[Path], context: ImportContext, totals: _Totals) -> Iterator[tuple[bytes, bytes]]:
+def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
+    if not path.is_dir() and path.suffix not in _SEGMENT_SUFFIXES:
+        yield from read_strictly(str(path), context)
+        return
+    said = {name: value for name in ("dataset", "licence") if (value := getattr(context, name)) is not None}
+    for segment in _segments(path):
+        with spool_errors(segment, "read the segment"):
+            for frame in read_segment(segment):
+                try:
+                    yield replace(decode(frame.record_bytes()), **said)
+                except (SegmentError, CodecError) as error:
+                    remedy = "leave the segment out, or ingest it, which keeps what is good, and export that"
+                    raise ImportFileError(f"{segment}: a record is damaged: {error}; {remedy}") from error
+
+
+def _segments(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    spool = Spool(path)
+    found = sorted([*spool.sealed(), *spool.unsealed()])
+    if not found:
+        raise ImportFileError(f"{path} holds no segment; name a spool that was not ingested yet, or exported files")
+    return found
+
+
+def _frames(measurements: Iterable[Measurement], totals: _Totals) -> Iterator[tuple[bytes, bytes]]:
     """Yield the uid and the frame of each measurement, the first of those that are the same."""
     seen = set()
-    for path in files:
-        for measurement in read_strictly(str(path), context):
-            if measurement.uid in seen:
-                continue
-            seen.add(measurement.uid)
-            totals.measurements += 1
-            totals.timings += len(measurement.timings)
-            totals.failures += sum(timing.outcome is not Outcome.OK for timing in measurement.timings)
-            payload = pack_payload(encode(measurement), compress=True)
-            yield measurement.uid, frame_to_bytes(measurement.uid, payload)
+    for measurement in measurements:
+        if measurement.uid in seen:
+            continue
+        seen.add(measurement.uid)
+        totals.measurements += 1
+        totals.timings += len(measurement.timings)
+        totals.failures += sum(timing.outcome is not Outcome.OK for timing in measurement.timings)
+        payload = pack_payload(encode(measurement), compress=True)
+        yield measurement.uid, frame_to_bytes(measurement.uid, payload)
 
 
 def _told(frames: Iterable[tuple[bytes, bytes]], on_progress: Callable[[float], None]) -> Iterator[tuple[bytes, bytes]]:
