@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diode_collectors.sweep_options import SweepOptions, takes_options
-from diode_store.console import make_app, print_note, print_rows, run
+from diode_store.console import JsonOption, make_app, print_note, print_rows, run
 from diode_store.errors import HardwareError, SettingsError
 
 if TYPE_CHECKING:
@@ -90,6 +90,26 @@ def create_validation(
         shapes |= shapes_in_warehouse(options.database)
     print_note(f"disjoint from {len(shapes):,} problems")
     _sweep(context, options, excluded=keys_of_shapes(shapes))
+
+
+@app.command()
+def agreement(
+    first: Annotated[Path, typer.Argument(metavar="FIRST", help="A spool, a segment or an exported file.")],
+    second: Annotated[Path, typer.Argument(metavar="SECOND", help="Another, of the same problems.")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two sweeps of the same problems: how far their best times are apart, and whether their winners agree.
+
+    Example: diode-collect agreement sweep-1.jsonl sweep-2.jsonl
+    """
+    from diode_collectors.agreement import agreement_of, print_agreement
+    from diode_collectors.reading import measurements_in
+
+    for path in (first, second):
+        if not path.exists():
+            raise typer.BadParameter(f"{path}: there is no such file or folder")
+    print_agreement(agreement_of(measurements_in(first), measurements_in(second)), as_json=as_json)
 
 
 def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[bytes] = frozenset()) -> None:

@@ -15,6 +15,22 @@ NAMES = [
     (f"{INDUCTOR}.select_algorithm", "add_preprocessing_fn"),
     (f"{INDUCTOR}.select_algorithm", "get_algorithm_selector_cache"),
     (f"{INDUCTOR}.select_algorithm", "PRINT_AUTOTUNE"),
+    (f"{INDUCTOR}.select_algorithm", "AlgorithmSelectorCache._is_extern"),
+    (f"{INDUCTOR}.select_algorithm", "AlgorithmSelectorCache.benchmark_choice"),
+    (f"{INDUCTOR}.select_algorithm", "AlgorithmSelectorCache.benchmark_choices"),
+    (f"{INDUCTOR}.select_algorithm", "AlgorithmSelectorCache.benchmark_in_current_process"),
+    (f"{INDUCTOR}.select_algorithm", "AlgorithmSelectorCache.make_precompile_fn"),
+    (f"{INDUCTOR}.select_algorithm", "AutotuneArgs.get_benchmark_tensors"),
+    (f"{INDUCTOR}.select_algorithm", "TritonTemplateCaller"),
+    (f"{INDUCTOR}.autotune_process", "BenchmarkRequest.cleanup_run_fn"),
+    (f"{INDUCTOR}.autotune_process", "TritonGPUBenchmarkRequest.make_run_fn"),
+    (f"{INDUCTOR}.codecache", "PyCodeCache.load_by_key_path"),
+    (f"{INDUCTOR}.async_compile", "AsyncCompile.triton"),
+    (f"{INDUCTOR}.async_compile", "AsyncCompile.use_process_pool"),
+    (f"{INDUCTOR}.runtime.benchmarking", "benchmarker.benchmark"),
+    (f"{INDUCTOR}.runtime.benchmarking", "benchmarker.benchmark_cpu"),
+    (f"{INDUCTOR}.runtime.benchmarking", "benchmarker.benchmark_gpu"),
+    (f"{INDUCTOR}.runtime.triton_heuristics", "CachingAutotuner.precompile"),
     (f"{INDUCTOR}.utils", "fresh_cache"),
     (f"{INDUCTOR}.async_compile", "AsyncCompile.wait_pool_ready"),
     (f"{INDUCTOR}.runtime.benchmarking", "benchmarker"),
@@ -77,6 +93,12 @@ def test_failed_choices_are_marked() -> None:
     choice = caller.__new__(caller)
     choice.mark_failed()
     assert choice.failed is True
+
+
+def test_kernels_load_without_the_device() -> None:
+    """A sweep loads what is compiled before it holds the device."""
+    precompile = import_module(f"{INDUCTOR}.runtime.triton_heuristics").CachingAutotuner.precompile
+    assert "warm_cache_only" in import_module("inspect").signature(precompile).parameters
 
 
 def test_preprocessing_comes_first() -> None:

@@ -8,6 +8,7 @@ given up, for its result is of no use.
 from __future__ import annotations
 
 import gc
+import math
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -274,10 +275,14 @@ class Measuring:
         time_all(list(self._timed.values()), timer, seed=self._options.seed)
         self._samples.append(self._monitor.sample())
         self._late_launches = timer.late_launches - late_before
-        return {
+        milliseconds = {
             choice: candidate.median_us / _US_PER_MS if candidate.outcome is Outcome.OK else float("inf")
             for choice, candidate in self._timed.items()
         }
+        if milliseconds and not any(map(math.isfinite, milliseconds.values())):
+            # Inductor gives up when nothing ran, before it tells anybody; the record holds the outcomes all the same.
+            milliseconds[next(iter(milliseconds))] = 1.0
+        return milliseconds
 
     def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: _Reference) -> Candidate:
         is_vendor = bool(cache._is_extern(choice))  # noqa: SLF001 - how Inductor itself tells
