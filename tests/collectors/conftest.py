@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from diode_store.records import Measurement
+
+
+@pytest.fixture(scope="session")
+def bundled() -> tuple[Measurement, ...]:
+    """Return every bundled measurement; reading them takes a second."""
+    from diode_collectors.reading import measurements_in
+    from diode_store.resources import bundled_data_dir
+
+    return tuple(measurements_in(bundled_data_dir()))
+
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:

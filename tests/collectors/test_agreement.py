@@ -12,11 +12,9 @@ import pytest
 
 import samples
 from diode_collectors.agreement import LeftOut, agreement_of, print_agreement
-from diode_collectors.reading import measurements_in
 from diode_store import analytics
 from diode_store.errors import DatasetError
 from diode_store.records import Environment, Outcome, Timing
-from diode_store.resources import bundled_data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -169,13 +167,13 @@ def test_nothing_to_compare(first: Sequence[Measurement], second: Sequence[Measu
     assert str(raised.value).startswith(message)
 
 
-def test_the_bundled_data_agree_with_themselves() -> None:
-    """Every problem, every winner, every pair; 464 problems in one environment."""
-    agreement = agreement_of(measurements_in(bundled_data_dir()), measurements_in(bundled_data_dir()))
-    assert len(agreement.problems) == 464
+def test_the_bundled_data_agree_with_themselves(bundled: Sequence[Measurement]) -> None:
+    """Every problem, every winner, every pair; 1,248 problems in one environment."""
+    agreement = agreement_of(bundled, bundled)
+    assert len(agreement.problems) == 1_248
     assert (agreement.best.maximum, agreement.same_winner_share) == (0.0, 1.0)
     assert {band.median_ratio for band in agreement.bands} == {1.0}
-    assert sum(band.pairs for band in agreement.bands) > 20_000
+    assert sum(band.pairs for band in agreement.bands) > 60_000
 
 
 def test_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:

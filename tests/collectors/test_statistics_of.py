@@ -8,13 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import samples
-from diode_collectors.reading import measurements_in
 from diode_collectors.statistics_of import COLUMNS, print_statistics, statistics_of
 from diode_store.records import Outcome, Problem, TensorSpec, Timing
-from diode_store.resources import bundled_data_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pytest
 
@@ -79,13 +77,13 @@ def test_nothing() -> None:
     assert (statistics.ops, statistics.problems, statistics.rows()) == ((), 0, [])
 
 
-def test_the_bundled_data() -> None:
+def test_the_bundled_data(bundled: Sequence[Measurement]) -> None:
     """Its README's figures."""
-    statistics = statistics_of(measurements_in(bundled_data_dir()))
-    assert (statistics.problems, statistics.measurements, statistics.timings) == (464, 473, 40_098)
-    assert (statistics.failures, statistics.estimates) == (3_659, 13_474)
-    assert {op.op for op in statistics.ops} == {"mm", "addmm", "bmm"}
-    assert sum(sum(op.fastest_templates.values()) for op in statistics.ops) == 464
+    statistics = statistics_of(bundled)
+    assert (statistics.problems, statistics.measurements, statistics.timings) == (1_248, 1_289, 107_074)
+    assert (statistics.failures, statistics.estimates, statistics.flagged_measurements) == (0, 39_310, 0)
+    assert {op.op: op.problems for op in statistics.ops} == {"mm": 834, "bmm": 205, "addmm": 183, "baddbmm": 26}
+    assert sum(sum(op.fastest_templates.values()) for op in statistics.ops) == 1_248
 
 
 def test_memory_does_not_grow_with_the_timings() -> None:
