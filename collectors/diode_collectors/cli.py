@@ -200,13 +200,18 @@ def pack(  # noqa: PLR0913 - one argument an option
         device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
     )
     with progress("packing measurements") as advance:
-        name = dataset or files[0].name.partition(".")[0]
+        name = dataset or _name_of(files[0])
         packed = pack(files, output, context, name=name, anonymous=anonymous, on_progress=advance)
     for path in packed.segments:
         typer.echo(path)
     print_note(
         f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
     )
+
+
+def _name_of(path: Path) -> str:
+    """Return what segments made of ``path`` are called, be it ``.`` or a hidden folder."""
+    return path.resolve().name.lstrip(".").partition(".")[0] or "measurements"
 
 
 def _known_device(name: str) -> Hardware:

@@ -22,7 +22,7 @@ from diode_collectors.segment import (
 from diode_collectors.spool import Spool
 from diode_collectors.writer import DEFAULT_SEGMENT_BYTES
 from diode_store.codec import decode, encode
-from diode_store.errors import CodecError, ImportFileError, SegmentError
+from diode_store.errors import CodecError, ImportFileError, SegmentError, UnknownVersionError
 from diode_store.files import write_durably
 from diode_store.importing import read_strictly
 from diode_store.records import Outcome
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from diode_collectors.segment import Frame
     from diode_store.exchange.context import ImportContext
     from diode_store.records import Measurement
 
@@ -101,13 +102,22 @@ def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
         return
     said = {name: value for name in ("dataset", "licence") if (value := getattr(context, name)) is not None}
     for segment in _segments(path):
-        with spool_errors(segment, "read the segment"):
-            for frame in read_segment(segment):
-                try:
-                    yield replace(decode(frame.record_bytes()), **said)
-                except (SegmentError, CodecError) as error:
-                    remedy = "leave the segment out, or ingest it, which keeps what is good, and export that"
-                    raise ImportFileError(f"{segment}: a record is damaged: {error}; {remedy}") from error
+        try:
+            with spool_errors(segment, "read the segment"):
+                for frame in read_segment(segment):
+                    yield replace(_decoded(frame, segment), **said)
+        except SegmentError as error:
+            raise ImportFileError(f"{segment}: {error}") from error
+
+
+def _decoded(frame: Frame, segment: Path) -> Measurement:
+    try:
+        return decode(frame.record_bytes())
+    except UnknownVersionError as error:
+        raise ImportFileError(f"{segment}: {error}") from error
+    except (SegmentError, CodecError) as error:
+        remedy = "leave the segment out, or ingest it, which keeps what is good, and export that"
+        raise ImportFileError(f"{segment}: a record is damaged: {error}; {remedy}") from error
 
 
 def _segments(path: Path) -> list[Path]:

@@ -1,15 +1,21 @@
+"""``diode-ingest pack``: segments that ship, of exported files, spools and other segments."""
+
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 from run_ingest import ingest
+from spool_reading import numbers_in, spooled
+from spool_samples import frames_of, header_bytes, put, sample, segment_bytes, segment_of
 
 from diode_collectors.pack import pack
-from diode_collectors.segment import read_segment
-from diode_collectors.spool import Spool
+from diode_collectors.segment import HEADER_BYTES, end_to_bytes, frame_to_bytes, read_segment
+from diode_collectors.spool import Spool, SpoolWriter
 from diode_store import codec
 from diode_store.devices import known_device
 from diode_store.exchange.context import ImportContext
@@ -17,7 +23,23 @@ from diode_store.exchange.context import ImportContext
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from diode_store.records import Measurement
+
 H200 = ("--hardware", "NVIDIA H200")
+
+MEASURED = replace(sample(1), host="node-7", device_uuid="GPU-1f2e", dataset="draft", licence="MIT", sweep_id="s1")
+"""A sample of a sweep that says all it knows."""
+
+
+def spool_of(directory: Path, *measurements: Measurement) -> Path:
+    """Return a spool with a sealed segment, as a collector leaves it."""
+    with SpoolWriter(directory) as writer:
+        for measurement in measurements:
+            writer.append(measurement)
+    return directory
+
+
+# Of exported files
 
 
 def test_pack_and_ingest(jsonl_path: Path, tmp_path: Path, where: Sequence[object], spool: Path) -> None:
@@ -129,3 +151,154 @@ def test_pack_tells_its_progress(jsonl_path: Path, tmp_path: Path) -> None:
         [jsonl_path], tmp_path, ImportContext(hardware=known_device("H200")), name="d", on_progress=done.append
     )
     assert sum(done) == report.measurements == 6
+
+
+# Of spools and segments
+
+
+def test_pack_a_spool(tmp_path: Path, database_path: Path) -> None:
+    """The records of a spool are packed as they are, without an option, and ingest; the spool keeps them."""
+    spool = spool_of(tmp_path / "sweep", MEASURED, sample(2, timings=3))
+    ended = ingest("pack", "-o", tmp_path / "o", spool)
+    assert ended == (0, f"{tmp_path}/o/sweep-0000.seg\n", "2 measurements, 5 timings, 2 of them failures\n")
+    assert spooled(tmp_path / "o") == spooled(spool) == [MEASURED, sample(2, timings=3)]
+    ended = ingest("--once", "--spool", tmp_path / "o", "--database", database_path)
+    assert ended.out.startswith("2 new, 0 already stored; 5 new timings")
+
+
+def test_pack_a_spool_that_is_written(tmp_path: Path) -> None:
+    """What a writer has synced so far is packed with what is sealed, and the writer goes on."""
+    spool = spool_of(tmp_path / "sweep", sample(1))
+    with SpoolWriter(spool) as writer:
+        writer.append(sample(2))
+        writer.sync()
+        assert ingest("pack", "-o", tmp_path / "o", spool).code == 0
+        writer.append(sample(3))
+    assert sorted(numbers_in(tmp_path / "o")) == [1, 2]
+    assert sorted(numbers_in(spool)) == [1, 2, 3]
+
+
+def test_pack_what_a_killed_writer_left(spool: Path, tmp_path: Path) -> None:
+    """A torn last frame was never acknowledged: the rest is packed."""
+    put(spool, "a.open", segment_bytes([1, 2], sealed=False)[:-7])
+    assert ingest("pack", "-o", tmp_path / "o", spool).code == 0
+    assert numbers_in(tmp_path / "o") == [1]
+
+
+def test_pack_several_at_once(jsonl_path: Path, tmp_path: Path) -> None:
+    """Spools, segments and exported files go together in the order given; what comes twice is packed once."""
+    spool = spool_of(tmp_path / "sweep", sample(3), sample(1))
+    one = put(tmp_path, "one.seg", segment_bytes([2, 3]))
+    other = put(tmp_path, "other.open", segment_bytes([4], sealed=False))
+    ended = ingest("pack", *H200, "--dataset", "all", "-o", tmp_path / "o", one, spool, other, jsonl_path)
+    assert ended.out == f"{tmp_path}/o/all-0000.seg\n"
+    uids = [measurement.uid for measurement in spooled(tmp_path / "o")]
+    assert [int.from_bytes(uid) for uid in uids[:4]] == [2, 3, 1, 4]
+    assert len(uids) == 10
+
+
+def test_pack_its_own_segment(tmp_path: Path) -> None:
+    """A segment that was packed gives the same bytes again, whatever spool it came from."""
+    spool = spool_of(tmp_path / "sweep", MEASURED, sample(2))
+    names = []
+    for source, output in ((spool, "1"), (tmp_path / "1" / "d-0000.seg", "2"), (tmp_path / "2", "3")):
+        assert ingest("pack", "--dataset", "d", "-o", tmp_path / output, source).code == 0
+        names.append(tmp_path / output / "d-0000.seg")
+    assert len({path.read_bytes() for path in names}) == 1
+
+
+def test_pack_without_the_host(tmp_path: Path) -> None:
+    """`--anonymous` leaves out host and GPU, and nothing else; of exported files too."""
+    spool = spool_of(tmp_path / "sweep", MEASURED)
+    assert ingest("pack", "--anonymous", "-o", tmp_path / "o", spool).code == 0
+    assert spooled(tmp_path / "o") == [replace(MEASURED, host=None, device_uuid=None)]
+    packed = (tmp_path / "o" / "sweep-0000.seg").read_bytes()
+    assert packed.count(b"node-7") == 0
+    record = next(read_segment(tmp_path / "o" / "sweep-0000.seg")).record_bytes()
+    assert [name for name in (b"node-7", b"GPU-1f2e") if name in record] == []
+    assert ingest("pack", "-o", tmp_path / "named", spool).code == 0
+    assert spooled(tmp_path / "named") == [MEASURED]
+
+
+def test_pack_for_a_data_set(tmp_path: Path) -> None:
+    """`--dataset` and `--licence` replace what the records say, each by itself; no other option touches a record."""
+    spool = spool_of(tmp_path / "sweep", MEASURED)
+    assert ingest("pack", "--dataset", "d", "-o", tmp_path / "1", spool).code == 0
+    assert spooled(tmp_path / "1") == [replace(MEASURED, dataset="d")]
+    assert ingest("pack", "--licence", "Apache-2.0", "-o", tmp_path / "2", spool).code == 0
+    assert spooled(tmp_path / "2") == [replace(MEASURED, licence="Apache-2.0")]
+    told = ("--hardware", "NVIDIA H100 PCIe", "--measured-at", "2020-01-01", "--search-space", "DEFAULT")
+    ended = ingest("pack", *told, "-o", tmp_path / "3", spool)
+    assert (ended.code, spooled(tmp_path / "3")) == (0, [MEASURED])
+
+
+def test_pack_refuses_a_damaged_frame(tmp_path: Path) -> None:
+    """A frame whose bytes changed is named with its offset in one line, and nothing is written."""
+    frame = frames_of([1])[0]
+    content = header_bytes() + frame[:-1] + bytes([frame[-1] ^ 1]) + frames_of([2])[0] + end_to_bytes(2)
+    bad = put(tmp_path, "bad.seg", content)
+    ended = ingest("pack", "-o", tmp_path / "o", spool_of(tmp_path / "sweep", sample(3)), bad)
+    reason = f"a record is damaged: offset {HEADER_BYTES}: the frame's CRC does not match its bytes"
+    remedy = "leave the segment out, or ingest it, which keeps what is good, and export that"
+    assert ended == (1, "", f"error: {bad}: {reason}; {remedy}\n")
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (segment_bytes([1, 2])[:-30], "the segment was sealed but is cut short"),
+        (header_bytes(compress=False) + frame_to_bytes(bytes(16), b"?") + end_to_bytes(1), "a record must be a map"),
+        (b"", "a record is damaged"),
+    ],
+    ids=["cut", "no record", "empty"],
+)
+def test_pack_refuses_what_is_no_segment(tmp_path: Path, content: bytes, message: str) -> None:
+    """A cut, undecodable or empty segment is one line that names it and says what to do."""
+    bad = put(tmp_path, "bad.seg", content)
+    ended = ingest("pack", "-o", tmp_path / "o", bad)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith(f"error: {bad}: ")
+    assert message in ended.err
+    assert "leave the segment out" in ended.err
+    assert ended.err.count("\n") == 1
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (header_bytes(version=2), "spool format 2 is not 1, the one this torch-diode reads; upgrade torch-diode"),
+        (
+            segment_of([(bytes(16), msgpack.packb({"v": 2}))]),
+            "record version 2 is newer than 1, the newest this torch-diode reads; upgrade it",
+        ),
+    ],
+    ids=["segment", "record"],
+)
+def test_pack_refuses_what_is_newer(tmp_path: Path, content: bytes, message: str) -> None:
+    """Of a segment or record by a newer torch-diode the file is named, and the remedy is an upgrade alone."""
+    newer = put(tmp_path, "newer.seg", content)
+    ended = ingest("pack", "-o", tmp_path / "o", newer)
+    assert ended.code == 1
+    assert ended.err == f"error: {newer}: {message}\n"
+
+
+def test_pack_a_folder_without_segments(spool: Path, tmp_path: Path) -> None:
+    """A folder that holds none, or a segment that is not there, is an error of one line."""
+    (spool / "rows.jsonl").touch()
+    ended = ingest("pack", "-o", tmp_path / "o", spool)
+    remedy = "name a spool that was not ingested yet, or exported files"
+    assert ended == (1, "", f"error: {spool} holds no segment; {remedy}\n")
+    ended = ingest("pack", "-o", tmp_path / "o", spool / "absent.seg")
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert f"{spool}/absent.seg: cannot read the segment: No such file or directory" in ended.err
+    assert not (tmp_path / "o").exists()
+
+
+def test_pack_names_segments_after_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever way a spool is named, its segments have a name."""
+    spool = spool_of(tmp_path / ".hidden.spool", sample(1))
+    monkeypatch.chdir(spool)
+    assert ingest("pack", "-o", tmp_path / "o", ".").out == f"{tmp_path}/o/hidden-0000.seg\n"
+    assert ingest("pack", "-o", tmp_path / "o", spool).out == f"{tmp_path}/o/hidden-0000.seg\n"
