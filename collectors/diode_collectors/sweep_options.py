@@ -62,7 +62,7 @@ class SweepOptions:
     ] = None
     shapeset: Annotated[
         list[Path] | None,
-        typer.Option("--shapeset", metavar="FILE", help="Problems of a shape set, JSON or CSV; can be repeated."),
+        typer.Option("--shapeset", metavar="FILE", help="Problems of a shape set: JSON, CSV or text; can be repeated."),
     ] = None
     family: Annotated[
         list[str] | None, _list("--family", "Layers of public models (--families lists them).", "NAME")
