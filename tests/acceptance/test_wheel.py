@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -12,20 +13,25 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+DATA = CHECKOUT / "collectors" / "diode_collectors" / "data"
+
+
+def built(kind: str, directory: Path) -> Path:
+    """Build the wheel or sdist from the checkout."""
+    command = [sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(directory), str(CHECKOUT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (path,) = directory.iterdir()
+    return path
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from the checkout."""
-    directory = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory), str(CHECKOUT)]
-    subprocess.run(command, check=True, capture_output=True)
-    (built,) = directory.glob("*.whl")
-    return built
+    """Return the wheel."""
+    return built("wheel", tmp_path_factory.mktemp("wheel"))
 
 
 def test_wheel_holds_what_runs(wheel: Path) -> None:
-    """Migrations, SQL, trained models and bundled measurements are inside."""
+    """Migrations, SQL and trained models are inside."""
     names = zipfile.ZipFile(wheel).namelist()
     assert "diode_store/_migrations/env.py" in names
     assert "diode_store/views.sql" in names
@@ -33,9 +39,25 @@ def test_wheel_holds_what_runs(wheel: Path) -> None:
         ("diode_store/_migrations/versions", ".py"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".pt"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".json"),
-        ("diode_collectors/data", ".seg"),
     ):
         assert [n for n in names if n.startswith(folder) and n.endswith(suffix)], f"no {suffix} in {folder}"
+
+
+def test_wheel_holds_the_data(wheel: Path) -> None:
+    """The bundled measurements, the lists of their problems and their README are inside, byte for byte."""
+    archive = zipfile.ZipFile(wheel)
+    prefix = "diode_collectors/data/"
+    found = {name.removeprefix(prefix): archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
+    assert found == {path.name: path.read_bytes() for path in DATA.iterdir()}
+    assert sorted({Path(name).suffix for name in found}) == [".md", ".seg", ".txt"]
+
+
+def test_sdist_holds_the_data(tmp_path: Path) -> None:
+    """They are in the sdist too."""
+    sdist = built("sdist", tmp_path)
+    with tarfile.open(sdist) as archive:
+        names = {Path(name).name for name in archive.getnames() if "/collectors/diode_collectors/data/" in name}
+    assert names == {path.name for path in DATA.iterdir()}
 
 
 @pytest.mark.slow
@@ -57,7 +79,7 @@ def test_loop_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
         )
         assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-4000:]
         counted = subprocess.run(query, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        assert counted.stdout.splitlines() == ["n,failed", "40098,3659"]
+        assert counted.stdout.splitlines() == ["n,failed", "107074,0"]
 
 
 def installed(wheel: Path, directory: Path) -> Path:
