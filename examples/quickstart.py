@@ -52,7 +52,7 @@ def main() -> int:
 
 COUNT_QUERY = (
     "SELECT hardware, op, dtype, count(DISTINCT problem_id) AS problems, count(*) AS timings, "
-    "count(*) FILTER (WHERE outcome <> 'ok') AS failures FROM observations GROUP BY ALL ORDER BY timings DESC"
+    "count(*) FILTER (WHERE is_estimate) AS estimates FROM observations GROUP BY ALL ORDER BY timings DESC"
 )
 
 
