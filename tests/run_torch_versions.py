@@ -34,7 +34,13 @@ FILES = (
     "test_feedback.py",
     "test_lost_choices.py",
     "test_coverage.py",
+    "test_matmul.py",
+    "test_sweep_outcomes.py",
+    "test_sweep_sampling.py",
+    "test_sweep_triton.py",
+    "test_sweep_measuring.py",
 )
+MARKERS = "slow: takes long\nxdist_group: not beside others\ngpu: needs one"
 COUNTED = ("passed", "failed", "skipped")
 
 
@@ -98,6 +104,7 @@ def run_tests(python: Path, files: tuple[str, ...] | list[str]) -> Result:
     print(f"== torch {torch}, triton {triton}, Python {version}", flush=True)
     # Neither our pytest settings nor our fixtures: both need packages that are not there.
     pytest = ["-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull]
+    pytest += ["-o", f"markers={MARKERS}", "-m", "not gpu"]
     tests = [f"tests/collectors/{name}" for name in files]
     environment = {
         **os.environ,

@@ -6,7 +6,6 @@ import logging
 import tempfile
 import warnings
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +26,7 @@ from diode_store.records import STOCK_POLICY, Outcome, Source, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from diode_collectors.sweep.measuring import Measured
     from diode_store.records import Measurement
@@ -130,10 +130,12 @@ def test_what_inductor_does_not_autotune_says_why(tmp_path: Path, text: str, why
     assert (result.measurement, result.silent) == (None, why)
 
 
-def test_one_measuring_measures_many_problems(tmp_path: Path) -> None:
+def test_one_measuring_measures_many_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after one that raised, and the same one again; nothing of one is in the next, nor on the disk."""
     texts = ["bmm:16x16x16:2", "mm:16x16x16/int64", "bmm:8x8x8:2", "bmm:16x16x16:2"]
-    before = sorted(path.name for path in Path(tempfile.gettempdir()).glob("tmp*"))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     found = []
     with measuring(tmp_path) as opened:
         for text in texts:
@@ -145,7 +147,7 @@ def test_one_measuring_measures_many_problems(tmp_path: Path) -> None:
     assert [record.problem.shape.m for record in found] == [16, 8, 16]
     assert len({record.uid for record in found}) == 3
     assert [len(record.timings) for record in found] == [2, 2, 2]
-    assert sorted(path.name for path in Path(tempfile.gettempdir()).glob("tmp*")) == before
+    assert list(scratch.iterdir()) == []
 
 
 def test_what_came_first_does_not_decide_what_is_measured(tmp_path: Path) -> None:
