@@ -7,7 +7,8 @@ import re
 import sqlite3
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from run_ingest import ingest
@@ -15,6 +16,7 @@ from run_ingest import ingest
 from diode_collectors.agreement import Agreement, agreement_of
 from diode_collectors.pack import pack
 from diode_collectors.problems.shapesets import read_shapeset
+from diode_collectors.reading import measurements_in
 from diode_collectors.segment import pack_payload, read_segment
 from diode_collectors.spool import Spool
 from diode_store.codec import decode
@@ -26,21 +28,19 @@ from diode_store.resources import bundled_data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from diode_store.records import Measurement
 
+HERE = Path(__file__).resolve().parent
 NAME = "h200-2026-11"
-MEASUREMENTS, PROBLEMS, TIMINGS, ESTIMATES = 1_289, 1_248, 107_074, 39_310
+MEASUREMENTS, PROBLEMS, TIMINGS, ESTIMATES = 1_247, 1_247, 104_350, 38_255
 LISTS = {
     "exhaustive": ("EXHAUSTIVE", 0),
     "sample-50": ("SAMPLE:50", 0),
     "sample-72": ("SAMPLE:72", 0),
     "fp32": ("SAMPLE:24", 0),
-    "twice": ("SAMPLE:54", 1),
 }
 """Name of a list of problems → search space and seed."""
-TWICE = LISTS["twice"]
 PACKED_WITH = ("--dataset", NAME, "--licence", "Apache-2.0", "--anonymous")
 
 
@@ -64,14 +64,14 @@ def of_list(bundled: Sequence[Measurement], name: str) -> list[Measurement]:
 
 
 def test_it_is_what_it_says(bundled: Sequence[Measurement]) -> None:
-    """1,289 measurements of 1,248 problems, 107,074 timings, none failed, 39,310 of them estimates."""
+    """1,247 problems, each measured once, 104,350 timings, none failed, 38,255 of them estimates."""
     timings = [timing for measurement in bundled for timing in measurement.timings]
     assert len(bundled) == len({measurement.uid for measurement in bundled}) == MEASUREMENTS
     assert len({measurement.problem.key for measurement in bundled}) == PROBLEMS
     assert Counter(timing.outcome for timing in timings) == {Outcome.OK: TIMINGS}
     assert sum(timing.is_estimate for timing in timings) == ESTIMATES
-    assert len({timing.config.key for timing in timings}) == 7_041
-    assert sum(timing.config.is_vendor for timing in timings) == 1_478
+    assert len({timing.config.key for timing in timings}) == 7_011
+    assert sum(timing.config.is_vendor for timing in timings) == 1_430
 
 
 def test_it_is_large_enough_to_learn_from(bundled: Sequence[Measurement]) -> None:
@@ -96,8 +96,8 @@ def test_ops_dtypes_and_layouts(bundled: Sequence[Measurement]) -> None:
         assert f"| {op} | {' | '.join(map(str, row))} | {sum(row)} |" in readme()
     assert counts.total() == PROBLEMS
     layouts = Counter(p.shape.layout for p in problems)
-    assert layouts == {"nt": 767, "nn": 350, "tn": 131}
-    assert "767 nt, 350 nn, 131 tn" in readme()
+    assert layouts == {"nt": 767, "nn": 349, "tn": 131}
+    assert "767 nt, 349 nn, 131 tn" in readme()
 
 
 def test_the_kernels_are_the_ones_inductor_offers(bundled: Sequence[Measurement]) -> None:
@@ -153,11 +153,11 @@ def test_every_timing_says_how_often_it_ran(bundled: Sequence[Measurement]) -> N
 def test_every_measurement_says_what_the_device_did(bundled: Sequence[Measurement]) -> None:
     """Clocks, temperature and what limited them are there, and nobody else used the GPU."""
     states = [measurement.device_state for measurement in bundled]
-    assert Counter(state.throttle_reasons for state in states) == {"none": 1_125, "sw_power_cap": 164}
+    assert Counter(state.throttle_reasons for state in states) == {"none": 1_087, "sw_power_cap": 160}
     assert {state.foreign_processes for state in states} == {0}
     assert {state.memory_clock_mhz for state in states} == {3_201}
     slow = [state for state in states if state.sm_clock_mhz != 1_980]
-    assert len(slow) == 75
+    assert len(slow) == 74
     assert {state.throttle_reasons for state in slow} == {"sw_power_cap"}
     assert min(state.sm_clock_mhz or 0 for state in slow) == 1_515
     assert all(30 < (state.temperature_c or 0) < 70 for state in states)
@@ -170,9 +170,8 @@ def test_every_measurement_says_what_the_device_did(bundled: Sequence[Measuremen
 def test_the_lists_are_what_was_measured(bundled: Sequence[Measurement], name: str) -> None:
     """A list holds the problems of its measurements, each once, and nothing else."""
     listed = [problem.problem().key for problem in read_shapeset(bundled_data_dir() / f"{NAME}-{name}.txt")]
-    times = 2 if LISTS[name] == TWICE else 1
     assert len(listed) == len(set(listed))
-    assert Counter(m.problem.key for m in of_list(bundled, name)) == dict.fromkeys(listed, times)
+    assert Counter(m.problem.key for m in of_list(bundled, name)) == dict.fromkeys(listed, 1)
 
 
 def test_no_measurement_is_of_no_list(bundled: Sequence[Measurement]) -> None:
@@ -196,12 +195,9 @@ def test_the_commands_are_documented(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def agreement(bundled: Sequence[Measurement]) -> Agreement:
-    """Return how the two sweeps of the same problems agree."""
-    sweeps: dict[str | None, list[Measurement]] = {}
-    for measurement in sorted(of_list(bundled, "twice"), key=lambda m: str(m.measured_at)):
-        sweeps.setdefault(measurement.sweep_id, []).append(measurement)
-    first, second = sweeps.values()
+def agreement() -> Agreement:
+    """Return how two earlier sweeps of the same problems agree."""
+    first, second = (measurements_in(HERE.parent / "data" / f"{NAME}-twice-{i}.seg") for i in (1, 2))
     return agreement_of(first, second)
 
 
@@ -224,15 +220,6 @@ def test_two_sweeps_agree_in_each_band(agreement: Agreement) -> None:
         assert band.log_ratio_std is not None
         told = f"{band.pairs} pairs: median ratio {band.median_ratio:.3f}, standard deviation {band.log_ratio_std:.1%}"
         assert told.replace("%", " %") in readme()
-
-
-def test_the_readmes_code_runs(agreement: Agreement, capsys: pytest.CaptureFixture[str]) -> None:
-    """What it prints is what was quoted."""
-    (code,) = re.findall(r"```python\n(.*?)```", readme(), re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(code, names)  # noqa: S102 - our own
-    assert names["agreement"] == agreement
-    assert capsys.readouterr().out == f"{agreement.best} {agreement.bands}\n"
 
 
 # Made and used again

@@ -166,9 +166,10 @@ def test_the_words_of_the_page() -> None:
     assert (benchmark.LEADER_FACTOR, benchmark.MOST_LEADERS, benchmark.LEADER_ROUNDS) == (1.1, 10, 4)
 
 
-def test_how_well_two_sweeps_agree(bundled: list[Measurement]) -> None:
-    """The page's figures are what the two sweeps among the bundled data come to."""
-    agreed = agreement_of(*two_sweeps(bundled))
+def test_how_well_two_sweeps_agree() -> None:
+    """The page's figures are what the two sweeps come to."""
+    segments = (PAGES.parent / "tests" / "data" / f"h200-2026-11-twice-{i}.seg" for i in (1, 2))
+    agreed = agreement_of(*map(measurements_in, segments))
     count, best = len(agreed.problems), agreed.best
     assert f"Two sweeps of {count} problems" in PAGE
     assert f"median {best.median:.1%}, p95 {best.p95:.1%}, largest {best.maximum:.1%}" in PAGE
@@ -185,14 +186,6 @@ def shares(agreed: Agreement) -> dict[str, str]:
     count = len(agreed.problems)
     both = sum(problem.first_in_second and problem.second_in_first for problem in agreed.problems)
     return {"each": f"{both} of {count}", "same": f"{round(agreed.same_winner_share * count)} of {count}"}
-
-
-def two_sweeps(measurements: list[Measurement]) -> list[list[Measurement]]:
-    """Return the two sweeps of the same problems, the earlier one first."""
-    twice = [m for m in measurements if m.search_space == "SAMPLE:54"]
-    names = list(dict.fromkeys(m.sweep_id for m in sorted(twice, key=lambda m: str(m.measured_at))))
-    assert len(names) == 2
-    return [[m for m in twice if m.sweep_id == name] for name in names]
 
 
 def test_the_data_that_ship(bundled: list[Measurement]) -> None:
