@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from diode_collectors.already import DoneKey
     from diode_collectors.problems.problem import SweepProblem
-    from diode_collectors.sweep.plan import SweepPlan
+    from diode_collectors.sweep.plan import SweepPlan, recorded_space
     from diode_collectors.sweep_devices import SweepDevice
     from diode_collectors.sweep_report import Estimate
 
@@ -114,7 +114,7 @@ def agreement(
 
 def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[bytes] = frozenset()) -> None:
     from diode_collectors.problems.search_space import SearchSpace
-    from diode_collectors.sweep.plan import SweepPlan
+    from diode_collectors.sweep.plan import SweepPlan, recorded_space
     from diode_collectors.sweep_devices import check_can_be_timed, users_of
     from diode_collectors.sweep_report import Estimate, print_dry_run
 
@@ -126,7 +126,8 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
     estimate = Estimate(devices, space, include_tma=options.include_tma, cores=len(os.sched_getaffinity(0)))
     done = _done(options, spool)
     if options.dry_run:
-        left = [p for p in problems if not _is_done(p, devices, done, str(space), options.seed)]
+        recorded = recorded_space(space, include_tma=options.include_tma)
+        left = [p for p in problems if not _is_done(p, devices, done, recorded, options.seed)]
         print_dry_run(left, len(problems) - len(left), devices, estimate, as_json=options.as_json)
         return
     plan = SweepPlan(

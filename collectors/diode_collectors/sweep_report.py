@@ -73,7 +73,8 @@ class Progress:
         """Expect ``problems``; those that are skipped are taken off when the sweep says how many."""
         self._estimate = estimate
         self._total = len(problems)
-        self._weight = sum(map(estimate.weight, problems))
+        self._weight = self._weight_of_all = sum(map(estimate.weight, problems))
+        self._is_begun = False
         self._done = self._timings = 0
         self._done_weight = 0.0
         self._began = self._noted = time.monotonic()
@@ -100,14 +101,16 @@ class Progress:
             print_note(f"timing on {describe([hardware])}")
 
     def on_begin(self, total: int, skipped: int) -> None:
-        """Leave out what is measured already."""
-        self._began = self._noted = time.monotonic()
+        """Expect what is not measured already; every model of hardware measures all of it."""
         if skipped:
             print_note(f"{counted(skipped, 'problem')} measured already, {total:,} to go")
-            self._weight *= total / max(total + skipped, 1)
-        self._total = total
+        if not self._is_begun:
+            self._began = self._noted = time.monotonic()
+            self._total, self._weight, self._is_begun = 0, 0.0, True
+        self._total += total
+        self._weight += self._weight_of_all * total / max(total + skipped, 1)
         if self._bar is not None:
-            self._bar.update(self._task, total=total)
+            self._bar.update(self._task, total=self._total)
 
     def on_result(self, result: ProblemResult) -> None:
         """Count a problem that is done."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from diode_collectors.problems.problem import SweepProblem
+    from diode_store.records import Hardware
 
 CONFIGS = [triton_config(16 * i) for i in range(1, 6)]
 
@@ -35,6 +36,11 @@ def is_first_time(word: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def hardware_of(device: str) -> Hardware:
+    """Return what a device is: the second GPU is of another model."""
+    return replace(H200, name="NVIDIA H100") if device == "cuda:1" else H200
 
 
 def die(words: str) -> None:
@@ -76,6 +82,8 @@ class QuickMeasuring:
             bad = [config for config in CONFIGS[: int(argument)] if config not in excluded]
             if bad:
                 raise LostConfigError(bad[0], "CUDA error: an illegal memory access was encountered")
+        if what == "breaks-on" and argument == self._settings.label and CONFIGS[0] not in excluded:
+            raise LostConfigError(CONFIGS[0], "CUDA error: an illegal memory access was encountered")
         if what == "hangs" and is_first_time("hangs"):
             self._heartbeat()
             time.sleep(600)
@@ -88,7 +96,7 @@ class QuickMeasuring:
         timings = [Timing(c, None, excluded[c]) if c in excluded else Timing(c, 10.0) for c in CONFIGS]
         return Measurement(
             uuid.uuid4().bytes,
-            H200,
+            hardware_of(self._settings.label),
             ENVIRONMENT,
             problem.problem(),
             tuple(timings),
@@ -109,7 +117,8 @@ class QuickLane(lane.Lane):
     def _say_ready(self) -> None:
         if os.environ.get("QUICK_LANE_START") == "never":
             raise RuntimeError("no kernel image is available for execution on the device")
-        self._send(type="ready", hardware=asdict(H200), environment=asdict(ENVIRONMENT))
+        hardware = hardware_of(self._settings.label)
+        self._send(type="ready", hardware=asdict(hardware), environment=asdict(ENVIRONMENT))
 
     def _measure(self, measuring: Any, problem: SweepProblem, excluded: dict[Any, Outcome]) -> Any:
         result = super()._measure(measuring, problem, excluded)

@@ -134,6 +134,19 @@ def test_a_kernel_that_breaks_the_device_is_left_out(tmp_path: Path, number: int
     ]  # fmt: skip
 
 
+def test_what_breaks_one_model_is_tried_on_another(tmp_path: Path) -> None:
+    """Each model measures every problem; a failure is recorded of the one that had it."""
+    problems = [("mm:1x1x1", "breaks-on cuda:0")]
+    with Sweep(tmp_path, problems, devices=["cuda:0", "cuda:1"], options={"lanes": 1}) as sweep:
+        report = sweep.report()
+    assert (report["problems"], report["measured"], report["failures"]) == (2, 2, 1)
+    outcomes = {m.hardware.name: [timing.outcome for timing in m.timings] for m in recorded(sweep.spool)}
+    assert outcomes == {
+        "NVIDIA H200": [Outcome.RUNTIME_ERROR, *[Outcome.OK] * 4],
+        "NVIDIA H100": [Outcome.OK] * 5,
+    }
+
+
 def test_a_tired_lane_is_replaced(tmp_path: Path) -> None:
     """One whose device does no more work goes after its problem; that is no death and loses nothing."""
     with Sweep(tmp_path, [(text, "tires") for text in PROBLEMS[:4]], options={"lanes": 2}) as sweep:

@@ -78,8 +78,9 @@ class _Engine:
         self._lanes: list[LaneProcess] = []
         self._queues: dict[bytes, deque[SweepProblem]] = {}
         self._identity: dict[str, tuple[Hardware, Environment]] = {}
-        self._attempts: Counter[SweepProblem] = Counter()
-        self._excluded: dict[SweepProblem, list[tuple[dict[str, Any], str]]] = {}
+        # By hardware too: what breaks on one model may run on another.
+        self._attempts: Counter[tuple[bytes, SweepProblem]] = Counter()
+        self._excluded: dict[tuple[bytes, SweepProblem], list[tuple[dict[str, Any], str]]] = {}
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
         self._given_up: str | None = None
@@ -174,10 +175,11 @@ class _Engine:
                 self._give(lane)
         elif kind == "lost" and lane.problem is not None:
             told = (message["config"], Outcome.RUNTIME_ERROR.value)
-            excluded = self._excluded.setdefault(lane.problem, [])
+            task = (lane.hardware, lane.problem)
+            excluded = self._excluded.setdefault(task, [])
             excluded.append(told)
             if len(excluded) <= _MOST_EXCLUDED:
-                self._attempts[lane.problem] -= 1  # the next one comes further
+                self._attempts[task] -= 1  # the next one comes further
             self._listener.on_note(f"{lane.problem}: a kernel broke the device and is left out: {message['error']}")
         elif kind == "fatal":
             raise SpoolError(message["error"])
@@ -209,8 +211,7 @@ class _Engine:
         self._listener.on_begin(len(wanted), skipped)
 
     def _key(self, problem: SweepProblem, hardware: Hardware, environment: Environment) -> DoneKey:
-        space, seed = str(self._plan.search_space), self._plan.seed
-        return DoneKey.of(problem.problem(), hardware, environment, space, seed)
+        return DoneKey.of(problem.problem(), hardware, environment, self._plan.recorded_space, self._plan.seed)
 
     def _give(self, lane: LaneProcess) -> None:
         """Give a lane its next problem, or let it go."""
@@ -219,8 +220,8 @@ class _Engine:
             lane.dismiss()
             return
         problem = waiting.popleft()
-        self._attempts[problem] += 1
-        lane.measure(problem, self._excluded.get(problem, []))
+        self._attempts[lane.hardware, problem] += 1
+        lane.measure(problem, self._excluded.get((lane.hardware, problem), []))
 
     def _count(self, result: ProblemResult) -> None:
         report = self._report
@@ -265,7 +266,7 @@ class _Engine:
         """Give the problem of a lane that died out again, unless it is measured or has failed too often."""
         if self._is_spooled(problem, lane):
             self._count(ProblemResult(problem, lane.device))
-        elif self._attempts[problem] < _ATTEMPTS:
+        elif self._attempts[lane.hardware, problem] < _ATTEMPTS:
             self._queues[lane.hardware].appendleft(problem)
             self._listener.on_note(f"{problem}: its process died and is started again ({lane.last_words()})")
         else:

@@ -23,6 +23,7 @@ from diode_collectors.offered import OfferedChoices
 from diode_collectors.sweep.benchmark import Candidate, DeviceLostError, relative_error, time_all, works
 from diode_collectors.sweep.eager import EagerCompiles
 from diode_collectors.sweep.exclusive import DeviceLock
+from diode_collectors.sweep.plan import recorded_space
 from diode_collectors.sweep.takeover import (
     captured,
     leave_products_to_the_autotuner,
@@ -315,7 +316,7 @@ class Measuring:
             source=Source.SWEEP,
             sweep_id=self._options.sweep_id,
             sample_seed=self._options.seed,
-            search_space=str(self._options.space),
+            search_space=recorded_space(self._options.space, include_tma=self._options.include_tma),
             timing_method=self._timer.method if self._timer else None,
             device_state=self._monitor.summary(self._samples),
             flags=self._flags(),

@@ -51,6 +51,16 @@ class SweepPlan:
     """The processes that used a device before this sweep; see ``device_state.DeviceMonitor.before``."""
     spool_bytes: int = DEFAULT_SPOOL_BYTES
 
+    @property
+    def recorded_space(self) -> str:
+        """What records say of the search space."""
+        return recorded_space(self.search_space, include_tma=self.include_tma)
+
+
+def recorded_space(space: SearchSpace, *, include_tma: bool) -> str:
+    """Return what records say of a search space; without persistent-TMA templates it is another one."""
+    return str(space) if include_tma else f"{space} without TMA"
+
 
 @dataclass(frozen=True)
 class ProblemResult:
