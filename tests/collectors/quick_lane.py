@@ -15,8 +15,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep import lane
 from diode_collectors.sweep.measuring import LostConfigError, Measured
+from diode_collectors.sweep.plan import recorded_space
 from diode_store.records import Measurement, Outcome, Source, Timing
 from samples import ENVIRONMENT, H200, MEASURED_AT, triton_config
 
@@ -103,7 +105,9 @@ class QuickMeasuring:
             Source.SWEEP,
             MEASURED_AT,
             sweep_id=self._settings.sweep_id,
-            search_space=self._settings.search_space,
+            search_space=recorded_space(
+                SearchSpace.parse(self._settings.search_space), include_tma=self._settings.include_tma
+            ),
             sample_seed=self._settings.seed,
         )
 

@@ -57,6 +57,14 @@ def test_a_second_sweep_measures_nothing(tmp_path: Path) -> None:
     assert counted(sweep.spool) == once_each([*PROBLEMS, "mm:8x8x8"])
 
 
+def test_kernels_that_were_left_out_are_measured(tmp_path: Path) -> None:
+    """A sweep without TMA kernels is no reason to skip one with them, nor the other way round."""
+    for include_tma, skipped in ((False, 0), (True, 0), (False, 1), (True, 1)):
+        with Sweep(tmp_path, PROBLEMS[:1], options={"include_tma": include_tma}) as sweep:
+            assert sweep.report()["skipped"] == skipped
+    assert {m.search_space for m in recorded(sweep.spool)} == {"DEFAULT", "DEFAULT without TMA"}
+
+
 def test_a_problem_that_is_asked_for_twice_is_measured_once(tmp_path: Path) -> None:
     """Also where two ways to type it mean the same record."""
     with Sweep(tmp_path, ["mm:8x8x8", "mm:8x16x8", ("mm:8x8x8/nn/fp32", "other")], options={"lanes": 2}) as sweep:
