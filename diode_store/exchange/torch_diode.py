@@ -44,6 +44,7 @@ _OWN_TEMPLATE = {"bmm": "triton::bmm", "baddbmm": "triton::bmm", "mm_plus_mm": "
 _MM_TEMPLATE = "triton::mm"
 _NOT_A_TEMPLATE = "triton_config"
 """What upstream calls configs that come from Triton's own tuner."""
+_REPLAYS = "replays of cached timings"
 _ASSUMED_INPUTS = "inputs are row-major"
 _SAY_HARDWARE = "give --hardware NAME (`diode hardware list` shows known names)"
 
@@ -81,8 +82,14 @@ class DatasetBuilder:
         self.not_held = NotHeld()
 
     def add(self, measurement: Measurement, *, hardware_name: str | None = None) -> None:
-        """Add a measurement's timings, under another name of its device if one is given."""
+        """Add a measurement's timings, under another name of its device if one is given.
+
+        Replays are left out: a data set cannot mark them, and a reader would take them for a second measurement.
+        """
         problem, said = measurement.problem, self.not_held
+        if measurement.is_replay:
+            said.left_out[_REPLAYS] += len(measurement.timings)
+            return
         held = [timing for timing in measurement.timings if self._is_held(timing)]
         if not held:
             return
@@ -171,7 +178,6 @@ def _untold_of_measurement(measurement: Measurement) -> list[str]:
         "the strides of the inputs, which are not row-major": problem.inputs[: len(assumed)] != assumed,
         "inputs that have no field": len(problem.inputs) > len(assumed),
         "scalars that have no field": bool(scalars.keys() - {_OUT_DTYPE, _ALLOW_TF32}),
-        "that they are replays": measurement.is_replay,
         "that they are flagged": bool(measurement.flags),
     }
     return [what for what, is_lost in facts.items() if is_lost]

@@ -118,6 +118,20 @@ def test_a_stock_compile_of_this_cpu() -> None:
     assert collector.coverage() is not None
 
 
+def test_replays_enter_the_data_set_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Timings that come back from Inductor's cache are no second measurement; saving says how many there were."""
+    with triton_choices_on_cpu(autotune_local_cache=True), MatmulDatasetCollector("my gpu") as collector:
+        compile_and_run(torch.mm, A, B)
+        before = collector.get_dataset()
+        compile_and_run(torch.mm, A, B)
+    assert collector.get_dataset() == before != Dataset()
+    assert collector.stats.replays == 1
+    replays = collector.stats.timings // 2
+    assert collector.not_held.left_out["replays of cached timings"] == replays
+    collector.save_to_file(tmp_path / "data.json")
+    assert f"{replays} timings left out: replays of cached timings" in caplog.text
+
+
 def test_it_may_be_started_again() -> None:
     """What is compiled in between is not collected; starting and stopping twice is harmless."""
     collector = MatmulDatasetCollector("my gpu")

@@ -287,7 +287,7 @@ def test_everything_a_data_set_cannot_hold_is_counted() -> None:
     tma = triton_config(NUM_SMS=132)
     _, not_held = dataset_of(
         [
-            measurement(problem=transposed, timings=(Timing(tma, 10.0, is_estimate=True),), is_replay=True),
+            measurement(problem=transposed, timings=(Timing(tma, 10.0, is_estimate=True),)),
             measurement(problem=scaled, timings=(Timing(triton_config(), 10.0, repeats=3),), flags=("throttled",)),
             measurement(timings=(Timing(kernel_config("decompose_k", {"k_split": 4}), 9.0),)),
         ]
@@ -297,7 +297,6 @@ def test_everything_a_data_set_cannot_hold_is_counted() -> None:
     assert dict(not_held.measurements_without) == {
         "the strides of the inputs, which are not row-major": 1,
         "scalars that have no field": 1,
-        "that they are replays": 1,
         "inputs that have no field": 1,
         "that they are flagged": 1,
     }
@@ -306,3 +305,11 @@ def test_everything_a_data_set_cannot_hold_is_counted() -> None:
         "arguments of the kernel that have no field": 1,
         "repeats and percentiles": 1,
     }
+
+
+def test_replays_are_left_out() -> None:
+    """A data set cannot mark them, and a reader would take them for a second measurement."""
+    data, not_held = dataset_of([measurement(), measurement(1, is_replay=True)])
+    assert [shape.M for shape in data.hardware["NVIDIA H200"].operation["mm"].solution] == [64]
+    assert "3 timings left out: replays of cached timings" in not_held.left_out_lines()
+    assert not_held.timings == 2
