@@ -118,6 +118,13 @@ class ProblemShape:
     k: int
     layout: str
     """Two letters, for A and B: n row-major, t transposed, s any other stride."""
+    tf32: bool = False
+    """Whether float32 may be multiplied as TF32, as was asked: other kernels, several times faster."""
+
+    @property
+    def arithmetic(self) -> str:
+        """The dtype, or ``tf32`` for float32 that may be multiplied as TF32."""
+        return "tf32" if self.tf32 else self.dtype
 
 
 # op → (index of A among the inputs, index of B, index of the bias or None)
@@ -189,7 +196,8 @@ class Problem:
         a, b = self.inputs[first], self.inputs[second]
         batch = a.size[0] if len(a.size) > _MATRIX_DIMENSIONS else 1
         layout = _layout_letter(a) + _layout_letter(b)
-        return ProblemShape(self.op, a.dtype, batch, a.size[-2], b.size[-1], a.size[-1], layout)
+        tf32 = a.dtype == "float32" and dict(self.scalars).get("ALLOW_TF32") is True
+        return ProblemShape(self.op, a.dtype, batch, a.size[-2], b.size[-1], a.size[-1], layout, tf32)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,11 @@ def matmul(m: int, n: int, k: int, dtype: str = "bfloat16") -> Problem:
     return Problem.create("mm", (TensorSpec(dtype, (m, k), (k, 1)), TensorSpec(dtype, (k, n), (n, 1))))
 
 
+def as_tf32(problem: Problem) -> Problem:
+    """Return the same problem with TF32 allowed."""
+    return Problem.create(problem.op, problem.inputs, {"ALLOW_TF32": True})
+
+
 def triton_config(block_m: int = 64, **kwargs: Any) -> KernelConfig:
     """Return a config of ``triton::mm``."""
     defaults = {"BLOCK_M": block_m, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}

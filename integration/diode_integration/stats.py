@@ -53,7 +53,7 @@ class Decision:
     def describe(self) -> str:
         """Return one line for a person."""
         shape = self.problem.shape if self.problem else None
-        size = f" {shape.dtype} B={shape.b} M={shape.m} N={shape.n} K={shape.k} {shape.layout}" if shape else ""
+        size = f" {shape.arithmetic} B={shape.b} M={shape.m} N={shape.n} K={shape.k} {shape.layout}" if shape else ""
         what = f"{self.op}{size} on {self.hardware}"
         if self.abstained:
             return f"{what}: left to Inductor ({self.reason})"

@@ -75,6 +75,13 @@ def test_abstains_on_unknown_dtype() -> None:
     )
 
 
+def test_abstains_on_tf32_unless_trained_on_it() -> None:
+    """A model of IEEE float32 is not asked where TF32 is allowed: other kernels win there."""
+    exact = problem(dtype="float32")
+    asked = Problem.create(exact.op, exact.inputs, {"ALLOW_TF32": True})
+    assert abstention("dtype", problem=asked) == "dtype: the model knows float32, bfloat16, not tf32"
+
+
 def test_abstains_on_unknown_layout() -> None:
     """A layout that the model was not trained on is left to stock Inductor."""
     inputs = (TensorSpec("bfloat16", (64, 64), (1, 64)), TensorSpec("bfloat16", (64, 64), (1, 64)))

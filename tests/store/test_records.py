@@ -78,6 +78,21 @@ def test_problem_shape() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "scalars", "expected"),
+    [
+        ("float32", {"ALLOW_TF32": True}, "tf32"),
+        ("float32", {"ALLOW_TF32": False}, "float32"),
+        ("float32", {}, "float32"),
+        ("float16", {"ALLOW_TF32": True}, "float16"),
+    ],
+)
+def test_arithmetic(dtype: str, scalars: dict[str, bool], expected: str) -> None:
+    """What was asked of float32 is part of the shape; to other dtypes TF32 means nothing."""
+    shape = Problem.create("mm", (A._replace(dtype=dtype), B._replace(dtype=dtype)), scalars).shape
+    assert (shape.arithmetic, shape.tf32, shape.dtype) == (expected, expected == "tf32", dtype)
+
+
+@pytest.mark.parametrize(
     ("stride", "letter"), [((256, 1), "n"), ((1, 128), "t"), ((512, 2), "s"), ((1, 1), "n"), ((0, 1), "n")]
 )
 def test_layout_letter(stride: tuple[int, int], letter: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import MM, contents, examples, learnable
+from synthetic import H200, MM, contents, examples, learnable
 
 from diode_store.errors import DatasetError
 from diode_trainer.dataset import Dataset, canonical, folds
@@ -80,6 +80,16 @@ def test_domain_leaves_out_what_hardly_any_problem_had() -> None:
     assert Dataset((*common, *rare)).domain().dtypes == ("bfloat16",)
     enough = [examples([1.0, 2.0], replace(MM, m=64 * size, dtype="float32")) for size in range(1, 6)]
     assert Dataset((*common, *enough)).domain().dtypes == ("bfloat16", "float32")
+
+
+def test_domain_tells_tf32_from_the_rest_of_float32() -> None:
+    """A model that learned from TF32 does not claim IEEE float32, and the other way round."""
+    exact, tf32 = replace(MM, dtype="float32"), replace(MM, dtype="float32", tf32=True)
+    for learned, other, name in ((tf32, exact, "tf32"), (exact, tf32, "float32")):
+        domain = Dataset((examples([1.0, 2.0], learned),)).domain()
+        assert domain.dtypes == (name,)
+        assert list(domain.misses(learned, H200)) == []
+        assert [miss.reason for miss in domain.misses(other, H200)] == ["dtype"]
 
 
 def test_domain_leaves_out_templates_that_never_ran() -> None:

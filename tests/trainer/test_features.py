@@ -187,12 +187,33 @@ def test_even_k_and_single_iteration() -> None:
 
 
 def test_tensor_core_generation() -> None:
-    """Hopper's wgmma needs 64 rows, four warps, half precision and Hopper."""
+    """Hopper's wgmma needs 64 rows, four warps, half precision or TF32, and Hopper."""
     rows = (triton(64, 64, 32), triton(32, 64, 32), triton(64, 64, 32, warps=2))
     assert feature("uses_wgmma", *rows) == [1.0, 0.0, 0.0]
+    tf32 = [(*row[:-1], True) for row in rows]
     assert feature("uses_wgmma", *rows, shape=replace(MM, dtype="float32")) == [0.0, 0.0, 0.0]
+    assert feature("uses_wgmma", *tf32, shape=replace(MM, dtype="float32", tf32=True)) == [1.0, 0.0, 0.0]
+    assert feature("uses_wgmma", *tf32, shape=replace(MM, dtype="float64")) == [0.0, 0.0, 0.0]
     ampere = Launch(Work(MM, describe(Hardware("nvidia", "an A100", "sm_80", 108))), columns(*rows))
     assert not ampere.wgmma.any()
+
+
+@pytest.mark.parametrize(("layout", "expected"), [("nt", 0.0), ("nn", 1.0), ("tn", 1.0), ("tt", 1.0)])
+def test_wgmma_of_tf32_wants_k_contiguous(layout: str, expected: float) -> None:
+    """Operands of any other layout are turned over, which half precision does not need."""
+    row = triton(64, 64, 32)
+    tf32 = replace(MM, dtype="float32", tf32=True, layout=layout)
+    assert feature("turns_over", (*row[:-1], True), shape=tf32) == [expected]
+    assert feature("turns_over", row, shape=replace(MM, layout=layout)) == [0.0]
+
+
+def test_tf32_changes_the_roofline() -> None:
+    """The same float32 problem can be done several times faster as TF32, and the model is told which it is."""
+    exact = replace(MM, dtype="float32", m=8192, n=8192, k=8192)
+    tf32 = replace(exact, tf32=True)
+    assert (roofline_us(exact, H200) - 2) / (roofline_us(tf32, H200) - 2) == pytest.approx(3.74 / 0.51, rel=0.01)
+    is_tf32 = PROBLEM_FEATURES.index("is_tf32")
+    assert [problem_features(shape, H200)[is_tf32] for shape in (exact, tf32)] == [0.0, 1.0]
 
 
 def test_shared_memory_counts_buffers() -> None:
@@ -227,9 +248,9 @@ def test_fits_shared_memory_when_nothing_is_pipelined() -> None:
 def test_tf32_is_faster_than_fp32() -> None:
     """A config that may use TF32 is expected to compute faster, and only that one."""
     shape = replace(MM, dtype="float32", m=8192, n=8192)
-    exact, tf32 = (("triton::mm", 64, 64, 32, 8, 3, 4, allowed) for allowed in (False, True))
+    exact, tf32 = (("triton::mm", 32, 64, 32, 8, 3, 4, allowed) for allowed in (False, True))
     together = feature("log_compute_time", exact, tf32, shape=shape)
-    assert together[0] - together[1] == pytest.approx(np.log2(3.74 / 0.51), abs=0.01)
+    assert together[0] - together[1] == pytest.approx(np.log2(3.74 * 0.5 / (0.51 * 0.7)), abs=0.01)
 
 
 def test_descriptor_prefers_published_figures() -> None:

@@ -35,7 +35,12 @@ REMEDY = "a feature changed: raise FEATURE_VERSION, run this file to pin the new
 H200 = Hardware("nvidia", "NVIDIA H200", "sm_90", 132, 60 * 2**20, 232448, 141 * 10**9, 4800 * 10**9, 1980)
 A100 = Hardware("nvidia", "NVIDIA A100-SXM4-80GB", "sm_80", 108, 40 * 2**20, 166912, 80 * 10**9, 2039 * 10**9, 1410)
 VENDOR_NUMBERS = (0, 0, 0, 0, 0, 0, False)
-TILES = ((64, 64, 32, 8, 3, 4, False), (128, 256, 64, 8, 4, 8, False), (16, 32, 128, 1, 1, 2, True))
+TILES = (
+    (64, 64, 32, 8, 3, 4, False),
+    (128, 256, 64, 8, 4, 8, False),
+    (16, 32, 128, 1, 1, 2, True),
+    (64, 64, 64, 8, 3, 4, True),
+)
 CASES: dict[str, tuple[ProblemShape, Hardware, tuple[str, ...]]] = {
     "square mm with TMA": (
         ProblemShape("mm", "bfloat16", 1, 1024, 1024, 1024, "nt"),
@@ -48,6 +53,11 @@ CASES: dict[str, tuple[ProblemShape, Hardware, tuple[str, ...]]] = {
         ("aten::addmm", "aten::bias_addmm", "triton::mm"),
     ),
     "bmm, few rows": (ProblemShape("bmm", "bfloat16", 48, 7, 65, 128, "tn"), H200, ("aten::bmm", "triton::bmm")),
+    "TF32, K not contiguous": (
+        ProblemShape("mm", "float32", 1, 2048, 512, 4096, "nn", tf32=True),
+        H200,
+        ("aten::mm", "triton::mm"),
+    ),
     "float32 on an A100": (ProblemShape("mm", "float32", 1, 4096, 50304, 64, "tt"), A100, ("aten::mm", "triton::mm")),
 }
 

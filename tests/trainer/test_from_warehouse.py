@@ -69,6 +69,18 @@ def test_selection(
     assert len(load_warehouse(database_url, Selection("h200", **selection)).dataset) == expected
 
 
+@pytest.mark.parametrize(("dtype", "expected"), [("tf32", [True]), ("fp32", [False]), (None, [False, True])])
+def test_tf32_is_another_dtype(
+    store: Store, database_url: str, make_measurement: MakeMeasurement, dtype: str | None, expected: list[bool]
+) -> None:
+    """float32 as TF32 and the rest of float32 are never taken for each other, nor counted together."""
+    exact = samples.matmul(64, 64, 64, "float32")
+    store.write([make_measurement(0, problem=exact), make_measurement(1, problem=samples.as_tf32(exact))])
+    dataset = load_warehouse(database_url, Selection("h200", dtype=dtype)).dataset
+    assert sorted(example.shape.tf32 for example in dataset) == expected
+    assert dataset.lineage["measurements"] == len(expected)
+
+
 def test_selection_of_nothing(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
     """An op that nobody measured is named with the hardware."""
     store.write([make_measurement(0)])

@@ -5,17 +5,27 @@ import math
 import pytest
 import torch
 
-from diode_trainer.losses import listwise, regression
+from diode_trainer import losses
 
 
 def rows(*values: float) -> torch.Tensor:
-    """Return one problem's configs, (1, n)."""
-    return torch.tensor([values])
+    """Return one problem's configs, (r,)."""
+    return torch.tensor(values)
 
 
 def member(*values: float) -> torch.Tensor:
-    """Return one member's predictions of one problem, (1, 1, n)."""
-    return torch.tensor([[values]], requires_grad=True)
+    """Return one member's predictions of one problem, (1, r)."""
+    return torch.tensor([values], requires_grad=True)
+
+
+def listwise(predicted: torch.Tensor, target: torch.Tensor, counted: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Return the listwise loss of one problem, (E, 1)."""
+    return losses.listwise(predicted, target, counted, torch.zeros(len(target), dtype=torch.int64), 1, temperature)
+
+
+def regression(predicted: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, delta: float) -> torch.Tensor:
+    """Return the regression loss of one problem, (E, 1)."""
+    return losses.regression(predicted, target, weight, torch.zeros(len(target), dtype=torch.int64), 1, delta)
 
 
 def test_listwise_by_hand() -> None:
@@ -41,13 +51,13 @@ def test_listwise_ignores_a_common_shift() -> None:
 
 
 def test_listwise_ignores_what_does_not_count() -> None:
-    """Failures and padding neither add to the loss nor get a gradient."""
+    """What does not count neither adds to the loss nor gets a gradient."""
     predicted = member(0.0, 0.1, -9.0)
     counted = rows(1, 1, 0).bool()
     loss = listwise(predicted, rows(0.1, 0.0, 7.0), counted, 0.1)
     loss.sum().backward()
     assert predicted.grad is not None
-    assert predicted.grad[0, 0, 2].item() == 0.0
+    assert predicted.grad[0, 2].item() == 0.0
     assert loss.item() == pytest.approx(listwise(member(0.0, 0.1), rows(0.1, 0.0), rows(1, 1).bool(), 0.1).item())
 
 
@@ -56,7 +66,7 @@ def test_listwise_pulls_the_fastest_down() -> None:
     predicted = member(0.0, 0.0)
     listwise(predicted, rows(0.0, 1.0), rows(1, 1).bool(), 0.1).sum().backward()
     assert predicted.grad is not None
-    assert predicted.grad[0, 0, 0].item() > 0 > predicted.grad[0, 0, 1].item()
+    assert predicted.grad[0, 0].item() > 0 > predicted.grad[0, 1].item()
 
 
 def test_listwise_of_a_problem_without_configs_is_finite() -> None:
@@ -84,8 +94,24 @@ def test_regression_without_weight_is_zero() -> None:
 
 def test_members_are_independent() -> None:
     """Each member has its own loss, which no other one's prediction enters."""
-    predicted = torch.tensor([[[0.0, 0.5]], [[0.3, 0.1]]])
+    predicted = torch.tensor([[0.0, 0.5], [0.3, 0.1]])
     target, counted = rows(0.0, 0.5), rows(1, 1).bool()
     both = listwise(predicted, target, counted, 0.1)
     assert both.shape == (2, 1)
     assert both[1].item() == pytest.approx(listwise(predicted[1:], target, counted, 0.1).item())
+
+
+def test_problems_are_independent() -> None:
+    """Problems of different lengths, mixed, have the losses that each has alone; one without a config has none."""
+    problem_of, counted = torch.tensor([0, 2, 0, 2, 2]), rows(1, 1, 1, 1, 0).bool()
+    predicted = torch.tensor([[0.1, 0.2, 0.0, 0.5, 9.0], [0.3, 0.0, 0.2, 0.1, 9.0]])
+    target, weight = rows(0.0, 0.1, 0.3, 0.0, 5.0), rows(1.0, 0.2, 1.0, 5.0, 0.0)
+    ranked = losses.listwise(predicted, target, counted, problem_of, 3, 0.1)
+    fitted = losses.regression(predicted, target, weight, problem_of, 3, 0.2)
+    assert ranked.shape == fitted.shape == (2, 3)
+    for problem, at in ((0, [0, 2]), (2, [1, 3, 4])):
+        alone = listwise(predicted[:, at], target[at], counted[at], 0.1)
+        torch.testing.assert_close(ranked[:, problem : problem + 1], alone)
+        alone = regression(predicted[:, at], target[at], weight[at], 0.2)
+        torch.testing.assert_close(fitted[:, problem : problem + 1], alone)
+    assert (ranked[:, 1].tolist(), fitted[:, 1].tolist()) == ([0.0, 0.0], [0.0, 0.0])

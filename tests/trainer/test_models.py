@@ -36,10 +36,21 @@ def random_network(kind: type[TimingNetwork] = DeepMatmulTimingModel, **options:
 
 @KINDS
 def test_prediction_has_a_value_for_each_member_problem_and_config(kind: type[TimingNetwork]) -> None:
-    """(b, P) and (b, n, C) give (E, b, n)."""
+    """(b, P) and (r, C) give (E, r)."""
     network = kind(*DIMENSIONS)
-    predicted = network(torch.zeros(2, DIMENSIONS[0]), torch.zeros(2, 7, DIMENSIONS[1]))
-    assert predicted.shape == (network.members, 2, 7)
+    predicted = network(torch.zeros(2, DIMENSIONS[0]), torch.zeros(7, DIMENSIONS[1]), torch.arange(7) % 2)
+    assert predicted.shape == (network.members, 7)
+
+
+def test_config_is_predicted_on_its_problem() -> None:
+    """Among other problems, and in any order, a config gets the prediction that it gets alone."""
+    network = random_network()
+    problem, config = torch.randn(3, DIMENSIONS[0]), torch.randn(5, DIMENSIONS[1])
+    problem_of = torch.tensor([2, 0, 0, 1, 2])
+    together = network(problem, config, problem_of)
+    one = torch.zeros(1, dtype=torch.int64)
+    alone = [network(problem[p : p + 1], config[i : i + 1], one) for i, p in enumerate(problem_of.tolist())]
+    torch.testing.assert_close(together, torch.cat(alone, 1), rtol=1e-4, atol=1e-4)
 
 
 def test_types() -> None:
@@ -59,11 +70,12 @@ def test_unknown_type_is_refused(model_type: object) -> None:
 def test_members_do_not_mix() -> None:
     """Changing one member's weights changes its predictions only."""
     network = random_network()
-    problem, config = torch.randn(1, DIMENSIONS[0]), torch.randn(1, 3, DIMENSIONS[1])
-    before = network(problem, config).detach()
+    problem, config = torch.randn(1, DIMENSIONS[0]), torch.randn(3, DIMENSIONS[1])
+    one = torch.zeros(3, dtype=torch.int64)
+    before = network(problem, config, one).detach()
     with torch.no_grad():
         network.weights[0][1] += 1.0
-    changed = (network(problem, config).detach() != before).flatten(1).any(1)
+    changed = (network(problem, config, one).detach() != before).any(1)
     assert changed.tolist() == [False, True, *([False] * (network.members - 2))]
 
 
@@ -78,13 +90,13 @@ def test_initialisation_follows_the_generator() -> None:
 def test_normalisation_leaves_vendors_alone() -> None:
     """Only generated kernels' features are shifted; a vendor's row stays zero behind its flags."""
     network = random_network()
-    config = torch.zeros(1, 2, DIMENSIONS[1])
-    config[0, 0, 0] = 1.0
-    config[0, 1, GENERATED] = 1.0
+    config = torch.zeros(2, DIMENSIONS[1])
+    config[0, 0] = 1.0
+    config[1, GENERATED] = 1.0
     _, normalised = network.normalised(torch.zeros(1, DIMENSIONS[0]), config)
-    assert not normalised[0, 0, 1:].any()
+    assert not normalised[0, 1:].any()
     expected = -network.normalisation.config_mean / network.normalisation.config_scale
-    torch.testing.assert_close(normalised[0, 1, GENERATED + 1 :], expected[GENERATED + 1 :])
+    torch.testing.assert_close(normalised[1, GENERATED + 1 :], expected[GENERATED + 1 :])
 
 
 @KINDS
@@ -108,8 +120,8 @@ def test_scorer_predicts_what_the_network_does(kind: type[TimingNetwork], widths
     """NumPy with the normalisation folded in gives the network's predictions, member by member."""
     network = random_network(kind, hidden_layer_widths=widths)
     problem, config = problem_features(MM, H200), config_features(MM, H200, columns())
-    inputs = network.normalised(torch.from_numpy(problem)[None], torch.from_numpy(config.copy())[None])
-    expected = network(*inputs).detach()[:, 0].numpy()
+    inputs = network.normalised(torch.from_numpy(problem)[None], torch.from_numpy(config.copy()))
+    expected = network(*inputs, torch.zeros(len(config), dtype=torch.int64)).detach().numpy()
     np.testing.assert_allclose(Scorer(network)(problem, config), expected, rtol=2e-4, atol=2e-4)
 
 

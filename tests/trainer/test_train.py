@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ import torch
 from synthetic import learnable
 
 from diode_store.errors import DatasetError, ModelError, SettingsError
-from diode_trainer.dataset import Dataset
-from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES
+from diode_trainer.dataset import Dataset, Examples
+from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
 from diode_trainer.pack import normalise, pack
 from diode_trainer.recipes import RECIPES, make_recipe
@@ -24,8 +25,8 @@ QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)
 # --- packing
 
 
-def test_packed_shapes_and_padding() -> None:
-    """Problems are padded to the widest; padding and failures are not counted."""
+def test_packed_problems_lie_behind_one_another() -> None:
+    """Each problem has as many rows as configs that ran; failures have none."""
     one, other = learnable(2).examples
     short = replace(
         other,
@@ -37,18 +38,37 @@ def test_packed_shapes_and_padding() -> None:
     packed = pack(Dataset((one, short)))
     width = len(one)
     assert packed.problem.shape == (2, len(PROBLEM_FEATURES))
-    assert packed.config.shape == (2, width, len(CONFIG_FEATURES))
-    assert packed.counted.tolist() == [[True] * width, [True, True, False, True, True] + [False] * (width - 5)]
-    assert packed.estimate[1].nonzero().flatten().tolist() == [3]
-    assert packed.vendor.nonzero().tolist() == [[0, 0], [1, 0]]
-    assert not packed.config[1, 5:].any()
+    assert packed.count.tolist() == [width, 4]
+    assert packed.config.shape == (width + 4, len(CONFIG_FEATURES))
+    assert packed.problem_of.tolist() == [0] * width + [1] * 4
+    assert packed.estimate[width:].nonzero().flatten().tolist() == [2]
+    assert packed.vendor.nonzero().flatten().tolist() == [0, width]
+    roofline = roofline_us(short.shape, short.hardware)
+    expected = torch.tensor([4.0, 5.0, 7.0, 8.0]).div(roofline).log()
+    torch.testing.assert_close(packed.target[width:], expected)
+
+
+def test_packed_problems_can_be_taken() -> None:
+    """Problems taken in another order bring their configs along, one without any config too."""
+    found = list(learnable(4).examples)
+    found[1] = replace(found[1], runtime_us=np.full(len(found[1]), math.inf))
+    found[2] = replace(found[2], columns=found[2].columns.take(np.arange(3)), **first_rows(found[2], 3))
+    order = [3, 1, 2]
+    taken, expected = pack(Dataset(tuple(found)))[torch.tensor(order)], pack(Dataset(tuple(found[i] for i in order)))
+    for name, value in vars(expected).items():
+        torch.testing.assert_close(getattr(taken, name), value, rtol=0, atol=0)
+    assert taken.count.tolist()[1:] == [0, 3]
+
+
+def first_rows(example: Examples, count: int) -> dict[str, Any]:
+    """Return the first ``count`` of each array of a problem."""
+    return {name: getattr(example, name)[:count] for name in ("runtime_us", "is_vendor", "is_estimate")}
 
 
 def test_target_is_log_of_runtime_over_roofline() -> None:
     """The vendor of the synthetic problems takes four rooflines, give or take the noise."""
     packed = pack(learnable(8))
-    torch.testing.assert_close(packed.target[:, 0], torch.full((8,), math.log(4)), atol=0.05, rtol=0)
-    assert packed.target[~packed.counted].abs().sum().item() == 0
+    torch.testing.assert_close(packed.target[packed.vendor], torch.full((8,), math.log(4)), atol=0.05, rtol=0)
 
 
 def test_normalised_features_have_mean_0_and_scale_1() -> None:
@@ -63,7 +83,7 @@ def test_normalised_features_have_mean_0_and_scale_1() -> None:
     constant = PROBLEM_FEATURES.index("is_bf16")
     assert not network.problem_weight[:, constant].any()
     assert not network.config_weight[:, CONFIG_FEATURES.index("log_group_m")].any()
-    generated = config[packed.counted & ~packed.vendor]
+    generated = config[~packed.vendor]
     assert generated[:, GENERATED].unique().tolist() == [1.0]
     assert network.config_weight[:, : GENERATED + 1].any()
 
@@ -93,8 +113,8 @@ def test_fit_learns() -> None:
     dataset = learnable(80, seed=1)
     packed, unseen = pack(dataset), pack(learnable(20, seed=2))
     fitted = fit(packed, replace(QUICK, epochs=40), seed=0)
-    error = (predict(fitted.network, unseen) - unseen.target)[unseen.counted & ~unseen.estimate]
-    spread = unseen.target[unseen.counted & ~unseen.estimate].std().item()
+    error = (predict(fitted.network, unseen) - unseen.target)[~unseen.estimate]
+    spread = unseen.target[~unseen.estimate].std().item()
     assert error.square().mean().sqrt().item() < 0.35 * spread
 
 

@@ -6,7 +6,7 @@ import hashlib
 import io
 import pickle
 import zipfile
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,7 +67,8 @@ class TimingModel:
 
 def shape_digest(shape: ProblemShape) -> int:
     """Return a 64-bit number that stands for ``shape``."""
-    return int.from_bytes(content_key("shape", 1, list(astuple(shape)))[:8], "big", signed=True)
+    parts = [shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout]
+    return int.from_bytes(content_key("shape", 1, parts)[:8], "big", signed=True)
 
 
 def save(path: Path | str, model: TimingNetwork, card: Card, *, trained_on: Iterable[ProblemShape] = ()) -> Card:

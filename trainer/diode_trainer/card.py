@@ -46,6 +46,7 @@ class Domain:
     hardware: tuple[CoveredHardware, ...] = ()
     ops: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    """``tf32`` stands for float32 that may be multiplied as TF32, ``float32`` for the rest of it."""
     layouts: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -58,8 +59,12 @@ class Domain:
         if devices and identity not in devices:
             detail = f"the model knows {', '.join(devices.values())}, not {describe([hardware])}"
             yield Miss("hardware", f"hardware {hardware.name}", detail)
-        for name, known in (("op", self.ops), ("dtype", self.dtypes), ("layout", self.layouts)):
-            value = getattr(shape, name)
+        # Of float32 a model knows what was asked of it: it may have learned from TF32 alone, or from IEEE alone.
+        for name, value, known in (
+            ("op", shape.op, self.ops),
+            ("dtype", shape.arithmetic, self.dtypes),
+            ("layout", shape.layout, self.layouts),
+        ):
             if known and value not in known:
                 yield Miss(name, f"{name} {value}", f"the model knows {', '.join(known)}, not {value}")
         for name, (low, high) in self.shapes.items():

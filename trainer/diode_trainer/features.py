@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 
 # Output tiles of about these sizes are what cuBLAS chooses among, so the vendor's time depends on them.
 _VENDOR_TILES = ((64, 64), (64, 256), (128, 128), (128, 256))
@@ -41,6 +41,7 @@ PROBLEM_FEATURES = (
     "is_fp16",
     "is_bf16",
     "is_fp32",
+    "is_tf32",
     "is_bmm",
     "is_addmm",
     "a_transposed",
@@ -55,7 +56,16 @@ PROBLEM_FEATURES = (
 
 VENDOR_FLAGS = ("is_vendor", "is_vendor_bias")
 """The first config features, and all that a vendor kernel has."""
-_FLAGS = (*VENDOR_FLAGS, "is_generated", "is_tma", "uses_wgmma", "allow_tf32", "even_k", "one_k_iteration")
+_FLAGS = (
+    *VENDOR_FLAGS,
+    "is_generated",
+    "is_tma",
+    "uses_wgmma",
+    "turns_over",
+    "allow_tf32",
+    "even_k",
+    "one_k_iteration",
+)
 _NUMBERS = ("num_stages", "one_stage", "busy_multiprocessors")
 _LOGS = (
     "log_block_m",
@@ -100,7 +110,7 @@ def roofline_us(shape: ProblemShape, hardware: Hardware) -> float:
     """Return the least time the device could need, in microseconds.
 
     The longer of arithmetic at peak and memory at full bandwidth (Williams et al., "Roofline", 2009), plus the
-    floor of a launch; TF32 is not assumed.
+    floor of a launch. The peak is TF32's where that is allowed.
     """
     return Work(shape, describe(hardware)).roofline_us
 
@@ -126,6 +136,7 @@ def problem_features(shape: ProblemShape, hardware: Hardware) -> NDArray[np.floa
         shape.dtype == "float16",
         shape.dtype == "bfloat16",
         shape.dtype == "float32",
+        shape.tf32,
         shape.op in ("bmm", "baddbmm"),
         shape.op in ("addmm", "baddbmm"),
         shape.layout[0] == "t",
@@ -186,6 +197,7 @@ def _flags(launch: Launch) -> tuple[NDArray[Any], ...]:
         ~launch.vendor,
         launch.tma,
         launch.wgmma,
+        launch.turns_over,
         launch.allow_tf32,
         launch.work.shape.k % launch.block_k == 0,
         launch.k_iterations == 1,

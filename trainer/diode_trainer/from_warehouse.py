@@ -40,6 +40,7 @@ _SHAPE = tuple(f.name for f in fields(ProblemShape))
 _GROUP = ("hardware_id", "environment_id", "problem_id")
 _CONFIG = ("template", *INT_COLUMNS, "allow_tf32", "is_vendor", "is_estimate", "runtime_us", "outcome")
 _COLUMNS = (*_GROUP, "hardware", *_HARDWARE, *_SHAPE, *_CONFIG)
+_ARITHMETIC = "CASE WHEN tf32 THEN 'tf32' ELSE dtype END"
 _LINEAGE = """
     SELECT count(DISTINCT measurement_uid) AS measurements, count(*) AS timings,
            min(measured_at) AS measured_from, max(measured_at) AS measured_to,
@@ -58,7 +59,7 @@ class Selection:
     """Alias, name, or the beginning of a name."""
     op: str | None = None
     dtype: str | None = None
-    """As people type it: ``bf16`` or ``bfloat16``."""
+    """As people type it: ``bf16`` or ``bfloat16``; ``tf32`` is float32 as TF32, ``fp32`` the rest of float32."""
     all_matches: bool = False
     """Accept hardware that differs in arch or multiprocessors."""
 
@@ -106,7 +107,8 @@ def load_warehouse(url: str, selection: Selection) -> Loaded:
 def _nothing(connection: DuckDBPyConnection, matched: tuple[StoredHardware, ...], selection: Selection) -> str:
     """Return why there are no examples: what was wanted, and what there is or how to get some."""
     where, parameters = _condition(matched, Selection())
-    there = connection.execute(f"SELECT DISTINCT op, dtype FROM training_examples {where}", parameters).fetchall()  # noqa: S608 - no value is in it
+    query = f"SELECT DISTINCT op, {_ARITHMETIC} FROM training_examples {where}"  # noqa: S608 - no value is in it
+    there = connection.execute(query, parameters).fetchall()
     names = ", ".join(row.name for row in matched)
     remedy = f"there is: {what_there_is(there)}" if there else REMEDY
     return f"no examples of {selection.describe() or 'any problem'} on {names}; {remedy}"
@@ -133,7 +135,7 @@ def _condition(matched: tuple[StoredHardware, ...], selection: Selection) -> tup
         terms.append("op = ?")
         values.append(selection.op)
     if selection.dtype is not None:
-        terms.append("dtype = ?")
+        terms.append(f"{_ARITHMETIC} = ?")
         values.append(selection.full_dtype)
     return "WHERE " + " AND ".join(terms), values
 

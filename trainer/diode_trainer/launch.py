@@ -52,6 +52,8 @@ _MOST_BLOCKS = 32
 _WGMMA_ROWS = 64
 """Rows of a warp group's tensor-core instruction (PTX wgmma.mma_async m64nNk16)."""
 _WGMMA_WARPS = 4
+_K_CONTIGUOUS = "nt"
+"""The layout of which both operands have K contiguous."""
 _HALF = 2
 """Bytes of a half-precision element."""
 
@@ -69,7 +71,7 @@ class Work:
         self.flops = 2.0 * shape.b * shape.m * shape.n * shape.k
         elements = shape.m * shape.k + shape.k * shape.n + shape.m * shape.n
         self.bytes_moved = float(self.itemsize * shape.b * elements)
-        self.compute_s = self.flops / device.peak_flops(self.itemsize)
+        self.compute_s = self.flops / device.peak_flops(self.itemsize, tf32=shape.tf32)
         self.memory_s = self.bytes_moved / device.memory_bandwidth
         self.roofline_us = 1e6 * max(self.compute_s, self.memory_s) + LAUNCH_US
         leading_a = shape.m if shape.layout[0] == "t" else shape.k
@@ -94,11 +96,13 @@ class Launch:
         self.allow_tf32 = columns.allow_tf32
         numbers = (_filled(getattr(columns, name), neutral) for name, neutral in _NEUTRAL.items())
         self.block_m, self.block_n, self.block_k, self.group_m, self.stages, self.warps = numbers
-        self.wgmma = (
-            (self.block_m >= _WGMMA_ROWS) & (self.warps >= _WGMMA_WARPS)
-            if work.device.architecture.has_wgmma and work.itemsize <= _HALF
-            else np.zeros(len(columns), dtype=np.bool_)
-        )
+        is_half = np.bool_(work.itemsize <= _HALF)
+        # Of float32 the tensor cores take TF32 alone.
+        self.tensor_cores = is_half | (self.allow_tf32 & np.bool_(work.shape.dtype == "float32"))
+        large = (self.block_m >= _WGMMA_ROWS) & (self.warps >= _WGMMA_WARPS)
+        self.wgmma = self.tensor_cores & large & work.device.architecture.has_wgmma
+        # wgmma reads TF32 with K contiguous only (PTX wgmma.mma_async); Triton turns the other layouts over first.
+        self.turns_over = self.wgmma & ~is_half & np.bool_(work.shape.layout != _K_CONTIGUOUS)
         self._tile()
         self._occupy()
         self._time()
@@ -157,7 +161,8 @@ class Launch:
             )
             / device.multiprocessors
         )
-        efficiency = np.where(self.wgmma, np.float32(0.8), np.float32(0.5)) if work.itemsize <= _HALF else 0.7
+        kinds = [self.turns_over, self.wgmma, self.tensor_cores]
+        efficiency = np.select(kinds, [np.float32(0.2), np.float32(0.8), np.float32(0.5)], np.float32(0.7))
         tile_flops = 2e6 * self.block_m * self.block_n * self.block_k
         self.compute_us = self.busiest * self.k_iterations * tile_flops / (flops * efficiency)
         self.traffic = self.tiles * self.k_iterations * self.operand_bytes

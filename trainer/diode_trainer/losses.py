@@ -1,6 +1,6 @@
 """What a fit minimises: how well runtimes are predicted, and how well the fastest configs are ranked.
 
-Shapes: E members, b problems, n configs of each, padded. Masks say which configs count.
+Shapes: E members, b problems, r rows, one for each config of each problem. ``problem_of`` (r,) says whose a row is.
 """
 
 from __future__ import annotations
@@ -12,38 +12,63 @@ _FAR = -1e4
 """A logit that softmax turns into nothing."""
 
 
-def listwise(predicted: Tensor, target: Tensor, counted: Tensor, temperature: float) -> Tensor:
+def listwise(
+    predicted: Tensor, target: Tensor, counted: Tensor, problem_of: Tensor, problems: int, temperature: float
+) -> Tensor:
     """Return the cross entropy of which config is fastest, in units of log runtime.
 
     ListNet (Cao et al., "Learning to Rank", 2007) on softmin: the target gives each config a probability that
     falls by e for every ``temperature`` of log runtime it is behind, and so does the prediction.
 
     Args:
-        predicted: (E, b, n) log(runtime / roofline).
-        target: (b, n) likewise, measured.
-        counted: (b, n) which configs exist and ran.
+        predicted: (E, r) log(runtime / roofline).
+        target: (r,) likewise, measured.
+        counted: (r,) which configs count.
+        problem_of: (r,) from 0 to ``problems`` - 1.
+        problems: b.
         temperature: how far behind still counts, in log runtime.
 
     Returns:
-        (E, b)
+        (E, b); 0 for a problem of which no config counts.
     """
-    goal = torch.softmax((-target / temperature).masked_fill(~counted, _FAR), -1)
-    log_predicted = torch.log_softmax((-predicted / temperature).masked_fill(~counted, _FAR), -1)
-    return -(goal * log_predicted.masked_fill(~counted, 0)).sum(-1) * temperature
+    logit = (-predicted / temperature).masked_fill(~counted, _FAR)
+    goal = (-target / temperature).masked_fill(~counted, _FAR)
+    share = torch.exp(goal - _log_sum_exp(goal[None], problem_of, problems)[0, problem_of]) * counted
+    has_any = _sums(counted[None].to(share.dtype), problem_of, problems) > 0
+    entropy = _log_sum_exp(logit, problem_of, problems) - _sums(logit * share, problem_of, problems)
+    return entropy.masked_fill(~has_any, 0) * temperature
 
 
-def regression(predicted: Tensor, target: Tensor, weight: Tensor, delta: float) -> Tensor:
+def regression(
+    predicted: Tensor, target: Tensor, weight: Tensor, problem_of: Tensor, problems: int, delta: float
+) -> Tensor:
     """Return the weighted mean Huber loss of log runtimes, in units of log runtime.
 
     Args:
-        predicted: (E, b, n) log(runtime / roofline).
-        target: (b, n) likewise, measured.
-        weight: (b, n) how much each config counts; 0 for padding and failures, little for estimates.
+        predicted: (E, r) log(runtime / roofline).
+        target: (r,) likewise, measured.
+        weight: (r,) how much each config counts; little for estimates.
+        problem_of: (r,) from 0 to ``problems`` - 1.
+        problems: b.
         delta: from what error on, in log runtime, the loss grows linearly.
 
     Returns:
         (E, b)
     """
     loss = torch.nn.functional.huber_loss(predicted, target.expand_as(predicted), reduction="none", delta=delta)
-    share = weight / weight.sum(-1, keepdim=True).clamp(min=1e-12)
-    return (loss * share).sum(-1) / delta
+    total = _sums(weight[None], problem_of, problems)[0].clamp(min=1e-12)
+    return _sums(loss * (weight / total[problem_of]), problem_of, problems) / delta
+
+
+def _sums(values: Tensor, problem_of: Tensor, problems: int) -> Tensor:
+    """Return the sum of each problem's rows: (E, r) to (E, b)."""
+    start = values.new_zeros(len(values), problems)
+    return start.scatter_add(1, problem_of.expand_as(values), values)
+
+
+def _log_sum_exp(logit: Tensor, problem_of: Tensor, problems: int) -> Tensor:
+    """Return the logarithm of each problem's sum of exponentials: (E, r) to (E, b)."""
+    index = problem_of.expand_as(logit)
+    most = logit.new_full((len(logit), problems), _FAR).scatter_reduce(1, index, logit.detach(), "amax")
+    total = _sums(torch.exp(logit - most.gather(1, index)), problem_of, problems)
+    return most + torch.log(total.clamp(min=1e-30))

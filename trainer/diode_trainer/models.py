@@ -89,24 +89,25 @@ class TimingNetwork(nn.Module):
             config - is_generated * to.config_mean
         ) / to.config_scale
 
-    def forward(self, problem: Tensor, config: Tensor) -> Tensor:
+    def forward(self, problem: Tensor, config: Tensor, problem_of: Tensor) -> Tensor:
         """Predict log(runtime / roofline).
 
         Args:
             problem: (b, P), normalised.
-            config: (b, n, C), normalised.
+            config: (r, C), normalised; those of all problems behind one another.
+            problem_of: (r,) whose each config is, from 0 to b - 1.
 
         Returns:
-            (E, b, n): what each member predicts.
+            (E, r): what each member predicts.
         """
-        b, n, features = config.shape
         of_problem = self.problem_bias + problem @ self.problem_weight  # (E, b, width)
-        of_config = config.view(b * n, features) @ self.config_weight  # (E, b * n, width)
-        hidden = of_config.view(self.members, b, n, -1) + of_problem.unsqueeze(2)
-        hidden = torch.relu_(hidden).view(self.members, b * n, -1)
+        # One product for both: a column for each problem picks its part, which is faster than an index.
+        picks = torch.nn.functional.one_hot(problem_of, len(problem)).to(config.dtype)  # (r, b)
+        both = torch.cat((config, picks), 1) @ torch.cat((self.config_weight, of_problem), 1)
+        hidden = torch.relu_(both)  # (E, r, width)
         for weight, bias in zip(self.weights, self.biases, strict=True):
             hidden = torch.relu_(torch.baddbmm(bias, hidden, weight))
-        return torch.baddbmm(self.out_bias, hidden, self.out_weight).view(self.members, b, n)
+        return torch.baddbmm(self.out_bias, hidden, self.out_weight).squeeze(-1)
 
 
 class MatmulTimingModel(TimingNetwork):

@@ -1,8 +1,11 @@
-"""A dataset as padded tensors: features in, log(runtime / roofline) out."""
+"""A dataset as tensors: features in, log(runtime / roofline) out.
+
+A problem may have a dozen configs or over a thousand, so they lie behind one another, without padding.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,49 +31,63 @@ _CONSTANT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """m problems, padded to W configs each."""
+    """m problems and their r configs that ran, problem by problem; failures are left out."""
 
     problem: Tensor
     """(m, P) features."""
+    count: Tensor
+    """(m,) how many configs each problem has; 0 where all failed."""
     config: Tensor
-    """(m, W, C) features; padding is 0."""
+    """(r, C) features."""
     target: Tensor
-    """(m, W) log(runtime / roofline); 0 where nothing was measured."""
-    counted: Tensor
-    """(m, W) bool: exists and ran."""
+    """(r,) log(runtime / roofline)."""
     vendor: Tensor
-    """(m, W) bool."""
+    """(r,) bool."""
     estimate: Tensor
-    """(m, W) bool: an upper-side guess, not a median."""
+    """(r,) bool: an upper-side guess, not a median."""
 
     def __len__(self) -> int:
         """Return m."""
         return len(self.problem)
 
-    def __getitem__(self, rows: Tensor) -> Packed:
-        """Return the problems at ``rows``."""
-        return Packed(*(getattr(self, f.name)[rows] for f in fields(self)))
+    @property
+    def problem_of(self) -> Tensor:
+        """Whose each config is, shape (r,)."""
+        numbers = torch.arange(len(self), device=self.count.device)
+        return torch.repeat_interleave(numbers, self.count, output_size=len(self.target))
+
+    def __getitem__(self, problems: Tensor) -> Packed:
+        """Return the problems at ``problems``, in that order."""
+        count = self.count[problems]
+        # What to add to a config's place in the result to get its place here.
+        shift = (self.count.cumsum(0) - self.count)[problems] - (count.cumsum(0) - count)
+        shift = torch.repeat_interleave(shift, count)
+        rows = shift + torch.arange(len(shift), device=shift.device)
+        return Packed(
+            self.problem[problems], count, self.config[rows], self.target[rows], self.vendor[rows], self.estimate[rows]
+        )
 
     def to(self, device: str) -> Packed:
         """Return the same on ``device``."""
-        return Packed(*(getattr(self, f.name).to(device) for f in fields(self)))
+        return Packed(*(value.to(device) for value in vars(self).values()))
 
 
 def pack(dataset: Dataset) -> Packed:
-    """Compute the features of every problem and config of ``dataset``."""
-    count, width = len(dataset), max(len(example) for example in dataset)
-    problem = np.empty((count, len(PROBLEM_FEATURES)), dtype=np.float32)
-    config = np.zeros((count, width, len(CONFIG_FEATURES)), dtype=np.float32)
-    target = np.zeros((count, width), dtype=np.float32)
-    counted, vendor, estimate = (np.zeros((count, width), dtype=np.bool_) for _ in range(3))
+    """Compute the features of every problem of ``dataset`` and of each config that ran."""
+    problem = np.empty((len(dataset), len(PROBLEM_FEATURES)), dtype=np.float32)
+    count = np.array([int(example.ran.sum()) for example in dataset], dtype=np.int64)
+    config = np.empty((int(count.sum()), len(CONFIG_FEATURES)), dtype=np.float32)
+    target = np.empty(len(config), dtype=np.float32)
+    vendor, estimate = (np.empty(len(config), dtype=np.bool_) for _ in range(2))
+    end = 0
     for i, example in enumerate(dataset):
-        n = len(example)
-        problem[i] = problem_features(example.shape, example.hardware)
-        config[i, :n] = config_features(example.shape, example.hardware, example.columns)
-        counted[i, :n], vendor[i, :n], estimate[i, :n] = example.ran, example.is_vendor, example.is_estimate
-        roofline = roofline_us(example.shape, example.hardware)
-        target[i, :n][example.ran] = np.log(example.runtime_us[example.ran] / roofline)
-    return Packed(*(torch.from_numpy(array) for array in (problem, config, target, counted, vendor, estimate)))
+        ran, shape, hardware = np.flatnonzero(example.ran), example.shape, example.hardware
+        rows, end = slice(end, end + len(ran)), end + len(ran)
+        problem[i] = problem_features(shape, hardware)
+        config[rows] = config_features(shape, hardware, example.columns.take(ran))
+        target[rows] = np.log(example.runtime_us[ran] / roofline_us(shape, hardware))
+        vendor[rows], estimate[rows] = example.is_vendor[ran], example.is_estimate[ran]
+    return Packed(*(torch.from_numpy(array) for array in (problem, count, config, target, vendor, estimate)))
 
 
 def normalise(network: TimingNetwork, packed: Packed) -> None:
@@ -81,7 +98,7 @@ def normalise(network: TimingNetwork, packed: Packed) -> None:
     to = network.normalisation
     constant = _set(to.problem_mean, to.problem_scale, packed.problem)
     flags = slice(len(VENDOR_FLAGS) + 1)
-    constant_config = _set(to.config_mean, to.config_scale, packed.config[packed.counted & ~packed.vendor])
+    constant_config = _set(to.config_mean, to.config_scale, packed.config[~packed.vendor])
     to.config_mean[flags], to.config_scale[flags], constant_config[flags] = 0.0, 1.0, False
     with torch.no_grad():
         network.problem_weight[:, constant] = 0

@@ -11,7 +11,7 @@ from diode_trainer.train import Recipe
 from diode_trainer.train_options import MOST_LEARNING_RATE, MOST_WEIGHT_DECAY
 
 RECIPES = {
-    "deep": Recipe("deep", epochs=100, weight_decay=0.2),
+    "deep": Recipe("deep", epochs=70, weight_decay=0.2),
     "base": Recipe("base", epochs=60, weight_decay=0.2),
 }
 """By model type. Chosen by cross-validation on the bundled H200 measurements; docs/models.md has the results."""

@@ -69,10 +69,12 @@ def _wanted(file: Path, selection: Selection, usable: Sequence[Measurement]) -> 
     on_device = [m for m in usable if m.hardware.key in keys]
     shapes = ((m, m.problem.shape) for m in on_device)
     chosen = [
-        m for m, shape in shapes if selection.op in (None, shape.op) and selection.full_dtype in (None, shape.dtype)
+        m
+        for m, shape in shapes
+        if selection.op in (None, shape.op) and selection.full_dtype in (None, shape.arithmetic)
     ]
     if not chosen:
-        there = what_there_is((m.problem.shape.op, m.problem.shape.dtype) for m in on_device)
+        there = what_there_is((m.problem.shape.op, m.problem.shape.arithmetic) for m in on_device)
         raise DatasetError(f"{file}: no examples of {selection.describe()}; there is: {there}")
     return chosen
 
@@ -94,7 +96,7 @@ def _devices(file: Path, selection: Selection, usable: Sequence[Measurement]) ->
 def _summary(dataset: Dataset) -> str:
     domain = dataset.domain()
     ops = _named((example.shape.op for example in dataset), domain.ops)
-    dtypes = _named((example.shape.dtype for example in dataset), domain.dtypes)
+    dtypes = _named((example.shape.arithmetic for example in dataset), domain.dtypes)
     return (
         f"{counted(len(dataset), 'problem')}, {counted(dataset.timings, 'timing')} ({dataset.failures:,} failed), "
         f"{ops}, {dtypes}"

@@ -123,4 +123,4 @@ def _regret_text(metrics: Mapping[str, Any]) -> str:
 
 def _shape_text(shape: ProblemShape) -> str:
     batch = f"{shape.b}x" if shape.b > 1 else ""
-    return f"{shape.op} {batch}{shape.m}x{shape.n}x{shape.k} {shape.dtype} {shape.layout}"
+    return f"{shape.op} {batch}{shape.m}x{shape.n}x{shape.k} {shape.arithmetic} {shape.layout}"

@@ -133,9 +133,9 @@ def single_threaded() -> Iterator[None]:
 
 
 def predict(network: TimingNetwork, packed: Packed) -> Tensor:
-    """Return the mean over members of log(runtime / roofline), shape (m, W)."""
+    """Return the mean over members of log(runtime / roofline), shape (r,)."""
     with torch.inference_mode():
-        members: Tensor = network(*network.normalised(packed.problem, packed.config))
+        members: Tensor = network(*network.normalised(packed.problem, packed.config), packed.problem_of)
         return members.mean(0)
 
 
@@ -212,11 +212,11 @@ def _network(packed: Packed, recipe: Recipe, generator: torch.Generator) -> Timi
     kind = model_class(recipe.model_type)
     # What the constructor draws from the global generator is drawn again.
     with torch.random.fork_rng(devices=[]):
-        network = kind(packed.problem.shape[1], packed.config.shape[2], recipe.hidden_layer_widths, recipe.members)
+        network = kind(packed.problem.shape[1], packed.config.shape[1], recipe.hidden_layer_widths, recipe.members)
     network.initialise(generator)
     normalise(network, packed)
     with torch.no_grad():
-        network.out_bias.fill_(float(packed.target[packed.counted].mean()))
+        network.out_bias.fill_(float(packed.target.mean()))
     return network
 
 
@@ -229,17 +229,18 @@ def _parts(problems: int, members: int, generator: torch.Generator) -> Tensor:
 
 def _loss(network: TimingNetwork, packed: Packed, recipe: Recipe) -> Tensor:
     """Return the loss of each member on each problem, shape (E, b)."""
-    predicted = network(packed.problem, packed.config)
-    counted, target = packed.counted, packed.target
-    weight = counted * torch.where(packed.estimate, recipe.estimate_weight, 1.0)
+    problem_of, problems = packed.problem_of, len(packed)
+    predicted = network(packed.problem, packed.config, problem_of)
+    target = packed.target
+    weight = torch.where(packed.estimate, recipe.estimate_weight, 1.0)
     weight = weight * torch.where(packed.vendor, recipe.vendor_weight, 1.0)
-    loss = regression(predicted, target, weight, recipe.huber_delta)
+    loss = regression(predicted, target, weight, problem_of, problems, recipe.huber_delta)
     for importance, ranked in (
-        (recipe.listwise_weight, counted),
-        (recipe.triton_listwise_weight, counted & ~packed.vendor),
+        (recipe.listwise_weight, torch.ones_like(packed.vendor)),
+        (recipe.triton_listwise_weight, ~packed.vendor),
     ):
         if importance:
-            loss = loss + importance * listwise(predicted, target, ranked, recipe.temperature)
+            loss = loss + importance * listwise(predicted, target, ranked, problem_of, problems, recipe.temperature)
     return loss
 
 

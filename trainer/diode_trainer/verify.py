@@ -40,7 +40,9 @@ def _question(model: TimingModel) -> tuple[ProblemShape, Hardware, ConfigColumns
     domain = model.card.domain
     middle = {name: int((low * high) ** 0.5) for name, (low, high) in domain.shapes.items()}
     sizes = {name: middle.get(name, 512) for name in "bmnk"}
-    shape = ProblemShape(next(iter(domain.ops), "mm"), next(iter(domain.dtypes), "bfloat16"), layout="nn", **sizes)
+    op, dtype = next(iter(domain.ops), "mm"), next(iter(domain.dtypes), "bfloat16")
+    tf32 = dtype == "tf32"
+    shape = ProblemShape(op, "float32" if tf32 else dtype, layout="nn", tf32=tf32, **sizes)
     device = next(iter(domain.hardware), None)
     hardware = (
         KNOWN_DEVICES[0]
