@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 from diode_collectors.listening import AutotuningListener, FeedbackStats
 from diode_collectors.writer import DEFAULT_SPOOL_BYTES, SpoolWriter
 from diode_store.errors import SpoolFullError
-from diode_store.records import Measurement, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from diode_store.records import Measurement
 
 __all__ = ["FeedbackCollector", "FeedbackStats"]
 
 DEFAULT_QUEUE_RECORDS = 1000
 DEFAULT_SEAL_EVERY_S = 60.0
 _BATCH_RECORDS = 100
-_FULL_RETRY_S = 0.5
 
 
 class FeedbackCollector(AutotuningListener):
@@ -39,10 +39,6 @@ class FeedbackCollector(AutotuningListener):
         self,
         directory: Path | str,
         *,
-        source: Source = Source.FEEDBACK,
-        sweep_id: str | None = None,
-        sample_seed: int | None = None,
-        wait_when_full: bool = False,
         queue_records: int = DEFAULT_QUEUE_RECORDS,
         max_bytes: int = DEFAULT_SPOOL_BYTES,
         seal_every_s: float = DEFAULT_SEAL_EVERY_S,
@@ -51,18 +47,13 @@ class FeedbackCollector(AutotuningListener):
 
         Args:
             directory: the spool.
-            source: who starts the compiles.
-            sweep_id: which sweep does.
-            sample_seed: seed of that sweep's problems.
-            wait_when_full: wait for room in the spool, as a sweep should, rather than drop the newest record.
             queue_records: how many records may wait for the writer.
             max_bytes: how large the spool may grow.
             seal_every_s: after how many seconds at most records are handed over to ``diode-ingest``, which leaves
                 the segment of a living process alone until then.
         """
-        super().__init__(source=source, sweep_id=sweep_id, sample_seed=sample_seed)
+        super().__init__()
         self._writer = SpoolWriter(directory, max_bytes=max_bytes)
-        self._wait_when_full = wait_when_full
         self._seal_every_s = seal_every_s
         self._queue: queue.Queue[Measurement | None] = queue.Queue(queue_records)
         self._thread = threading.Thread(target=self._write_all, name="diode-feedback", daemon=True)
@@ -84,7 +75,7 @@ class FeedbackCollector(AutotuningListener):
     def take(self, measurement: Measurement) -> None:
         """Queue a record for the writer."""
         try:
-            self._queue.put(measurement, block=self._wait_when_full)
+            self._queue.put_nowait(measurement)
         except queue.Full:
             self.drop(f"more than {self._queue.maxsize} records wait to be written")
 
@@ -115,19 +106,12 @@ class FeedbackCollector(AutotuningListener):
         return batch
 
     def _append(self, measurement: Measurement) -> None:
-        while True:
-            try:
-                self._writer.append(measurement)
-            except SpoolFullError as error:
-                if not self._wait_when_full or self._stopping.wait(_FULL_RETRY_S):
-                    self.drop(str(error))
-                    return
-                self.say_once(f"waiting for room: {error}")
-            except Exception as error:  # noqa: BLE001 - the next record may do better
-                self.drop(f"{type(error).__name__}: {error}")
-                return
-            else:
-                return
+        try:
+            self._writer.append(measurement)
+        except SpoolFullError as error:
+            self.drop(str(error))
+        except Exception as error:  # noqa: BLE001 - the next record may do better
+            self.drop(f"{type(error).__name__}: {error}")
 
     def _survive(self, action: Callable[[], None]) -> None:
         try:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Self
 from diode_collectors.coverage import Coverage, CoverageLedger, Fate, inside_a_choice
 from diode_collectors.inductor_records import ReplayDetector, measurement_from_feedback
 from diode_collectors.offered import Offer, OfferedChoices
-from diode_store.records import MATMUL_OPERANDS, Measurement, Source
+from diode_store.records import MATMUL_OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from diode_collectors.inductor_records import RecordContext
+    from diode_store.records import Measurement
 
 log = logging.getLogger(__name__)
 
@@ -54,24 +54,9 @@ class AutotuningListener:
     and ``stop``; it may be started again after it was stopped.
     """
 
-    def __init__(
-        self,
-        take: Callable[[Measurement], None] | None = None,
-        *,
-        source: Source = Source.FEEDBACK,
-        sweep_id: str | None = None,
-        sample_seed: int | None = None,
-    ) -> None:
-        """Prepare to listen.
-
-        Args:
-            take: what becomes of each record.
-            source: who starts the compiles.
-            sweep_id: which sweep does.
-            sample_seed: seed of that sweep's problems.
-        """
+    def __init__(self, take: Callable[[Measurement], None] | None = None) -> None:
+        """Prepare to listen, and to call ``take`` with each record."""
         self._given_take = take
-        self._context: RecordContext = {"source": source, "sweep_id": sweep_id, "sample_seed": sample_seed}
         self._saver = self._on_feedback  # one bound method: removing goes by identity
         self._offered = OfferedChoices(self._on_offer)
         self._ledger = CoverageLedger()
@@ -86,11 +71,6 @@ class AutotuningListener:
     def stats(self) -> FeedbackStats:
         """What became of the events so far."""
         return self._stats
-
-    @property
-    def is_listening(self) -> bool:
-        """Whether it was started and not stopped since."""
-        return self._replays is not None
 
     def coverage(self) -> Coverage:
         """Return what became of the matrix products that were compiled while this listened."""
@@ -178,8 +158,7 @@ class AutotuningListener:
         try:
             offer = self._offered.of(timings)
             lost = offer.lost(timings) if offer is not None else ()
-            context: RecordContext = {**self._context, "is_replay": is_replay}
-            measurement = measurement_from_feedback(timings, name, input_nodes, choices, lost=lost, **context)
+            measurement = measurement_from_feedback(timings, name, input_nodes, choices, lost=lost, is_replay=is_replay)
             self.take(measurement)
             fate = Fate.REPLAYED if is_replay else Fate.RECORDED
         finally:

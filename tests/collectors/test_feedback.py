@@ -39,12 +39,12 @@ def _stock_savers() -> Iterator[None]:
 
 def test_events_land_in_the_spool(spool: Path) -> None:
     """Each autotuned product is one measurement with its real choices, in microseconds."""
-    with triton_choices_on_cpu(), FeedbackCollector(spool, sweep_id="s1") as collector:
+    with triton_choices_on_cpu(), FeedbackCollector(spool) as collector:
         compile_and_run(torch.mm, A, B)
         compile_and_run(torch.bmm, torch.zeros(4, 64, 32), torch.zeros(4, 32, 48))
     mm, bmm = spooled(spool)
     assert [(mm.problem.op, mm.problem.shape.m), (bmm.problem.op, bmm.problem.shape.b)] == [("mm", 64), ("bmm", 4)]
-    assert (mm.source, mm.sweep_id, mm.choice_policy, mm.is_replay) == (Source.FEEDBACK, "s1", "stock", False)
+    assert (mm.source, mm.choice_policy, mm.is_replay) == (Source.FEEDBACK, "stock", False)
     assert [timing.runtime_us for timing in mm.timings if timing.config.template == "aten::mm"] == [500.0]
     triton = [timing for timing in mm.timings if timing.config.template == "triton::mm"]
     assert len(triton) > 5
@@ -169,27 +169,6 @@ def test_a_full_spool_drops_the_newest(spool: Path, caplog: pytest.LogCaptureFix
     assert (collector.stats.recorded, collector.stats.dropped) == (1, 1)
     assert "its limit is 100" in caplog.text
     assert spooled(spool) == []
-
-
-def test_a_sweep_waits_for_room(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With ``wait_when_full``, records wait until somebody empties the spool."""
-    spool.mkdir()
-    filler = spool / "filler"
-    filler.write_bytes(bytes(100_000))
-    with triton_choices_on_cpu(), FeedbackCollector(spool, max_bytes=100_000, wait_when_full=True) as collector:
-        compile_and_run(torch.mm, A, B)
-        wait_until(lambda: "waiting for room" in caplog.text)
-        filler.unlink()
-        wait_until(lambda: collector._queue.empty() and bool(Spool(spool).unsealed()))
-    assert (collector.stats.recorded, collector.stats.dropped) == (1, 0)
-    assert [measurement.problem.op for measurement in spooled(spool)] == ["mm"]
-
-
-def test_stopping_does_not_wait_for_room(spool: Path) -> None:
-    """Whoever stops a sweep whose spool is full gets out, and the loss is counted."""
-    with triton_choices_on_cpu(), FeedbackCollector(spool, max_bytes=100, wait_when_full=True) as collector:
-        compile_and_run(torch.mm, A, B)
-    assert collector.stats.dropped == 1
 
 
 def test_a_spool_that_cannot_be_written_is_survived(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
