@@ -52,6 +52,9 @@ class ReplayDetector:
     Inductor counts its benchmarks. An event for which that count has not moved since the last one brought
     cached timings, bit for bit those of an earlier event. A compiled graph that comes from a cache moves the count
     too, by as much as when it was compiled, so whoever sees Inductor begin to choose should say so (``look``).
+
+    The count is the process's, so this assumes that one compile runs at a time, as Dynamo's compile lock sees to.
+    Were two to run at once, the benchmarks of one could make a replay in the other pass for a measurement.
     """
 
     def __init__(self) -> None:
@@ -141,27 +144,19 @@ def measurement_from_feedback(
     """
     found, readable, unreadable = _timings(name, timings, lost, timing_of or _timing)
     device = input_nodes[0].get_device()
-    extra = {**context.get("extra", {}), **({"unreadable_choices": unreadable} if unreadable else {})}
+    if unreadable:
+        context["extra"] = {**context.get("extra", {}), "unreadable_choices": unreadable}
     return Measurement(
-        uid=context.get("uid") or uuid.uuid4().bytes,
         hardware=_hardware(name, device),
         environment=replace(detect_environment(), template_hashes=_template_hashes(readable)),
         problem=_problem(name, input_nodes, readable),
         timings=found,
-        source=context.get("source", Source.FEEDBACK),
         measured_at=datetime.now(UTC),
         host=socket.gethostname(),
         device_uuid=device_uuid(device),
-        sweep_id=context.get("sweep_id"),
-        sample_seed=context.get("sample_seed"),
         collector_version=collector_version(),
-        is_replay=context.get("is_replay", False),
-        search_space=context.get("search_space") or _search_space(),
         choice_policy=choice_policy([*readable, *choices]),
-        timing_method=context.get("timing_method") or _timing_method(device.type),
-        device_state=context.get("device_state", DeviceState()),
-        flags=context.get("flags", ()),
-        extra=extra,
+        **_with_defaults(context, device.type),
     )
 
 
@@ -184,6 +179,17 @@ def choice_policy(choices: Iterable[Any]) -> str:
     if ours or getattr(listing, "__func__", None) is InductorChoices._finalize_template_configs:  # noqa: SLF001 - likewise
         return STOCK_POLICY
     return f"hook:{type(owner).__name__}"
+
+
+def _with_defaults(context: RecordContext, device_type: str) -> dict[str, Any]:
+    """Return ``context`` with what holds where nobody said otherwise and ``Measurement`` has another default."""
+    return {
+        **context,
+        "uid": context.get("uid") or uuid.uuid4().bytes,
+        "source": context.get("source", Source.FEEDBACK),
+        "search_space": context.get("search_space") or _search_space(),
+        "timing_method": context.get("timing_method") or _timing_method(device_type),
+    }
 
 
 def _counters(group: str) -> Any:
