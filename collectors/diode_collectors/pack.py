@@ -10,19 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.files import spool_errors
-from diode_collectors.segment import (
-    OPEN_SUFFIX,
-    SEALED_SUFFIX,
-    Header,
-    end_to_bytes,
-    frame_to_bytes,
-    pack_payload,
-    read_segment,
-)
-from diode_collectors.spool import Spool
+from diode_collectors.reading import NO_SEGMENT, SEGMENT_SUFFIXES, segments_of, strictly_decoded
+from diode_collectors.segment import SEALED_SUFFIX, Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_collectors.writer import DEFAULT_SEGMENT_BYTES
-from diode_store.codec import decode, encode
-from diode_store.errors import CodecError, ImportFileError, SegmentError, UnknownVersionError
+from diode_store.codec import encode
+from diode_store.errors import ImportFileError
 from diode_store.files import write_durably
 from diode_store.importing import read_strictly
 from diode_store.records import Outcome
@@ -31,11 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from diode_collectors.segment import Frame
     from diode_store.exchange.context import ImportContext
     from diode_store.records import Measurement
 
-_SEGMENT_SUFFIXES = (SEALED_SUFFIX, OPEN_SUFFIX)
 _TO_BE_SHIPPED = 0o644
 """Mode of the segments; those in a spool are private."""
 
@@ -97,37 +87,17 @@ def pack(
 
 
 def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
-    if not path.is_dir() and path.suffix not in _SEGMENT_SUFFIXES:
+    if not path.is_dir() and path.suffix not in SEGMENT_SUFFIXES:
         yield from read_strictly(str(path), context)
         return
     said = {name: value for name in ("dataset", "licence") if (value := getattr(context, name)) is not None}
-    for segment in _segments(path):
-        try:
-            with spool_errors(segment, "read the segment"):
-                for frame in read_segment(segment):
-                    yield replace(_decoded(frame, segment), **said)
-        except SegmentError as error:
-            raise ImportFileError(f"{segment}: {error}") from error
-
-
-def _decoded(frame: Frame, segment: Path) -> Measurement:
-    try:
-        return decode(frame.record_bytes())
-    except UnknownVersionError as error:
-        raise ImportFileError(f"{segment}: {error}") from error
-    except (SegmentError, CodecError) as error:
-        remedy = "leave the segment out, or ingest it, which keeps what is good, and export that"
-        raise ImportFileError(f"{segment}: a record is damaged: {error}; {remedy}") from error
-
-
-def _segments(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    spool = Spool(path)
-    found = sorted([*spool.sealed(), *spool.unsealed()])
+    found = False
+    for segment, frames in segments_of(path):
+        found = True
+        for measurement in strictly_decoded(segment, frames):
+            yield replace(measurement, **said)
     if not found:
-        raise ImportFileError(f"{path} holds no segment; name a spool that was not ingested yet, or exported files")
-    return found
+        raise ImportFileError(f"{path} {NO_SEGMENT}")
 
 
 def _frames(measurements: Iterable[Measurement], totals: _Totals) -> Iterator[tuple[bytes, bytes]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import BATCHED_OPS, FLOAT32, LAYOUTS, OPS, SweepProblem
-from diode_collectors.reading import measurements_in
+from diode_collectors.reading import decoded, measurements_in, segments_of
 from diode_collectors.segment import OPEN_SUFFIX, SEALED_SUFFIX
-from diode_store.errors import ExportError, ImportFileError, SettingsError
+from diode_store.errors import ExportError, ImportFileError, SettingsError, SpoolError
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -67,22 +70,18 @@ def write_dataset(output: Path, spool: Path) -> list[str]:
 
 
 def measured_since(spool: Path, sweep_id: str, started: float) -> Iterator[Measurement]:
-    """Yield what a sweep left in a spool and ``diode-ingest`` has not fetched yet.
+    """Yield what a sweep left in a spool and ``diode-ingest`` has not fetched yet, as far as it can be read.
 
     Args:
         spool: the folder.
         sweep_id: of the sweep.
         started: when it began, in seconds since the epoch; older segments are not opened.
     """
-    for path in sorted(spool.glob("*")):
-        if path.suffix not in (OPEN_SUFFIX, SEALED_SUFFIX):
-            continue
-        try:
-            if path.stat().st_mtime < started:
-                continue
-            yield from (m for m in measurements_in(path) if m.sweep_id == sweep_id)
-        except FileNotFoundError:  # fetched meanwhile
-            continue
+    try:
+        for path, frames in segments_of(spool, since=started):
+            yield from (m for m in decoded(path, frames) if m.sweep_id == sweep_id)
+    except SpoolError as error:  # no reason to fail a sweep that is done
+        log.warning("%s; the statistics lack what it holds", error)
 
 
 def shapes_in(path: Path) -> set[Shape]:

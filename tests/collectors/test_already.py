@@ -1,8 +1,7 @@
-"""What is measured already, from spools, files and warehouses."""
+"""What is measured already, from spools and warehouses."""
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +9,11 @@ import pytest
 from spool_samples import ENVIRONMENT, HARDWARE, header_bytes, put, sample, segment_bytes, segment_of, uid_of
 
 import samples
-from diode_collectors.already import DoneKey, measured_in_files, measured_in_spool, measured_in_warehouse
+from diode_collectors.already import DoneKey, measured_in_spool, measured_in_warehouse
 from diode_collectors.segment import read_segment
 from diode_collectors.spool import Spool, SpoolWriter
 from diode_store.codec import encode
-from diode_store.errors import ImportFileError, SchemaError, SpoolError
-from diode_store.exchange import jsonl
-from diode_store.exchange.context import ImportContext
-from diode_store.exchange.torch_diode import dataset_of
-from diode_store.exchange.torch_diode_files import write_file
+from diode_store.errors import SchemaError, SpoolError
 from diode_store.records import Environment, Hardware, Source
 
 if TYPE_CHECKING:
@@ -28,7 +23,6 @@ if TYPE_CHECKING:
     from diode_store.records import Measurement
     from diode_store.store import Store
 
-CONTEXT = ImportContext(hardware=HARDWARE, environment=ENVIRONMENT, search_space="SAMPLE:72")
 NOT_COUNTED: dict[str, dict[str, Any]] = {
     "feedback": {"source": Source.FEEDBACK},
     "profile": {"source": Source.PROFILE},
@@ -53,13 +47,6 @@ def key_of(measurement: Measurement) -> DoneKey:
 def put_all(directory: Path, measurements: Iterable[Measurement], name: str = "a.seg") -> Path:
     """Put a segment of ``measurements`` into the spool."""
     return put(directory, name, segment_of((m.uid, encode(m)) for m in measurements))
-
-
-def write_jsonl(path: Path, measurements: Iterable[Measurement]) -> Path:
-    """Write our own export."""
-    with path.open("wb") as stream:
-        jsonl.write(stream, measurements)
-    return path
 
 
 def test_keys_tell_measurements_apart() -> None:
@@ -129,24 +116,9 @@ def test_what_does_not_count(spool: Path, database_url: str, store: Store, overr
     measurements = [swept(1), replace(swept(2), **overrides)]
     put_all(spool, measurements)
     store.write(measurements)
-    rows = write_jsonl(spool / "rows.jsonl", measurements)
     expected = {key_of(swept(1))}
     assert measured_in_spool(spool) == expected
     assert measured_in_warehouse(database_url) == expected
-    assert measured_in_files([spool / "a.seg"], CONTEXT) == expected
-    assert measured_in_files([rows], CONTEXT) == expected
-
-
-def test_flagged_ones_count_if_asked(spool: Path, database_url: str, store: Store) -> None:
-    """Whoever does not want to measure them again says so."""
-    measurements = [swept(1), swept(2, flags=("foreign_process",))]
-    put_all(spool, measurements)
-    store.write(measurements)
-    rows = write_jsonl(spool / "rows.jsonl", measurements)
-    expected = set(map(key_of, measurements))
-    assert measured_in_spool(spool, count_flagged=True) == expected
-    assert measured_in_warehouse(database_url, count_flagged=True) == expected
-    assert measured_in_files([spool / "a.seg", rows], CONTEXT, count_flagged=True) == expected
 
 
 def test_damage_and_quarantine_are_measured_again(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -172,44 +144,12 @@ def test_a_spool_that_cannot_be_read(tmp_path: Path) -> None:
         measured_in_spool(path)
 
 
-def test_our_own_export_is_taken_at_its_word(tmp_path: Path) -> None:
-    """It says everything, so the context does not matter; compressed or not."""
-    measurements = [swept(1), swept(2, "DEFAULT", None), swept(3, seed=5)]
-    rows = write_jsonl(tmp_path / "rows.jsonl", measurements)
-    packed = tmp_path / "rows.jsonl.gz"
-    packed.write_bytes(gzip.compress(rows.read_bytes()))
-    expected = set(map(key_of, measurements))
-    assert measured_in_files([rows], ImportContext(), sample_seed=9) == expected
-    assert measured_in_files([packed, rows], ImportContext(), sample_seed=9) == expected
-
-
-def test_a_file_that_says_nothing_is_the_contexts(jsonl_path: Path) -> None:
-    """Six problems of a plain benchmark file, as if the sweep that asks had measured them."""
-    found = measured_in_files([jsonl_path], CONTEXT, sample_seed=3)
-    assert len({key.problem for key in found}) == len(found) == 6
-    assert {key[1:] for key in found} == {(HARDWARE.key, ENVIRONMENT.key, "SAMPLE:72", 3)}
-
-
-def test_bad_files_are_refused(tmp_path: Path, jsonl_path: Path) -> None:
-    """A file that is not there or has a bad line ends it, with the place."""
-    with pytest.raises(SpoolError, match=r"none.seg: cannot read the segment: No such file; check the path"):
-        measured_in_files([tmp_path / "none.seg"], CONTEXT)
-    with pytest.raises(ImportFileError, match=r"none.jsonl: No such file or directory"):
-        measured_in_files([tmp_path / "none.jsonl"], CONTEXT)
-    jsonl_path.write_text(jsonl_path.read_text() + "{}\n")
-    with pytest.raises(ImportFileError, match=r"jsonl:7: "):
-        measured_in_files([jsonl_path], CONTEXT)
-
-
 def test_a_warehouse(database_url: str, store: Store) -> None:
-    """It holds what was ingested, of all hardware and environments or of one."""
+    """It holds what was ingested, of all hardware and environments."""
     h100 = replace(swept(2), hardware=samples.H100_PCIE)
     later = replace(swept(3), environment=Environment(torch="2.13.0"))
     store.write([swept(1), swept(1, uid=uid_of(90)), h100, later])
     assert measured_in_warehouse(database_url) == {key_of(swept(1)), key_of(h100), key_of(later)}
-    assert measured_in_warehouse(database_url, hardware=HARDWARE) == {key_of(swept(1)), key_of(later)}
-    here = measured_in_warehouse(database_url, hardware=HARDWARE, environment=ENVIRONMENT)
-    assert here == {key_of(swept(1))}
 
 
 def test_no_warehouse(tmp_path: Path) -> None:
@@ -230,14 +170,3 @@ def test_a_spool_of_many_frames_reads_each_once(spool: Path) -> None:
     path = put(spool, "a.seg", segment_bytes(range(1, 61)))
     assert len(list(read_segment(path))) == 60
     assert len(measured_in_spool(spool)) == 50  # the samples repeat after fifty problems
-
-
-def test_upstreams_data_set(tmp_path: Path) -> None:
-    """It says hardware and problems; the sweep that asks says the rest."""
-    measurement = samples.measurement(1)
-    dataset, _ = dataset_of([measurement])
-    write_file(tmp_path / "data.msgpack", dataset)
-    context = replace(CONTEXT, hardware=samples.H200)
-    assert measured_in_files([tmp_path / "data.msgpack"], context, sample_seed=3) == {
-        DoneKey(measurement.problem.key, samples.H200.key, ENVIRONMENT.key, "SAMPLE:72", 3)
-    }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 from spool_samples import put, sample, segment_bytes, segment_of, uid_of
 
-from diode_collectors.reading import measurements_in
+from diode_collectors.reading import measurements_in, segments_of
 from diode_collectors.spool import Spool, SpoolWriter
 from diode_store.codec import encode
 from diode_store.errors import ImportFileError, SpoolError
@@ -96,3 +97,23 @@ def test_a_segment_sealed_or_ingested_meanwhile(spool: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Spool, "sealed", list_then_change)
     assert list(measurements_in(spool)) == [sample(3), sample(1)]
+
+
+def test_a_segment_ingested_while_it_is_read(spool: Path) -> None:
+    """A segment that was opened is read to its end; the one that is gone by its turn is left out."""
+    put(spool, "a.seg", segment_bytes([1, 2]))
+    put(spool, "b.seg", segment_bytes([3]))
+    found = []
+    for path, frames in segments_of(spool):
+        for other in Spool(spool).sealed():
+            other.unlink()
+        found.append((path.name, len(list(frames))))
+    assert found == [("a.seg", 2)]
+
+
+def test_only_what_was_written_lately(spool: Path) -> None:
+    """Older segments are passed over if asked."""
+    for number in (1, 2):
+        os.utime(put(spool, f"{number}.seg", segment_bytes([number])), (number, number))
+    assert [path.name for path, _ in segments_of(spool, since=2)] == ["2.seg"]
+    assert [path.name for path, _ in segments_of(spool)] == ["1.seg", "2.seg"]

@@ -10,7 +10,6 @@ from diode_store.normalise import DTYPES, SHORT_DTYPES
 from diode_store.records import Problem, TensorSpec
 
 BATCHED_OPS = frozenset({"bmm", "baddbmm"})
-BIAS_OPS = frozenset({"addmm", "baddbmm"})
 OPS = ("mm", "addmm", "bmm", "baddbmm")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 FLOAT32, TF32 = "float32", "tf32"
