@@ -21,13 +21,14 @@ import typer
 from diode_collectors.sweep_options import SweepOptions, takes_options
 from diode_store.console import JsonOption, make_app, print_note, print_rows, run
 from diode_store.errors import HardwareError, SettingsError
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from diode_collectors.already import DoneKey
     from diode_collectors.problems.problem import SweepProblem
-    from diode_collectors.sweep.plan import SweepPlan, recorded_space
+    from diode_collectors.sweep.plan import SweepPlan
     from diode_collectors.sweep_devices import SweepDevice
     from diode_collectors.sweep_report import Estimate
 
@@ -88,7 +89,7 @@ def create_validation(
         shapes |= shapes_in(path)
     if options.database:
         shapes |= shapes_in_warehouse(options.database)
-    print_note(f"disjoint from {len(shapes):,} problems")
+    print_note(f"disjoint from {counted(len(shapes), 'problem')}")
     _sweep(context, options, excluded=keys_of_shapes(shapes))
 
 
@@ -168,7 +169,8 @@ def _run(plan: SweepPlan, estimate: Estimate, options: SweepOptions) -> None:
     if report.interrupted:
         raise KeyboardInterrupt  # exits as every interrupted command does
     if not report.measured and not report.skipped and not report.not_begun:
-        raise HardwareError(f"nothing was measured: of {report.problems} problems {what_went_wrong(report)}")
+        problems = counted(report.problems, "problem")
+        raise HardwareError(f"nothing was measured: of {problems} {what_went_wrong(report)}")
 
 
 def _devices_and_problems(
@@ -188,7 +190,7 @@ def _devices_and_problems(
         problems = select_problems(replace(options.request("fp32"), limits=limits), excluded=excluded)
     mine = shard(problems, index, count)
     if count > 1:
-        print_note(f"shard {index} of {count}: {len(mine):,} of {len(problems):,} problems")
+        print_note(f"shard {index} of {count}: {len(mine):,} of {counted(len(problems), 'problem')}")
     if not mine:
         print_note("nothing to do")
         raise typer.Exit

@@ -123,7 +123,7 @@ class Progress:
             self._bar.update(self._task, advance=1, rate=self._rate(), left=self._left())
         elif time.monotonic() - self._noted > _NOTE_EVERY_S:
             self._noted = time.monotonic()
-            print_note(f"{self._done:,} of {self._total:,} problems, {self._rate()}, {self._left()}")
+            print_note(f"{self._done:,} of {counted(self._total, 'problem')}, {self._rate()}, {self._left()}")
 
     def on_note(self, message: str) -> None:
         """Print it."""
@@ -170,20 +170,34 @@ def print_report(
     report: SweepReport, statistics: DatasetStatistics, where: Path, *, is_file: bool, as_json: bool
 ) -> None:
     """Say what a sweep came to, and what its data set holds."""
+    gone = _ingested_already(report, statistics, is_file=is_file)
     if as_json:
         rate = {"choices_per_s": report.choices_per_s}
         place = {"output" if is_file else "spool": str(where)}
         print_pairs({**vars(report), **rate, **place, "dataset": asdict(statistics)}, as_json=True)
+        if gone:
+            print_note(gone)
         return
     print_note(
         f"{report.measured:,} of {counted(report.problems, 'problem')} measured, {report.timings:,} timings in "
         f"{report.seconds:.1f} s, {report.choices_per_s:.1f} choices/s ({what_went_wrong(report)}); "
         f"{_what_next(report, where, is_file=is_file)}"
     )
+    if gone:
+        print_note(gone)
     if statistics.problems:
         from diode_collectors.statistics_of import print_statistics
 
         print_statistics(statistics)
+
+
+def _ingested_already(report: SweepReport, statistics: DatasetStatistics, *, is_file: bool) -> str | None:
+    """Return a remark if ``diode-ingest`` has fetched problems that the statistics should count; else None."""
+    expected = report.measured + (report.skipped if is_file else 0)  # a file holds what was measured before, too
+    if statistics.problems >= expected:
+        return None
+    counting = "the table counts the others" if statistics.problems else "none is left to count"
+    return f"{expected - statistics.problems:,} of {counted(expected, 'problem')} ingested already; {counting}"
 
 
 def what_went_wrong(report: SweepReport) -> str:

@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import BATCHED_OPS, FLOAT32, LAYOUTS, OPS, SweepProblem
-from diode_collectors.reading import decoded, measurements_in, segments_of
-from diode_collectors.segment import OPEN_SUFFIX, SEALED_SUFFIX
+from diode_collectors.reading import SEGMENT_SUFFIXES, decoded, measurements_in, segments_of, strictly_decoded
+from diode_collectors.spool import QUARANTINE_NAME
 from diode_store.errors import ExportError, ImportFileError, SettingsError, SpoolError
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".json", ".msgpack", ".jsonl")
 _SPOOL_SUFFIX = ".spool"
 _DATASET_SUFFIXES = frozenset({".json", ".msgpack"})
-_READABLE = frozenset({*SUFFIXES, OPEN_SUFFIX, SEALED_SUFFIX, ".gz", ".ndjson"})
+_READABLE = frozenset({*SUFFIXES, ".gz", ".ndjson"})
 
 Shape = tuple[str, str, int, int, int, int]
 """Op, dtype, B, M, N and K of a problem, whatever its layout."""
@@ -85,17 +85,22 @@ def measured_since(spool: Path, sweep_id: str, started: float) -> Iterator[Measu
 
 
 def shapes_in(path: Path) -> set[Shape]:
-    """Return the shapes of the problems in a spool, a folder of files, or a file.
+    """Return the shapes of the problems in a file, a spool, or a folder of these; everything in it must be good.
 
     Raises:
-        ImportFileError: it cannot be read, or holds nothing that could be.
+        ImportFileError: it holds none, or something in it cannot be read; the message names the file.
+        SpoolError: a segment cannot be read.
     """
     if not path.is_dir():
-        return _shapes_in_file(path)
-    files = [file for file in sorted(path.iterdir()) if file.suffix in _READABLE and file.is_file()]
-    if not files:
-        raise ImportFileError(f"{path} holds no data set, exported file or segment; name one of these, or its folder")
-    return {shape for file in files for shape in _shapes_in_file(file)}
+        found = _shapes_in_segments(path) if path.suffix in SEGMENT_SUFFIXES else _shapes_in_file(path)
+    else:
+        found = {shape for folder in _folders(path) for shape in _shapes_in_folder(folder)}
+    if not found:
+        raise ImportFileError(
+            f"{path} holds no problem to be disjoint from; name a data set, an exported file, or a spool that was "
+            "not ingested yet"
+        )
+    return found
 
 
 def shapes_in_warehouse(url: str) -> set[Shape]:
@@ -127,6 +132,27 @@ def keys_of_shapes(shapes: Iterable[Shape]) -> set[bytes]:
     return keys
 
 
+def _folders(path: Path) -> Iterator[Path]:
+    """Yield a folder and those below it, but for quarantines, whose records are damaged, and hidden ones."""
+    yield path
+    for below in sorted(path.iterdir()):
+        if below.is_dir() and not below.is_symlink() and below.name != QUARANTINE_NAME and below.name[0] != ".":
+            yield from _folders(below)
+
+
+def _shapes_in_folder(path: Path) -> set[Shape]:
+    files = [file for file in sorted(path.iterdir()) if file.suffix in _READABLE and file.is_file()]
+    return _shapes_in_segments(path).union(*map(_shapes_in_file, files))
+
+
+def _shapes_in_segments(path: Path) -> set[Shape]:
+    return {
+        _shape_of(measurement)
+        for segment, frames in segments_of(path)
+        for measurement in strictly_decoded(segment, frames)
+    }
+
+
 def _shapes_in_file(path: Path) -> set[Shape]:
     if path.suffix in _DATASET_SUFFIXES:
         from diode_store.exchange.torch_diode_files import read_file
@@ -139,5 +165,9 @@ def _shapes_in_file(path: Path) -> set[Shape]:
             for op, operation in device.operation.items()
             for shape in operation.solution
         }
-    shapes = (measurement.problem.shape for measurement in measurements_in(path))
-    return {(shape.op, shape.dtype, shape.b, shape.m, shape.n, shape.k) for shape in shapes}
+    return set(map(_shape_of, measurements_in(path)))
+
+
+def _shape_of(measurement: Measurement) -> Shape:
+    shape = measurement.problem.shape
+    return shape.op, shape.dtype, shape.b, shape.m, shape.n, shape.k

@@ -27,6 +27,8 @@ from diode_collectors.sweep import benchmark
 from diode_collectors.sweep.measuring import LAUNCH_NOT_HIDDEN
 from diode_collectors.sweep_cli import app
 from diode_collectors.sweep_devices import SweepDevice
+from diode_store.exchange.torch_diode import dataset_of
+from diode_store.exchange.torch_diode_files import write_file
 from diode_store.records import Outcome
 from diode_store.resources import bundled_data_dir
 
@@ -84,7 +86,7 @@ def on_an_h200(bundled: list[Measurement], tmp_path: Path, monkeypatch: pytest.M
     device = SweepDevice("cuda:0", bundled[0].hardware, bundled[0].environment)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "spool"))
-    for name in ("RANK", "WORLD_SIZE", "SLURM_ARRAY_TASK_ID", "DIODE_DATABASE_URL"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_ARRAY_TASK_ID", "DIODE_DATABASE_URL"):
         monkeypatch.delenv(name, raising=False)
     with (
         mock.patch.object(sweep_devices, "find_devices", return_value=(device,)),
@@ -126,10 +128,12 @@ def test_the_dry_run_of_the_page(on_an_h200: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", commands(), ids=" ".join)
-def test_every_command_of_the_page_is_understood(arguments: list[str], on_an_h200: Path) -> None:
+def test_every_command_of_the_page_is_understood(
+    arguments: list[str], on_an_h200: Path, bundled: list[Measurement]
+) -> None:
     """Each lists problems, or families."""
     if "--against" in arguments:
-        (on_an_h200 / "train.msgpack").write_bytes(b"\x81\xa8hardware\x80")  # {"hardware": {}}
+        write_file(on_an_h200 / "train.msgpack", dataset_of(bundled[:1])[0])
     finished = invoke(*arguments, *(() if "--dry-run" in arguments else ("--dry-run",)), "--json")
     assert finished.exit_code == 0, finished.output
     told = json.loads(finished.stdout)

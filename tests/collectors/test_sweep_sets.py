@@ -6,16 +6,17 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spool_samples import header_bytes, put, sample, segment_of
+import pytest
+from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, uid_of
 
 from diode_collectors.spool import Spool
-from diode_collectors.sweep_sets import measured_since
+from diode_collectors.sweep_sets import measured_since, shapes_in
 from diode_store.codec import encode
+from diode_store.errors import ImportFileError
+from diode_store.exchange import jsonl
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def swept(directory: Path, name: str, *numbers: int, sweep_id: str = "ours") -> Path:
@@ -54,3 +55,58 @@ def test_what_cannot_be_read_does_not_fail_a_sweep_that_is_done(spool: Path, cap
     put(spool, "b.seg", header_bytes(version=2))
     assert [m.uid for m in measured_since(spool, "ours", 0)] == [sample(1).uid]
     assert [record.getMessage().endswith("the statistics lack what it holds") for record in caplog.records] == [True]
+
+
+def shape_of(number: int) -> tuple[str, str, int, int, int, int]:
+    """Return the shape of a sample's problem."""
+    return ("mm", "bfloat16", 1, 16 * (number % 50 + 1), 32, 64)
+
+
+def test_what_to_be_disjoint_from(spool: Path, tmp_path: Path) -> None:
+    """A folder's files, segments and spools count, unsealed segments too; what is in quarantine does not."""
+    put(spool, "a.seg", segment_bytes([1]))
+    put(spool, "b.open", segment_bytes([2, 3], sealed=False)[:-5])
+    assert shapes_in(spool) == {shape_of(1), shape_of(2)}
+    assert shapes_in(spool / "b.open") == {shape_of(2)}
+    (spool / "quarantine").mkdir()
+    put(spool / "quarantine", "c.seg", b"?")
+    with (tmp_path / "rows.jsonl").open("wb") as stream:
+        jsonl.write(stream, [sample(4)])
+    (tmp_path / "notes.md").touch()
+    assert shapes_in(tmp_path) == {shape_of(1), shape_of(2), shape_of(4)}
+
+
+def test_a_segment_sealed_meanwhile_is_not_missed(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has another name by the time it is read."""
+    path = put(spool, "a.open", segment_bytes([1], sealed=False))
+    listed = Spool.sealed
+
+    def list_then_seal(self: Spool) -> list[Path]:
+        found = listed(self)
+        path.unlink()
+        put(spool, "a.seg", segment_bytes([1]))
+        return found
+
+    monkeypatch.setattr(Spool, "sealed", list_then_seal)
+    assert shapes_in(spool) == {shape_of(1)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.seg", segment_of([(uid_of(1), encode(sample(1))), (uid_of(2), b"x")]), "a.seg: a record is damaged: "),
+        ("a.seg", header_bytes(version=2), "a.seg: spool format 2 is not 1"),
+        ("a.seg", segment_bytes([1])[:-30], "a.seg: a record is damaged: .* cut short"),
+        ("a.json", b'{"hardware": {}}', "holds no problem to be disjoint from"),
+        ("a.msgpack", b"\x81\xa8hardware\x80", "holds no problem to be disjoint from"),
+        ("a.jsonl", b"", "holds no problem to be disjoint from"),
+        ("a.jsonl", b"{}", "a.jsonl:1: "),
+        ("notes.md", b"mm", "holds no problem to be disjoint from"),
+    ],
+)
+def test_what_no_set_can_be_promised_disjoint_from(spool: Path, name: str, content: bytes, message: str) -> None:
+    """A set that was not read as a whole may share any problem, and an empty one is a mistake."""
+    path = put(spool, name, content)
+    for named in (spool, *([path] if path.suffix != ".md" else [])):
+        with pytest.raises(ImportFileError, match=f"^{spool}.*{message}"):
+            shapes_in(named)
