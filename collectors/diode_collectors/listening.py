@@ -90,10 +90,13 @@ class AutotuningListener:
         add_feedback_saver(self._saver)
 
     def stop(self) -> None:
-        """Listen no more, and log what was covered. Stopping twice, or what never started, is harmless."""
+        """Listen no more, and log what was covered. Stopping twice, or what never started, is harmless.
+
+        In a forked child nothing was started: there are none of our threads to wait for, and locks may be held.
+        """
         from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
-        if self._replays is None:
+        if self._replays is None or os.getpid() != self._pid:
             return
         cache = get_algorithm_selector_cache()
         # A new list: a saver may be running over the old one, and others' savers are none of our business.

@@ -170,6 +170,7 @@ def collect_to_spool(
         seal_every_s: after how many seconds at most records are handed over to ``diode-ingest``.
 
     Raises:
+        SettingsError: one of the numbers makes no sense.
         SpoolError: the folder cannot be made.
     """
     return FeedbackCollector(directory, queue_records=queue_records, max_bytes=max_bytes, seal_every_s=seal_every_s)

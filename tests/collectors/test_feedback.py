@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,12 +17,13 @@ from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_s
 
 from diode_collectors.feedback import FeedbackCollector, FeedbackStats
 from diode_collectors.spool import Spool
+from diode_store.errors import SettingsError, SpoolError
 from diode_store.records import Source
 from inductor_harness import compile_and_run, triton_choices_on_cpu
+from samples import measurement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 A, B = torch.zeros(64, 128), torch.zeros(128, 32)
 
@@ -64,7 +70,7 @@ def test_dynamic_shapes_are_recorded_with_their_hints(spool: Path) -> None:
     """A symbolic size is the size of the call that compiled."""
     with triton_choices_on_cpu(), FeedbackCollector(spool):
         compile_and_run(torch.mm, A, B, dynamic=True)
-    shapes = [measurement.problem.shape for measurement in spooled(spool)]
+    shapes = [found.problem.shape for found in spooled(spool)]
     assert [(shape.m, shape.n, shape.k) for shape in shapes] == [(64, 32, 128)]
 
 
@@ -96,7 +102,7 @@ def test_garbage_is_survived(arguments: tuple[Any, ...], spool: Path, caplog: py
         collector._on_feedback(*arguments)
         collector._on_feedback(*arguments)
         compile_and_run(torch.mm, A, B)
-    assert [measurement.problem.op for measurement in spooled(spool)] == ["mm"]
+    assert [found.problem.op for found in spooled(spool)] == ["mm"]
     stats = collector.stats
     assert (stats.events, stats.recorded, stats.failed + stats.unsupported) == (3, 1, 2)
     said = [record for record in caplog.records if record.name == "diode_collectors.listening"]
@@ -159,7 +165,7 @@ def test_a_full_queue_drops_the_newest(spool: Path, caplog: pytest.LogCaptureFix
     assert "more than 1 records wait to be written (said once)" in caplog.text
     collector.start()
     collector.stop()
-    assert [measurement.problem.shape.m for measurement in spooled(spool)] == [16]
+    assert [found.problem.shape.m for found in spooled(spool)] == [16]
 
 
 def test_a_full_spool_drops_the_newest(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -195,18 +201,81 @@ def test_a_living_process_hands_over_now_and_then(spool: Path) -> None:
     with triton_choices_on_cpu(), FeedbackCollector(spool, seal_every_s=0.1) as collector:
         compile_and_run(torch.mm, A, B)
         wait_until(lambda: len(Spool(spool).sealed()) == 1)
-        assert [measurement.problem.op for measurement in spooled(spool)] == ["mm"]
+        assert [found.problem.op for found in spooled(spool)] == ["mm"]
         compile_and_run(torch.mm, A.t(), A)
     assert collector.stats.recorded == 2
     assert len(spooled(spool)) == 2
 
 
-def test_a_forked_child_collects_nothing(spool: Path) -> None:
-    """A child has no writer thread; it must not fill a queue that nobody empties."""
+def test_a_forked_child_collects_nothing_and_ends(spool: Path) -> None:
+    """A child has no writer: it must neither fill the queue nor wait at its end for what fills it."""
+    script = Path(__file__).parent / "feedback_fork.py"
+    said = subprocess.check_output([sys.executable, script, spool], text=True, timeout=120)
+    assert said.splitlines() == ["child ended with 0", "dropped 1"]
+    assert [found.problem.shape.m for found in spooled(spool)] == [64, 65]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"queue_records": 0}, "queue_records must be a whole number from 1, not 0; leave it out for 1,000"),
+        ({"queue_records": -1}, "queue_records must be a whole number from 1, not -1; leave it out for 1,000"),
+        ({"queue_records": 1.5}, "queue_records must be a whole number from 1, not 1.5; leave it out for 1,000"),
+        ({"max_bytes": 0}, "max_bytes must be a whole number from 1, not 0; leave it out for 1,073,741,824"),
+        *(
+            ({"seal_every_s": bad}, f"seal_every_s must be seconds from 0.01 to 31,536,000, not {bad!r}; leave it out")
+            for bad in (0, -1.0, 1e-9, float("nan"), float("inf"), "60")
+        ),
+    ],
+    ids=str,
+)
+def test_numbers_that_make_no_sense(settings: dict[str, Any], message: str, spool: Path) -> None:
+    """They are refused before anything is compiled or made."""
+    with pytest.raises(SettingsError, match=f"^{re.escape(message)}"):
+        FeedbackCollector(spool, **settings)
+    assert not spool.exists()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_stopping_does_not_wait_for_a_writer_that_is_gone(spool: Path) -> None:
+    """Also with a full queue; what was in it is counted."""
+
+    def end(_: Any) -> None:
+        sys.exit()  # ends the thread
+
+    collector = FeedbackCollector(spool, queue_records=1)
+    collector._writer.append = end  # type: ignore[method-assign]
+    collector.start()
+    collector.take(measurement())
+    wait_until(lambda: not collector._thread.is_alive())
+    collector.take(measurement(1))
+    stopping = threading.Thread(target=collector.stop, daemon=True)
+    stopping.start()
+    stopping.join(30)
+    assert not stopping.is_alive()
+    assert collector.stats.dropped == 1
+
+
+def test_a_record_after_the_stop_is_dropped(spool: Path) -> None:
+    """A compile that was under way then still reports, to a writer that is gone."""
+    collector = FeedbackCollector(spool)
+    collector.start()
+    collector.take(measurement())
+    collector.stop()
+    collector.take(measurement(1))
+    assert collector.stats.dropped == 1
+    assert [found.problem.shape.m for found in spooled(spool)] == [64]
+
+
+@pytest.mark.usefixtures("_stock_savers")
+def test_starting_again(spool: Path) -> None:
+    """It is harmless while it collects, and a clear error later."""
     with FeedbackCollector(spool) as collector:
-        collector._pid = -1
-        collector._on_feedback({}, "mm", [], [])
-    assert collector.stats == FeedbackStats()
+        collector.start()
+        assert get_algorithm_selector_cache().feedback_saver_fns.count(collector._saver) == 1
+    with pytest.raises(SpoolError, match="cannot start again; make another with collect_to_spool"):
+        collector.start()
+    assert collector._saver not in get_algorithm_selector_cache().feedback_saver_fns
 
 
 def wait_until(condition: Any) -> None:
