@@ -10,7 +10,7 @@ from diode_store.batching import in_batches
 from diode_store.errors import ImportFileError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine
-from diode_store.exchange.files import STDIN, open_binary
+from diode_store.exchange.files import STDIN, is_upstream_dataset, open_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -137,11 +137,17 @@ def read_strictly(file: str, context: ImportContext) -> Iterator[Measurement]:
 
 def _items(files: Iterable[str], context: ImportContext, fmt: Format) -> Iterator[tuple[str, Measurement | BadLine]]:
     for file in files:
+        name = "stdin" if file == STDIN else file
         with open_binary(file) as stream:
+            if is_upstream_dataset(stream):
+                raise ImportFileError(
+                    f"{name}: upstream's data sets cannot be imported yet; have the measurements written as .jsonl, "
+                    "which can be (`diode-collect --output FILE.jsonl`)"
+                )
             if fmt is Format.AUTO:
                 _check_is_jsonl(file, stream)
             for item in jsonl.read(stream, context):
-                yield "stdin" if file == STDIN else file, item
+                yield name, item
 
 
 def _check_is_jsonl(file: str, stream: Any) -> None:

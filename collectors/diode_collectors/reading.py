@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from typing import TYPE_CHECKING
 
 from diode_collectors.files import spool_errors
@@ -13,7 +12,7 @@ from diode_collectors.spool import Spool
 from diode_store.codec import decode
 from diode_store.errors import CodecError, ImportFileError, SegmentError, SpoolError, UnknownVersionError
 from diode_store.exchange.context import BadLine, ImportContext
-from diode_store.exchange.files import open_binary
+from diode_store.exchange.files import is_upstream_dataset, open_binary
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ log = logging.getLogger(__name__)
 
 SEGMENT_SUFFIXES = (SEALED_SUFFIX, OPEN_SUFFIX)
 NO_SEGMENT = "holds no segment; name a spool that was not ingested yet, or exported files"
-_START = 4096
-"""How much of a file is looked at to tell its format, in bytes."""
 
 
 def measurements_in(path: Path, context: ImportContext | None = None) -> Iterator[Measurement]:
@@ -137,7 +134,7 @@ def _is_dataset(path: Path) -> bool:
     if path.suffix != ".json":
         return False
     with open_binary(str(path)) as stream:
-        return re.match(rb'\s*\{\s*"hardware"\s*:\s*\{\s*"[^"]*"\s*:\s*\{', stream.read(_START)) is not None
+        return is_upstream_dataset(stream)
 
 
 def _listed(folder: Path) -> list[tuple[Path, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import BATCHED_OPS, FLOAT32, LAYOUTS, OPS, SweepProblem
@@ -32,15 +33,25 @@ def spool_beside(output: Path) -> Path:
 
     Raises:
         SettingsError: the file's name says no format.
-        ExportError: it cannot be written, or is another's.
+        ExportError: the file or the spool cannot be written, or the file is another's.
     """
+    where = f"--output {output}"
     if output.suffix not in SUFFIXES:
-        raise SettingsError(f"--output {output}: its suffix says the format; expected {', '.join(SUFFIXES)}")
+        raise SettingsError(f"{where}: its suffix says the format; expected {', '.join(SUFFIXES)}")
     spool = output.with_name(output.name + _SPOOL_SUFFIX)
     if not output.parent.is_dir():
-        raise ExportError(f"{output}: there is no folder {output.parent}; make it first")
+        raise ExportError(f"{where}: there is no folder {output.parent}; make it first")
+    if output.is_dir():
+        raise ExportError(f"{where} is a folder; name a file in it, or another")
     if output.exists() and not spool.exists():
-        raise ExportError(f"{output} exists, and no {spool.name} that it came from; name another file, or remove it")
+        raise ExportError(f"{where} exists, and no {spool.name} that it came from; name another file, or remove it")
+    for folder in (output.parent, *([spool] if spool.exists() else [])):
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise ExportError(
+                f"{where}: {folder} cannot be written: {error.strerror}; check its permissions, or name another file"
+            ) from error
     return spool
 
 

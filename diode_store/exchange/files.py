@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import re
 import sys
-from typing import IO, TYPE_CHECKING, cast
+import zlib
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from diode_store.errors import ImportFileError
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
+_START_BYTES = 4096
+_DATASET = re.compile(rb'\s*\{\s*"hardware"\s*:\s*\{\s*(?:"[^"]*"\s*:\s*\{|\})|[\x80-\x8f]\xa8hardware')
+"""How upstream's data sets begin, in JSON and in msgpack: devices by name; a row of ours has a device's attributes."""
 
 
 @contextlib.contextmanager
@@ -36,3 +41,12 @@ def open_binary(name: str) -> Iterator[IO[bytes]]:
             yield cast("IO[bytes]", stack.enter_context(gzip.open(raw)))
         else:
             yield raw
+
+
+def is_upstream_dataset(stream: IO[bytes]) -> bool:
+    """Whether a file that was just opened begins as upstream's data sets do; nothing is taken from it."""
+    try:
+        start: bytes = cast("Any", stream).peek(_START_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return False  # whoever reads it will say what is wrong
+    return _DATASET.match(start) is not None

@@ -164,8 +164,8 @@ def test_nobody_s_file_is_overwritten(tmp_path: Path) -> None:
     """A data set without the spool it came from is somebody else's; a missing folder is named."""
     (tmp_path / "set.json").write_text("{}")
     for output, message in (
-        ("set.json", f"error: {tmp_path / 'set.json'} exists, and no set.json.spool that it came from"),
-        ("missing/set.json", f"error: {tmp_path / 'missing' / 'set.json'}: there is no folder"),
+        ("set.json", f"error: --output {tmp_path / 'set.json'} exists, and no set.json.spool that it came from"),
+        ("missing/set.json", f"error: --output {tmp_path / 'missing' / 'set.json'}: there is no folder"),
     ):
         finished = collect("--shape", "mm:8x8x8", *CPU, "--output", tmp_path / output)
         assert (finished.returncode, finished.stdout) == (1, "")

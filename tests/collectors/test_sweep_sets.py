@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, uid_of
 
 from diode_collectors.spool import Spool
-from diode_collectors.sweep_sets import measured_since, shapes_in
+from diode_collectors.sweep_sets import measured_since, shapes_in, spool_beside
 from diode_store.codec import encode
-from diode_store.errors import ImportFileError
+from diode_store.errors import ExportError, ImportFileError
 from diode_store.exchange import jsonl
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 
 def swept(directory: Path, name: str, *numbers: int, sweep_id: str = "ours") -> Path:
@@ -110,3 +111,46 @@ def test_what_no_set_can_be_promised_disjoint_from(spool: Path, name: str, conte
     for named in (spool, *([path] if path.suffix != ".md" else [])):
         with pytest.raises(ImportFileError, match=f"^{spool}.*{message}"):
             shapes_in(named)
+
+
+def make_folder(output: Path) -> None:
+    """Put a folder in the place of the file."""
+    output.mkdir()
+
+
+def make_file_of_the_spool(output: Path) -> None:
+    """Put a file in the place of the spool."""
+    output.with_name("set.json.spool").touch()
+
+
+@pytest.mark.parametrize(
+    ("in_the_way", "message"),
+    [
+        (make_folder, "--output {output} is a folder; name a file in it, or another"),
+        (
+            make_file_of_the_spool,
+            "--output {output}: {output}.spool cannot be written: Not a directory; check its perm",
+        ),
+    ],
+)
+def test_an_output_that_cannot_be_written(tmp_path: Path, in_the_way: Callable[[Path], None], message: str) -> None:
+    """That is said before anything is measured, and of the option that names it."""
+    output = tmp_path / "set.json"
+    in_the_way(output)
+    with pytest.raises(ExportError) as refused:
+        spool_beside(output)
+    assert str(refused.value).startswith(message.format(output=output))
+
+
+def test_an_output_where_nothing_can_be_written() -> None:
+    """A folder of the system is named; even its owner may not."""
+    with pytest.raises(
+        ExportError, match=r"^--output /proc/x.json: /proc cannot be written: .*; check its permissions"
+    ):
+        spool_beside(Path("/proc/x.json"))
+
+
+def test_an_output_leaves_nothing_behind(tmp_path: Path) -> None:
+    """It is only tried."""
+    assert spool_beside(tmp_path / "set.json") == tmp_path / "set.json.spool"
+    assert list(tmp_path.iterdir()) == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
 from jsonl_rows import ROW, reason, row_with, with_choice, with_input
+from torch_diode_files import dataset
 
 from diode_store import codec
 from diode_store.errors import CodecError
@@ -117,6 +119,26 @@ def test_parquet_is_not_imported(diode: RunCommand, tmp_path: Path, database_url
         (
             f"error: {path}: Parquet can be exported but not imported; "
             "export the same with `--format jsonl` and import that\n"
+        ),
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("--format", "jsonl")])
+@pytest.mark.parametrize("name", ["x.json", "x.json.gz", "x.msgpack"])
+def test_upstreams_data_sets_are_not_imported(
+    diode: RunCommand, tmp_path: Path, database_url: str, name: str, options: tuple[str, ...]
+) -> None:
+    """They are known by their layout, and one line names the format that can be."""
+    path = tmp_path / name
+    text = json.dumps(dataset(), indent=2).encode()
+    packed = {".gz": gzip.compress(text), ".msgpack": msgpack.packb(dataset())}
+    path.write_bytes(packed.get(path.suffix, text))
+    assert diode("import", str(path), "--database", database_url, *options) == (
+        1,
+        "",
+        (
+            f"error: {path}: upstream's data sets cannot be imported yet; have the measurements written as .jsonl, "
+            "which can be (`diode-collect --output FILE.jsonl`)\n"
         ),
     )
 
