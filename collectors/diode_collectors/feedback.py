@@ -13,7 +13,7 @@ import time
 from numbers import Integral
 from typing import TYPE_CHECKING
 
-from diode_collectors.listening import AutotuningListener, FeedbackStats
+from diode_collectors.listening import AutotuningListener, FeedbackStats, in_words
 from diode_collectors.writer import DEFAULT_SPOOL_BYTES, SpoolWriter
 from diode_store.checks import shown
 from diode_store.errors import SettingsError, SpoolError, SpoolFullError
@@ -150,13 +150,13 @@ class FeedbackCollector(AutotuningListener):
         except SpoolFullError as error:
             self.drop(str(error))
         except Exception as error:  # noqa: BLE001 - the next record may do better
-            self.drop(f"{type(error).__name__}: {error}")
+            self.drop(in_words(error))
 
     def _survive(self, action: Callable[[], None]) -> None:
         try:
             action()
         except Exception as error:  # noqa: BLE001 - the records stay with the writer, which tries again
-            self.say_once(f"could not write the spool: {error}")
+            self.say_once(f"could not write the spool: {in_words(error)}")
 
 
 def _check_count(name: str, value: object, default: int) -> None:

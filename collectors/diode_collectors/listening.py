@@ -6,6 +6,7 @@ does neither by itself: it turns the event into a record, hands that on, and cou
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 from diode_collectors.coverage import Coverage, CoverageLedger, Fate, inside_a_choice
 from diode_collectors.inductor_records import ReplayDetector, measurement_from_feedback
 from diode_collectors.offered import Offer, OfferedChoices
+from diode_store.checks import shown
+from diode_store.errors import first_line
 from diode_store.records import MATMUL_OPERANDS
 
 if TYPE_CHECKING:
@@ -133,11 +136,12 @@ class AutotuningListener:
         self.say_once(f"autotuning records are dropped: {reason}")
 
     def say_once(self, message: str) -> None:
-        """Log a warning, unless one that begins likewise (up to the first colon) was logged before."""
+        """Log a warning, unless one that begins likewise (up to the first colon) was logged before; never raise."""
         kind = message.partition(":")[0]
         if kind not in self._said:
             self._said.add(kind)
-            log.warning("%s (said once)", message)
+            with contextlib.suppress(Exception):  # filters and handlers are the user's own
+                log.warning("%s (said once)", message)
 
     def _on_feedback(
         self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any
@@ -153,7 +157,7 @@ class AutotuningListener:
             self._hear(timings, name, input_nodes, choices)
         except Exception as error:  # noqa: BLE001 - an exception here would abort the user's compile
             self._count(failed=1)
-            self.say_once(f"could not record an autotuning event of {name!r}: {type(error).__name__}: {error}")
+            self.say_once(f"could not record an autotuning event of {in_words(name)}: {in_words(error)}")
 
     def _hear(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         is_replay = self._replays is not None and self._replays.is_replay()
@@ -179,3 +183,14 @@ class AutotuningListener:
     def _count(self, **steps: int) -> None:
         with self._stats_lock:
             self._stats = replace(self._stats, **{name: getattr(self._stats, name) + n for name, n in steps.items()})
+
+
+def in_words(thing: object) -> str:
+    """Return what a log line says of an error or of any other object, without ever raising.
+
+    What torch or somebody's hook hands over may raise when it is to show itself.
+    """
+    try:
+        return f"{type(thing).__name__}: {first_line(thing)}" if isinstance(thing, BaseException) else shown(thing)
+    except Exception:  # noqa: BLE001 - see above
+        return object.__repr__(thing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from spool_reading import spooled
 from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_selector_cache
 
 from diode_collectors.feedback import FeedbackCollector, FeedbackStats
+from diode_collectors.listening import AutotuningListener
 from diode_collectors.spool import Spool
 from diode_store.errors import SettingsError, SpoolError
 from diode_store.records import Source
@@ -107,6 +109,79 @@ def test_garbage_is_survived(arguments: tuple[Any, ...], spool: Path, caplog: py
     assert (stats.events, stats.recorded, stats.failed + stats.unsupported) == (3, 1, 2)
     said = [record for record in caplog.records if record.name == "diode_collectors.listening"]
     assert len(said) == bool(stats.failed)
+
+
+class Mute(str):
+    """A name that cannot be looked up, shown or said."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Raise."""
+        raise RuntimeError("no repr")
+
+    __str__ = __repr__
+
+
+class MuteError(Exception):
+    """An error that cannot say what is wrong."""
+
+    def __str__(self) -> str:
+        """Raise."""
+        raise RuntimeError("no words")
+
+
+@pytest.mark.usefixtures("_stock_savers")
+def test_errors_that_cannot_be_shown_are_survived(caplog: pytest.LogCaptureFixture) -> None:
+    """What torch or a hook hands over may raise when it is to show itself; the compile goes on and the log says so."""
+
+    def refuse(_: Any) -> None:
+        raise MuteError
+
+    listener = AutotuningListener(refuse)
+    add_feedback_saver(listener._saver)
+    with triton_choices_on_cpu():
+        compile_and_run(torch.mm, A, B)
+    AutotuningListener()._on_feedback({}, Mute("mm"), [], [])
+    assert listener.stats == FeedbackStats(events=1, failed=1)
+    first, second = (said.getMessage() for said in caplog.records if said.name == "diode_collectors.listening")
+    assert re.fullmatch(
+        r"could not record an autotuning event of 'mm': <.*MuteError object at .*> \(said once\)", first
+    )
+    assert re.match(r"could not record an autotuning event of <Mute instance at .*>: TypeError: unhashable", second)
+
+
+def test_a_writer_survives_errors_that_cannot_be_shown(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The writer's thread goes on, and writes what comes after."""
+
+    def refuse(_: Any) -> None:
+        raise MuteError
+
+    with FeedbackCollector(spool) as collector:
+        append, collector._writer.append = collector._writer.append, refuse  # type: ignore[method-assign]
+        collector.take(measurement())
+        wait_until(lambda: "MuteError object" in caplog.text)
+        collector._writer.append = append  # type: ignore[method-assign]
+        collector.take(measurement(1))
+    assert collector.stats.dropped == 1
+    assert [found.problem.shape.m for found in spooled(spool)] == [65]
+
+
+def test_a_log_that_raises_is_survived(spool: Path) -> None:
+    """Filters and handlers are the user's own, and run in the compiling thread."""
+
+    def refuse(_: Any) -> bool:
+        raise MuteError
+
+    logger = logging.getLogger("diode_collectors.listening")
+    logger.addFilter(refuse)
+    try:
+        with FeedbackCollector(spool) as collector:
+            collector._on_feedback(None, "mm", None, None)
+    finally:
+        logger.removeFilter(refuse)
+    assert collector.stats.failed == 1
 
 
 def test_keyword_arguments_of_tomorrow_are_survived(spool: Path) -> None:
