@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from diode_trainer.train import Recipe
 
 _FOLDS = 5
-EXHAUSTIVE = "EXHAUSTIVE"
+EXHAUSTIVE = "EXHAUSTIVE without TMA"
 """The search space of which every choice was timed."""
 
 
