@@ -38,7 +38,7 @@ _CPU_FLOPS = 4e9
 """How large a drawn problem may be on a CPU, which takes a tenth of a second for it."""
 
 AgainstOption = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
         "--against",
         metavar="FILE|DIR",
@@ -83,10 +83,10 @@ def create_validation(
     if not options.has_problems() and options.num_shapes is None:
         options = replace(options, num_shapes=_VALIDATION_SHAPES)
     shapes = set()
-    for path in against or ():
-        if not path.exists():
-            raise typer.BadParameter(f"--against {path}: there is no such file or folder")
-        shapes |= shapes_in(path)
+    for name in against or ():
+        if not name or not Path(name).exists():  # an empty one would be the folder we are in
+            raise typer.BadParameter(f"--against {name or repr(name)}: there is no such file or folder")
+        shapes |= shapes_in(Path(name))
     if options.database:
         shapes |= shapes_in_warehouse(options.database)
     print_note(f"disjoint from {counted(len(shapes), 'problem')}")
@@ -178,13 +178,17 @@ def _devices_and_problems(
 ) -> tuple[tuple[SweepDevice, ...], list[SweepProblem]]:
     from diode_collectors.problems.drawing import Limits
     from diode_collectors.problems.selection import parse_shard, select_problems, shard, shard_of_environment
-    from diode_collectors.sweep_devices import find_devices, parse_devices
+    from diode_collectors.sweep_devices import devices_of_rank, find_devices, parse_devices
 
-    index, count = parse_shard(options.shard) if options.shard else shard_of_environment(os.environ)
-    names = parse_devices(options.device) if options.device else None
+    index, count = parse_shard(options.shard) if options.shard is not None else shard_of_environment(os.environ)
+    names = parse_devices(options.device) if options.device is not None else None
     request = options.request()
     problems = select_problems(request, excluded=excluded)  # before devices are asked for, which takes seconds
-    devices = find_devices(names)
+    devices = found = find_devices(names)
+    if names is None:
+        devices = devices_of_rank(found, os.environ)
+    if len(devices) < len(found):
+        print_note(f"of {len(found)} GPUs {devices[0].name} is used, by LOCAL_RANK; --device names others")
     if devices[0].is_cpu:
         limits = Limits(flops=_CPU_FLOPS)
         problems = select_problems(replace(options.request("fp32"), limits=limits), excluded=excluded)

@@ -13,7 +13,7 @@ from diode_store.errors import HardwareError, SettingsError
 from diode_store.records import Environment, Hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from diode_collectors.problems.problem import SweepProblem
 
@@ -94,6 +94,35 @@ def find_devices(names: Sequence[str] | None) -> tuple[SweepDevice, ...]:
             )
         wanted.update({one.name: one for one in matching})
     return tuple(wanted.values())
+
+
+def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, str]) -> tuple[SweepDevice, ...]:
+    """Return which of the GPUs that a process sees it works on: of several under ``torchrun``, one each.
+
+    Args:
+        devices: all GPUs, or the CPU; one alone is taken whatever its number, since a launcher may show each process
+            its own only.
+        environment: where ``torchrun`` says ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE``.
+
+    Raises:
+        SettingsError: these mean nothing.
+        HardwareError: there is no such GPU.
+    """
+    rank, size = environment.get("LOCAL_RANK"), environment.get("LOCAL_WORLD_SIZE")
+    if rank is None or size is None or len(devices) == 1:
+        return devices
+    if not (rank.isdecimal() and size.isdecimal()):
+        raise SettingsError(f"LOCAL_RANK is {rank!r} of LOCAL_WORLD_SIZE {size!r}, which are no numbers; give --device")
+    if int(size) <= 1:
+        return devices
+    name = f"{CUDA}:{int(rank)}"
+    mine = tuple(device for device in devices if device.name == name)
+    if not mine:
+        raise HardwareError(
+            f"LOCAL_RANK {rank} has no GPU of its own: there are {len(devices)}; start no more processes a host, "
+            "or give --device"
+        )
+    return mine
 
 
 def users_of(devices: Sequence[SweepDevice]) -> dict[str, frozenset[int] | None]:

@@ -17,9 +17,10 @@ from diode_collectors.problems.problem import DTYPE_NAMES, LAYOUTS, OPS
 from diode_collectors.problems.search_space import KNOWN
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.plan import DEFAULT_CHUNK_SIZE, DEFAULT_MODE, MODES
+from diode_store.checks import INT64
 from diode_store.console import JsonOption  # noqa: TC001 - likewise
 from diode_store.errors import DatabaseError, SettingsError
-from diode_store.urls import refuse_password_on_command_line
+from diode_store.urls import refuse_password_on_command_line, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +35,16 @@ def _url(context: typer.Context, parameter: typer.CallbackParam, value: str | No
     source = context.get_parameter_source(parameter.name or "")
     if value is not None and source is not None and source.name == "COMMANDLINE":
         try:
+            sqlite_path(value)
             refuse_password_on_command_line(value)
         except DatabaseError as error:
             raise typer.BadParameter(str(error)) from error
+    return value
+
+
+def _seed(value: int) -> int:
+    if not -INT64 - 1 <= value <= INT64:
+        raise typer.BadParameter(f"{value} does not fit into 64 bits, as records need it to")
     return value
 
 
@@ -92,7 +100,7 @@ class SweepOptions:
     layout: Annotated[
         list[str] | None, _list("--layout", f"Of A and B: {', '.join(LAYOUTS)}; n is row-major, t transposed.", "AB")
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="Of problems and samples drawn.")] = 0
+    seed: Annotated[int, typer.Option("--seed", help="Of problems and samples drawn.", callback=_seed)] = 0
     shard: Annotated[
         str | None,
         typer.Option(
@@ -109,7 +117,11 @@ class SweepOptions:
     include_tma: Annotated[bool, typer.Option(help="Time persistent TMA kernels where the GPU has TMA.")] = True
     device: Annotated[
         str | None,
-        typer.Option("--device", help="cpu, cuda (all GPUs), cuda:N, or a comma list.", show_default="all GPUs"),
+        typer.Option(
+            "--device",
+            help="cpu, cuda (all GPUs), cuda:N, or a comma list.",
+            show_default="all GPUs, under torchrun cuda:LOCAL_RANK",
+        ),
     ] = None
     chunk_size: Annotated[
         int, typer.Option("--chunk-size", min=1, help="Problems after which records are handed over to diode-ingest.")
@@ -236,6 +248,6 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _split(values: list[str] | None) -> tuple[str, ...]:
-    """Return what comma lists hold."""
-    parts = (part.strip() for value in values or () for part in value.split(","))
-    return tuple(dict.fromkeys(part for part in parts if part))
+    """Return what comma lists hold; an empty one stays an empty name, for whoever parses it to refuse."""
+    lists = ([part.strip() for part in value.split(",") if part.strip()] or [""] for value in values or ())
+    return tuple(dict.fromkeys(part for parts in lists for part in parts))

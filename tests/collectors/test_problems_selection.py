@@ -12,7 +12,6 @@ from diode_collectors.problems.families import family_problems
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.selection import (
     ProblemRequest,
-    disjoint_from,
     parse_shard,
     select_problems,
     shard,
@@ -78,6 +77,15 @@ def test_a_batch_of_one_is_an_mm() -> None:
     assert select_problems(ProblemRequest(shapes=("bmm:8x8x8:1", "mm:8x8x8"))) == [SweepProblem("mm", 8, 8, 8)]
 
 
+def test_layouts_that_are_the_same_are_one_problem() -> None:
+    """Of a size of 1 there is no telling them apart, so measuring both would be measuring one twice."""
+    typed = ProblemRequest(shapes=("mm:1x1x1", "mm:1x1x1/tt", "mm:1x8x1/tn", "mm:1x8x1"))
+    assert [str(problem) for problem in select_problems(typed)] == ["mm:1x1x1/nn/bf16", "mm:1x8x1/tn/bf16"]
+    sizes = UniformSizes(min_size=1, max_size=2)
+    drawn = select_problems(ProblemRequest(num_shapes=20, sizes=sizes, ops=("mm",), layouts=("nn", "nt", "tn", "tt")))
+    assert len({problem.problem().key for problem in drawn}) == len(drawn) == 20
+
+
 def test_what_is_excluded_is_drawn_around() -> None:
     """A validation set has as many problems as asked for and none of the training set's."""
     request = ProblemRequest(num_shapes=20, seed=1, sizes=UniformSizes(power_of_two=True))
@@ -86,13 +94,16 @@ def test_what_is_excluded_is_drawn_around() -> None:
     validation = select_problems(request, excluded=keys)
     assert len(validation) == 20
     assert {problem.problem().key for problem in validation} & keys == set()
-    assert disjoint_from([*training, *validation], keys) == validation
+    typed = ProblemRequest(shapes=(str(training[0]), str(validation[0])))
+    assert select_problems(typed, excluded=keys) == validation[:1]
 
 
 def test_nothing_left_beside_what_is_excluded_is_refused() -> None:
     """The message says why, and what to do."""
     problem = SweepProblem("mm", 8, 8, 8)
-    with pytest.raises(SettingsError, match="all 1 problems are in the set that they must be disjoint from; add --num"):
+    with pytest.raises(
+        SettingsError, match="nothing is left of 1 problem: the set to be disjoint from has all of it; add"
+    ):
         select_problems(ProblemRequest(shapes=("mm:8x8x8",)), excluded={problem.problem().key})
 
 

@@ -6,14 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spool_reading import spooled
+from typer.testing import CliRunner
 
+from diode_collectors import sweep_devices
 from diode_collectors.problems.problem import parse_problem
-from diode_collectors.sweep_devices import check_can_be_timed, find_devices, parse_devices
+from diode_collectors.sweep_cli import app
+from diode_collectors.sweep_devices import check_can_be_timed, devices_of_rank, find_devices, parse_devices
 from diode_store.errors import HardwareError, SettingsError
 from diode_store.exchange.torch_diode_files import read_file
 from diode_store.exchange.torch_diode_types import Dataset
@@ -21,7 +25,7 @@ from diode_store.records import Outcome, Source
 
 COLLECT = Path(sys.executable).with_name("diode-collect")
 CPU = ("--device", "cpu")
-OURS = ("RANK", "WORLD_SIZE", "DIODE_DATABASE_URL", "DIODE_SPOOL")
+OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DIODE_DATABASE_URL", "DIODE_SPOOL")
 
 
 def collect(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -140,6 +144,16 @@ def test_families_are_listed_with_their_sources() -> None:
         (("--shape", "mm:8x8x8", "--shard", "3/3"), "there is no shard 3 of 3"),
         (("--shape", "mm:8x8x8", "--output", "x.csv"), "--output x.csv: its suffix says the format; expected .json"),
         (("--shape", "mm:8x8x8", "--output", "x.json", "--spool", "x"), "drop --spool, or --output"),
+        (("--shape", "mm:8x8x8", "--device", ""), "--device names no device; expected cuda, cuda:N or cpu"),
+        (("--shape", "mm:8x8x8", "--shard", ""), "'' is no shard; write i/n"),
+        (("--shape", "mm:8x8x8", "--dtype", ""), "unknown dtype ''; known dtypes: bf16"),
+        (("--shape", "mm:8x8x8", "--op", "mm", "--op", ","), "unknown op ''; known ops: mm"),
+        (("--shape", "mm:8x8x8", "--layout", " "), "unknown layout ''; known layouts: nn"),
+        (("--shape", "mm:8x8x8", "--family", ""), "unknown family ''"),
+        (("--shape", "mm:8x8x8", "--database", ""), "the database address is empty; give a file or a URL"),
+        (("--num-shapes", "1", "--seed", str(2**63)), "9223372036854775808 does not fit into 64 bits"),
+        (("create-validation", "--against", "x", "--seed", str(-(2**63) - 1)), "does not fit into 64 bits"),
+        (("create-validation", "--against", ""), "--against '': there is no such file or folder"),
         (("--seed", "1"), "give problems with --shape, --shapeset, --family or --num-shapes"),
         (("--family", "llama3-8"), "did you mean llama3-8b?"),
         (("--shapeset", "/missing.json"), "/missing.json: cannot read the shape set: No such file or directory"),
@@ -215,6 +229,37 @@ def test_devices_are_named_as_torch_does() -> None:
     ):
         with pytest.raises(SettingsError, match=message):
             parse_devices(text)
+
+
+def test_each_process_of_torchrun_has_a_gpu_of_its_own() -> None:
+    """By its number on the host, unless it is alone there or sees but one device."""
+    [cpu] = find_devices(("cpu",))
+    gpus = tuple(replace(cpu, name=f"cuda:{index}") for index in range(4))
+    second = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    assert devices_of_rank(gpus, second) == gpus[1:2]
+    assert devices_of_rank(gpus[:1], second) == gpus[:1]
+    assert devices_of_rank((cpu,), second) == (cpu,)
+    for alone in ({}, {"LOCAL_RANK": "0"}, {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}):
+        assert devices_of_rank(gpus, alone) == gpus
+    with pytest.raises(HardwareError, match=r"LOCAL_RANK 4 has no GPU of its own: there are 4; start no more proc"):
+        devices_of_rank(gpus, {"LOCAL_RANK": "4", "LOCAL_WORLD_SIZE": "8"})
+    with pytest.raises(SettingsError, match=r"LOCAL_RANK is 'x' of LOCAL_WORLD_SIZE '4', which are no numbers"):
+        devices_of_rank(gpus, {**second, "LOCAL_RANK": "x"})
+
+
+def test_torchrun_is_said_and_overruled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note names the GPU; who names devices gets these."""
+    [cpu] = find_devices(("cpu",))
+    gpus = tuple(replace(cpu, name=f"cuda:{index}") for index in range(2))
+    monkeypatch.setattr(sweep_devices, "find_devices", lambda names: gpus if names is None else gpus[:1])
+    for name, value in (("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    asked = ("--shape", "mm:64x64x64", "--dry-run", "--json")
+    found = CliRunner().invoke(app, asked)
+    assert json.loads(found.stdout)["devices"] == ["cuda:1"], found.output
+    assert found.stderr == "of 2 GPUs cuda:1 is used, by LOCAL_RANK; --device names others\n"
+    found = CliRunner().invoke(app, [*asked, "--device", "cuda:0"])
+    assert (json.loads(found.stdout)["devices"], found.stderr) == (["cuda:0"], "")
 
 
 def test_a_missing_device_ends_with_1() -> None:

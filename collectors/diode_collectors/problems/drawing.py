@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diode_collectors.problems.problem import BATCHED_OPS, SweepProblem
 from diode_store.errors import SettingsError
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,21 +168,24 @@ def draw_problems(
     chooser = random.Random(seed)  # noqa: S311 - shapes are no secret
     turns = itertools.cycle(itertools.product(layouts, dtypes, ops))
     found: dict[SweepProblem, None] = {}
-    failures = 0
+    failures = too_large = 0
     while len(found) < count and failures < _FAILURES_IN_A_ROW:
         layout, (dtype, tf32), op = next(turns)
         m, n, k = sizes.draw(chooser)
         batch = chooser.choice(_BATCHES) if op in BATCHED_OPS else 1
         problem = SweepProblem(op, m, n, k, batch, dtype, layout, tf32, f"drawn/{seed}")
-        if problem not in found and limits.allow(problem) and wanted(problem):
+        is_allowed = limits.allow(problem)
+        if problem not in found and is_allowed and wanted(problem):
             found[problem] = None
-            failures = 0
+            failures = too_large = 0
         else:
             failures += 1
+            too_large += not is_allowed
     if len(found) < count:
-        raise SettingsError(
-            f"found only {len(found)} of {count} problems within {limits}; ask for fewer or widen the sizes"
-        )
+        few = f"found only {len(found):,} of {counted(count, 'problem')}"
+        if 2 * too_large > failures:
+            raise SettingsError(f"{few} within {limits}; ask for fewer, or for smaller sizes")
+        raise SettingsError(f"{few}: these sizes give no others; ask for fewer, or widen the sizes")
     return list(found)
 
 

@@ -12,6 +12,7 @@ from diode_collectors.problems.families import family_problems
 from diode_collectors.problems.problem import LAYOUTS, OPS, SweepProblem, parse_dtype, parse_problem
 from diode_collectors.problems.shapesets import read_shapeset
 from diode_store.errors import SettingsError
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -61,8 +62,17 @@ def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = fr
     dtypes = tuple(dict.fromkeys(parse_dtype(name) for name in request.dtypes))
     default = dtypes or (parse_dtype(request.default_dtype),)
     listed = [*_typed(request, default), *_listed(request, dtypes, default)]
-    given = disjoint_from(map(_as_lowered, listed), excluded)
-    taken = {*excluded, *(problem.problem().key for problem in given)}
+    taken = set(excluded)
+
+    def is_new(problem: SweepProblem) -> bool:
+        """Take a problem unless it was; by its record, since where sizes are 1 two layouts can be the same."""
+        key = problem.problem().key
+        if key in taken:
+            return False
+        taken.add(key)
+        return True
+
+    given = [problem for problem in map(_as_lowered, listed) if is_new(problem)]
     drawn = draw_problems(
         request.num_shapes,
         request.seed,
@@ -71,17 +81,11 @@ def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = fr
         dtypes=default,
         layouts=request.layouts or ("nn",),
         limits=request.limits,
-        wanted=lambda problem: problem.problem().key not in taken,
+        wanted=is_new,
     )
-    problems = list(dict.fromkeys([*given, *drawn]))
-    if not problems:
+    if not given and not drawn:
         raise SettingsError(_why_none(request, listed))
-    return problems
-
-
-def disjoint_from(problems: Iterable[SweepProblem], keys: Collection[bytes]) -> list[SweepProblem]:
-    """Return those ``problems`` whose record has none of ``keys``."""
-    return [problem for problem in problems if problem.problem().key not in keys]
+    return [*given, *drawn]
 
 
 def shard(problems: Iterable[SweepProblem], index: int, count: int) -> list[SweepProblem]:
@@ -176,6 +180,7 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
 
 def _why_none(request: ProblemRequest, listed: Sequence[SweepProblem]) -> str:
     if listed:
-        return f"all {len(listed)} problems are in the set that they must be disjoint from; add --num-shapes"
+        given = counted(len(listed), "problem")
+        return f"nothing is left of {given}: the set to be disjoint from has all of it; add --num-shapes"
     asked = [*(f"--op {op}" for op in request.ops), *(f"--layout {layout}" for layout in request.layouts)]
     return f"no problem of the families and shape sets is left by {' '.join(asked)}; ask for less of these"
