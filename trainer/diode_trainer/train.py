@@ -134,9 +134,12 @@ def single_threaded() -> Iterator[None]:
 
 def predict(network: TimingNetwork, packed: Packed) -> Tensor:
     """Return the mean over members of log(runtime / roofline), shape (r,)."""
+    problems = torch.arange(len(packed), device=packed.count.device)
     with torch.inference_mode():
-        members: Tensor = network(*network.normalised(packed.problem, packed.config), packed.problem_of)
-        return members.mean(0)
+        parts = [packed[some] for some in torch.split(problems, _VALIDATION_BATCH)]
+        return torch.cat(
+            [network(*network.normalised(p.problem, p.config), p.problem_of).mean(0) for p in parts],
+        )
 
 
 class _Fitting:
