@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_collectors.sweep.cores import CoreShare, lanes_for, share_cores
+from diode_collectors.sweep.cores import CoreShare, cores_of_rank, lanes_for, share_cores
 from diode_collectors.sweep.exclusive import DeviceLock
 
 if TYPE_CHECKING:
@@ -59,6 +59,25 @@ def test_neighbouring_cores_go_together() -> None:
 def test_a_core_is_kept_for_benchmarking_where_there_are_enough(count: int, expected: int | None) -> None:
     """With less than four it would be missing too much."""
     assert share_cores(list(range(count)), 1)[0].benchmarking == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, list(range(8))),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, [2, 3]),
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, list(range(8))),
+        ({"LOCAL_RANK": "9", "LOCAL_WORLD_SIZE": "16"}, list(range(8))),
+        ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "4"}, list(range(8))),
+    ],
+)
+def test_ranks_of_a_host_share_its_cores(
+    environment: dict[str, str], expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes its part, unless the launcher has bound it to some already."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert cores_of_rank(list(range(8)), environment) == expected
+    assert cores_of_rank([4, 5], environment) == [4, 5]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _CORES_PER_LANE, _MOST_LANES = 3, 4
 _ENOUGH_TO_KEEP_ONE = 4
@@ -17,6 +22,19 @@ class CoreShare:
     compiling: tuple[int, ...]
     benchmarking: int | None
     """Kept free of everything else; None where there are too few cores for that."""
+
+
+def cores_of_rank(cores: list[int], environment: Mapping[str, str]) -> list[int]:
+    """Return what this process may use of ``cores`` beside the other processes that ``torchrun`` started here.
+
+    A launcher that binds its processes has given each its own cores already; then these are all there are.
+    """
+    count = environment.get("LOCAL_WORLD_SIZE", "")
+    rank = environment.get("LOCAL_RANK", "")
+    if not (count.isdecimal() and rank.isdecimal()) or len(cores) < (os.cpu_count() or 1):
+        return cores
+    size = len(cores) // max(int(count), 1)
+    return cores[int(rank) * size : (int(rank) + 1) * size] or cores
 
 
 def share_cores(cores: list[int], devices: int) -> list[CoreShare]:

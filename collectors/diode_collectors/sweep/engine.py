@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from diode_collectors.already import DoneKey, measured_in_spool
 from diode_collectors.files import check_writable
 from diode_collectors.sweep.channel import environment_of_message, hardware_of_message, result_of_message
-from diode_collectors.sweep.cores import lanes_for, share_cores
+from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
 from diode_collectors.sweep.scratch import scratch_folder
@@ -134,7 +134,7 @@ class _Engine:
                     talking -= 1
 
     def _start_lanes(self) -> None:
-        cores = sorted(os.sched_getaffinity(0))[: self._plan.cores]
+        cores = cores_of_rank(sorted(os.sched_getaffinity(0)), os.environ)[: self._plan.cores]
         shares = share_cores(cores, len(self._plan.devices))
         for device, share in zip(self._plan.devices, shares, strict=True):
             count = self._plan.lanes or lanes_for(share, device)
