@@ -43,8 +43,9 @@ def compile_products(device: str) -> None:
 
 
 def show(collector: MatmulDatasetCollector) -> None:
-    """Print what was collected, a line a problem."""
-    print(f"{collector.stats.recorded} matrix products with {collector.stats.timings} timings")
+    """Print how much of the compiles was seen, and what was collected, a line a problem."""
+    print(collector.coverage())
+    print(f"{collector.stats.timings} timings")
     for (device, op, shape), best in collector.get_dataset().get_fastest_configs().items():
         size = f"{shape.B} x ({shape.M} x {shape.K}) x ({shape.K} x {shape.N}) {shape.M_dtype}"
         print(f"{device}: {op} {size}: fastest Triton tile {best.block_m} x {best.block_n} x {best.block_k}")

@@ -89,6 +89,11 @@ class Coverage:
     so nobody can count their matrix products, and ``total`` does not."""
 
     @property
+    def is_complete(self) -> bool:
+        """Whether all of them were observed, that is, recorded or replayed, and none was in a cached graph."""
+        return self.recorded + self.replayed == self.total and not self.cached_graphs
+
+    @property
     def reasons(self) -> dict[str, int]:
         """What became of how many, in words, without what did not occur."""
         return {words: count for fate, words in _IN_WORDS.items() if (count := getattr(self, fate))}

@@ -93,8 +93,9 @@ class AutotuningListener:
         add_feedback_saver(self._saver)
 
     def stop(self) -> None:
-        """Listen no more, and log what was covered. Stopping twice, or what never started, is harmless.
+        """Listen no more, and log what was covered: as a warning if something was not observed, else as information.
 
+        Stopping twice, or what never started, is harmless.
         In a forked child nothing was started: there are none of our threads to wait for, and locks may be held.
         """
         from torch._inductor.select_algorithm import get_algorithm_selector_cache
@@ -109,7 +110,9 @@ class AutotuningListener:
         self._silent += self._replays.silent
         self._replays = None
         self.finish()
-        log.info("%s", self.coverage())
+        covered = self.coverage()
+        # Python shows warnings where nobody set logging up, so nobody takes a part for the whole.
+        _log(logging.INFO if covered.is_complete else logging.WARNING, str(covered))
 
     def finish(self) -> None:
         """Bring what was taken to where it belongs; called once it listens no more."""
@@ -140,8 +143,7 @@ class AutotuningListener:
         kind = message.partition(":")[0]
         if kind not in self._said:
             self._said.add(kind)
-            with contextlib.suppress(Exception):  # filters and handlers are the user's own
-                log.warning("%s (said once)", message)
+            _log(logging.WARNING, f"{message} (said once)")
 
     def _on_feedback(
         self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any
@@ -183,6 +185,11 @@ class AutotuningListener:
     def _count(self, **steps: int) -> None:
         with self._stats_lock:
             self._stats = replace(self._stats, **{name: getattr(self._stats, name) + n for name, n in steps.items()})
+
+
+def _log(level: int, message: str) -> None:
+    with contextlib.suppress(Exception):  # filters and handlers are the user's own
+        log.log(level, "%s", message)
 
 
 def in_words(thing: object) -> str:

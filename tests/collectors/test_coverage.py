@@ -236,11 +236,36 @@ def _named(name: str | None) -> mock.Mock:
     return graph
 
 
-def test_the_line_says_how_many_and_why(caplog: pytest.LogCaptureFixture) -> None:
-    """Stopping logs one line; it adds up."""
-    with caplog.at_level(logging.INFO, "diode_collectors.listening"), triton_choices_on_cpu(), AutotuningListener():
-        compile_and_run(torch.mm, A, B)
-    assert caplog.messages == ["matrix products compiled: 1 (1 recorded)"]
+def test_stopping_logs_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    """It is a warning, which shows where nobody set logging up, only if something was not observed."""
+    with caplog.at_level(logging.INFO, "diode_collectors.listening"), triton_choices_on_cpu():
+        with AutotuningListener():
+            compile_and_run(torch.mm, A, B)
+        with AutotuningListener(), torch._inductor.config.patch(max_autotune_gemm_backends="ATEN"):
+            compile_and_run(torch.mm, A, B)
+    assert [(said.levelname, said.message) for said in caplog.records] == [
+        ("INFO", "matrix products compiled: 1 (1 recorded)"),
+        ("WARNING", "matrix products compiled: 1 (1 with one choice only)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Coverage(), True),
+        (Coverage(total=2, recorded=1, replayed=1), True),
+        (Coverage(total=2, recorded=1, dropped=1), False),
+        (Coverage(total=1, recorded=1, cached_graphs=1), False),
+    ],
+    ids=str,
+)
+def test_a_complete_coverage(found: Coverage, expected: bool) -> None:  # noqa: FBT001 - a case
+    """Every product was recorded or replayed, and none is in a graph that cannot be counted."""
+    assert found.is_complete is expected
+
+
+def test_the_line_says_how_many_and_why() -> None:
+    """It adds up."""
     found = Coverage(total=5, recorded=3, single_choice=1, unexplained=1, cached_graphs=2)
     assert str(found) == (
         "matrix products compiled: 5 (3 recorded, 1 with one choice only, 1 unexplained); "
@@ -256,15 +281,21 @@ def test_every_fate_is_a_part_of_the_total() -> None:
 
 
 def test_the_page_says_what_happens(tmp_path: Path) -> None:
-    """The documentation's example prints what is said there, and its table has every reason."""
+    """The documentation's example prints what is said there, the log too, and its table has every reason."""
     page = (Path(__file__).parents[2] / "docs" / "collect_in_process.md").read_text(encoding="utf-8")
     section = page.partition("## Coverage")[2]
     code, printed = (re.findall(rf"```{kind}\n(.*?)```", section, re.DOTALL)[0] for kind in ("python", "text"))
     settings = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    said = subprocess.check_output(
-        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **settings}, text=True
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert said == printed
+    assert said.stdout == printed
+    assert printed in said.stderr
     every = Coverage(**dict.fromkeys(Coverage.__dataclass_fields__, 1))
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE))
     assert rows == dict(zip(Fate, every.reasons, strict=True))
