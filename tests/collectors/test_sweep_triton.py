@@ -218,7 +218,7 @@ def test_launches_that_could_not_be_hidden_are_flagged(tmp_path: Path) -> None:
 def test_the_record_says_what_was_listed(tmp_path: Path, space: str, count: int | None) -> None:
     """By name and by number."""
     record, timer = measured(tmp_path, space=space)
-    assert record.search_space == space
+    assert record.search_space == f"{space} without TMA"
     assert record.sample_seed == 3
     assert len(record.timings) == len(timer.order())
     if count is not None:
