@@ -65,7 +65,7 @@ def test_triton_choices_of_a_compile(tmp_path: Path, database_path: Path) -> Non
         told.append((name, inputs, {said_of(choice): ms for choice, ms in timings.items()}))
 
     cache = get_algorithm_selector_cache()
-    before = cache.feedback_saver_fns
+    before = list(cache.feedback_saver_fns)  # which adding to changes
     add_feedback_saver(overhear)
     weight, bias = torch.zeros(48, 128, dtype=torch.bfloat16), torch.zeros(48, dtype=torch.bfloat16)
     activation = torch.zeros(256, 128, dtype=torch.bfloat16)
