@@ -134,8 +134,12 @@ def known_device(name: str) -> Hardware | None:
     return found[0] if found else None
 
 
-def require_device(name: str) -> Hardware:
+def require_device(name: str, *, elsewhere: str = " or in `diode import --hardware-file FILE`") -> Hardware:
     """Return the known device that ``name`` means (alias, name or prefix).
+
+    Args:
+        name: what a person typed or a row says.
+        elsewhere: where a device may be described beside its row, for the message.
 
     Raises:
         HardwareError: none or several; the message lists what there is.
@@ -144,8 +148,8 @@ def require_device(name: str) -> Hardware:
     if found is None:
         known = ", ".join(device.name for device in KNOWN_DEVICES)
         raise HardwareError(
-            f"unknown hardware {name!r}; describe it (vendor, name, arch, multiprocessors) as an object in the row "
-            f"or in `diode import --hardware-file FILE`, or name one of: {known}"
+            f"unknown hardware {name!r}; describe it (vendor, name, arch, multiprocessors) as an object in the row"
+            f"{elsewhere}, or name one of: {known}"
         )
     return found
 

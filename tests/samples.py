@@ -23,7 +23,7 @@ from diode_store.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 H200 = Hardware("nvidia", "NVIDIA H200", "sm_90", 132)
@@ -96,6 +96,18 @@ def triton_config(block_m: int = 64, **kwargs: Any) -> KernelConfig:
     """Return a config of ``triton::mm``."""
     defaults = {"BLOCK_M": block_m, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
     return kernel_config("triton_mm", {**defaults, "ACC_TYPE": "tl.float32", "ALLOW_TF32": False, **kwargs})
+
+
+def timings_of(times: Mapping[KernelConfig, float | Timing | Outcome]) -> tuple[Timing, ...]:
+    """Return timings of configs: from microseconds, from how one failed, or as a whole timing says."""
+    return tuple(
+        value
+        if isinstance(value, Timing)
+        else Timing(config, None, value)
+        if isinstance(value, Outcome)
+        else Timing(config, value)
+        for config, value in times.items()
+    )
 
 
 def sql(path: Path, query: str) -> list[tuple[Any, ...]]:

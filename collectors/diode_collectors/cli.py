@@ -33,7 +33,7 @@ from diode_store.console import (
     progress,
     run,
 )
-from diode_store.errors import HardwareError, SpoolError
+from diode_store.errors import SpoolError
 from diode_store.render import counted
 from diode_store.settings import Settings
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from diode_collectors.ingest import IngestReport, Progress
     from diode_collectors.validate import Validation
-    from diode_store.records import Hardware
     from diode_store.store import Store
 
 _LISTED = 20
@@ -194,8 +193,9 @@ def pack(  # noqa: PLR0913 - one argument an option
     Example: diode-ingest pack --dataset h200-2026-11 --licence Apache-2.0 --anonymous -o data spool
     """
     from diode_collectors.pack import pack
+    from diode_store.devices import require_device
 
-    device = _known_device(hardware) if hardware else None
+    device = require_device(hardware, elsewhere="") if hardware else None
     context = import_context(
         device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
     )
@@ -212,19 +212,6 @@ def pack(  # noqa: PLR0913 - one argument an option
 def _name_of(path: Path) -> str:
     """Return what segments made of ``path`` are called, be it ``.`` or a hidden folder."""
     return path.resolve().name.lstrip(".").partition(".")[0] or "measurements"
-
-
-def _known_device(name: str) -> Hardware:
-    from diode_store.devices import KNOWN_DEVICES, known_device
-
-    device = known_device(name)
-    if device is None:
-        known = ", ".join(device.name for device in KNOWN_DEVICES)
-        raise HardwareError(
-            f"unknown hardware {name!r}; describe it (vendor, name, arch, multiprocessors) as an object in the row, "
-            f"or name one of: {known}"
-        )
-    return device
 
 
 def _ingest_once(spool_dir: Path, database: str, *, dry_run: bool, bundled: bool, as_json: bool) -> None:

@@ -29,16 +29,8 @@ def measured(
     uid: int, times: Mapping[Any, float | Outcome | Timing], problem: int = 0, **overrides: Any
 ) -> Measurement:
     """Return a measurement of a numbered problem: config → microseconds, how it failed, or a whole timing."""
-    timings = tuple(
-        value
-        if isinstance(value, Timing)
-        else Timing(config, None, value)
-        if isinstance(value, Outcome)
-        else Timing(config, value)
-        for config, value in times.items()
-    )
     base = samples.measurement(problem)
-    return replace(base, uid=uid.to_bytes(16), timings=timings, **overrides)
+    return replace(base, uid=uid.to_bytes(16), timings=samples.timings_of(times), **overrides)
 
 
 def estimate(config: Any, us: float) -> Timing:

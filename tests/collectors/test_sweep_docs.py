@@ -30,10 +30,9 @@ from diode_collectors.sweep_devices import SweepDevice
 from diode_store.exchange.torch_diode import dataset_of
 from diode_store.exchange.torch_diode_files import write_file
 from diode_store.records import Outcome
-from diode_store.resources import bundled_data_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from click.testing import Result
 
@@ -74,14 +73,8 @@ def options() -> dict[str, set[str]]:
     }
 
 
-@pytest.fixture(scope="module")
-def bundled() -> list[Measurement]:
-    """The measurements that ship."""
-    return list(measurements_in(bundled_data_dir()))
-
-
 @pytest.fixture
-def on_an_h200(bundled: list[Measurement], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def on_an_h200(bundled: Sequence[Measurement], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder to work in, on a machine that says it has one H200 and 16 cores."""
     device = SweepDevice("cuda:0", bundled[0].hardware, bundled[0].environment)
     monkeypatch.chdir(tmp_path)
@@ -129,7 +122,7 @@ def test_the_dry_run_of_the_page(on_an_h200: Path) -> None:
 
 @pytest.mark.parametrize("arguments", commands(), ids=" ".join)
 def test_every_command_of_the_page_is_understood(
-    arguments: list[str], on_an_h200: Path, bundled: list[Measurement]
+    arguments: list[str], on_an_h200: Path, bundled: Sequence[Measurement]
 ) -> None:
     """Each lists problems, or families."""
     if "--against" in arguments:
@@ -192,7 +185,7 @@ def shares(agreed: Agreement) -> dict[str, str]:
     return {"each": f"{both} of {count}", "same": f"{round(agreed.same_winner_share * count)} of {count}"}
 
 
-def test_the_data_that_ship(bundled: list[Measurement]) -> None:
+def test_the_data_that_ship(bundled: Sequence[Measurement]) -> None:
     """The README and the page on ingesting count them rightly."""
     problems = {m.problem.key for m in bundled}
     exhaustive = {m.problem.key for m in bundled if m.search_space == "EXHAUSTIVE without TMA"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store import analytics
 from diode_store.normalise import kernel_config
 from diode_store.records import KernelConfig, Outcome, Timing
+from samples import timings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,16 +49,8 @@ class Warehouse:
     def measure(self, times: Mapping[KernelConfig, float | Timing | Outcome], **overrides: Any) -> None:
         """Write one measurement: config → microseconds, a whole timing, or how it failed."""
         self._number += 1
-        timings = tuple(
-            value
-            if isinstance(value, Timing)
-            else Timing(config, None, value)
-            if isinstance(value, Outcome)
-            else Timing(config, value)
-            for config, value in times.items()
-        )
         base = self._make(0)
-        fields = {"uid": self._number.to_bytes(16, "big"), "timings": timings, **overrides}
+        fields = {"uid": self._number.to_bytes(16, "big"), "timings": timings_of(times), **overrides}
         self._store.write([replace(base, **fields)])
 
     def ask(self, sql: str) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from diode_collectors.sweep.takeover import (
     taken_over,
     unload,
 )
-from diode_collectors.sweep.timer import CpuTimer, GpuTimer
+from diode_collectors.sweep.timer import US_PER_MS, CpuTimer, GpuTimer
 from diode_store.errors import HardwareError
 from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing
 
@@ -50,7 +50,6 @@ LAUNCH_NOT_HIDDEN = "launch_not_hidden"
 _SAMPLE_EVERY = 50
 # Our tensors, Inductor's copies of the inputs, two outputs; and room for workspaces.
 _MEMORY_FACTOR, _SPARE_BYTES = 4, 2**30
-_US_PER_MS = 1e3
 
 
 class _EnoughError(Exception):
@@ -277,7 +276,7 @@ class Measuring:
         self._samples.append(self._monitor.sample())
         self._late_launches = timer.late_launches - late_before
         milliseconds = {
-            choice: candidate.median_us / _US_PER_MS if candidate.outcome is Outcome.OK else float("inf")
+            choice: candidate.median_us / US_PER_MS if candidate.outcome is Outcome.OK else float("inf")
             for choice, candidate in self._timed.items()
         }
         if milliseconds and not any(map(math.isfinite, milliseconds.values())):
@@ -345,6 +344,7 @@ class _Reference:
         self.prepared = 0
 
     def error_of(self, output: Any, *, is_vendor: bool) -> float | None:
+        """Return how far ``output`` is from the vendor's; None for a vendor's own, and where there is none."""
         # A vendor kernel without an ``out`` argument leaves the output alone, so only others are compared.
         if is_vendor:
             if self._expected is None and bool(output.any()):
