@@ -197,20 +197,20 @@ def test_the_commands_are_documented(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def agreement() -> Agreement:
-    """Return how two earlier sweeps of the same problems agree."""
+    """Return how two sweeps of the same problems agree."""
     first, second = (measurements_in(HERE.parent / "data" / f"{NAME}-twice-{i}.seg") for i in (1, 2))
     return agreement_of(first, second)
 
 
 def test_two_sweeps_agree(agreement: Agreement) -> None:
-    """Best times differ by 4 % at most, and every winner is among the other sweep's ties: the README's figures."""
+    """Best times differ by 5 % at most, and every winner is among the other sweep's ties: the README's figures."""
     assert len(agreement.problems) == 21
-    assert (round(agreement.best.median_ratio, 3), round(agreement.best.median, 4)) == (0.998, 0.0028)
-    assert (round(agreement.best.p95, 3), round(agreement.best.maximum, 3)) == (0.029, 0.037)
+    assert (round(agreement.best.median_ratio, 3), round(agreement.best.median, 4)) == (1.001, 0.0033)
+    assert (round(agreement.best.p95, 3), round(agreement.best.maximum, 3)) == (0.032, 0.044)
     assert (agreement.first_in_second_share, agreement.second_in_first_share) == (1.0, 1.0)
-    assert agreement.same_winner_share == 18 / 21
+    assert agreement.same_winner_share == 20 / 21
     assert (agreement.left_out.configs_in_one, agreement.left_out.problems_in_one) == (0, 0)  # the same sample
-    for text in ("median 0.998", "median 0.28 %", "percentile 2.9 %", "maximum 3.7 %", "100 %, both ways", "18 of 21"):
+    for text in ("median 1.001", "median 0.33 %", "percentile 3.2 %", "maximum 4.4 %", "100 %, both ways", "20 of 21"):
         assert text in readme()
 
 

@@ -121,33 +121,32 @@ class TestGpuTimer:
         assert statistics.median(found) < 8
 
     def test_repeats_agree(self, gpu: GpuTimer) -> None:
-        """Medians of forty, small kernels and large, within 3%."""
+        """Medians of forty, small kernels and large, within 3% or two steps of the events' clock of 0.5 us."""
         for size in (128, 1024, 4096):
             run = product(size)
             medians = [statistics.median(gpu.runs_us(run, 40)) for _ in range(5)]
-            assert max(medians) / min(medians) < 1.03, (size, medians)
+            assert max(medians) - min(medians) < max(0.03 * min(medians), 1), (size, medians)
 
     def test_a_long_kernel_reads_what_the_wall_clock_says(self, gpu: GpuTimer) -> None:
-        """Of 8192 x 8192 x 8192, back to back, to a tenth: the flush costs it little."""
+        """Of 8192 x 8192 x 8192, back to back, to a fifth: the flush costs it little, the power cap may cost more."""
         run = product(8192)
-        run()
-        torch.cuda.synchronize()
+        gpu.warm_up(run, 1_000_000)
         began = time.perf_counter()
         for _ in range(20):
             run()
         torch.cuda.synchronize()
         wall_us = (time.perf_counter() - began) / 20 * 1e6
-        assert statistics.median(gpu.runs_us(run, 20)) == pytest.approx(wall_us, rel=0.1)
+        assert statistics.median(gpu.runs_us(run, 20)) == pytest.approx(wall_us, rel=0.2)
 
     def test_the_flush_is_larger_than_the_cache(self, gpu: GpuTimer) -> None:
         """Twice the L2; a kernel that reads what fits into it is slower after the flush than without."""
         l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
         assert gpu._flush.numel() * gpu._flush.element_size() == 2 * l2_bytes
-        source = torch.zeros(l2_bytes // 8, dtype=torch.int32, device="cuda")
-        target = torch.empty((), dtype=torch.int64, device="cuda")
-        flushed = statistics.median(gpu.runs_us(lambda: torch.sum(source, out=target), 40))
+        source = torch.zeros(l2_bytes // 4, dtype=torch.uint8, device="cuda")
+        target = torch.empty_like(source)
+        flushed = statistics.median(gpu.runs_us(lambda: target.copy_(source), 40))
         gpu._flush = gpu._flush[:1]
-        cached = statistics.median(gpu.runs_us(lambda: torch.sum(source, out=target), 40))
+        cached = statistics.median(gpu.runs_us(lambda: target.copy_(source), 40))
         assert flushed > 1.1 * cached
 
     def test_errors_of_the_device_come_out(self, gpu: GpuTimer) -> None:
