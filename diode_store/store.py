@@ -12,6 +12,7 @@ from diode_store import schema
 from diode_store.database import make_engine, write_transaction
 from diode_store.dimensions import Dimensions, insert_for, select_by_key
 from diode_store.errors import RecordError, first_line
+from diode_store.facts import insert_timings
 from diode_store.migrate import require_current
 from diode_store.records import Outcome
 
@@ -19,16 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
+    from diode_store.facts import TimingRow
     from diode_store.records import KernelConfig, Measurement, Timing
-
-_TIMING_COLUMNS = tuple(column.name for column in schema.timings.columns if column.name != "extra")
-_INSERT_TIMINGS = (
-    f"INSERT INTO timings ({', '.join(_TIMING_COLUMNS)}) "  # noqa: S608 - names from our own schema
-    f"VALUES ({', '.join('?' * len(_TIMING_COLUMNS))})"
-)
-
-TimingRow = tuple[int, int, float | None, str, int, int | None, float | None, float | None]
-"""One row of ``timings``, in the order of its columns, without ``extra``."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,7 @@ class Store:
         with write_transaction(self.engine) as connection:
             ids = self._insert_measurements(connection, fresh)
             rows = self._timing_rows((ids[m.uid], m.timings) for m in fresh if m.uid in ids)
-            _insert_timings(connection, rows)
+            insert_timings(connection, rows)
         return len(ids), len(rows)
 
     def _add_dimensions(self, fresh: Sequence[Measurement]) -> None:
@@ -203,14 +196,3 @@ class Store:
             for number, timings in measured
             for config, us, outcome, guess, count, p10, p90 in timings
         ]
-
-
-def _insert_timings(connection: sa.Connection, rows: list[TimingRow]) -> None:
-    """Insert ``rows`` by the fastest way the database has; the one place to change for another."""
-    if not rows:
-        return
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(_INSERT_TIMINGS, rows)
-    else:
-        named = [{**dict(zip(_TIMING_COLUMNS, row, strict=True)), "is_estimate": bool(row[4])} for row in rows]
-        connection.execute(sa.insert(schema.timings), named)
