@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import shutil
 import signal
 from contextlib import redirect_stderr, redirect_stdout
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pytest
 
+import postgres_server as postgres
 import samples
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from samples import MakeMeasurement
 
 DATA = Path(__file__).parent / "data"
+POSTGRES_TEMPLATE = "warehouse_template"
+_DATABASE_NUMBERS = itertools.count(1)
 
 
 def pytest_configure() -> None:
@@ -66,6 +70,48 @@ def store(database_url: str) -> Iterator[Store]:
     from diode_store.store import Store
 
     with Store.open(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresServer]:
+    """Return a PostgreSQL server of this process's tests alone, with a migrated database to copy.
+
+    A test that stops or kills a server starts one of its own: ``PostgresServer.in_temp_folder()``.
+    """
+    from diode_store import database, migrate
+
+    reason = postgres.missing()
+    if reason:
+        pytest.skip(reason)
+    with postgres.PostgresServer.in_temp_folder() as server:
+        engine = database.make_engine(server.create_database(POSTGRES_TEMPLATE))
+        migrate.upgrade(engine)
+        engine.dispose()
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.PostgresServer) -> Iterator[str]:
+    """Return the URL of an empty, migrated warehouse on PostgreSQL; it is dropped after the test."""
+    name = f"warehouse_{next(_DATABASE_NUMBERS)}"
+    yield postgres_server.create_database(name, POSTGRES_TEMPLATE)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of an empty, migrated warehouse; the test runs once on each kind of database."""
+    url: str = request.getfixturevalue("database_url" if request.param == "sqlite" else "postgres_url")
+    return url
+
+
+@pytest.fixture
+def any_store(any_url: str) -> Iterator[Store]:
+    """Return the empty warehouse, open for writing; the test runs once on each kind of database."""
+    from diode_store.store import Store
+
+    with Store.open(any_url) as opened:
         yield opened
 
 

@@ -1,0 +1,43 @@
+"""The PostgreSQL server that tests start: fresh databases, stopped, killed and started again."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from diode_store.store import Store
+from postgres_server import PostgresServer, missing
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def test_every_test_has_an_empty_database_of_its_own(any_store, make_measurement):
+    """A store on either database starts empty and keeps what it is given."""
+    assert any_store.write([make_measurement(1)]).measurements == 1
+    assert any_store.counts()["measurements"] == 1
+
+
+def test_a_server_killed_and_started_again_keeps_its_address_and_what_was_committed():
+    """After SIGKILL nothing answers; after a start the same URL finds every committed row."""
+    with PostgresServer.in_temp_folder() as server:
+        server.create_database("kept")
+        server.sql("CREATE TABLE rows AS SELECT generate_series(1, 1000) AS number", "kept")
+        server.kill()
+        assert not server.is_running()
+        with pytest.raises(psycopg.OperationalError):
+            server.sql("SELECT 1")
+        server.start()
+        assert server.sql("SELECT count(*) FROM rows", "kept") == [(1000,)]
+        server.stop()
+        server.start()
+        assert server.sql("SELECT count(*) FROM rows", "kept") == [(1000,)]
+    assert not server.folder.exists()
+
+
+def test_the_server_commits_durably_and_runs_a_role_that_is_no_superuser(postgres_server, postgres_url):
+    """Tests see what a warehouse set up as documented sees: fsync is on and the role is an ordinary one."""
+    with Store.open(postgres_url) as store, store.engine.connect() as connection:
+        shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in ("fsync", "synchronous_commit")]
+        role = connection.exec_driver_sql("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").scalar()
+    assert (shown, role) == (["on", "on"], False)
+    assert "PANIC" not in postgres_server.log()
