@@ -98,7 +98,7 @@ class PostgresServer:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """End the server and all its processes by SIGKILL, as if the machine had lost them; return when they are gone."""
+        """End the server and all its processes by SIGKILL; return when they are gone."""
         import psutil
 
         if self.process is None:

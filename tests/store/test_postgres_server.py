@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import psycopg
 import pytest
 
 from diode_store.store import Store
 from postgres_server import PostgresServer, missing
 
+if TYPE_CHECKING:
+    from samples import MakeMeasurement
+
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
-def test_every_test_has_an_empty_database_of_its_own(any_store, make_measurement):
+def test_every_test_has_an_empty_database_of_its_own(any_store: Store, make_measurement: MakeMeasurement) -> None:
     """A store on either database starts empty and keeps what it is given."""
     assert any_store.write([make_measurement(1)]).measurements == 1
     assert any_store.counts()["measurements"] == 1
 
 
-def test_a_server_killed_and_started_again_keeps_its_address_and_what_was_committed():
+def test_a_server_killed_and_started_again_keeps_its_address_and_what_was_committed() -> None:
     """After SIGKILL nothing answers; after a start the same URL finds every committed row."""
     with PostgresServer.in_temp_folder() as server:
         server.create_database("kept")
@@ -34,7 +39,9 @@ def test_a_server_killed_and_started_again_keeps_its_address_and_what_was_commit
     assert not server.folder.exists()
 
 
-def test_the_server_commits_durably_and_runs_a_role_that_is_no_superuser(postgres_server, postgres_url):
+def test_the_server_commits_durably_and_runs_a_role_that_is_no_superuser(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
     """Tests see what a warehouse set up as documented sees: fsync is on and the role is an ordinary one."""
     with Store.open(postgres_url) as store, store.engine.connect() as connection:
         shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in ("fsync", "synchronous_commit")]
