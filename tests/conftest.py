@@ -38,6 +38,8 @@ def _no_user_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("DIODE_DATABASE_URL", "DIODE_SPOOL", "DIODE_LAKE", "DIODE_LOG_LEVEL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))
+    monkeypatch.setenv("DIODE_LISTEN", "off")  # two daemons at once would want the same port
 
 
 @pytest.fixture(scope="session")
