@@ -26,6 +26,7 @@ import msgpack
 
 from diode_store import checks
 from diode_store.checks import microseconds as check_microseconds
+from diode_store.codec_reading import MAX_ITEMS, MAX_RECORD_BYTES, Interned, read_map
 from diode_store.codec_tables import TABLE_FIELDS, read_tables, write_tables
 from diode_store.errors import CodecError, RecordError, UnknownVersionError
 from diode_store.keys import KEY_BYTES
@@ -53,10 +54,6 @@ __all__ = [
 ]
 
 WIRE_VERSION = 1
-MAX_RECORD_BYTES = 64 * 2**20
-"""Larger payloads are refused, before they are decoded and before they are written."""
-MAX_ITEMS = 100_000
-"""Most elements of one array or map inside a record."""
 
 _Shallow = TypeVar("_Shallow", TimingMethod, DeviceState)
 
@@ -109,6 +106,9 @@ _SCALAR_CHECKS: dict[str, checks.Check] = {
     "superseded_by": _uid,
 }
 _STRUCTURED_FIELDS = ("v", "uid", "hardware", "environment", "problem", "source", "measured_at", "timing_method")
+_NIL = b"\xc0"
+"""What stands for a field that is absent."""
+_REPEATED_FIELDS = frozenset({"hardware", "environment", "problem", "timing_method", "device_state"})
 _KNOWN_FIELDS = frozenset((*_SCALAR_CHECKS, *_STRUCTURED_FIELDS, *TABLE_FIELDS, "device_state", "flags", "extra"))
 
 
@@ -153,7 +153,8 @@ def decode(payload: bytes) -> Measurement:
         UnknownVersionError: a newer writer's record.
         CodecError: anything else that is not one whole, valid record; the message says what is wrong.
     """
-    content = _unpack(payload)
+    content = read_map(payload, _REPEATED_FIELDS, raw_arrays=("configs",))
+    _check_version(content.get("v"))
     with _codec_errors():
         return _measurement(content)
 
@@ -182,7 +183,8 @@ def decode_head(payload: bytes) -> RecordHead:
         UnknownVersionError: a newer writer's record.
         CodecError: as for ``decode``, but what the tables hold is not looked at.
     """
-    content = _unpack_head(payload)
+    content = read_map(payload, _REPEATED_FIELDS, skipped=TABLE_FIELDS)
+    _check_version(content.get("v"))
     with _codec_errors():
         return _head(content)
 
@@ -203,48 +205,6 @@ def _codec_errors() -> Iterator[None]:
         raise CodecError("a field of the record has the wrong type") from error
 
 
-def _unpack(payload: bytes) -> dict[str, Any]:
-    if len(payload) > MAX_RECORD_BYTES:
-        raise CodecError(f"a record of {len(payload):,} bytes is over the limit of {MAX_RECORD_BYTES:,}")
-    # An array's header says its length, and that much memory is taken at once: never more than there are bytes.
-    most = min(MAX_ITEMS, len(payload))
-    try:
-        content = msgpack.unpackb(
-            payload, max_array_len=most, max_map_len=most, max_ext_len=0, use_list=False, strict_map_key=True
-        )
-    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise CodecError(f"not a msgpack record: {str(error) or 'it is malformed'}") from error
-    if not isinstance(content, dict):
-        raise CodecError(f"a record must be a map, not {type(content).__name__}")
-    _check_version(content.get("v"))
-    return content
-
-
-def _unpack_head(payload: bytes) -> dict[str, Any]:
-    """Return the record's map without its tables."""
-    if len(payload) > MAX_RECORD_BYTES:
-        raise CodecError(f"a record of {len(payload):,} bytes is over the limit of {MAX_RECORD_BYTES:,}")
-    most = min(MAX_ITEMS, len(payload))
-    content = {}
-    try:
-        reader = msgpack.Unpacker(
-            max_buffer_size=MAX_RECORD_BYTES, max_array_len=most, max_map_len=most, max_ext_len=0, use_list=False
-        )
-        reader.feed(payload)
-        for _ in range(reader.read_map_header()):
-            name = reader.unpack()
-            if name in TABLE_FIELDS:
-                reader.skip()
-            else:
-                content[name] = reader.unpack()
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise CodecError(f"not a msgpack record: {str(error) or 'it is malformed'}") from error
-    if reader.tell() != len(payload):
-        raise CodecError("not a msgpack record: more bytes follow it")
-    _check_version(content.get("v"))
-    return content
-
-
 def _check_version(version: object) -> None:
     if type(version) is int and version > WIRE_VERSION:
         raise UnknownVersionError(
@@ -258,15 +218,15 @@ def _check_version(version: object) -> None:
 
 def _measurement(content: dict[str, Any]) -> Measurement:
     timings, unknown_columns = read_tables(content)
-    method, unknown_method = _shallow(TimingMethod, "timing_method", content)
-    state, unknown_state = _shallow(DeviceState, "device_state", content)
+    method, unknown_method = _timing_method(content.get("timing_method", _NIL))
+    state, unknown_state = _device_state(content.get("device_state", _NIL))
     unknown = {"timing_method": unknown_method, "device_state": unknown_state, "timings": unknown_columns}
     kept = {name: value for name, value in unknown.items() if value}
     return Measurement(
         uid=_uid("uid", content["uid"]),
-        hardware=_hardware(content["hardware"]),
-        environment=_environment(content.get("environment") or {}),
-        problem=_problem(content["problem"]),
+        hardware=_interned_hardware(content["hardware"]),
+        environment=_interned_environment(content.get("environment", _NIL)),
+        problem=_interned_problem(content["problem"]),
         timings=timings,
         source=checks.member("source", _SOURCES, content["source"]),
         measured_at=_measured_at(content.get("measured_at")),
@@ -282,9 +242,9 @@ def _head(content: dict[str, Any]) -> RecordHead:
     scalars = {"choice_policy": STOCK_POLICY, **checks.fields("record", content, _SCALAR_CHECKS)}
     return RecordHead(
         uid=_uid("uid", content["uid"]),
-        hardware=_hardware(content["hardware"]),
-        environment=_environment(content.get("environment") or {}),
-        problem=_problem(content["problem"]),
+        hardware=_interned_hardware(content["hardware"]),
+        environment=_interned_environment(content.get("environment", _NIL)),
+        problem=_interned_problem(content["problem"]),
         source=checks.member("source", _SOURCES, content["source"]),
         is_replay=scalars.get("is_replay", False),
         search_space=scalars.get("search_space"),
@@ -317,7 +277,8 @@ def _hardware(content: dict[str, Any]) -> Hardware:
     return Hardware(**known, extra=checks.extra_fields(content, _HARDWARE_CHECKS))
 
 
-def _environment(content: dict[str, Any]) -> Environment:
+def _environment(content: dict[str, Any] | None) -> Environment:
+    content = content or {}
     known = checks.fields("environment", content, _ENVIRONMENT_CHECKS)
     hashes = checks.json_map("template_hashes", content.get("template_hashes") or {})
     return Environment(
@@ -357,9 +318,16 @@ def _plain(record: Any) -> dict[str, Any]:
     return {name: value for name, value in values if not _is_empty(value)}
 
 
-def _shallow(kind: type[_Shallow], name: str, content: dict[str, Any]) -> tuple[_Shallow, dict[str, Any]]:
+def _shallow(kind: type[_Shallow], name: str, values: dict[str, Any] | None) -> tuple[_Shallow, dict[str, Any]]:
     """Return a record without structure, and what of its map this version does not know."""
-    values = content.get(name) or {}
+    values = values or {}
     known = {f.name for f in fields(kind)}
     checked = checks.fields(name, values, {n: check for n, check in _SHALLOW_CHECKS.items() if n in known})
     return kind(**checked), checks.extra_fields(values, known)
+
+
+_interned_hardware = Interned(_hardware)
+_interned_environment = Interned(_environment)
+_interned_problem = Interned(_problem)
+_timing_method = Interned(partial(_shallow, TimingMethod, "timing_method"))
+_device_state = Interned(partial(_shallow, DeviceState, "device_state"))

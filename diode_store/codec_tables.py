@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from diode_store import checks
+from diode_store.codec_reading import Interned, RawArray, unpack
 from diode_store.errors import RecordError
 from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
+from diode_store.timing_table import TimingTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,6 +24,7 @@ TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
 
 _TIMING_DEFAULTS = {"outcome": Outcome.OK.value, "is_estimate": False}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_OK = Outcome.OK.value
 _small = partial(checks.integer, least=0, most=checks.INT32)
 _CONFIG_CHECKS: dict[str, checks.Check] = {
     "template": checks.text,
@@ -40,7 +44,7 @@ def write_tables(timings: Sequence[Timing]) -> dict[str, Any]:
     return dict(zip(TABLE_FIELDS, (columns, configs, TIMING_TABLE, rows), strict=True))
 
 
-def read_tables(content: dict[str, Any]) -> tuple[tuple[Timing, ...], dict[str, Any]]:
+def read_tables(content: dict[str, Any]) -> tuple[TimingTable, dict[str, Any]]:
     """Return the timings, and the columns of them that this version does not know.
 
     Raises:
@@ -54,24 +58,90 @@ def read_tables(content: dict[str, Any]) -> tuple[tuple[Timing, ...], dict[str, 
     if columns != TIMING_TABLE:
         rows, unknown = _known_columns(columns, rows)
     _check_rows("timings", rows, len(TIMING_TABLE))
-    _check_timings(rows, len(configs))
-    outcomes, new = _OUTCOMES, tuple.__new__
-    return tuple([new(Timing, (configs[row[0]], row[1], outcomes[row[2]], *row[3:])) for row in rows]), unknown
+    if not rows:
+        raise RecordError("a measurement needs at least one timing")
+    positions, *values = zip(*rows, strict=True)
+    if not _is_plain(positions, *values, configs=len(configs)):
+        for position, row in enumerate(rows):
+            _check_closely(f"timing {position}", row, len(configs))
+    return TimingTable([configs[position] for position in positions], *values), unknown
+
+
+def _is_plain(
+    positions: Sequence[Any],
+    runtimes: Sequence[Any],
+    outcomes: Sequence[Any],
+    estimates: Sequence[Any],
+    repeats: Sequence[Any],
+    p10: Sequence[Any],
+    p90: Sequence[Any],
+    *,
+    configs: int,
+) -> bool:
+    """Tell whether whole columns are as they should be, with what Python does at the speed of C.
+
+    Otherwise each row has to be looked at: to find which is wrong, or that all are right in an unusual way.
+    """
+    return (
+        set(map(type, positions)) == {int}
+        and min(positions) >= 0
+        and max(positions) < configs
+        and set(map(type, estimates)) == {bool}
+        and set(map(type, outcomes)) == {str}
+        and _OUTCOMES.keys() >= set(outcomes)
+        and [outcome == _OK for outcome in outcomes] == [runtime is not None for runtime in runtimes]
+        and all(map(_are_times, (runtimes, p10, p90)))
+        and _are_counts(repeats)
+    )
+
+
+def _are_times(values: Sequence[Any]) -> bool:
+    """Tell whether those that are there are finite and positive; a sum is NaN or infinite if one of them is."""
+    kinds = set(map(type, values))
+    if type(None) in kinds:
+        values = [value for value in values if value is not None]
+    return kinds <= {float, type(None)} and (
+        not values or (min(values) > 0 and max(values) < checks.MAX_MICROSECONDS and math.isfinite(sum(values)))
+    )
+
+
+def _are_counts(values: Sequence[Any]) -> bool:
+    kinds = set(map(type, values))
+    if type(None) in kinds:
+        values = [value for value in values if value is not None]
+    return kinds <= {int, type(None)} and (not values or (min(values) >= 1 and max(values) <= checks.INT32))
 
 
 def _configs(content: dict[str, Any]) -> list[KernelConfig]:
     columns = checks.array("config_columns", content["config_columns"])
-    rows = checks.array("configs", content["configs"])
-    _check_rows("configs", rows, len(columns))
-    if columns == CONFIG_TABLE:
-        return [_config(row) for row in rows]
-    configs = []
-    for row in rows:
-        values = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
-        config = _config((*(values.get(name) for name in CONFIG_TABLE[:-1]), values.get("kwargs", ())))
-        extra = checks.extra_fields(values, CONFIG_TABLE)
-        configs.append(replace(config, extra=extra) if extra else config)
-    return configs
+    rows = content["configs"]
+    if not isinstance(rows, RawArray):
+        checks.array("configs", rows)
+    interned = _config_readers(columns)
+    try:
+        return interned.all_of(rows)
+    except RecordError:
+        # Once more, to say which one it is.
+        for position, raw in enumerate(rows):
+            checks.array(f"configs[{position}]", unpack(raw), len(columns))
+        raise
+
+
+@lru_cache(maxsize=16)
+def _config_readers(columns: tuple[str, ...]) -> Interned[KernelConfig]:
+    """Return what builds configs of these columns, once each: records repeat the same few thousand."""
+    return Interned(partial(_config_of_row, columns))
+
+
+def _config_of_row(columns: tuple[str, ...], row: object) -> KernelConfig:
+    values = {
+        name: value
+        for name, value in zip(columns, checks.array("a config", row, len(columns)), strict=True)
+        if value is not None or name == "kwargs"
+    }
+    config = _config(values)
+    extra = checks.extra_fields(values, CONFIG_TABLE)
+    return replace(config, extra=extra) if extra else config
 
 
 def _check_rows(what: str, rows: Iterable[Any], width: int) -> None:
@@ -80,23 +150,10 @@ def _check_rows(what: str, rows: Iterable[Any], width: int) -> None:
             checks.array(f"{what}[{position}]", row, width)
 
 
-def _config(row: tuple[Any, ...]) -> KernelConfig:
-    try:
-        return _interned(row, *row, *(value for _, value in row[-1])) if row[-1] else _interned(row, *row)
-    except (TypeError, ValueError) as error:  # a map where a value should be, or kwargs that are no pairs
-        raise RecordError("a config must hold plain values, and kwargs as pairs of a name and a value") from error
-
-
-@lru_cache(maxsize=100_000, typed=True)
-def _interned(row: tuple[Any, ...], *_values: Any) -> KernelConfig:
-    """Build each distinct config once: records repeat the same few thousand.
-
-    The values come once more by themselves, so that the cache sees their types: True and 1 are equal.
-    """
-    values = dict(zip(CONFIG_TABLE, row, strict=True))
+def _config(values: dict[str, Any]) -> KernelConfig:
     known = checks.fields("config", values, _CONFIG_CHECKS)
     checks.require("a config", known, ("template",))
-    pairs = checks.array("kwargs", values["kwargs"])
+    pairs = (checks.array("a kwarg", pair, 2) for pair in checks.array("kwargs", values.get("kwargs", ())))
     kwargs = (
         (checks.text("kwarg", name), plain_scalar(checks.scalar(f"kwarg {checks.shown(name)}", value)))
         for name, value in pairs
@@ -112,26 +169,6 @@ def _known_columns(columns: Sequence[Any], rows: Sequence[Any]) -> tuple[list[tu
         tuple(row[positions[n]] if n in positions else _TIMING_DEFAULTS.get(n) for n in TIMING_TABLE) for row in rows
     ]
     return known, {name: [row[i] for row in rows] for name, i in positions.items() if name not in TIMING_TABLE}
-
-
-def _check_timings(rows: Iterable[Any], configs: int) -> None:
-    """Check what SQL could not: that numbers are finite and positive and fit their outcome.
-
-    The common row passes on a few comparisons; any other is looked at closely.
-    """
-    most = checks.MAX_MICROSECONDS
-    for position, row in enumerate(rows):
-        config, runtime, outcome, guess, repeats, p10, p90 = row
-        if not (
-            type(runtime) is float
-            and 0 < runtime < most
-            and outcome == "ok"
-            and type(config) is int
-            and 0 <= config < configs
-            and type(guess) is bool
-            and repeats is p10 is p90 is None
-        ):
-            _check_closely(f"timing {position}", row, configs)
 
 
 def _check_closely(what: str, row: Sequence[Any], configs: int) -> None:

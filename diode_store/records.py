@@ -1,9 +1,8 @@
 """The records that cross every border of torch-diode, and their content keys.
 
-A *measurement* is one autotuning event: on one ``Hardware``, in one ``Environment``, for one
-``Problem``, a ``Timing`` for each ``KernelConfig`` that was tried. All of them are immutable.
-``keys`` are BLAKE2b-128 digests of a versioned canonical encoding, so that a key made on any machine,
-by any version of a collector, is the same for the same thing.
+A *measurement* is one autotuning event: on one ``Hardware``, in one ``Environment``, for one ``Problem``, a ``Timing``
+for each ``KernelConfig`` that was tried. All of them are immutable. ``keys`` are BLAKE2b-128 digests of a versioned
+canonical encoding, so that a key made on any machine, by any version of a collector, is the same for the same thing.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from diode_store.errors import RecordError
 from diode_store.keys import KEY_BYTES, content_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
 Scalar = bool | int | float | str
@@ -308,7 +307,8 @@ class Measurement:
     hardware: Hardware
     environment: Environment
     problem: Problem
-    timings: tuple[Timing, ...]
+    timings: Sequence[Timing]
+    """A tuple, or a ``TimingTable``, which has checked itself that no config comes twice."""
     source: Source
     measured_at: datetime | None = None
     """Timezone-aware; None when an import's file does not say."""
@@ -346,7 +346,7 @@ class Measurement:
             raise RecordError("a measurement needs at least one timing")
         if any(not flag or "," in flag for flag in self.flags):
             raise RecordError(f"a flag is a word without a comma, not {', '.join(map(repr, self.flags))}")
-        if _repeats_a_config(self.timings):
+        if isinstance(self.timings, tuple) and _repeats_a_config(self.timings):
             raise RecordError("a measurement must time each config once; merge repeated ones first")
 
 

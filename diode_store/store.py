@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 import sqlalchemy as sa
@@ -15,13 +17,17 @@ from diode_store.errors import RecordError, first_line
 from diode_store.facts import insert_timings
 from diode_store.migrate import require_current
 from diode_store.records import Outcome
+from diode_store.timing_table import TimingTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
     from diode_store.facts import TimingRow
-    from diode_store.records import KernelConfig, Measurement, Timing
+    from diode_store.records import KernelConfig, Measurement
+
+
+_KEY, _EXTRA = attrgetter("key"), attrgetter("extra")
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class Store:
         """Write through ``engine``, whose schema must be current; ``Store.open`` checks that."""
         self.engine = engine
         self._dimensions = Dimensions()
+        # Those of ``_dimensions`` by content key, which is looked up without a call into Python.
+        self._config_ids: dict[bytes, int] = {}
 
     @classmethod
     def open(cls, url: str) -> Store:
@@ -86,11 +94,11 @@ class Store:
         try:
             written, timings = self._write(list(fresh.values())) if fresh else (0, 0)
         except (OverflowError, UnicodeError, TypeError, ValueError, sa.exc.StatementError) as error:
-            self._dimensions.forget()
+            self._forget()
             reason = first_line(getattr(error, "orig", None) or error)
             raise RecordError(f"a value of the batch cannot be stored: {reason}") from error
         except BaseException:
-            self._dimensions.forget()
+            self._forget()
             raise
         return WriteReport(written, len(batch) - written, timings)
 
@@ -119,22 +127,27 @@ class Store:
         known = self.known(by_uid)
         return {uid: measurement for uid, measurement in by_uid.items() if uid not in known}
 
+    def _forget(self) -> None:
+        self._dimensions.forget()
+        self._config_ids = {}
+
     def _write(self, fresh: Sequence[Measurement]) -> tuple[int, int]:
-        self._add_dimensions(fresh)
+        tables = {m.uid: TimingTable.of(m.timings) for m in fresh}
+        self._add_dimensions(fresh, tables.values())
         with write_transaction(self.engine) as connection:
             ids = self._insert_measurements(connection, fresh)
-            rows = self._timing_rows((ids[m.uid], m.timings) for m in fresh if m.uid in ids)
+            rows = self._timing_rows((ids[uid], table) for uid, table in tables.items() if uid in ids)
             insert_timings(connection, rows)
         return len(ids), len(rows)
 
-    def _add_dimensions(self, fresh: Sequence[Measurement]) -> None:
+    def _add_dimensions(self, fresh: Sequence[Measurement], tables: Iterable[TimingTable]) -> None:
         """Put missing dimension rows in their own short transaction, and know their ids once it has committed."""
         dimensions = self._dimensions
         missing: Sequence[Iterable[Any]] = (
             dimensions.hardware.missing(m.hardware for m in fresh),
             dimensions.environments.missing(m.environment for m in fresh),
             dimensions.problems.missing(m.problem for m in fresh),
-            dimensions.configs.missing(timing.config for m in fresh for timing in m.timings),
+            dimensions.configs.missing(config for table in tables for config in self._unsure(table.configs)),
         )
         if not any(missing):
             return
@@ -143,6 +156,13 @@ class Store:
             ids = [dimension.insert(connection, records) for dimension, records in pairs]
         for dimension, found in zip(dimensions.in_order, ids, strict=True):
             dimension.remember(found)
+        self._config_ids = {config.key: number for config, number in dimensions.configs.ids.items()}
+
+    def _unsure(self, configs: Sequence[KernelConfig]) -> Iterable[KernelConfig]:
+        """Return those of ``configs`` whose rows may be absent, or may lack what they bring in ``extra``."""
+        if self._config_ids.keys() >= set(map(_KEY, configs)) and not any(map(_EXTRA, configs)):
+            return ()
+        return configs
 
     def _insert_measurements(self, connection: sa.Connection, fresh: Sequence[Measurement]) -> dict[bytes, int]:
         """Insert and return the ids by uid; without those that another writer brought since we looked."""
@@ -187,12 +207,21 @@ class Store:
             "extra": dict(m.extra) or None,
         }
 
-    def _timing_rows(self, measured: Iterable[tuple[int, Sequence[Timing]]]) -> list[TimingRow]:
-        ids: dict[KernelConfig, int] = self._dimensions.configs.ids
-        ok, ok_text = Outcome.OK, Outcome.OK.value
-        # Plain str and int on purpose: the driver binds exactly these without looking for an adapter.
-        return [
-            (number, ids[config], us, ok_text if outcome is ok else outcome.value, 1 if guess else 0, count, p10, p90)
-            for number, timings in measured
-            for config, us, outcome, guess, count, p10, p90 in timings
-        ]
+    def _timing_rows(self, measured: Iterable[tuple[int, TimingTable]]) -> list[TimingRow]:
+        ids = self._config_ids
+        # Whole columns at a time, and plain int for bool: the driver binds that without looking for an adapter.
+        blocks = (
+            zip(
+                repeat(number, len(table)),
+                map(ids.__getitem__, map(_KEY, table.configs)),
+                table.runtimes_us,
+                table.outcomes,
+                map(int, table.estimates),
+                table.repeats,
+                table.p10_us,
+                table.p90_us,
+                strict=True,
+            )
+            for number, table in measured
+        )
+        return list(chain.from_iterable(blocks))

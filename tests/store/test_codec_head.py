@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import samples
-from diode_store import codec
+from diode_store import codec, codec_reading
 from diode_store.errors import CodecError, UnknownVersionError
 from record_strategies import MEASUREMENTS
 
@@ -57,7 +57,7 @@ def test_truncated_record_is_refused(cut: int) -> None:
     ("payload", "message"),
     [
         (PAYLOAD + b"\x00", "not a msgpack record: more bytes follow it"),
-        (b"\x93\x01\x02\x03", "not a msgpack record: "),
+        (b"\x93\x01\x02\x03", "a record must be a map, not tuple"),
         (b"\x81\x81\xc0\xc0\xc0", "not a msgpack record: "),
         (msgpack.packb({"v": 0}), "unknown record version 0; this torch-diode reads version 1"),
         (msgpack.packb({"v": 1}), "the record has no 'uid'"),
@@ -81,7 +81,7 @@ def test_newer_version_is_refused_by_name() -> None:
 
 def test_oversized_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not even looked at."""
-    monkeypatch.setattr(codec, "MAX_RECORD_BYTES", 10)
+    monkeypatch.setattr(codec_reading, "MAX_RECORD_BYTES", 10)
     with pytest.raises(CodecError, match=r"over the limit of 10$"):
         codec.decode_head(PAYLOAD)
 
