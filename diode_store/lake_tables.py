@@ -7,7 +7,7 @@ are without a zone and in UTC, JSON stays text, and what may change after a meas
 
 from __future__ import annotations
 
-REVISION = "0001"
+REVISION = "0002"
 """Schema revision that these columns describe; equals ``diode_store.schema.HEAD_REVISION``."""
 VERSION_TABLE = "diode_schema_version"
 """Where a database keeps its revision; equals ``diode_store.schema.VERSION_TABLE``."""

@@ -1,4 +1,4 @@
-"""Which schema revision a database has, and bringing it to the newest.
+"""Which schema revision a database has, bringing it to the newest, and back to an older one.
 
 Alembic is imported only by what changes a schema: the check that every reader and writer makes first is one
 small query.
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alembic.config import Config
+    from alembic.script import Script
 
 _VERSIONS = sa.table(schema.VERSION_TABLE, sa.column("version_num", sa.String))
 # Any number, the same for every upgrade: it names the lock that two upgrades of one PostgreSQL database share.
@@ -32,10 +33,20 @@ _ADVISORY_LOCK = 0x6469_6F64_65
 
 @dataclass(frozen=True)
 class Upgrade:
-    """What an upgrade did; the revisions are equal if there was nothing to do."""
+    """What an upgrade or a downgrade did; the revisions are equal if there was nothing to do."""
 
     before: str | None
     after: str
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a downgrade drops."""
+
+    table: str
+    rows: int
+    what: str
+    """What the rows say, and what follows from losing them."""
 
 
 def current(engine: sa.Engine) -> str | None:
@@ -100,6 +111,37 @@ def upgrade(engine: sa.Engine) -> Upgrade:
     return Upgrade(before, after)
 
 
+def losses(engine: sa.Engine, revision: str) -> list[Loss]:
+    """Return what going back to ``revision`` would drop, the newest revision's first.
+
+    Raises:
+        SchemaError: there is no warehouse, or ``revision`` is not an older one.
+        DatabaseError: the database cannot be read.
+    """
+    with engine.connect() as connection:
+        scripts = _scripts_back(connection, revision)
+        lost = [pair for script in scripts for pair in script.module.LOSES.items()]
+        count = sa.func.count()
+        return [Loss(name, connection.scalar(sa.select(count).select_from(sa.table(name))) or 0, w) for name, w in lost]
+
+
+def downgrade(engine: sa.Engine, revision: str) -> Upgrade:
+    """Bring the database back to ``revision``, in one transaction, for an older torch-diode to use.
+
+    Raises:
+        SchemaError: there is no warehouse, or ``revision`` is not an older one.
+        DatabaseError: it cannot be written, or its rows would break a reference.
+    """
+    from alembic import command
+
+    if _has_no_file(engine):
+        raise SchemaError(f"{describe(engine)} holds no warehouse; name another database")
+    with _migration(engine) as connection:
+        before = _scripts_back(connection, revision)[0].revision
+        command.downgrade(_config(connection), revision)
+    return Upgrade(before, revision)
+
+
 def differences(engine: sa.Engine) -> list[str]:
     """Return how the database's tables differ from ``diode_store.schema``; empty if they do not.
 
@@ -128,6 +170,24 @@ def new_revision(engine: sa.Engine, message: str) -> list[str]:
         written = command.revision(_config(connection), message, autogenerate=True, rev_id=number)
     scripts = written if isinstance(written, list) else [written]
     return [script.path for script in scripts if script is not None]
+
+
+def _scripts_back(connection: sa.Connection, revision: str) -> list[Script]:
+    """Return the migrations to undo on the way back to ``revision``, the newest first; at least one."""
+    from alembic.script import ScriptDirectory
+
+    present, where = _revision(connection), describe(connection.engine)
+    if present is None:
+        raise SchemaError(f"{where} holds no warehouse; name another database")
+    _refuse_unknown(where, present)
+    scripts = list(ScriptDirectory.from_config(_config(connection)).walk_revisions(head=present))
+    older = [script.revision for script in scripts[1:]]
+    if revision not in older:
+        choice = f"name {' or '.join(sorted(older))}" if older else "which is the oldest there is"
+        raise SchemaError(
+            f"{where} has schema revision {present} and cannot go back to {printable(revision)}; {choice}"
+        )
+    return scripts[: older.index(revision) + 1]
 
 
 def _config(connection: sa.Connection) -> Config:

@@ -28,7 +28,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD_REVISION = "0001"
+HEAD_REVISION = "0002"
 """The Alembic revision this code reads and writes; a test compares it with the newest migration."""
 VERSION_TABLE = "diode_schema_version"
 """Our own name, so that a warehouse can share a database with another Alembic project."""
@@ -172,6 +172,8 @@ measurements = Table(
     _extra(),
     UniqueConstraint("uid"),
     Index(None, "hardware_id", "problem_id"),
+    # What has aged is found without reading everything: a nightly prune that has nothing to do ends at once.
+    Index(None, "ingested_at"),
     # Never reuse a deleted measurement's id: the lake knows by its id what it already has.
     sqlite_autoincrement=True,
 )
@@ -189,5 +191,16 @@ timings = Table(
     Column("p90_us", Float),
     _extra(),
     PrimaryKeyConstraint("measurement_id", "config_id"),
+    sqlite_with_rowid=False,
+)
+
+tombstones = Table(
+    "tombstones",
+    metadata,
+    Column("uid", LargeBinary(16), primary_key=True),
+    Column("deleted_at", DateTime(timezone=True), nullable=False),
+    Column("reason", String, nullable=False, comment="what it was deleted by, such as prune --replays"),
+    _extra(),
+    comment="Measurements that were deleted on purpose: one that is delivered again is not stored again",
     sqlite_with_rowid=False,
 )

@@ -10,7 +10,13 @@ from alembic import op
 ${imports if imports else ""}
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
+# What going back loses, table by table, for `diode db downgrade` to say.
+LOSES: dict[str, str] = {}
 
 
 def upgrade() -> None:
     ${upgrades if upgrades else "pass"}
+
+
+def downgrade() -> None:
+    ${downgrades if downgrades else "pass"}

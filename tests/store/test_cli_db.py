@@ -15,6 +15,7 @@ import pytest
 import samples
 from diode_store import cli
 from diode_store.errors import DiodeError
+from diode_store.schema import HEAD_REVISION
 
 if TYPE_CHECKING:
     from conftest import RunCommand
@@ -163,11 +164,11 @@ def test_load_command_names_the_module() -> None:
 def test_upgrade_check_and_stats(diode: RunCommand, tmp_path: Path) -> None:
     """A warehouse is made, made again without harm, checked and counted."""
     path = tmp_path / "new" / "w.db"
-    assert diode("db", "upgrade", "--database", path) == (0, f"{path}: nothing -> revision 0001\n", "")
-    assert diode("db", "upgrade", "--database", path) == (0, f"{path} has revision 0001 already\n", "")
+    assert diode("db", "upgrade", "--database", path) == (0, f"{path}: nothing -> revision {HEAD_REVISION}\n", "")
+    assert diode("db", "upgrade", "--database", path) == (0, f"{path} has revision {HEAD_REVISION} already\n", "")
     assert diode("db", "check", "--database", path) == (0, f"{path} is sound\n", "")
     ended = diode("db", "current", "--database", path)
-    assert ended.out == f"database  {path}\nrevision  0001\nnewest    0001\n"
+    assert ended.out == f"database  {path}\nrevision  {HEAD_REVISION}\nnewest    {HEAD_REVISION}\n"
 
 
 def test_upgrade_as_json(diode: RunCommand, tmp_path: Path) -> None:
@@ -175,8 +176,8 @@ def test_upgrade_as_json(diode: RunCommand, tmp_path: Path) -> None:
     path = str(tmp_path / "w.db")
     answers = [json.loads(diode("db", "upgrade", "--database", path, "--json").out) for _ in range(2)]
     assert answers == [
-        {"database": path, "before": None, "after": "0001"},
-        {"database": path, "before": "0001", "after": "0001"},
+        {"database": path, "before": None, "after": HEAD_REVISION},
+        {"database": path, "before": HEAD_REVISION, "after": HEAD_REVISION},
     ]
 
 
@@ -184,7 +185,7 @@ def test_current_of_nothing(diode: RunCommand, tmp_path: Path) -> None:
     """Asking for the revision of a warehouse that is not there is answered, and makes nothing."""
     path = tmp_path / "none.db"
     answer = diode("db", "current", "--json", "--database", path)
-    assert json.loads(answer.out) == {"database": str(path), "revision": None, "newest": "0001"}
+    assert json.loads(answer.out) == {"database": str(path), "revision": None, "newest": HEAD_REVISION}
     assert not path.exists()
 
 
@@ -195,7 +196,7 @@ def test_stats(diode: RunCommand, store: Store, database_url: str, database_path
     assert answer.pop("bytes") > 80_000
     assert answer == {
         "database": str(database_path),
-        "revision": "0001",
+        "revision": HEAD_REVISION,
         "hardware": 1,
         "environments": 1,
         "problems": 2,
@@ -299,7 +300,7 @@ def test_revision_is_for_developers(diode: RunCommand, monkeypatch: pytest.Monke
     folder = tmp_path / "migrations"
     shutil.copytree(migrate.migrations_dir(), folder)
     monkeypatch.setattr(migrate, "migrations_dir", lambda: folder)
-    written = folder / "versions" / "0002_add_clocks.py"
+    written = folder / "versions" / f"{int(HEAD_REVISION) + 1:04d}_add_clocks.py"
     assert diode("db", "revision", "add clocks") == (0, f"{written}\n", "")
     assert "    pass\n" in written.read_text()
 

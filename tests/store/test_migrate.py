@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WRITERS = 4
+HEAD = schema.HEAD_REVISION
+NEXT = f"{int(HEAD) + 1:04d}"
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_upgrade_creates_a_private_file(tmp_path: Path) -> None:
     """A warehouse that does not exist is made, readable by its owner only, and belongs to no other."""
     path = tmp_path / "new" / "warehouse.db"
     engine = make_engine(str(path))
-    assert migrate.upgrade(engine) == migrate.Upgrade(None, "0001")
+    assert migrate.upgrade(engine) == migrate.Upgrade(None, HEAD)
     migrate.require_current(engine)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -84,7 +86,7 @@ def test_upgrade_creates_a_private_file(tmp_path: Path) -> None:
 def test_upgrade_of_a_current_warehouse_changes_nothing(engine: sa.Engine, database_path: Path) -> None:
     """Running it again is harmless: same revision, same identity."""
     before = sql(database_path, "SELECT uuid FROM warehouse")
-    assert migrate.upgrade(engine) == migrate.Upgrade("0001", "0001")
+    assert migrate.upgrade(engine) == migrate.Upgrade(HEAD, HEAD)
     assert sql(database_path, "SELECT uuid FROM warehouse") == before
 
 
@@ -92,7 +94,7 @@ def test_upgrades_at_once(tmp_path: Path) -> None:
     """Many processes that create one warehouse at the same time agree on one, and none fails."""
     path = tmp_path / "warehouse.db"
     with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
-        assert pool.map(upgraded, [str(path)] * WRITERS) == ["0001"] * WRITERS
+        assert pool.map(upgraded, [str(path)] * WRITERS) == [HEAD] * WRITERS
     assert sql(path, "SELECT count(*) FROM warehouse") == [(1,)]
 
 
@@ -133,7 +135,7 @@ def test_empty_database_is_no_warehouse(tmp_path: Path) -> None:
     engine = make_engine(str(tmp_path / "other.db"))
     with pytest.raises(SchemaError, match="holds no warehouse yet"):
         migrate.require_current(engine)
-    assert migrate.upgrade(engine) == migrate.Upgrade(None, "0001")
+    assert migrate.upgrade(engine) == migrate.Upgrade(None, HEAD)
     engine.dispose()
 
 
@@ -141,9 +143,9 @@ def test_older_schema_is_refused_with_the_command(
     engine: sa.Engine, database_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A warehouse of an older revision names both revisions and the command that mends it."""
-    monkeypatch.setattr(schema, "HEAD_REVISION", "0002")
+    monkeypatch.setattr(schema, "HEAD_REVISION", "9998")
     expected = (
-        f"{database_path} has schema revision 0001 and this torch-diode needs 0002; "
+        f"{database_path} has schema revision {HEAD} and this torch-diode needs 9998; "
         f"run `diode db upgrade --database {database_path}`"
     )
     with pytest.raises(SchemaError, match=re.escape(expected)):
@@ -177,11 +179,11 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
 
 def test_newer_schema_is_refused_with_the_command(engine: sa.Engine, database_path: Path) -> None:
     """A warehouse that a newer release made is left alone by reading and by upgrading."""
-    sql(database_path, "UPDATE diode_schema_version SET version_num = '0002'")
+    sql(database_path, "UPDATE diode_schema_version SET version_num = '9999'")
     for action in (migrate.require_current, migrate.upgrade):
-        with pytest.raises(SchemaError, match=r"has schema revision 0002, newer than 0001.*pip install --upgrade"):
+        with pytest.raises(SchemaError, match=rf"has schema revision 9999, newer than {HEAD}.*pip install --upgrade"):
             action(engine)
-    assert sql(database_path, "SELECT version_num FROM diode_schema_version") == [("0002",)]
+    assert sql(database_path, "SELECT version_num FROM diode_schema_version") == [("9999",)]
 
 
 def test_new_revision_is_written_from_the_schema(
@@ -199,10 +201,11 @@ def test_new_revision_is_written_from_the_schema(
     sa.Table("clocks", tables, sa.Column("id", sa.Integer, primary_key=True))
     monkeypatch.setattr(schema, "metadata", tables)
     [path] = migrate.new_revision(engine, "add clocks")
-    text = (folder / "versions" / "0002_add_clocks.py").read_text()
-    assert path == str(folder / "versions" / "0002_add_clocks.py")
-    assert 'revision = "0002"' in text.replace("'", '"')
+    text = (folder / "versions" / f"{NEXT}_add_clocks.py").read_text()
+    assert path == str(folder / "versions" / f"{NEXT}_add_clocks.py")
+    assert f'revision = "{NEXT}"' in text.replace("'", '"')
     assert "create_table('clocks'" in text
+    assert "drop_table('clocks'" in text
     assert text.count("create_table") == 1
 
 
