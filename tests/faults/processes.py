@@ -1,0 +1,117 @@
+"""Processes to kill: writers and daemons forked from a warm parent, and real ``diode-ingest`` commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROGRAM = Path(sys.executable).with_name("diode-ingest")
+_SERVER = Path(__file__).with_name("fork_server.py")
+
+
+def eventually(condition: Callable[[], object], *, within_s: float = 60.0, every_s: float = 0.02) -> None:
+    """Wait until ``condition`` holds, or fail."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen within {within_s:.0f} s"
+        time.sleep(every_s)
+
+
+class ForkServer:
+    """Starts writers and daemons in some milliseconds each; ends with all it has started."""
+
+    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
+        """Keep a log for each process in ``folder``; ``environment`` adds to this process's."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._numbers = count()
+        self._running: set[int] = set()
+        path = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+        self._process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, "-W", "error", _SERVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+        )
+
+    def _ask(self, request: dict[str, Any]) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(request, default=str), file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline())
+
+    def writer(self, spool: Path, run: int, *, crash_at: int | None = None, **options: float) -> Child:
+        """Start a writer of the measurements ``uid_of(run, 0), ...``."""
+        return self._start({"do": "write", "spool": spool, "run": run, "crash_at": crash_at, **options})
+
+    def ingest(self, *args: object, crash_at: int | None = None) -> Child:
+        """Start ``diode-ingest ARGS...``."""
+        return self._start({"do": "ingest", "args": [str(arg) for arg in args], "crash_at": crash_at})
+
+    def _start(self, request: dict[str, Any]) -> Child:
+        log = self.folder / f"{next(self._numbers):05d}-{request['do']}.log"
+        pid = self._ask({**request, "log": log})
+        self._running.add(pid)
+        return Child(self, pid, log)
+
+    def wait(self, pid: int) -> int:
+        """Wait for a child's end and return its exit status, negative for a signal."""
+        self._running.discard(pid)
+        return self._ask({"do": "wait", "pid": pid})
+
+    def acknowledged(self) -> list[bytes]:
+        """Return every uid that a writer was told is safe."""
+        lines = (
+            line
+            for log in sorted(self.folder.glob("*-write.log"))
+            for line in log.read_text().splitlines(keepends=True)
+        )
+        # A write is whole or not at all, but a killed writer's last one may be missing.
+        return [bytes.fromhex(line) for line in lines if line.endswith("\n")]
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End everything that was started."""
+        for pid in list(self._running):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self.wait(pid)
+        self._process.communicate(timeout=30)
+
+
+class Child:
+    """A process that the fork server started."""
+
+    def __init__(self, server: ForkServer, pid: int, log: Path) -> None:
+        self.pid = pid
+        self.log = log
+        self._server = server
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def end(self, number: signal.Signals | None = None) -> int:
+        """Send it a signal if one is given, wait for its end and return its exit status, negative for a signal."""
+        if number is not None:
+            self.send(number)
+        return self._server.wait(self.pid)
+
+    def says(self, text: str) -> bool:
+        """Tell whether its log holds ``text``."""
+        return self.log.exists() and text in self.log.read_text()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from compare import assert_exactly_once
+from processes import eventually
+from producing import produced
+
+from diode_collectors.spool import Spool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from processes import Child, ForkServer
+
+KILLS = 50
+ROUNDS = 20 if os.environ.get("DIODE_LONG_TESTS") else 4
+WRITERS = 2
+
+
+class Campaign:
+    """Two writers and a daemon; whoever is killed is followed by another one at once."""
+
+    def __init__(self, processes: ForkServer, spool: Path, database: str, seed: int) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - the same moments again is what is wanted
+        self.processes = processes
+        self.spool = spool
+        self.database = database
+        self.runs = 0
+        self.running: dict[str, Child] = {}
+        self.daemon_life_s = 0.4
+
+    def start(self, name: str) -> None:
+        """Start a process; every other one will die of itself, before or after a step it is drawn."""
+        by_itself = self.rng.random() < 0.5
+        if name == "daemon":
+            self.running[name] = self.daemon(self.rng.randrange(1, 180) if by_itself else None)
+        else:
+            self.runs += 1
+            crash_at = self.rng.randrange(1, 60) if by_itself else None
+            self.running[name] = self.processes.writer(self.spool, self.runs, crash_at=crash_at, pause_s=0.01)
+
+    def daemon(self, crash_at: int | None = None) -> Child:
+        """Start a daemon."""
+        options = ("--spool", self.spool, "--database", self.database, "--poll-interval", "0.02")
+        return self.processes.ingest("run", *options, crash_at=crash_at)
+
+    def kill(self) -> None:
+        """Kill one of them at some moment, and start its successor."""
+        name = self.rng.choice(list(self.running))
+        time.sleep(self.rng.uniform(0, self.daemon_life_s if name == "daemon" else 0.05))
+        assert self.running[name].end(signal.SIGKILL) == -signal.SIGKILL
+        self.start(name)
+
+    def run(self) -> None:
+        """Kill as many as are to be killed; at the end nobody runs any more."""
+        self.begin()
+        for _ in range(KILLS - len(self.running)):
+            self.kill()
+        for child in self.running.values():
+            assert child.end(signal.SIGKILL) == -signal.SIGKILL
+
+    def begin(self) -> None:
+        """Start everybody, and see how long a daemon takes until it has committed something on this machine."""
+        for number in range(WRITERS):
+            self.start(f"writer {number}")
+        begin = time.monotonic()
+        self.running["daemon"] = self.daemon()
+        eventually(lambda: self.running["daemon"].says("ingested"), every_s=0.005)
+        self.daemon_life_s = min(2 * (time.monotonic() - begin), 1.0)
+
+    def finish(self) -> None:
+        """Let a last daemon do what is left, and end it."""
+        daemon = self.daemon()
+        eventually(lambda: not any(path.suffix in {".seg", ".open"} for path in self.spool.iterdir()))
+        assert daemon.end(signal.SIGTERM) == 0
+        assert Spool(self.spool).status().quarantined == 0
+
+
+def check(processes: ForkServer, spool: Path, database: str, seed: int) -> None:
+    """Run a campaign, and hold what is in the warehouse against what was acknowledged."""
+    campaign = Campaign(processes, spool, database, seed)
+    campaign.run()
+    campaign.finish()
+    assert assert_exactly_once(database, processes.acknowledged(), produced, others=True) > KILLS
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_kill_9_loses_and_doubles_nothing(processes: ForkServer, spool: Path, database_url: str, seed: int) -> None:
+    """Writers and daemons killed at random moments and steps, 50 at a time: what was acknowledged is there, once."""
+    check(processes, spool, database_url, seed)
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS // 4))
+def test_kill_9_beside_postgresql(processes: ForkServer, spool: Path, postgres_url: str, seed: int) -> None:
+    """The same where the daemon's transactions are a server's to roll back."""
+    check(processes, spool, postgres_url, 1000 + seed)
