@@ -1,6 +1,7 @@
 """Connections to the warehouse: SQLite set up for durability and many processes, or PostgreSQL.
 
-Every error of a driver that passes through an engine made here becomes a one-line ``DatabaseError``.
+Every error of a driver that passes through an engine made here becomes a one-line ``DatabaseError``, or
+``RecordError`` if it is a value that does not fit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from diode_store.errors import DatabaseError
+from diode_store.errors import DatabaseError, DiodeError, RecordError
 from diode_store.sqlite_errors import reason
 from diode_store.urls import redact, refuse_password_on_command_line, sqlite_path
 
@@ -30,6 +31,7 @@ __all__ = [
     "create_database_file",
     "database_file",
     "describe",
+    "driver_connection",
     "integrity_problems",
     "make_engine",
     "redact",
@@ -43,6 +45,15 @@ BUSY_TIMEOUT_S = 30.0
 """How long a statement waits for another process's lock."""
 
 _POSTGRES = ("postgresql", "postgres")
+# A server that is away, or a network that swallows packets, must be an error in a minute, not a daemon that hangs.
+_POSTGRES_DEFAULTS = {
+    "application_name": "torch-diode",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
 _WRITE_OPTION = "diode_write"
 _FILE = "diode_file"
 
@@ -94,7 +105,7 @@ def size_bytes(engine: sa.Engine) -> int | None:
 
 def describe(engine: sa.Engine) -> str:
     """Return the engine's file, or its address without the password, for messages."""
-    return str(database_file(engine) or engine.url.render_as_string(hide_password=True))
+    return str(database_file(engine) or redact(engine.url.render_as_string(hide_password=True)))
 
 
 @contextmanager
@@ -119,6 +130,22 @@ def begin_write(connection: sa.Connection) -> sa.RootTransaction:
     write would fail if another one wrote in between.
     """
     return connection.execution_options(**{_WRITE_OPTION: True}).begin()
+
+
+@contextmanager
+def driver_connection(connection: sa.Connection) -> Iterator[Any]:
+    """Lend the driver's own connection for what SQLAlchemy has no words for; its errors become ours.
+
+    It takes part in the transaction of ``connection``, and is closed for good when it turns out to be lost.
+    """
+    dialect = connection.dialect
+    driver = connection.connection.driver_connection
+    try:
+        yield driver
+    except dialect.loaded_dbapi.Error as error:
+        if dialect.is_disconnect(error, connection.connection.dbapi_connection, None):
+            connection.invalidate(error)
+        raise _ours(connection.engine, error, dialect) from error
 
 
 def integrity_problems(engine: sa.Engine) -> list[str]:
@@ -193,10 +220,13 @@ def _postgres_engine(url: str, busy_timeout_s: float) -> sa.Engine:
     dialect = parsed.get_backend_name()
     if dialect not in _POSTGRES:
         raise DatabaseError(f"{redact(url)}: {dialect} is not supported; use SQLite or PostgreSQL")
-    options = f"-c lock_timeout={int(busy_timeout_s * 1000)}"
+    options = f"-c lock_timeout={int(busy_timeout_s * 1000)} {_query_value(parsed, 'options')}".rstrip()
+    defaults = {name: value for name, value in _POSTGRES_DEFAULTS.items() if name not in parsed.query}
     try:
         return sa.create_engine(
-            parsed.set(drivername="postgresql+psycopg"), connect_args={"options": options}, pool_pre_ping=True
+            parsed.set(drivername="postgresql+psycopg"),
+            connect_args={**defaults, "options": options},
+            pool_pre_ping=True,
         )
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise DatabaseError(
@@ -204,10 +234,21 @@ def _postgres_engine(url: str, busy_timeout_s: float) -> sa.Engine:
         ) from error
 
 
-def _translate(context: ExceptionContext) -> DatabaseError | None:
+def _query_value(url: sa.URL, name: str) -> str:
+    value = url.query.get(name, "")
+    return value if isinstance(value, str) else " ".join(value)
+
+
+def _translate(context: ExceptionContext) -> DiodeError | None:
     """Put our one-line error in the place of the driver's; errors that are not the driver's stay as they are."""
     original = context.original_exception
-    driver = context.dialect.loaded_dbapi
-    if context.engine is None or not isinstance(original, driver.Error):
+    if context.engine is None or not isinstance(original, context.dialect.loaded_dbapi.Error):
         return None
-    return DatabaseError(f"{describe(context.engine)}: {reason(original)}")
+    return _ours(context.engine, original, context.dialect)
+
+
+def _ours(engine: sa.Engine, error: BaseException, dialect: sa.Dialect) -> DiodeError:
+    """Return our error for a driver's: a value that does not fit must not look like a database that is away."""
+    if isinstance(error, dialect.loaded_dbapi.DataError):
+        return RecordError(f"a value of the batch cannot be stored: {reason(error)}")
+    return DatabaseError(f"{describe(engine)}: {reason(error)}")
