@@ -52,6 +52,10 @@ class SchemaError(DatabaseError):
     """The database has another schema revision; run `diode db upgrade`."""
 
 
+class BackupError(DiodeError):
+    """The database could not be copied."""
+
+
 class PruneError(DiodeError):
     """Say what to delete: --superseded, --replays, --flagged, --older-than, --dataset or --hardware."""
 

@@ -1,4 +1,4 @@
-"""Create the warehouse, upgrade its schema, and see what is in it."""
+"""Create the warehouse, upgrade its schema, see what is in it, and keep it small and safe."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diode_store.commands import db_upkeep
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_pairs
 from diode_store.errors import DatabaseError, SchemaError
 
@@ -47,6 +48,43 @@ def upgrade(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
         typer.echo(f"{where} has revision {done.after} already")
     else:
         typer.echo(f"{where}: {done.before or 'nothing'} -> revision {done.after}")
+
+
+@app.command()
+def downgrade(
+    revision: Annotated[str, typer.Argument(help="The older schema revision, such as 0001.")],
+    database: DatabaseOption,
+    *,
+    yes: db_upkeep.YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the warehouse back to an older schema, for an older torch-diode; without --yes say what that loses.
+
+    Example: diode db downgrade 0001
+    """
+    from diode_store import migrate
+    from diode_store.database import describe
+
+    with _engine(database) as engine:
+        lost = migrate.losses(engine, revision)
+        where, before = describe(engine), migrate.current(engine)
+        if yes:
+            migrate.downgrade(engine, revision)
+    if as_json:
+        print_json({"database": where, "dry_run": not yes, "before": before, "after": revision, "loses": lost})
+    elif yes:
+        typer.echo(f"{where}: revision {before} -> {revision}")
+    else:
+        typer.echo(f"would bring {where} from revision {before} back to {revision}, and lose")
+        for loss in lost:
+            typer.echo(f"  {loss.table} ({loss.rows:,} rows): {loss.what}")
+        typer.echo("make a copy with `diode db backup` and do it with --yes")
+
+
+app.command()(db_upkeep.prune)
+app.command()(db_upkeep.tombstones)
+app.command()(db_upkeep.vacuum)
+app.command()(db_upkeep.backup)
 
 
 @app.command()

@@ -1,0 +1,235 @@
+"""The commands of ``diode db`` that delete, copy and tidy up; ``diode_store.commands.db`` gives them their names."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path  # noqa: TC003 - Typer reads the annotation
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from diode_store.console import DatabaseOption, JsonOption, print_json, print_note, print_pairs, print_rows, progress
+from diode_store.render import counted, quantity
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from diode_store.pruning import Plan, Rule
+    from diode_store.store import Store
+
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")]
+HardwareOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only what was measured on this hardware.")]
+AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")]
+
+_SPAN = re.compile(r"(?P<number>[1-9]\d{0,5})(?P<unit>[hdwy])")
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+
+
+def span_of(text: str) -> timedelta:
+    """Return how long ``180d`` is; h, d, w and y are hours, days, weeks and years of 365 days.
+
+    Raises:
+        typer.BadParameter: it is none of these.
+    """
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no span of time; write 12h, 180d, 26w or 1y")
+    return timedelta(hours=int(match["number"]) * _HOURS[match["unit"]])
+
+
+def prune(  # noqa: PLR0913 - one a option
+    database: DatabaseOption,
+    *,
+    superseded: Annotated[bool, typer.Option("--superseded", help="What another measurement replaced.")] = False,
+    replays: Annotated[bool, typer.Option("--replays", help="What came out of Inductor's cache.")] = False,
+    flagged: Annotated[bool, typer.Option("--flagged", help="What there is a reason not to trust.")] = False,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Only what came in longer ago: 12h, 180d, 26w, 1y.")
+    ] = None,
+    measured_before: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what was measured before, as ISO 8601.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only what belongs to this data set.")] = None,
+    hardware: HardwareOption = None,
+    all_matches: AllMatchesOption = False,
+    keep: Annotated[int, typer.Option(min=1, help="How many of each problem on each hardware stay, the newest.")] = 1,
+    everything: Annotated[bool, typer.Option("--all", help="Let the last measurement of a problem go too.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete measurements that are no longer wanted; without --yes only say which those are.
+
+    --superseded, --replays and --flagged name kinds of measurements; the others narrow down what goes. Deleted
+    ones are remembered and not stored again if they come again; see `diode db tombstones`.
+
+    Example: diode db prune --replays --older-than 180d
+    """
+    from diode_store.exchange.options import time_of
+    from diode_store.pruning import Rule, plan
+    from diode_store.store import Store
+
+    with Store.open(database) as store:
+        rule = Rule(
+            superseded=superseded,
+            replays=replays,
+            flagged=flagged,
+            older_than=span_of(older_than) if older_than else None,
+            measured_before=time_of(measured_before) if measured_before else None,
+            dataset=dataset,
+            hardware_ids=_hardware_ids(store, hardware, all_matches=all_matches),
+            keep=0 if everything else keep,
+        )
+        with store.engine.connect() as connection:
+            wanted = plan(connection, rule)
+        if not yes:
+            _show_plan(wanted, as_json=as_json)
+            return
+        named = {"older-than": older_than, "measured-before": measured_before, "dataset": dataset, "hardware": hardware}
+        _delete(store.engine, wanted, _reason(rule, named), as_json=as_json)
+
+
+def _hardware_ids(store: Store, name: str | None, *, all_matches: bool) -> list[int] | None:
+    from diode_store.hardware import describe, match
+
+    if name is None:
+        return None
+    with store.engine.connect() as connection:
+        found = match(connection, name, all_matches=all_matches)
+    print_note(f"hardware: {describe(found)}")
+    return [row.id for row in found]
+
+
+def _reason(rule: Rule, named: dict[str, str | None]) -> str:
+    """Return what tombstones say: the options that chose what was deleted."""
+    kinds = [f"--{kind}" for kind in ("superseded", "replays", "flagged") if getattr(rule, kind)]
+    filters = [f"--{name} {value}" for name, value in named.items() if value is not None]
+    return " ".join(("prune", *kinds, *filters, *(() if rule.keep else ("--all",))))
+
+
+def _show_plan(plan: Plan, *, as_json: bool) -> None:
+    counts = {"dry_run": True, "measurements": len(plan.ids), "timings": plan.timings, "kept_as_last": plan.kept}
+    columns = ("hardware", "dataset", "measurements", "timings", "oldest", "newest")
+    rows = [tuple(getattr(share, column) for column in columns) for share in plan.shares]
+    if as_json:
+        print_json({**counts, "shares": [dict(zip(columns, row, strict=True)) for row in rows]})
+        return
+    if rows:
+        print_rows(columns, rows)
+    would = f"would delete {_sizes(len(plan.ids), plan.timings)}" if plan.ids else "nothing to delete"
+    typer.echo(f"{would}{_kept(plan)}{'; do it with --yes' if plan.ids else ''}")
+
+
+def _delete(engine: Engine, plan: Plan, reason: str, *, as_json: bool) -> None:
+    from diode_store.pruning import carry_out
+
+    started = time.monotonic()
+    gone: Counter[str] = Counter()
+    try:
+        with progress("deleting measurements", len(plan.ids)) as advance:
+            for measurements, timings in carry_out(engine, plan.ids, reason, advance):
+                gone.update(measurements=measurements, timings=timings)
+    except BaseException:
+        print_note(f"ended early; deleted {_sizes(gone['measurements'], gone['timings'])}, and the rest is as it was")
+        raise
+    done: dict[str, Any] = {"measurements": gone["measurements"], "timings": gone["timings"], "kept_as_last": plan.kept}
+    if as_json:
+        print_json({"dry_run": False, **done})
+        return
+    typer.echo(f"deleted {_sizes(**gone)}{_kept(plan)} ({time.monotonic() - started:.1f} s)")
+    if gone and engine.dialect.name == "sqlite":
+        print_note("the space is used for what comes in next; `diode db vacuum` gives it back to the disk")
+
+
+def _sizes(measurements: int = 0, timings: int = 0) -> str:
+    return f"{counted(measurements, 'measurement')} with {counted(timings, 'timing')}"
+
+
+def _kept(plan: Plan) -> str:
+    return f"; {counted(plan.kept, 'other')} kept as the last of a problem" if plan.kept else ""
+
+
+def tombstones(
+    database: DatabaseOption,
+    *,
+    forget: Annotated[bool, typer.Option("--forget", help="Drop them, so that what was deleted may come in.")] = False,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With --forget: only those of this reason.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what was deleted and is not stored again when it is delivered again.
+
+    Example: diode db tombstones --forget --reason "prune --dataset h200-2026-11"
+    """
+    from diode_store import tombstones as stones
+    from diode_store.database import write_transaction
+    from diode_store.store import Store
+
+    if reason is not None and not forget:
+        raise typer.BadParameter("--reason goes with --forget")
+    with Store.open(database) as store:
+        if forget:
+            with write_transaction(store.engine) as connection:
+                number = stones.forget(connection, reason)
+        else:
+            with store.engine.connect() as connection:
+                found = stones.list_tombstones(connection)
+    if forget:
+        print_json({"forgotten": number}) if as_json else typer.echo(f"{counted(number, 'tombstone')} forgotten")
+        return
+    rows = [(stone.reason, stone.measurements, stone.first_deleted_at, stone.last_deleted_at) for stone in found]
+    if rows or as_json:
+        print_rows(("reason", "measurements", "first_deleted_at", "last_deleted_at"), rows, as_json=as_json)
+    else:
+        print_note("nothing was deleted")
+
+
+def vacuum(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
+    """Give the space of deleted measurements back; SQLite lets nobody write meanwhile.
+
+    Example: diode db vacuum
+    """
+    from diode_store.database import describe, size_bytes
+    from diode_store.store import Store
+    from diode_store.upkeep import vacuum as vacuum_database
+
+    with Store.open(database) as store:
+        before = size_bytes(store.engine)
+        vacuum_database(store.engine)
+        after, where = size_bytes(store.engine), describe(store.engine)
+    if as_json:
+        print_json({"database": where, "bytes_before": before, "bytes_after": after})
+    elif after is None:
+        typer.echo(f"{where}: the space of deleted rows can be used again")
+    else:
+        typer.echo(f"{where}: {quantity(before, 'B')} -> {quantity(after, 'B')}")
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The copy; it must not be there yet.")],
+    database: DatabaseOption,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the warehouse (SQLite) to FILE as it is now, while others use it; the copy is checked.
+
+    Example: diode db backup /backups/warehouse-$(date +%F).db
+    """
+    from diode_store import migrate
+    from diode_store.database import describe, make_engine
+    from diode_store.errors import SchemaError
+    from diode_store.upkeep import backup as back_up
+
+    engine = make_engine(database)
+    try:
+        revision = migrate.current(engine)
+        if revision is None:
+            raise SchemaError(f"{describe(engine)} holds no warehouse; name another database")
+        with progress("copying pages") as advance:
+            size = back_up(engine, file, advance)
+    finally:
+        engine.dispose()
+    print_pairs({"file": str(file), "revision": revision, "bytes": size}, as_json=as_json)
