@@ -6,40 +6,30 @@ there already is not added again. What cannot be read goes to quarantine/ in the
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from diode_collectors.options import SpoolOption  # noqa: TC001 - likewise
-from diode_store.commands.context_options import (
-    DatasetOption,
-    EnvironmentOption,
-    LicenceOption,
-    MeasuredAtOption,
-    SearchSpaceOption,
-    import_context,
-)
+from diode_collectors.pack_cli import pack
+from diode_collectors.run_cli import run_, sparing_what_is_loaded, unit
 from diode_store.console import (
     DatabaseOption,
     JsonOption,
     make_app,
     print_error,
     print_json,
-    print_note,
     print_pairs,
     progress,
     run,
 )
 from diode_store.errors import SpoolError
 from diode_store.render import counted
-from diode_store.settings import Settings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from diode_collectors.ingest import IngestReport, Progress
     from diode_collectors.validate import Validation
@@ -84,34 +74,9 @@ def _refuse_misplaced_options(context: typer.Context) -> None:
             raise typer.BadParameter(f"{parameter.opts[0]} does not go before {command!r}; see `{command} --help`")
 
 
-@app.command("run")
-def run_(
-    spool: SpoolOption,
-    database: DatabaseOption,
-    poll_s: Annotated[
-        float, typer.Option("--poll-interval", min=0.01, help="Seconds from one look into the spool to the next.")
-    ] = 1.0,
-) -> None:
-    """Ingest until told to stop.
-
-    SIGTERM or Ctrl-C finishes the batch and exits with 0, a second one ends at once. When the database is away it
-    is tried again and again, and nothing is lost. Logs go to stderr, from DIODE_LOG_LEVEL upwards.
-
-    Example: diode-ingest run --spool /var/spool/diode
-    """
-    from diode_collectors import daemon, logs
-
-    logs.configure(Settings.from_environment().log_level)
-    options = daemon.DaemonOptions(poll_interval_s=poll_s)
-
-    def work(stop: threading.Event) -> None:
-        from diode_store.store import Store  # slow to load, so where signals are waited for
-
-        observers = (daemon.LogObserver(),)
-        with _sparing_what_is_loaded():
-            daemon.run_daemon(spool, lambda: Store.open(database), stop, options=options, observers=observers)
-
-    daemon.run_until_signalled(work)
+app.command("run")(run_)
+app.command()(unit)
+app.command()(pack)
 
 
 @app.command()
@@ -169,55 +134,10 @@ def _validated(segments: list[Path]) -> list[Validation]:
     return reports
 
 
-@app.command()
-def pack(  # noqa: PLR0913 - one argument an option
-    files: Annotated[list[Path], typer.Argument(metavar="FILE|DIR...", help="Spools, segments, .jsonl or .jsonl.gz.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the segments go.")],
-    hardware: Annotated[
-        str | None, typer.Option("--hardware", metavar="NAME", help="What it was measured on, if the rows do not say.")
-    ] = None,
-    environment: EnvironmentOption = None,
-    measured_at: MeasuredAtOption = None,
-    dataset: DatasetOption = None,
-    licence: LicenceOption = None,
-    search_space: SearchSpaceOption = None,
-    *,
-    anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Leave out which host and which of its GPUs measured.")
-    ] = False,
-) -> None:
-    """Make sealed segments of spools or jsonl files.
-
-    They can be shipped, or put into a spool. The same files and options give the same bytes again.
-
-    Example: diode-ingest pack --dataset h200-2026-11 --licence Apache-2.0 --anonymous -o data spool
-    """
-    from diode_collectors.pack import pack
-    from diode_store.devices import require_device
-
-    device = require_device(hardware, elsewhere="") if hardware else None
-    context = import_context(
-        device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
-    )
-    with progress("packing measurements") as advance:
-        name = dataset or _name_of(files[0])
-        packed = pack(files, output, context, name=name, anonymous=anonymous, on_progress=advance)
-    for path in packed.segments:
-        typer.echo(path)
-    print_note(
-        f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
-    )
-
-
-def _name_of(path: Path) -> str:
-    """Return what segments made of ``path`` are called, be it ``.`` or a hidden folder."""
-    return path.resolve().name.lstrip(".").partition(".")[0] or "measurements"
-
-
 def _ingest_once(spool_dir: Path, database: str, *, dry_run: bool, bundled: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from diode_collectors.daemon import run_until_signalled
+    from diode_collectors.signals import run_until_signalled
     from diode_store.resources import bundled_data_dir
 
     bundled_dir = bundled_data_dir() if bundled else None
@@ -225,7 +145,7 @@ def _ingest_once(spool_dir: Path, database: str, *, dry_run: bool, bundled: bool
     def work(stop: threading.Event) -> IngestReport:
         from diode_store.store import Store
 
-        with Store.open(database) as store, _sparing_what_is_loaded():
+        with Store.open(database) as store, sparing_what_is_loaded():
             if dry_run:
                 return _pass(bundled_dir or spool_dir, store, stop, dry_run=True)
             return _real_pass(spool_dir, bundled_dir, store, stop)
@@ -279,19 +199,6 @@ def _summary(report: IngestReport, spool_dir: Path) -> str:
         return f"{counts}; nothing waits in {spool_dir}"
     ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
     return f"{counts}; {report.timings:,} new timings, {counted(report.segments, 'segment')} done{ending}"
-
-
-@contextmanager
-def _sparing_what_is_loaded() -> Iterator[None]:
-    """Keep the garbage collector from walking what is loaded by now, and stays, while records come and go.
-
-    That would cost a tenth of the rate.
-    """
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

@@ -1,184 +1,220 @@
-"""`diode-ingest run`: empties a spool into the warehouse for as long as it is let.
+"""`diode-ingest run`: empties spools into the warehouse for as long as it is let.
 
 A small loop around ``ingest_once``. Whoever wants to know what it does, as the log does, is an ``Observer``.
 """
 
 from __future__ import annotations
 
-import logging
-import os
+import contextlib
 import random
-import signal
 import sqlite3
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from diode_collectors.guard import Guard, Verdict
 from diode_collectors.ingest import ingest_once
-from diode_collectors.logs import LOGGER_NAME, log
+from diode_collectors.observer import Observer
 from diode_collectors.spool import Spool
-from diode_store.errors import DatabaseError, SchemaError, SpoolError
+from diode_store.errors import DatabaseError, SchemaError, SettingsError, SpoolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest import IngestReport, Progress
+    from diode_collectors.ingest import Progress
     from diode_store.errors import DiodeError
     from diode_store.store import Store
 
-STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
-_FIRST_LOOK_S, _LAST_LOOK_S = 0.01, 0.2
+__all__ = ["DaemonOptions", "Observer", "Reload", "Reloaded", "backoff_s", "run_daemon"]
 
-_Result = TypeVar("_Result")
-_logger = logging.getLogger(f"{LOGGER_NAME}.ingest")
+LOOK_S = 0.1
+"""From one look at a spool's folder to the next; a look is one system call."""
+TURN_S = 2.0
+"""How long a spool may keep the others waiting."""
+_GUARD_S = 1.0
 
 
 @dataclass(frozen=True)
 class DaemonOptions:
-    """How patient the daemon is. All in seconds."""
+    """How patient the daemon is, and what it must not use up."""
 
     poll_interval_s: float = 1.0
-    """From one pass to the next."""
+    """From one pass to the next, when nothing changes in the folder."""
     backoff_first_s: float = 0.5
     """Longest wait after the first failure; it doubles with each further one."""
     backoff_most_s: float = 30.0
+    min_free_bytes: int = 0
+    """How much must be free on the disks of the warehouse and the spools."""
+    quarantine_bytes: int = 2**63
+    """How large a quarantine may grow."""
+    database_file: Path | None = None
+    """The SQLite file, whose disk is watched; None for a warehouse elsewhere."""
 
 
-class Observer:
-    """Is told what the daemon does, in the daemon's thread; each method here does nothing."""
+class Reloaded(NamedTuple):
+    """What came of reading the settings again."""
 
-    def started(self, spool_dir: Path) -> None:
-        """Hear that it holds the spool and begins."""
-
-    def progressed(self, progress: Progress) -> None:
-        """Hear how far a pass has come."""
-
-    def passed(self, report: IngestReport, seconds: float) -> None:
-        """Hear what a whole pass did, and how long it took."""
-
-    def failed(self, error: DiodeError, retry_s: float) -> None:
-        """Hear that a pass failed, and when it will be tried again."""
-
-    def stopped(self) -> None:
-        """Hear that it ends as it was asked to."""
+    options: DaemonOptions
+    open_store: Callable[[], Store] | None = None
+    """Opens the warehouse if it is another one now."""
+    changes: tuple[str, ...] = ()
+    """Settings that have changed."""
+    kept: tuple[str, ...] = ()
+    """Settings that would have changed but need a restart."""
 
 
-class LogObserver(Observer):
-    """Writes what happens to the log; passes in which nothing happened leave no line."""
+@dataclass(frozen=True)
+class Reload:
+    """A request to read the settings again, and how that is done."""
 
-    def __init__(self) -> None:
-        self._unreadable: tuple[str, ...] = ()
-
-    def started(self, spool_dir: Path) -> None:
-        """Log it."""
-        log(_logger, logging.INFO, "started", spool=spool_dir, pid=os.getpid())
-
-    def passed(self, report: IngestReport, seconds: float) -> None:
-        """Log the counts, each rejection, and, when that changed, what could not be read."""
-        if report.segments or report.measurements or report.rejected:
-            counts = {
-                name: getattr(report, name)
-                for name in ("segments", "measurements", "duplicates", "timings", "rejected")
-            }
-            log(_logger, logging.INFO, "ingested", **counts, seconds=seconds)
-        for rejection in report.rejections:
-            log(_logger, logging.WARNING, "rejected", **rejection._asdict())
-        if report.torn_bytes:
-            log(_logger, logging.INFO, "cut_torn_tail", bytes=report.torn_bytes)
-        if report.unreadable != self._unreadable:
-            for problem in report.unreadable:
-                log(_logger, logging.WARNING, "unreadable", problem=problem)
-            self._unreadable = report.unreadable
-
-    def failed(self, error: DiodeError, retry_s: float) -> None:
-        """Log the error."""
-        log(_logger, logging.ERROR, "failed", error=error, retry_s=retry_s)
-
-    def stopped(self) -> None:
-        """Log it."""
-        log(_logger, logging.INFO, "stopped")
+    read: Callable[[], Reloaded]
+    """Raises ``SettingsError`` when they are no good."""
+    asked: threading.Event = field(default_factory=threading.Event)
+    """Set it, from another thread, to ask."""
 
 
 def run_daemon(
-    spool_dir: Path,
+    spools: Sequence[Path],
     open_store: Callable[[], Store],
     stop: threading.Event,
     *,
     options: DaemonOptions | None = None,
     observers: Sequence[Observer] = (),
+    reload: Reload | None = None,
 ) -> None:
-    """Ingest from ``spool_dir`` until ``stop`` is set, then finish the batch and return.
+    """Ingest from ``spools`` until ``stop`` is set, then finish the batch and return.
 
-    When the database or the spool fails, the store is opened anew after a while; nothing is lost meanwhile.
+    When the database or a spool fails, it is tried again after a while; nothing is lost meanwhile.
 
     Args:
-        spool_dir: the spool; made if it is not there.
+        spools: the spools; made if they are not there.
         open_store: opens the warehouse; called again after a failure.
         stop: set it, from another thread, to end the daemon.
         options: how patient it is.
         observers: who is told what it does.
+        reload: how to change the options while it runs.
 
     Raises:
-        SpoolError: another process works on this spool, or it cannot be made.
+        SpoolError: another process works on one of these spools, or it cannot be made.
         SchemaError: when it starts, the database is absent or has another schema revision.
         DatabaseError: when it starts, the file is no database.
     """
-    with Spool(spool_dir).lock():
-        _Daemon(spool_dir, open_store, stop, options or DaemonOptions(), observers).run()
+    with contextlib.ExitStack() as locks:
+        for spool in spools:
+            locks.enter_context(Spool(spool).lock())
+        _Daemon(spools, open_store, stop, options or DaemonOptions(), observers, reload).run()
+
+
+@dataclass
+class _Work:
+    """A spool, and when it is to be looked into again."""
+
+    spool: Path
+    due_at: float = float("-inf")
+    failures: int = 0
+    changed_ns: int | None = None
+    """When the folder last changed before the last pass."""
 
 
 class _Daemon:
     def __init__(
         self,
-        spool_dir: Path,
+        spools: Sequence[Path],
         open_store: Callable[[], Store],
         stop: threading.Event,
         options: DaemonOptions,
         observers: Sequence[Observer],
+        reload: Reload | None,
     ) -> None:
-        self._spool_dir = spool_dir
+        self._works = [_Work(spool) for spool in spools]
         self._open_store = open_store
         self._stop = stop
-        self._options = options
         self._observers = observers
+        self._reload = reload
         self._store: Store | None = None
         self._was_open = False
-        self._failures = 0
+        self._database_failures = 0
+        self._verdict = Verdict()
+        self._use(options)
+
+    def _use(self, options: DaemonOptions) -> None:
+        self._options = options
+        self._guard = Guard(
+            [work.spool for work in self._works],
+            options.database_file,
+            min_free_bytes=options.min_free_bytes,
+            quarantine_bytes=options.quarantine_bytes,
+        )
+        self._guarded_at = float("-inf")
+
+    def _tell(self, event: Callable[[Observer], None]) -> None:
+        for observer in self._observers:
+            event(observer)
 
     def run(self) -> None:
-        for observer in self._observers:
-            observer.started(self._spool_dir)
+        self._tell(lambda o: o.started([work.spool for work in self._works]))
         try:
             while not self._stop.is_set():
-                self._stop.wait(self._pass())
+                self._tell(lambda o: o.beat())
+                self._reload_if_asked()
+                self._look_at_disks()
+                for work in self._works:
+                    if self._is_due(work):
+                        self._pass(work)
+                self._stop.wait(self._pause_s())
         finally:
             self._close()
-        for observer in self._observers:
-            observer.stopped()
+        self._tell(lambda o: o.stopped())
 
-    def _pass(self) -> float:
-        """Make one pass; return how long to wait until the next, in seconds."""
+    def _is_due(self, work: _Work) -> bool:
+        """Tell whether to look into a spool: it is time, or something came."""
+        if self._stop.is_set() or self._verdict.holds:
+            return False
+        if time.monotonic() >= work.due_at:
+            return True
+        failing = work.failures or self._database_failures
+        return not failing and _changed_ns(work.spool) != work.changed_ns
+
+    def _pause_s(self) -> float:
+        if self._verdict.holds:
+            return LOOK_S
+        until_due = min(work.due_at for work in self._works) - time.monotonic()
+        return min(LOOK_S, max(0.0, until_due))
+
+    def _pass(self, work: _Work) -> None:
+        """Make one pass over a spool, and say when the next one is due."""
         begin = time.monotonic()
+        # Before anything is read: what comes meanwhile changes it once more.
+        work.changed_ns = _changed_ns(work.spool)
         try:
             store = self._opened()
-            report = ingest_once(self._spool_dir, store, should_stop=self._stop.is_set, on_progress=self._progressed)
-        except (DatabaseError, SpoolError) as error:
+            report = ingest_once(
+                work.spool,
+                store,
+                should_stop=partial(self._should_stop, begin),
+                on_progress=partial(self._progressed, work.spool),
+            )
+        except DatabaseError as error:
             # At the start this is a mistake to be told at once; later it is a database that went away.
             if not self._was_open and (isinstance(error, SchemaError) or _is_no_database(error)):
                 raise
-            return self._failed(error)
-        self._failures = 0
-        for observer in self._observers:
-            observer.passed(report, time.monotonic() - begin)
-        return self._options.poll_interval_s
+            self._database_failed(work, error)
+        except SpoolError as error:
+            work.due_at = time.monotonic() + self._failed(work, error, work.failures)
+            work.failures += 1
+        else:
+            self._database_failures = work.failures = 0
+            work.due_at = time.monotonic() + (0.0 if report.stopped else self._options.poll_interval_s)
+            self._tell(lambda o: o.passed(work.spool, report, time.monotonic() - begin))
 
     def _opened(self) -> Store:
         if self._store is None:
             self._store = self._open_store()
             self._was_open = True
+            self._tell(lambda o: o.connected())
         return self._store
 
     def _close(self) -> None:
@@ -186,17 +222,75 @@ class _Daemon:
             self._store.close()
             self._store = None
 
-    def _progressed(self, progress: Progress) -> None:
-        for observer in self._observers:
-            observer.progressed(progress)
+    def _should_stop(self, begin: float) -> bool:
+        is_others_turn = len(self._works) > 1 and time.monotonic() - begin > TURN_S
+        return self._stop.is_set() or self._verdict.holds or is_others_turn
 
-    def _failed(self, error: DiodeError) -> float:
+    def _progressed(self, spool: Path, progress: Progress) -> None:
+        self._tell(lambda o: o.progressed(spool, progress))
+        self._look_at_disks()
+
+    def _database_failed(self, work: _Work, error: DiodeError) -> None:
+        """Let every spool wait: they share the database."""
         self._close()
-        retry_s = backoff_s(self._failures, self._options)
-        self._failures += 1
-        for observer in self._observers:
-            observer.failed(error, retry_s)
+        due_at = time.monotonic() + self._failed(work, error, self._database_failures)
+        self._database_failures += 1
+        for each in self._works:
+            each.due_at = max(each.due_at, due_at)
+
+    def _failed(self, work: _Work, error: DiodeError, failures: int) -> float:
+        retry_s = backoff_s(failures, self._options)
+        self._tell(lambda o: o.failed(work.spool, error, retry_s))
         return retry_s
+
+    def _look_at_disks(self) -> None:
+        """Hold or go on as the guard says; at most once a second, a look costs some system calls."""
+        now = time.monotonic()
+        if now - self._guarded_at < _GUARD_S:
+            return
+        self._guarded_at = now
+        verdict = self._guard.look()
+        for spool, files in self._guard.trimmed:
+            self._tell(partial(_tell_trimmed, spool, files))
+        self._guard.trimmed.clear()
+        if verdict != self._verdict:
+            self._verdict = verdict
+            self._tell(lambda o: o.guarded(verdict.problems, holds=verdict.holds))
+
+    def _reload_if_asked(self) -> None:
+        if self._reload is None or not self._reload.asked.is_set():
+            return
+        self._reload.asked.clear()
+        self._tell(lambda o: o.reloading())
+        try:
+            new = self._reload.read()
+        except SettingsError as error:
+            # The name of an exception is gone after its block, so it is bound to the call.
+            self._tell(partial(_tell_not_reloaded, error))
+            return
+        self._use(new.options)
+        if new.open_store is not None:
+            self._close()
+            self._open_store = new.open_store
+        for work in self._works:
+            work.due_at = float("-inf")
+        self._tell(lambda o: o.reloaded(new.changes, new.kept))
+
+
+def _tell_trimmed(spool: Path, files: int, observer: Observer) -> None:
+    observer.trimmed(spool, files)
+
+
+def _tell_not_reloaded(error: DiodeError, observer: Observer) -> None:
+    observer.not_reloaded(error)
+
+
+def _changed_ns(folder: Path) -> int | None:
+    """Return when something in a folder last came or went; None if the folder is not there."""
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _is_no_database(error: DiodeError) -> bool:
@@ -211,30 +305,3 @@ def backoff_s(failures: int, options: DaemonOptions) -> float:
     """
     longest = min(options.backoff_most_s, options.backoff_first_s * 2.0 ** min(failures, 60))
     return random.SystemRandom().uniform(longest / 2, longest)
-
-
-def run_until_signalled(work: Callable[[threading.Event], _Result]) -> _Result:
-    """Run ``work`` in a thread of its own; SIGTERM or SIGINT sets the event it is given.
-
-    A second signal ends the process at once, with 128 + its number. The signals are waited for, not handled: a
-    handler that sets an event can meet the same thread inside of that event and never return.
-
-    Args:
-        work: what to do; it returns soon after its event is set.
-    """
-    stop = threading.Event()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    try:
-        with ThreadPoolExecutor(max_workers=1) as executor:
-            future = executor.submit(work, stop)
-            look_s = _FIRST_LOOK_S
-            while not future.done():
-                received = signal.sigtimedwait(STOP_SIGNALS, look_s)
-                look_s = min(2 * look_s, _LAST_LOOK_S)
-                if received is not None and stop.is_set():
-                    os._exit(128 + received.si_signo)
-                if received is not None:
-                    stop.set()
-            return future.result()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_store.errors import SpoolError, SpoolFullError
-from diode_store.files import sync_folder, try_lock
+from diode_store.files import PRIVATE_FILE, sync_folder, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PRIVATE_FOLDER = 0o700
+SHARED_FOLDER = 0o2770
+SHARED_FILE = 0o660
+_SHARED_BITS = stat.S_ISGID | stat.S_IWGRP
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -43,6 +47,56 @@ def make_private_folder(path: Path) -> None:
         return
     path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     sync_folder(path.parent)
+
+
+def make_shared_folder(path: Path, group: str) -> None:
+    """Create ``path`` for the members of ``group``, or give a folder of our own to them; one that is stays as it is.
+
+    Raises:
+        SpoolError: there is no such group.
+        OSError: the folder cannot be made, or belongs to somebody else.
+    """
+    import grp
+
+    try:
+        gid = grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise SpoolError(f"there is no group {group}; create it with `groupadd {group}`") from None
+    make_private_folder(path)
+    found = path.stat()
+    if found.st_gid == gid and is_shared(path):
+        return
+    os.chown(path, -1, gid)
+    path.chmod(SHARED_FOLDER)
+
+
+def make_folder_inside(path: Path) -> None:
+    """Create ``path``, for those for whom its parent is; one that exists is left as it is."""
+    if path.is_dir():
+        return
+    make_private_folder(path)
+    if is_shared(path.parent):
+        path.chmod(SHARED_FOLDER)
+
+
+def is_shared(folder: Path) -> bool:
+    """Tell whether ``folder`` is shared by a group: its setgid bit is set, and the group may write."""
+    return folder.stat().st_mode & _SHARED_BITS == _SHARED_BITS
+
+
+def file_mode(folder: Path) -> int:
+    """Return the mode of files in ``folder``."""
+    return SHARED_FILE if is_shared(folder) else PRIVATE_FILE
+
+
+def create_file(path: Path, flags: int) -> int:
+    """Open ``path`` with ``flags``, for its user alone or, in a shared folder, for the group; return the descriptor."""
+    mode = file_mode(path.parent)
+    fd = os.open(path, flags, mode)
+    # The umask may have taken bits off; a file that another user made has its mode already.
+    if mode == SHARED_FILE and os.fstat(fd).st_uid == os.geteuid():
+        os.fchmod(fd, mode)
+    return fd
 
 
 def check_writable(path: Path) -> None:

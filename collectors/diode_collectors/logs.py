@@ -1,4 +1,4 @@
-"""Structured logs: one line an event, ``key=value``, on stderr."""
+"""Structured logs on stderr: one line an event, ``key=value`` or a JSON object."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ class KeyValueFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
+        return " ".join(f"{name}={_value(value)}" for name, value in self._fields(record).items())
+
+    def _fields(self, record: logging.LogRecord) -> dict[str, object]:
         fields = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -29,13 +32,29 @@ class KeyValueFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["trace"] = self.formatException(record.exc_info)
-        return " ".join(f"{name}={_value(value)}" for name, value in fields.items())
+        return fields
 
 
-def configure(level: str) -> None:
-    """Send our own logs from ``level`` upwards to stderr; other libraries' are left as they are."""
+class JsonFormatter(KeyValueFormatter):
+    """Formats the same as a JSON object; numbers stay numbers, anything else is text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return json.dumps(self._fields(record), default=str)
+
+
+_FORMATTERS = {"text": KeyValueFormatter, "json": JsonFormatter}
+
+
+def configure(level: str, style: str = "text") -> None:
+    """Send our own logs to stderr; other libraries' are left as they are.
+
+    Args:
+        level: from which level upwards.
+        style: ``text`` for key=value, ``json`` for an object a line.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(KeyValueFormatter())
+    handler.setFormatter(_FORMATTERS[style]())
     logger = logging.getLogger(LOGGER_NAME)
     logger.handlers = [handler]
     logger.setLevel(level)

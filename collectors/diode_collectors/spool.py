@@ -8,40 +8,43 @@ Writers leave sealed segments (``*.seg``) in it and hold a lock on the unsealed 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
-from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_collectors.files import folder_bytes, locked, make_private_folder, spool_errors
+from diode_collectors.files import (
+    create_file,
+    file_mode,
+    folder_bytes,
+    locked,
+    make_private_folder,
+    make_shared_folder,
+    spool_errors,
+)
+from diode_collectors.quarantine import Quarantine
 from diode_collectors.segment import (
     OPEN_SUFFIX,
     SEALED_SUFFIX,
     Frame,
-    Header,
-    Reason,
     SegmentReader,
     end_to_bytes,
-    frame_to_bytes,
     read_segment,
 )
 from diode_collectors.writer import SpoolWriter
 from diode_store.errors import SegmentError, SpoolError
-from diode_store.files import PRIVATE_FILE, sync_folder, try_lock, write_at, write_durably
+from diode_store.files import sync_folder, try_lock, write_at, write_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+
+    from diode_collectors.segment import Reason
 
 __all__ = ["Adopted", "Frame", "Spool", "SpoolStatus", "SpoolWriter", "read_segment"]
 
 LOCK_NAME = "ingest.lock"
 QUARANTINE_NAME = "quarantine"
-REASON_SUFFIX = ".reason.json"
-_UNKNOWN = "unknown"
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE_S = 0.05
 
@@ -85,6 +88,16 @@ class Spool:
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
         self.quarantine_directory = self.directory / QUARANTINE_NAME
+        self._quarantine = Quarantine(self.quarantine_directory)
+
+    def share_with(self, group: str) -> None:
+        """Make the folder for every member of ``group``; writers follow its mode, and so do their files.
+
+        Raises:
+            SpoolError: there is no such group, or the folder cannot be made or belongs to somebody else.
+        """
+        with spool_errors(self.directory, f"share the spool with the group {group}"):
+            make_shared_folder(self.directory, group)
 
     def sealed(self) -> list[Path]:
         """Return the sealed segments, oldest first; names begin with the time of creation."""
@@ -168,7 +181,7 @@ class Spool:
             make_private_folder(self.directory)
             if target.exists():
                 return False
-            write_durably({target: segment.read_bytes()})
+            write_durably({target: segment.read_bytes()}, mode=file_mode(self.directory))
         return True
 
     def quarantine(self, segment: Path, frame: Frame, reason: Reason, message: str) -> Path:
@@ -183,12 +196,7 @@ class Spool:
         Raises:
             SpoolError: it cannot be written.
         """
-        whole = frame.error is None
-        name = f"{segment.stem}@{frame.offset}{SEALED_SUFFIX if whole else '.bin'}"
-        content = _one_frame_segment(frame) if whole else _bytes_of(segment, frame)
-        with spool_errors(self.quarantine_directory, "write the quarantine"):
-            self._put_aside({f"{name}{REASON_SUFFIX}": _reason_file(segment, reason, message, frame), name: content})
-        return self.quarantine_directory / name
+        return self._quarantine.put_frame(segment, frame, reason, message)
 
     def quarantine_segment(self, segment: Path, reason: Reason, message: str) -> Path:
         """Move a whole segment into quarantine, with the reason beside it; return its new place.
@@ -196,17 +204,18 @@ class Spool:
         Raises:
             SpoolError: it cannot be moved.
         """
-        target = self.quarantine_directory / segment.name
-        with spool_errors(target, "move a segment into quarantine"):
-            self._put_aside({f"{segment.name}{REASON_SUFFIX}": _reason_file(segment, reason, message)})
-            segment.rename(target)
-            sync_folder(self.quarantine_directory)
-            sync_folder(self.directory)
-        return target
+        return self._quarantine.put_segment(segment, reason, message)
 
-    def _put_aside(self, contents: Mapping[str, bytes]) -> None:
-        make_private_folder(self.quarantine_directory)
-        write_durably({self.quarantine_directory / name: content for name, content in contents.items()})
+    def trim_quarantine(self, excess_bytes: int) -> tuple[int, int]:
+        """Remove the oldest damaged bytes from quarantine, never what may still be read.
+
+        Returns:
+            How many files were removed, and how many bytes that freed.
+
+        Raises:
+            SpoolError: one cannot be removed.
+        """
+        return self._quarantine.trim(excess_bytes)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -218,7 +227,7 @@ class Spool:
         path = self.directory / LOCK_NAME
         with spool_errors(path, "lock the spool"):
             make_private_folder(self.directory)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+            fd = create_file(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
             self._take(fd)
             yield
@@ -255,13 +264,6 @@ class Spool:
         finally:
             os.close(fd)
 
-    def _quarantined(self) -> list[Path]:
-        if not self.quarantine_directory.is_dir():
-            return []
-        with spool_errors(self.quarantine_directory, "list the quarantine"):
-            found = sorted(self.quarantine_directory.iterdir())
-        return [path for path in found if not path.name.endswith((REASON_SUFFIX, ".tmp"))]
-
     def status(self) -> SpoolStatus:
         """Look without touching anything.
 
@@ -272,15 +274,15 @@ class Spool:
         waiting = [s for path in (*self.sealed(), *idle) if (s := _stat(path)) is not None]
         live = [s for path in set(self.unsealed()) - set(idle) if (s := _stat(path)) is not None]
         oldest = min((s.st_mtime for s in waiting), default=None)
-        aside = self._quarantined()
+        reasons = self._quarantine.by_reason()
         return SpoolStatus(
             directory=self.directory,
             segments=len(waiting),
             live_segments=len(live),
             bytes=sum(s.st_size for s in (*waiting, *live)),
             oldest_s=None if oldest is None else max(0.0, time.time() - oldest),
-            quarantined=len(aside),
-            quarantined_by_reason=dict(sorted(Counter(_reason_beside(path) for path in aside).items())),
+            quarantined=sum(reasons.values()),
+            quarantined_by_reason=reasons,
             quarantine_bytes=folder_bytes(self.quarantine_directory),
             ingest_pid=self.lock_holder(),
         )
@@ -300,38 +302,6 @@ def _adopt(path: Path, fd: int) -> Adopted:
     sealed = path.rename(path.with_suffix(SEALED_SUFFIX))
     sync_folder(path.parent)
     return Adopted(sealed, reader.torn_bytes)
-
-
-def _one_frame_segment(frame: Frame) -> bytes:
-    payload, uid = frame.payload or b"", frame.uid or b""
-    header = Header(uid, 0, frame.compressed)
-    return b"".join((header.to_bytes(), frame_to_bytes(uid, payload), end_to_bytes(1)))
-
-
-def _bytes_of(segment: Path, frame: Frame) -> bytes:
-    with spool_errors(segment, "read the damage"), segment.open("rb") as file:
-        file.seek(frame.offset)
-        return file.read(frame.size)
-
-
-def _reason_file(segment: Path, reason: Reason, message: str, frame: Frame | None = None) -> bytes:
-    content = {
-        "reason": reason.value,
-        "message": message,
-        "segment": segment.name,
-        "offset": frame.offset if frame else None,
-        "bytes": frame.size if frame else None,
-        "uid": frame.uid.hex() if frame and frame.uid else None,
-        "quarantined_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return (json.dumps(content, indent=2) + "\n").encode()
-
-
-def _reason_beside(path: Path) -> str:
-    try:
-        return str(json.loads(path.with_name(f"{path.name}{REASON_SUFFIX}").read_text(encoding="utf-8"))["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return _UNKNOWN
 
 
 def _pid(fd: int) -> int:

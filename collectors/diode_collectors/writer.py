@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from diode_collectors.files import folder_bytes, make_private_folder, spool_errors
+from diode_collectors.files import create_file, folder_bytes, make_private_folder, spool_errors
 from diode_collectors.segment import (
     END_BYTES,
     HEADER_BYTES,
@@ -30,9 +30,11 @@ from diode_collectors.segment import (
 )
 from diode_store.codec import encode
 from diode_store.errors import SpoolError, SpoolFullError
-from diode_store.files import PRIVATE_FILE, sync_folder, try_lock, write_at
+from diode_store.files import sync_folder, try_lock, write_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from diode_store.records import Measurement
 
 DEFAULT_SPOOL_BYTES = 2**30
@@ -62,14 +64,17 @@ class SpoolWriter:
         max_bytes: int = DEFAULT_SPOOL_BYTES,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         compress: bool = True,
+        time_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """Prepare to write.
 
         Args:
-            directory: the spool; made, for its user alone, if it is not there.
+            directory: the spool; made, for its user alone, if it is not there. Files in one that a group shares
+                are the group's too.
             max_bytes: what the whole folder, quarantine included, may hold.
             segment_bytes: the size at which a segment is sealed.
             compress: whether payloads are compressed.
+            time_ns: the time of day, which names segments; nothing but their order depends on it.
         """
         self._directory = Path(directory)
         with spool_errors(self._directory, "create the spool folder"):
@@ -77,6 +82,7 @@ class SpoolWriter:
         self._max_bytes = max_bytes
         self._segment_bytes = segment_bytes
         self._compress = compress
+        self._time_ns = time_ns
         self._closed = False
         self._start_over()
         _writers.add(self)
@@ -177,7 +183,8 @@ class SpoolWriter:
             return
         with spool_errors(self._directory, "write the spool"):
             if self._segment is None:
-                self._segment = _OpenSegment(self._directory, Header(self._writer_id, self._sequence, self._compress))
+                header = Header(self._writer_id, self._sequence, self._compress)
+                self._segment = _OpenSegment(self._directory, header, self._time_ns)
                 self._sequence += 1
             self._segment.write(bytes(self._pending), self._pending_frames)
         self._used_bytes += len(self._pending)
@@ -207,8 +214,8 @@ class SpoolWriter:
 class _OpenSegment:
     """An unsealed segment of this process, under its lock."""
 
-    def __init__(self, directory: Path, header: Header) -> None:
-        self._path, self._fd = _create(directory, header)
+    def __init__(self, directory: Path, header: Header, time_ns: Callable[[], int]) -> None:
+        self._path, self._fd = _create(directory, header, time_ns)
         self._header = header.to_bytes()
         self._frames = 0
         self.size = 0
@@ -248,11 +255,11 @@ class _OpenSegment:
             raise
 
 
-def _create(directory: Path, header: Header) -> tuple[Path, int]:
+def _create(directory: Path, header: Header, time_ns: Callable[[], int]) -> tuple[Path, int]:
     """Create an empty segment and lock it before anyone takes it for a dead writer's."""
     for _ in range(_CREATE_ATTEMPTS):
-        path = directory / f"{time.time_ns():020d}-{header.writer_id.hex()[:16]}-{header.sequence:06d}{OPEN_SUFFIX}"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
+        path = directory / f"{time_ns():020d}-{header.writer_id.hex()[:16]}-{header.sequence:06d}{OPEN_SUFFIX}"
+        fd = create_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
         if try_lock(fd) and os.fstat(fd).st_nlink:
             return path, fd
         path.unlink(missing_ok=True)

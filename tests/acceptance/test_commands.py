@@ -25,6 +25,7 @@ NESTED = (
     ("diode-ingest", "status"),
     ("diode-ingest", "validate"),
     ("diode-ingest", "pack"),
+    ("diode-ingest", "unit"),
 )
 
 

@@ -49,6 +49,7 @@ LIGHT_COLLECTORS = (
     "offered",
     "problems.choices",
     "problems.selection",
+    "quarantine",
     "reading",
     "segment",
     "spool",

@@ -11,7 +11,8 @@ from daemon_samples import eventually, fill, stored_in
 from spool_samples import header_bytes, segment_bytes
 
 from diode_collectors import logs
-from diode_collectors.daemon import DaemonOptions, LogObserver, Observer, backoff_s, run_daemon
+from diode_collectors.daemon import DaemonOptions, Observer, backoff_s, run_daemon
+from diode_collectors.daemon_log import LogObserver
 from diode_collectors.ingest import IngestReport, Progress, Rejection
 from diode_collectors.segment import Reason
 from diode_collectors.spool import Spool
@@ -20,7 +21,7 @@ from diode_store.errors import DatabaseError, DiodeError, SchemaError, SpoolErro
 from diode_store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 HASTY = DaemonOptions(poll_interval_s=0.01, backoff_first_s=0.02, backoff_most_s=0.05)
@@ -36,25 +37,31 @@ class Recorder(Observer):
         self.reports: list[IngestReport] = []
         self.on_failure: Callable[[int], None] = lambda _failures: None
 
-    def started(self, spool_dir: Path) -> None:
+    def started(self, spools: Sequence[Path]) -> None:
         """Remember it."""
-        self.events.append(f"started {spool_dir.name}")
+        self.events.append(f"started {spools[0].name}")
 
-    def progressed(self, progress: Progress) -> None:
+    def connected(self) -> None:
+        """Remember it."""
+        self.events.append("connected")
+
+    def progressed(self, spool: Path, progress: Progress) -> None:
         """Remember it once."""
+        assert spool.name == "spool"
         if progress.report.measurements and "progressed" not in self.events:
             self.events.append("progressed")
 
-    def passed(self, report: IngestReport, seconds: float) -> None:
+    def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
         """Remember it, and stop once something was ingested."""
-        assert seconds >= 0
+        assert (spool.name, seconds >= 0) == ("spool", True)
         self.reports.append(report)
         if report.measurements:
             self.events.append("passed")
             self.stop.set()
 
-    def failed(self, error: DiodeError, retry_s: float) -> None:
+    def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
         """Remember it."""
+        assert spool.name == "spool"
         assert 0 < retry_s <= HASTY.backoff_most_s
         self.errors.append(error)
         self.on_failure(len(self.errors))
@@ -77,14 +84,14 @@ def recorder() -> Iterator[Recorder]:
 
 def run(directory: Path, open_store: Callable[[], Store], recorder: Recorder) -> None:
     """Run the daemon until the recorder stops it."""
-    run_daemon(directory, open_store, recorder.stop, options=HASTY, observers=[recorder])
+    run_daemon([directory], open_store, recorder.stop, options=HASTY, observers=[recorder])
 
 
 def test_observers_hear_everything(directory: Path, database_url: str, recorder: Recorder) -> None:
     """From the start to the end an observer is told what happens, in order."""
     fill(directory, range(3))
     run(directory, lambda: Store.open(database_url), recorder)
-    assert recorder.events == ["started spool", "progressed", "passed", "stopped"]
+    assert recorder.events == ["started spool", "connected", "progressed", "passed", "stopped"]
     assert recorder.reports[-1] == IngestReport(segments=1, measurements=3, timings=6)
 
 
@@ -246,15 +253,17 @@ def test_the_log_observer(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> N
     """Each event is logged once with its numbers; idle passes and repeated complaints are not."""
     caplog.set_level(logging.INFO)
     observer = LogObserver()
-    observer.started(tmp_path)
-    observer.passed(IngestReport(), 0.1)
+    observer.started([tmp_path])
+    observer.passed(tmp_path, IngestReport(), 0.1)
     rejection = Rejection("a.seg", 40, Reason.BAD_CRC, "damaged")
     for _ in range(2):
-        observer.passed(IngestReport(unreadable=("b.seg: cannot be read",)), 0.1)
+        observer.passed(tmp_path, IngestReport(unreadable=("b.seg: cannot be read",)), 0.1)
     observer.passed(
-        IngestReport(segments=1, measurements=2, timings=9, rejected=1, rejections=(rejection,), torn_bytes=4), 0.5
+        tmp_path,
+        IngestReport(segments=1, measurements=2, timings=9, rejected=1, rejections=(rejection,), torn_bytes=4),
+        0.5,
     )
-    observer.failed(DatabaseError("away"), 2.0)
+    observer.failed(tmp_path, DatabaseError("away"), 2.0)
     observer.stopped()
     logged = [(record.message, getattr(record, "fields", {})) for record in caplog.records]
     assert [event for event, _ in logged] == [
@@ -274,5 +283,12 @@ def test_the_log_observer(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> N
         "timings": 9,
         "rejected": 1,
         "seconds": 0.5,
+        "spool": tmp_path,
     }
-    assert by_event["rejected"] == {"segment": "a.seg", "offset": 40, "reason": Reason.BAD_CRC, "message": "damaged"}
+    assert by_event["rejected"] == {
+        "segment": "a.seg",
+        "offset": 40,
+        "reason": Reason.BAD_CRC,
+        "message": "damaged",
+        "spool": tmp_path,
+    }
