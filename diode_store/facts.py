@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import LargeBinary
+
 from diode_store import schema
 from diode_store.database import driver_connection
 
@@ -141,8 +143,14 @@ def _bound(connection: sa.Connection, column: sa.Column[Any], rows: Sequence[Map
     name = column.name
     values = [row[name] for row in rows]
     process = _processor(connection, column)
-    return values if process is None else [process(value) for value in values]
+    if process is None:
+        return values
+    if values.count(values[0]) == len(values):
+        return [process(values[0])] * len(values)
+    return [process(value) for value in values]
 
 
 def _processor(connection: sa.Connection, column: sa.Column[Any]) -> Callable[[Any], Any] | None:
+    if isinstance(column.type, LargeBinary):
+        return None  # both drivers take bytes as they are; an object made of each would cost more than the rest
     return column.type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
