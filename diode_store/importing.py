@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import IO, TYPE_CHECKING
 
 from diode_store.batching import in_batches
 from diode_store.errors import ImportFileError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine
 from diode_store.exchange.files import STDIN, is_upstream_dataset, open_binary
+from diode_store.exchange.formats import Format, detect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from diode_store.exchange.context import ImportContext
-    from diode_store.records import Measurement
+    from diode_store.records import Hardware, Measurement
     from diode_store.store import Store
+
+__all__ = ["TIMINGS_AT_ONCE", "Format", "ImportReport", "import_files", "read_strictly"]
 
 TIMINGS_AT_ONCE = 10_000
 """About how many timings one transaction brings."""
-
-_JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
-_PARQUET_SUFFIX = ".parquet"
-
-
-class Format(StrEnum):
-    """Formats that can be imported."""
-
-    AUTO = "auto"
-    JSONL = "jsonl"
 
 
 @dataclass
@@ -44,7 +36,7 @@ class ImportReport:
     timings: int = 0
     """Timings of the new ones."""
     bad: list[str] = field(default_factory=list)
-    """``FILE:LINE: reason`` of each line that is no measurement."""
+    """``FILE:LINE: reason``, or another place, of each line, record or problem that is no measurement."""
 
 
 def import_files(
@@ -73,6 +65,7 @@ def import_files(
         DatabaseError: the warehouse failed; whole batches before that are kept, and importing again adds the rest.
     """
     work = _Import(store, dry_run=dry_run, on_bad=on_bad)
+    context = replace(context, devices=context.devices or _devices(store))
     for batch in in_batches(work.good(_items(files, context, fmt)), lambda m: len(m.timings), TIMINGS_AT_ONCE):
         work.write(batch)
         on_progress(len(batch))
@@ -135,32 +128,41 @@ def read_strictly(file: str, context: ImportContext) -> Iterator[Measurement]:
         yield item
 
 
+def _devices(store: Store) -> tuple[Hardware, ...]:
+    """Return the devices of the warehouse."""
+    from diode_store.hardware import list_hardware
+
+    with store.engine.connect() as connection:
+        return tuple(row.hardware for row in list_hardware(connection))
+
+
 def _items(files: Iterable[str], context: ImportContext, fmt: Format) -> Iterator[tuple[str, Measurement | BadLine]]:
     for file in files:
         name = "stdin" if file == STDIN else file
         with open_binary(file) as stream:
-            if is_upstream_dataset(stream):
-                raise ImportFileError(
-                    f"{name}: upstream's data sets cannot be imported yet; have the measurements written as .jsonl, "
-                    "which can be (`diode-collect --output FILE.jsonl`)"
-                )
-            if fmt is Format.AUTO:
-                _check_is_jsonl(file, stream)
-            for item in jsonl.read(stream, context):
+            found = detect(name, stream) if fmt is Format.AUTO else fmt
+            if found is Format.JSONL and is_upstream_dataset(stream):
+                raise ImportFileError(f"{name} is one of upstream's data sets; read it with --format torch-diode")
+            for item in _reader(found)(stream, context):
                 yield name, item
 
 
-def _check_is_jsonl(file: str, stream: Any) -> None:
-    """Tell the format by the name, else by the first bytes; so far there is one."""
-    if file.removesuffix(".gz").endswith(_PARQUET_SUFFIX):
-        raise ImportFileError(
-            f"{file}: Parquet can be exported but not imported; export the same with `--format jsonl` and import that"
-        )
-    if file == STDIN or file.removesuffix(".gz").endswith(_JSONL_SUFFIXES):
-        return
-    try:
-        start = bytes(stream.peek(64)).lstrip()[:16]
-    except (OSError, EOFError) as error:
-        raise ImportFileError(f"{file} cannot be read: {error}; get a whole copy of it") from error
-    if start and not start.startswith(b"{"):
-        raise ImportFileError(f"{file}: unknown format (it begins with {start!r}); name it with --format jsonl")
+def _reader(fmt: Format) -> Callable[[IO[bytes], ImportContext], Iterator[Measurement | BadLine]]:
+    """Return what reads a format; each is loaded when it is asked for."""
+    if fmt is Format.RECORDS:
+        from diode_store.exchange import records
+
+        return lambda stream, _context: records.read(stream)
+    if fmt is Format.TORCH_DIODE:
+        from diode_store.exchange.torch_diode_files import read_stream
+
+        return read_stream
+    if fmt is Format.PARQUET:
+        from diode_store.exchange.parquet_reading import read
+
+        return lambda stream, _context: read(stream)
+    if fmt is Format.T4:
+        from diode_store.exchange import t4_reading
+
+        return t4_reading.read
+    return jsonl.read

@@ -23,6 +23,21 @@ SearchSpaceOption = Annotated[
     str | None, typer.Option("--search-space", help="Out of which configs those that were timed were chosen.")
 ]
 
+_T4 = "t4 of a tuner: "
+StatedOp = Annotated[str | None, typer.Option("--op", metavar="OP", help=f"{_T4}the matrix product, such as mm.")]
+StatedB = Annotated[int, typer.Option("--b", metavar="B", min=1, help=f"{_T4}its batch.")]
+StatedM = Annotated[int | None, typer.Option("--m", metavar="M", min=1, help=f"{_T4}rows of the result.")]
+StatedN = Annotated[int | None, typer.Option("--n", metavar="N", min=1, help=f"{_T4}columns of the result.")]
+StatedK = Annotated[int | None, typer.Option("--k", metavar="K", min=1, help=f"{_T4}the summed dimension.")]
+StatedDtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help=f"{_T4}bf16, fp16, fp32, ...")]
+StatedLayout = Annotated[
+    str, typer.Option("--layout", metavar="LETTERS", help=f"{_T4}of A and B; n row-major, t transposed.")
+]
+StatedTemplate = Annotated[
+    str | None,
+    typer.Option("--template", metavar="UID", help=f"{_T4}the kernel.", show_default="kernel_tuner::OP"),
+]
+
 
 def import_context(
     hardware: Hardware | None,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,27 +10,20 @@ import typer
 
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 from diode_store.errors import ExportError
+from diode_store.exporters import SUFFIXES, Format, LookupTableOptions, Request, Written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import IO
-
+    from diode_store.hardware import StoredHardware
     from diode_store.store import Store
 
 app = make_app(__doc__)
 
 _STDOUT = Path("-")
-
-
-class Format(StrEnum):
-    """Formats that can be exported."""
-
-    JSONL = "jsonl"
-    PARQUET = "parquet"
+_LUT = "inductor-lut: "
 
 
 @app.command(epilog='Example: diode export --format jsonl --hardware "NVIDIA H200" -o h200.jsonl.gz')
-def export(
+def export(  # noqa: PLR0913 - one parameter an option
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The file to make; .gz compresses; - is stdout.")
     ],
@@ -41,36 +32,61 @@ def export(
     fmt: Annotated[
         Format | None,
         typer.Option(
-            "--format",
-            help="jsonl can be imported again; parquet is the view observations, and what FILE.parquet gets.",
-            show_default="jsonl",
+            "--format", help="docs/formats.md says what each holds.", show_default="by the suffix, else jsonl"
         ),
     ] = None,
     hardware: Annotated[str | None, typer.Option(metavar="NAME", help="Only measurements on this hardware.")] = None,
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")] = False,
     op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
+    torch: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help=f"{_LUT}who will read it.", show_default="as it was measured"),
+    ] = None,
+    environment_id: Annotated[
+        int | None, typer.Option(metavar="ID", help=f"{_LUT}where it was measured.", show_default="if there is one")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(metavar="K", min=1, help=f"{_LUT}most kernels of a tie.", show_default="1")
+    ] = None,
+    device_key: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help=f'{_LUT}the device in its keys; "" for any.', show_default="its name"),
+    ] = None,
+    tf32: Annotated[bool, typer.Option("--tf32", help=f"{_LUT}float32 as timed with TF32 allowed.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write measurements to FILE, which appears whole or not at all."""
     from diode_store.store import Store
 
-    if fmt is None:
-        fmt = Format.PARQUET if output.suffix == ".parquet" else Format.JSONL
-    if output == _STDOUT and (fmt is not Format.JSONL or as_json):
-        raise typer.BadParameter("only --format jsonl, without --json, can be written to stdout")
+    fmt = fmt or _format_of(output)
+    _check_usage(output, fmt, as_json=as_json)
+    table = LookupTableOptions(torch, environment_id, top or 1, device_key, tf32)
+    if fmt is not Format.INDUCTOR_LUT and (table != LookupTableOptions() or top is not None):
+        raise typer.BadParameter(
+            "--torch, --environment-id, --top, --device-key and --tf32 are for --format inductor-lut"
+        )
     with Store.open(database) as store, progress("exporting") as advance:
-        ids = _hardware_ids(store, hardware, all_matches=all_matches)
-        measurements, timings = _write(_Export(database, store, fmt, ids, op, advance), output, force=force)
-    if output == _STDOUT:
-        return
-    if as_json:
-        print_json({"file": str(output), "measurements": measurements, "timings": timings})
-    else:
-        typer.echo(f"{output}: {measurements:,} measurements with {timings:,} timings")
+        devices = _hardware(store, hardware, all_matches=all_matches)
+        request = Request(database, store, fmt, output.name, devices, op, advance, table, print_note)
+        written = _write(request, output, force=force)
+    _print(written, output, as_json=as_json)
 
 
-def _hardware_ids(store: Store, name: str | None, *, all_matches: bool) -> list[int] | None:
+def _format_of(output: Path) -> Format:
+    return next(
+        (fmt for suffix, fmt in SUFFIXES.items() if output.name.removesuffix(".gz").endswith(suffix)), Format.JSONL
+    )
+
+
+def _check_usage(output: Path, fmt: Format, *, as_json: bool) -> None:
+    if output == _STDOUT and (fmt is Format.PARQUET or as_json):
+        raise typer.BadParameter("neither --format parquet nor --json goes with stdout; name a file")
+    if fmt is Format.PARQUET and output.suffix == ".gz":
+        raise typer.BadParameter("Parquet is compressed inside; leave out .gz")
+
+
+def _hardware(store: Store, name: str | None, *, all_matches: bool) -> list[StoredHardware] | None:
     from diode_store.hardware import describe, match
 
     if name is None:
@@ -78,56 +94,36 @@ def _hardware_ids(store: Store, name: str | None, *, all_matches: bool) -> list[
     with store.engine.connect() as connection:
         found = match(connection, name, all_matches=all_matches)
     print_note(f"hardware: {describe(found)}")
-    return [row.id for row in found]
+    return found
 
 
-@dataclass(frozen=True)
-class _Export:
-    database: str
-    store: Store
-    fmt: Format
-    hardware_ids: list[int] | None
-    op: str | None
-    on_progress: Callable[[float], None]
-
-    def lines(self, stream: IO[bytes]) -> tuple[int, int]:
-        from diode_store.exchange import jsonl
-        from diode_store.measurements import iter_measurements
-
-        wanted = iter_measurements(self.store.engine, hardware_ids=self.hardware_ids, op=self.op)
-        return jsonl.write(stream, wanted, self.on_progress)
-
-    def parquet(self, path: Path) -> tuple[int, int]:
-        from diode_store.commands.query import connected
-        from diode_store.exchange import parquet
-
-        connection = connected(self.database)
-        where = "($1 IS NULL OR hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS NULL OR op = $2)"
-        asked = [self.hardware_ids, self.op]
-        count = f"SELECT count(DISTINCT measurement_id) FROM observations WHERE {where}"  # noqa: S608 - our own text
-        rows = f"SELECT * FROM observations WHERE {where}"  # noqa: S608 - likewise
-        [[measurements]] = connection.execute(count, asked).fetchall()
-        # A relation streams; what `execute` returns would be copied whole before its first batch.
-        relation = connection.sql(rows, params=asked)
-        return measurements, parquet.write(path, relation.to_arrow_reader(), self.on_progress)
-
-
-def _write(export: _Export, output: Path, *, force: bool) -> tuple[int, int]:
+def _write(request: Request, output: Path, *, force: bool) -> Written:
+    from diode_store.exporters import write_parquet, write_stream
     from diode_store.exporting import new_file, open_for_lines
 
     if output == _STDOUT:
-        return export.lines(sys.stdout.buffer)
+        return write_stream(request, sys.stdout.buffer)
     with new_file(output, force=force) as beside:
-        if export.fmt is Format.PARQUET:
-            written = export.parquet(beside)
+        if request.fmt is Format.PARQUET:
+            written = write_parquet(request, beside)
         else:
             with open_for_lines(beside, output.name) as stream:
-                written = export.lines(stream)
-        if not written[0]:
-            raise ExportError(f"there is nothing to export; {_what_there_is(export.store)}")
+                written = write_stream(request, stream)
+        if not written.count:
+            raise ExportError(f"there is nothing to export; {_what_there_is(request.store)}")
     return written
 
 
 def _what_there_is(store: Store) -> str:
     counts = store.counts()
     return f"the warehouse holds {counts['measurements']:,} measurements of other hardware or ops"
+
+
+def _print(written: Written, output: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": str(output), **written.report()})
+        return
+    for line in written.not_held:
+        print_note(line)
+    if output != _STDOUT:
+        typer.echo(f"{output}: {written}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,14 @@ from diode_store.commands.context_options import (
     LicenceOption,
     MeasuredAtOption,
     SearchSpaceOption,
+    StatedB,
+    StatedDtype,
+    StatedK,
+    StatedLayout,
+    StatedM,
+    StatedN,
+    StatedOp,
+    StatedTemplate,
     import_context,
 )
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
@@ -51,13 +60,23 @@ def import_(  # noqa: PLR0913 - one parameter an option
     dataset: DatasetOption = None,
     licence: LicenceOption = None,
     search_space: SearchSpaceOption = None,
+    op: StatedOp = None,
+    b: StatedB = 1,
+    m: StatedM = None,
+    n: StatedN = None,
+    k: StatedK = None,
+    dtype: StatedDtype = None,
+    layout: StatedLayout = "nn",
+    template: StatedTemplate = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add the measurements in FILE... to the warehouse. Importing the same file twice adds nothing.
 
-    jsonl has one problem a line; docs/formats.md describes it.
+    docs/formats.md describes the formats. A T4 file of an auto-tuner does not say which problem was tuned: the options
+    of t4 do.
     """
+    from diode_store.exchange.context import StatedProblem
     from diode_store.importing import import_files
     from diode_store.store import Store
 
@@ -68,6 +87,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
         context = import_context(
             device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
         )
+        context = replace(context, problem=StatedProblem(op, m, n, k, dtype, b, layout, template))
         printer = _BadLines(quiet=as_json)
         report = import_files(
             store, files, context, fmt=fmt, dry_run=dry_run, on_bad=printer.print, on_progress=advance

@@ -17,6 +17,22 @@ NO_HARDWARE = "the row names no hardware; give --hardware NAME (`diode hardware 
 
 
 @dataclass(frozen=True)
+class StatedProblem:
+    """What a person says of the matrix product that a file's timings are of, where the file cannot; None is unsaid."""
+
+    op: str | None = None
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    dtype: str | None = None
+    b: int = 1
+    layout: str = "nn"
+    """Two letters, for A and B: n row-major, t transposed."""
+    template: str | None = None
+    """What to call the kernel."""
+
+
+@dataclass(frozen=True)
 class ImportContext:
     """What holds for all of a file's rows that do not say otherwise themselves."""
 
@@ -30,6 +46,10 @@ class ImportContext:
     search_space: str | None = None
     timing_method: TimingMethod | None = None
     """None means what the format says about itself."""
+    devices: tuple[Hardware, ...] = ()
+    """Those of the warehouse, which a file may name besides the ones that everybody knows."""
+    problem: StatedProblem = field(default_factory=StatedProblem)
+    """For formats that say nothing of problems."""
 
 
 @dataclass(frozen=True)

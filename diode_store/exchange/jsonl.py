@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import msgpack
 
 from diode_store import codec
+from diode_store.checks import shown
 from diode_store.errors import HardwareError, RecordError, first_line
 from diode_store.exchange.context import NO_HARDWARE, BadLine, ImportContext
 from diode_store.exchange.jsonl_checks import (
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ESTIMATE_FACTOR", "TIMING_METHOD", "BadLine", "ImportContext", "measurement_of", "read", "row_of", "write"]
 
+ROWS_VERSION = 1
+"""The version of the wire format whose tables are rows, which is how text has them; every decoder reads it."""
 ESTIMATE_FACTOR = 3
 """A choice slower than this many times the best of its line keeps its first estimate."""
 TIMING_METHOD = TimingMethod(statistic="median", flush_l2=True, launch_hidden=True)
@@ -149,7 +152,7 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
     """Return the line that ``read`` turns back into ``measurement``, as an object."""
     content = msgpack.unpackb(codec.encode(measurement))
     tables = {"problem", "config_columns", "configs", "timing_columns", "timings"}
-    said = {name: value for name, value in content.items() if name not in tables}
+    said = {name: value for name, value in content.items() if name not in tables} | {"v": ROWS_VERSION}
     # Said even when there is nothing to say, so that the reader's context does not fill them in.
     said |= {name: content.get(name) for name in ("environment", "timing_method", *_CONTEXT_FIELDS)}
     said |= {name: said[name].hex() for name in ("uid", "superseded_by") if name in said}
@@ -195,9 +198,13 @@ def _number(text: str) -> int | float:
 
 def _metadata(row: Mapping[str, Any], context: ImportContext) -> dict[str, Any]:
     """Return everything but problem and timings in the wire format: what ``row`` says, else the context."""
+    if row.get("v", ROWS_VERSION) != ROWS_VERSION:
+        raise RecordError(
+            f"record version {shown(row['v'])} is newer than {ROWS_VERSION}, the newest a line has; upgrade torch-diode"
+        )
     others = {*_PROBLEM_FIELDS, *_OPTIONAL_PROBLEM_FIELDS}
     content = {
-        "v": codec.WIRE_VERSION,
+        "v": ROWS_VERSION,
         "source": Source.IMPORT,
         "environment": asdict(context.environment),
         "timing_method": asdict(context.timing_method or TIMING_METHOD),

@@ -1,11 +1,13 @@
-"""Parquet: one row a timing, with the columns of the view ``observations``; for other programs to read.
+"""Parquet: one row a timing, with the columns of the view ``observations``, for other programs to read.
 
-It is written from record batches, so that an export need not fit into memory. JSON Lines is the format to move
-measurements between warehouses; this one has no ``extra`` fields.
+Behind them stand the columns that only a warehouse wants (``extra`` fields and the like), so that a file comes back
+as the measurements it was made of; ``diode_store.exchange.parquet_reading`` reads it. It is written from record
+batches, so that an export need not fit into memory.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +22,91 @@ if TYPE_CHECKING:
 _ROWS_PER_GROUP = 122_880
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a column holds."""
+
+    told: str
+    checks: tuple[Callable[[pa.DataType], bool], ...]
+
+    def holds(self, found: pa.DataType) -> bool:
+        """Whether a column of the type ``found`` can be read as one of this kind; one without values always."""
+        if pa.types.is_dictionary(found):
+            found = found.value_type
+        return pa.types.is_null(found) or any(check(found) for check in self.checks)
+
+
+_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+TEXT = Kind("text", _TEXT_TYPES)
+JSON = Kind("JSON as text", _TEXT_TYPES)
+INT = Kind("whole numbers", (pa.types.is_integer,))
+REAL = Kind("numbers", (pa.types.is_floating, pa.types.is_integer))
+FLAG = Kind("true or false", (pa.types.is_boolean,))
+TIME = Kind("times", (pa.types.is_timestamp,))
+
+REQUIRED = (
+    "measurement_uid",
+    "hardware",
+    "vendor",
+    "arch",
+    "multiprocessors",
+    "op",
+    "inputs",
+    "template",
+    "runtime_us",
+    "outcome",
+    "source",
+)
+"""Without these columns rows are no measurements; without the others something is unknown."""
+
+EXTRAS = (
+    "measurement_extra",
+    "hardware_extra",
+    "environment_extra",
+    "template_hashes",
+    "problem_extra",
+    "config_extra",
+)
+"""Columns that the view does not have."""
+
+COLUMNS: dict[str, Kind] = {
+    **dict.fromkeys(("measurement_uid", "hardware", "vendor", "arch", "torch", "triton", "compute", "driver"), TEXT),
+    **dict.fromkeys(("python", "os", "op", "dtype", "layout", "template", "acc_type", "outcome", "source"), TEXT),
+    **dict.fromkeys(("search_space", "choice_policy", "statistic", "throttle_reasons", "flags", "dataset"), TEXT),
+    **dict.fromkeys(("licence", "sweep_id", "host", "device_uuid", "collector_version"), TEXT),
+    **dict.fromkeys(("multiprocessors", "l2_bytes", "shared_memory_per_block_bytes", "memory_bytes"), INT),
+    **dict.fromkeys(("memory_bandwidth_bytes_per_s", "max_clock_mhz", "b", "m", "n", "k"), INT),
+    **dict.fromkeys(("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps", "repeats"), INT),
+    **dict.fromkeys(("sample_seed", "sm_clock_mhz", "memory_clock_mhz", "temperature_c", "foreign_processes"), INT),
+    **dict.fromkeys(("tf32", "allow_tf32", "use_fast_accum", "is_estimate", "is_replay", "flush_l2"), FLAG),
+    "launch_hidden": FLAG,
+    **dict.fromkeys(("runtime_us", "p10_us", "p90_us"), REAL),
+    "measured_at": TIME,
+    **dict.fromkeys(("inputs", "scalars", "kwargs", *EXTRAS), JSON),
+}
+"""What is read; other columns follow from these or are of one warehouse only."""
+
+SELECT = """
+SELECT
+    o.*,
+    m.extra AS measurement_extra,
+    h.extra AS hardware_extra,
+    e.extra AS environment_extra,
+    e.template_hashes,
+    p.extra AS problem_extra,
+    c.extra AS config_extra
+FROM observations AS o
+JOIN measurements AS m ON m.id = o.measurement_id
+JOIN hardware AS h ON h.id = o.hardware_id
+JOIN environments AS e ON e.id = o.environment_id
+JOIN problems AS p ON p.id = o.problem_id
+JOIN configs AS c ON c.id = o.config_id
+WHERE ($1 IS NULL OR o.hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS NULL OR o.op = $2)
+ORDER BY o.measurement_id, o.config_id
+"""
+"""What is written: parameters are the ids of the hardware and the op, or NULL for all."""
+
+
 def write(
     path: Path, batches: pa.RecordBatchReader, on_progress: Callable[[float], None] = lambda _timings: None
 ) -> int:
@@ -27,7 +114,7 @@ def write(
 
     Args:
         path: the file to make.
-        batches: rows of ``observations``.
+        batches: rows of ``SELECT``.
         on_progress: called with the number of rows just written.
 
     Raises:

@@ -206,7 +206,7 @@ def measurements_of(dataset: Dataset, context: ImportContext) -> Iterator[Measur
             for position, (shape, solution) in enumerate(problems.solution.items(), 1):
                 number += 1
                 try:
-                    device = _device(name, context, strangers)
+                    device = _device(name, context, list(dataset.hardware), strangers)
                     extra = {} if name == device.name else {"hardware_name": name}
                     found = _measurements(device, op, (shape, solution), context, extra)
                 except RecordError as error:
@@ -222,15 +222,19 @@ def _told(name: str, op: str, position: int, error: RecordError) -> str:
 
 def _known_device(name: str, context: ImportContext) -> Hardware | None:
     """Return the device that a name in the file says by itself."""
-    if context.hardware is not None and name.lower() == context.hardware.name.lower():
-        return context.hardware
+    for device in (context.hardware, *context.devices):
+        if device is not None and name.lower() == device.name.lower():
+            return device
     try:
         return known_device(name)
     except HardwareError:  # several
         return None
 
 
-def _device(name: str, context: ImportContext, strangers: list[str]) -> Hardware:
+def _device(name: str, context: ImportContext, names: list[str], strangers: list[str]) -> Hardware:
+    """Return a name's device: the context's if it is the file's only one, else what the name says."""
+    if context.hardware is not None and len(names) == 1:
+        return context.hardware
     found = _known_device(name, context)
     if found is not None:
         return found

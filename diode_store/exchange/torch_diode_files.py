@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from diode_store.errors import ExportError, ImportFileError, RecordError
 from diode_store.exchange.files import open_binary
+from diode_store.exchange.torch_diode import BadProblem, measurements_of
+from diode_store.exchange.torch_diode_types import Dataset
 from diode_store.exporting import new_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from diode_store.errors import DiodeError
-    from diode_store.exchange.torch_diode_layout import Node, OnBad
+    from diode_store.exchange.context import BadLine, ImportContext
+    from diode_store.exchange.torch_diode_layout import BadPlace, Node, OnBad
+    from diode_store.records import Measurement
 
 JSON_SUFFIX = ".json"
 MSGPACK_SUFFIX = ".msgpack"
 
+_BOM = b"\xef\xbb\xbf"
 _Kind = TypeVar("_Kind", bound="Node")
 
 
@@ -57,6 +64,31 @@ def read_file(path: Path | str, kind: type[_Kind], *, on_bad: OnBad | None = Non
     return found
 
 
+def read_stream(stream: IO[bytes], context: ImportContext) -> Iterator[Measurement | BadLine]:
+    """Yield a measurement of each problem of a data set, or what is wrong with the problem.
+
+    Whether it is JSON or msgpack is told by its first bytes.
+    """
+    bad: list[BadPlace] = []
+    try:
+        data = stream.read()
+        is_json = data.lstrip().startswith((b"{", _BOM))
+        dataset = (Dataset.deserialize if is_json else Dataset.from_msgpack)(data, on_bad=bad.append)
+    except (OSError, EOFError, zlib.error) as error:
+        yield BadProblem(1, f"it cannot be read: {error}; get a whole copy of it")
+        return
+    except RecordError as error:
+        yield BadProblem(1, str(error))
+        return
+    yield from (BadProblem(place.number, place.reason) for place in bad)
+    yield from measurements_of(dataset, context)
+
+
+def write_stream(stream: IO[bytes], content: Node, *, as_msgpack: bool) -> None:
+    """Write a type of upstream's as JSON or msgpack."""
+    stream.write(content.to_msgpack() if as_msgpack else content.serialize().encode())
+
+
 def write_file(path: Path | str, content: Node) -> None:
     """Write a file of upstream's, whole or not at all, in the place of what is there.
 
@@ -64,6 +96,5 @@ def write_file(path: Path | str, content: Node) -> None:
         ExportError: its suffix is neither .json nor .msgpack, or it cannot be written.
     """
     suffix = known_suffix(path)
-    data = content.serialize().encode() if suffix == JSON_SUFFIX else content.to_msgpack()
-    with new_file(Path(path), force=True) as beside:
-        beside.write_bytes(data)
+    with new_file(Path(path), force=True) as beside, beside.open("wb") as stream:
+        write_stream(stream, content, as_msgpack=suffix == MSGPACK_SUFFIX)

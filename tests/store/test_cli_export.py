@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from stored import content
 
+from diode_store.exchange.parquet import EXTRAS
 from diode_store.records import (
     Environment,
     Measurement,
@@ -128,7 +129,7 @@ def test_export_of_a_part(store: Store, diode: RunCommand, tmp_path: Path, make_
     store.write(everything(make_measurement))
     out = tmp_path / "part.jsonl"
     result = diode("export", "--hardware", "nvidia h100", "-o", str(out), "--json")
-    assert json.loads(result.out) == {"file": str(out), "measurements": 1, "timings": 3}
+    assert json.loads(result.out) == {"file": str(out), "measurements": 1, "timings": 3, "not_held": []}
     assert result.err == "hardware: NVIDIA H100 (sm_90, 132 multiprocessors)\n"
     assert [line["op"] for line in lines_of(out)] == ["addmm"]
     diode("export", "--op", "mm", "-o", str(out), "--force")
@@ -156,10 +157,11 @@ def test_parquet_holds_the_observations(
     """One row a timing, the columns of the view; superseded measurements are left out as they are there."""
     store.write(everything(make_measurement))
     out = tmp_path / "all.parquet"
-    assert diode("export", "--format", "parquet", "-o", str(out)).out == f"{out}: 2 measurements with 4 timings\n"
+    result = diode("export", "--format", "parquet", "-o", str(out))
+    assert result == (0, f"{out}: 2 measurements with 4 timings\n", "1 superseded measurements left out\n")
     header = diode("query", "SELECT * FROM observations LIMIT 0").out.strip().split(",")
     table = pq.read_table(out)
-    assert table.column_names == header
+    assert table.column_names == [*header, *EXTRAS]
     assert sorted(us for us in table["runtime_us"].to_pylist() if us is not None) == [10.5, 20.25]
     part = tmp_path / "part.parquet"
     assert diode("export", "--format", "parquet", "--hardware", "h200", "--op", "mm", "-o", str(part)).code == 0

@@ -196,12 +196,12 @@ def test_import_of_a_missing_file_keeps_what_came_before(diode: RunCommand, json
 @pytest.mark.parametrize("name", ["blob", "blob.bin.gz"])
 def test_import_of_an_unknown_format(diode: RunCommand, tmp_path: Path, name: str) -> None:
     """What begins like no format we know is refused whole, with the option that overrules."""
-    start = b"PAR1 and so on"
+    start = b"MIDI and so on"
     (tmp_path / name).write_bytes(gzip.compress(start) if name.endswith(".gz") else start)
     result = diode("import", *H200, str(tmp_path / name))
     assert result.code == 1
     assert "blob" in result.err
-    assert "unknown format (it begins with b'PAR1 and so on'); name it with --format jsonl" in result.err
+    assert "unknown format (it begins with b'MIDI and so on'); name it with --format jsonl" in result.err
     assert "malformed JSON" in diode("import", *H200, "--format", "jsonl", str(tmp_path / name)).err
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
 from jsonl_rows import ROW, reason, row_with, with_choice, with_input
-from torch_diode_files import dataset
 
 from diode_store import codec
 from diode_store.errors import CodecError
@@ -107,40 +105,6 @@ def test_no_good_line_is_not_called_kept(diode: RunCommand, tmp_path: Path, data
     path.write_text(f"{{\n{json.dumps(ROW)}\n")
     kept = "error: 1 bad line; the good ones are in the warehouse; mend and import again"
     assert diode(*args).err.splitlines()[-1] == kept
-
-
-def test_parquet_is_not_imported(diode: RunCommand, tmp_path: Path, database_url: str) -> None:
-    """The way that does work is named."""
-    path = tmp_path / "x.parquet"
-    path.write_bytes(b"PAR1")
-    assert diode("import", str(path), "--database", database_url) == (
-        1,
-        "",
-        (
-            f"error: {path}: Parquet can be exported but not imported; "
-            "export the same with `--format jsonl` and import that\n"
-        ),
-    )
-
-
-@pytest.mark.parametrize("options", [(), ("--format", "jsonl")])
-@pytest.mark.parametrize("name", ["x.json", "x.json.gz", "x.msgpack"])
-def test_upstreams_data_sets_are_not_imported(
-    diode: RunCommand, tmp_path: Path, database_url: str, name: str, options: tuple[str, ...]
-) -> None:
-    """They are known by their layout, and one line names the format that can be."""
-    path = tmp_path / name
-    text = json.dumps(dataset(), indent=2).encode()
-    packed = {".gz": gzip.compress(text), ".msgpack": msgpack.packb(dataset())}
-    path.write_bytes(packed.get(path.suffix, text))
-    assert diode("import", str(path), "--database", database_url, *options) == (
-        1,
-        "",
-        (
-            f"error: {path}: upstream's data sets cannot be imported yet; have the measurements written as .jsonl, "
-            "which can be (`diode-collect --output FILE.jsonl`)\n"
-        ),
-    )
 
 
 def test_export_tells_parquet_by_the_suffix(diode: RunCommand, tmp_path: Path, jsonl_path: Path) -> None:

@@ -162,12 +162,23 @@ def test_hardware_by_name() -> None:
 
 
 def test_hardware_of_the_context() -> None:
-    """It stands for a name that no device is known by, or that several are."""
+    """It stands for a file's only name, and beside others for one that no device or several are known by."""
     context = replace(CONTEXT, hardware=DEVICE)
     assert good(dataset(hardware="my_gpu"), context).hardware == DEVICE
     assert good(dataset(hardware="NVIDIA H100"), context).hardware == DEVICE
     assert good(dataset(hardware="acme 1"), context).hardware == DEVICE
-    assert good(dataset(hardware="NVIDIA H200"), context).hardware.name == "NVIDIA H200"
+    assert good(dataset(hardware="NVIDIA H200"), context).hardware == DEVICE
+    two = dataset(hardware="NVIDIA H200")
+    two["hardware"]["my_gpu"] = two["hardware"]["NVIDIA H200"]
+    assert [item.hardware.name for item in read(two, context) if isinstance(item, Measurement)] == [
+        "NVIDIA H200",
+        "Acme 1",
+    ]
+
+
+def test_hardware_of_the_warehouse() -> None:
+    """A device that the warehouse knows need not be described again."""
+    assert good(dataset(hardware="ACME 1"), replace(CONTEXT, devices=(DEVICE,))).hardware == DEVICE
 
 
 def test_two_unknown_names_are_not_one_device() -> None:

@@ -1,0 +1,209 @@
+"""Parquet back into measurements: the rows that ``diode_store.exchange.parquet`` writes, one a timing.
+
+The rows of a measurement follow each other. What tells a measurement is taken from the first of them; columns that
+follow from others (``m``, ``layout``, ``is_vendor`` …) are checked where they are there, and columns that nobody
+knows are passed over.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from datetime import UTC
+from typing import IO, TYPE_CHECKING, Any
+
+import msgpack
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from diode_store import codec
+from diode_store.errors import RecordError, first_line
+from diode_store.exchange.context import BadLine
+from diode_store.exchange.jsonl import ROWS_VERSION
+from diode_store.exchange.jsonl_checks import digest
+from diode_store.exchange.parquet import COLUMNS, REQUIRED
+from diode_store.records import CONFIG_COLUMNS, DeviceState, Environment, Hardware, TimingMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from diode_store.records import Measurement, Problem
+
+_ROWS_AT_ONCE = 20_000
+_UID = "measurement_uid"
+_REMEDY = "make the file with `diode export`"
+_HARDWARE = tuple(name for name in Hardware.__dataclass_fields__ if name not in {"name", "extra"})
+_ENVIRONMENT = tuple(name for name in Environment.__dataclass_fields__ if name not in {"extra", "template_hashes"})
+_PLAIN = (
+    "source",
+    "host",
+    "device_uuid",
+    "sweep_id",
+    "collector_version",
+    "is_replay",
+    "search_space",
+    "sample_seed",
+    "choice_policy",
+    "dataset",
+    "licence",
+)
+_METHOD = tuple(TimingMethod.__dataclass_fields__)
+_STATE = tuple(DeviceState.__dataclass_fields__)
+_TIMING = ("runtime_us", "outcome", "is_estimate", "repeats", "p10_us", "p90_us")
+_CHECKED = ("dtype", "b", "m", "n", "k", "layout", "tf32")
+
+
+class BadRow(BadLine):
+    """Rows that are no measurement; ``line`` is the first of them, from 1, or 0 for the whole file."""
+
+    def at(self, file: str) -> str:
+        """Return ``FILE: row N: reason``."""
+        return f"{file}: row {self.line}: {self.reason}" if self.line else f"{file}: {self.reason}"
+
+
+def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
+    """Yield the measurements of a Parquet file, or what is wrong with their rows or with the file."""
+    try:
+        # Parquet is read from its end: what cannot be sought in, a pipe for one, is read whole.
+        file = pq.ParquetFile(stream if _is_seekable(stream) else io.BytesIO(stream.read()))
+        wrong = list(_wrong_columns(file.schema_arrow))
+        if wrong:
+            yield BadRow(0, f"{'; '.join(wrong)}; {_REMEDY}")
+            return
+        names = [name for name in file.schema_arrow.names if name in COLUMNS]
+        yield from _measurements(file.iter_batches(_ROWS_AT_ONCE, columns=names))
+    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+        yield BadRow(0, f"it is no whole Parquet file ({first_line(error)}); get a whole copy of it")
+
+
+def _is_seekable(stream: IO[bytes]) -> bool:
+    # gzip seeks by unpacking from the beginning.
+    return isinstance(stream, io.BufferedReader) and stream.seekable()
+
+
+def _wrong_columns(schema: pa.Schema) -> Iterator[str]:
+    missing = [name for name in REQUIRED if name not in schema.names]
+    if missing:
+        yield f"no column {', '.join(missing)}"
+    for name, kind in COLUMNS.items():
+        for number in schema.get_all_field_indices(name):
+            found = schema.field(number).type
+            if not kind.holds(found):
+                yield f"column {name} must hold {kind.told}, not {found}"
+        if len(schema.get_all_field_indices(name)) > 1:
+            yield f"column {name} is there twice"
+
+
+def _measurements(batches: Iterable[pa.RecordBatch]) -> Iterator[Measurement | BadLine]:
+    seen: set[str] = set()
+    for number, rows in _groups(batches):
+        uid = rows[0][_UID]
+        if uid in seen:
+            yield BadRow(number, "the rows of a measurement are apart; sort the file by measurement_uid")
+            continue
+        seen.add(uid)
+        try:
+            yield _measurement(rows)
+        except RecordError as error:
+            yield BadRow(number, str(error) if "; " in str(error) else f"{error}; {_REMEDY}")
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Yield the rows of each measurement, with the number of the first."""
+    held: list[dict[str, Any]] = []
+    first = number = 1
+    for batch in batches:
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        for values in zip(*columns.values(), strict=True):
+            row = dict(zip(columns, values, strict=True))
+            if held and row[_UID] != held[0][_UID]:
+                yield first, held
+                held, first = [], number
+            held.append(row)
+            number += 1
+    if held:
+        yield first, held
+
+
+def _measurement(rows: list[dict[str, Any]]) -> Measurement:
+    row = rows[0]
+    content = {
+        "v": ROWS_VERSION,
+        "uid": digest(_UID, row[_UID]),
+        "hardware": {"name": row["hardware"], **_said(row, _HARDWARE), "extra": _json(row, "hardware_extra", {})},
+        "environment": _environment(row),
+        "problem": _problem(row),
+        "measured_at": _time(row.get("measured_at")),
+        "timing_method": _said(row, _METHOD),
+        "device_state": _said(row, _STATE),
+        "flags": row["flags"].split(",") if row.get("flags") else None,
+        "extra": _json(row, "measurement_extra", {}),
+        **_said(row, _PLAIN),
+        **_tables(rows),
+    }
+    try:
+        measurement = codec.decode(msgpack.packb({name: v for name, v in content.items() if v is not None}))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RecordError(f"a value cannot be stored: {first_line(error)}") from error
+    _check_shape(row, measurement.problem)
+    return measurement
+
+
+def _environment(row: Mapping[str, Any]) -> dict[str, Any]:
+    extra = _json(row, "environment_extra", {})
+    return {**_said(row, _ENVIRONMENT), "template_hashes": _json(row, "template_hashes", {}), "extra": extra}
+
+
+def _problem(row: Mapping[str, Any]) -> dict[str, Any]:
+    extra = _json(row, "problem_extra", {})
+    return {"op": row["op"], "inputs": _json(row, "inputs", []), "scalars": _json(row, "scalars", []), "extra": extra}
+
+
+def _tables(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "config_columns": [*CONFIG_COLUMNS, "kwargs", "extra"],
+        "configs": [
+            [*(row.get(name) for name in CONFIG_COLUMNS), _json(row, "kwargs", []), _json(row, "config_extra", {})]
+            for row in rows
+        ],
+        "timing_columns": ["config", *_TIMING],
+        "timings": [[i, *(_default(name, row.get(name)) for name in _TIMING)] for i, row in enumerate(rows)],
+    }
+
+
+def _default(name: str, value: Any) -> Any:
+    return False if name == "is_estimate" and value is None else value
+
+
+def _said(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: row[name] for name in names if row.get(name) is not None}
+
+
+def _json(row: Mapping[str, Any], name: str, empty: Any) -> Any:
+    """Return what the JSON text of a column holds, which must be like ``empty``; that if it holds nothing."""
+    text = row.get(name)
+    if text is None:
+        return empty
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"column {name} holds no JSON: {first_line(error)}; {_REMEDY}") from error
+    if value is None:
+        return empty
+    if type(value) is not type(empty):
+        raise RecordError(f"column {name} must hold {'an object' if empty == {} else 'a list'} as JSON")
+    return value
+
+
+def _time(moment: Any) -> str | None:
+    if moment is None:
+        return None
+    return str((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat())
+
+
+def _check_shape(row: Mapping[str, Any], problem: Problem) -> None:
+    for name in _CHECKED:
+        stated, found = row.get(name), getattr(problem.shape, name)
+        if stated is not None and stated != found:
+            raise RecordError(f"{name} = {stated!r} contradicts the inputs, which make it {found!r}")

@@ -1,0 +1,107 @@
+"""T4, the result files of auto-tuners: what the standard says of a result, and our results as such a file.
+
+T4 is the result schema of https://github.com/odgaard/TuningSchema (branch T4), which Kernel Tuner writes: an object
+with ``results`` and ``schema_version``, and for each result the ``configuration``, the ``times`` in milliseconds
+(``runtimes`` of each run), the ``invalidity``, the ``correctness``, the ``measurements`` (name, value, unit) and the
+``objectives``. It says nothing of problem, hardware or environment. A file that is made here says them in a field of
+its own, ``diode``, as the schema allows: ``diode.measurements`` at the end of the file has the lines of
+``diode_store.exchange.jsonl`` without their choices, and ``diode.measurement`` of a result is a position there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import IO, TYPE_CHECKING, Any
+
+from diode_store.errors import ExportError
+from diode_store.exchange.jsonl import kwargs_of, row_of
+from diode_store.records import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from diode_store.records import Measurement, Timing
+
+SCHEMA_VERSION = "1.0.0"
+OWN = "diode"
+"""The field that only files made here have."""
+OWN_VERSION = 1
+TEMPLATE = "template"
+"""Which of a configuration's parameters is the kernel's template."""
+OBJECTIVE = "time"
+RUNTIME = "runtime"
+"""The measurement in microseconds that our own files add: the same number as in the warehouse, to the last bit."""
+SPREAD = ("p10_us", "p90_us", "repeats")
+
+OUTCOMES: dict[str, Outcome] = {
+    "correct": Outcome.OK,
+    "compile": Outcome.COMPILE_ERROR,
+    "runtime": Outcome.RUNTIME_ERROR,
+    "timeout": Outcome.TIMEOUT,
+    "correctness": Outcome.WRONG_RESULT,
+    # A tuner refuses these before it runs them: too many threads, too much shared memory.
+    "constraints": Outcome.OUT_OF_RESOURCES,
+}
+"""What T4 calls the ways in which a configuration may be invalid → what we call them."""
+_INVALIDITY = {outcome: name for name, outcome in OUTCOMES.items()} | {Outcome.FAILED_UNSPECIFIED: "runtime"}
+
+
+def write(
+    stream: IO[bytes],
+    measurements: Iterable[Measurement],
+    on_progress: Callable[[float], None] = lambda _measurements: None,
+) -> tuple[int, int]:
+    """Write measurements as one T4 file; return how many measurements and timings they were.
+
+    Raises:
+        ExportError: a kernel has an argument that T4 has no room for.
+    """
+    heads: list[str] = []
+    timings = 0
+    stream.write(b'{"results":[')
+    for measurement in measurements:
+        for timing in measurement.timings:
+            text = _dumped(_result(measurement, timing, len(heads)))
+            stream.write(f"{',' if timings else ''}\n{text}".encode())
+            timings += 1
+        head = row_of(measurement)
+        del head["choices"]
+        heads.append(_dumped(head))
+        on_progress(1)
+    stream.write(f'\n],"schema_version":"{SCHEMA_VERSION}","{OWN}":{{"version":{OWN_VERSION},"measurements":['.encode())
+    stream.write(",\n".join(heads).encode() + b"\n]}}\n")
+    return len(heads), timings
+
+
+def _result(measurement: Measurement, timing: Timing, position: int) -> dict[str, Any]:
+    config = timing.config
+    arguments = kwargs_of(config)
+    if TEMPLATE in arguments:
+        raise ExportError(
+            f"{config.describe()} has an argument called {TEMPLATE!r}, for which T4 has no room; export it as jsonl"
+        )
+    own = {"measurement": position, "outcome": timing.outcome.value, "is_estimate": timing.is_estimate}
+    moment = {"timestamp": measurement.measured_at.isoformat()} if measurement.measured_at else {}
+    return {
+        **moment,
+        "configuration": {TEMPLATE: config.template, **arguments},
+        # The runs themselves are not kept, only their median and percentiles: `measurements` has these.
+        "times": {"runtimes": []},
+        "invalidity": _INVALIDITY[timing.outcome],
+        "correctness": int(timing.outcome is Outcome.OK),
+        "measurements": _measured(timing),
+        "objectives": [OBJECTIVE],
+        OWN: {**own, "extra": dict(config.extra)} if config.extra else own,
+    }
+
+
+def _measured(timing: Timing) -> list[dict[str, Any]]:
+    if timing.runtime_us is None:
+        return []
+    values = [(OBJECTIVE, timing.runtime_us / 1000, "ms"), (RUNTIME, timing.runtime_us, "us")]
+    values += [(name, getattr(timing, name), "us" if name.endswith("_us") else "") for name in SPREAD]
+    return [{"name": name, "value": value, "unit": unit} for name, value, unit in values if value is not None]
+
+
+def _dumped(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,241 @@
+"""T4 files back into measurements: those of our own as they were, and those that auto-tuners write.
+
+All results of a tuner's file are of one problem, which the context says, and make one measurement; a configuration
+that was timed again begins another. A bad result costs its whole measurement: a part of it, imported again when it is
+mended, would count twice.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import zlib
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any
+
+from diode_store.checks import shown
+from diode_store.errors import RecordError, first_line
+from diode_store.exchange import jsonl
+from diode_store.exchange.context import NO_HARDWARE, BadLine
+from diode_store.exchange.jsonl_checks import require, typed
+from diode_store.exchange.t4 import OBJECTIVE, OUTCOMES, OWN, OWN_VERSION, RUNTIME, SPREAD, TEMPLATE
+from diode_store.exchange.torch_diode import BadProblem
+from diode_store.normalise import DTYPES, kernel_config
+from diode_store.records import MATMUL_OPERANDS, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from diode_store.exchange.context import ImportContext, StatedProblem
+    from diode_store.records import Measurement
+
+MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "µs": 1.0, "ns": 1e-3}
+"""A unit of time → how many microseconds it has."""
+_NEEDED = ("op", "m", "n", "k", "dtype")
+_FEWEST_FOR_PERCENTILES = 2
+_BATCHED = ("bmm", "baddbmm")
+
+
+class BadResult(BadLine):
+    """A result that cannot be used; ``line`` is its number in the file, from 1."""
+
+    def at(self, file: str) -> str:
+        """Return ``FILE: result N: reason``."""
+        return f"{file}: result {self.line}: {self.reason}"
+
+
+def read(stream: IO[bytes], context: ImportContext) -> Iterator[Measurement | BadLine]:
+    """Yield the measurements of a T4 file, or what is wrong with a result or with the file."""
+    try:
+        content = _content(stream)
+        own = content.get(OWN)
+        results = typed(content.get("results"), list, "results", "a list")
+        groups = _own_groups(own, results) if own is not None else _groups(results, context)
+    except RecordError as error:
+        yield BadProblem(1, _with_remedy(error))
+        return
+    for row, positions in groups:
+        yield from _measurement(row, positions, results, context, is_own=own is not None)
+
+
+def _content(stream: IO[bytes]) -> dict[str, Any]:
+    try:
+        return dict(typed(json.loads(stream.read().decode("utf-8-sig")), dict, "the file", "a JSON object"))
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordError(f"it cannot be read: {error}; get a whole copy of it") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"it holds no JSON ({first_line(error)}); get a whole copy of it") from error
+
+
+_Groups = list[tuple[dict[str, Any], list[int]]]
+
+
+def _own_groups(own: object, results: Sequence[Any]) -> _Groups:
+    """Return the measurements that our own field describes, and which results are theirs."""
+    content = typed(own, dict, OWN, "an object")
+    version = content.get("version")
+    if version != OWN_VERSION:
+        raise RecordError(f"{OWN}: version {shown(version)} is not {OWN_VERSION}, which we read; upgrade torch-diode")
+    heads = typed(content.get("measurements"), list, f"{OWN}.measurements", "a list")
+    groups: _Groups = [(typed(head, dict, f"{OWN}.measurements[{i}]", "an object"), []) for i, head in enumerate(heads)]
+    for number, result in enumerate(results):
+        said = result.get(OWN) if isinstance(result, dict) else None
+        position = said.get("measurement") if isinstance(said, dict) else None
+        if type(position) is not int or not 0 <= position < len(groups):
+            raise RecordError(f"result {number + 1}: {OWN}.measurement must be a position in {OWN}.measurements")
+        groups[position][1].append(number)
+    return groups
+
+
+def _groups(results: Sequence[Any], context: ImportContext) -> _Groups:
+    """Return one measurement of the problem that the context says, and another for each round of repetitions."""
+    if context.hardware is None:
+        raise RecordError(NO_HARDWARE.replace("the row", "T4"))
+    head = _head(context.problem)
+    times = [result.get("timestamp") for result in results if isinstance(result, dict)]
+    if context.measured_at is None and any(times):
+        head["measured_at"] = min(filter(None, map(_moment, times)), default=None)
+    rounds: list[list[int]] = []
+    seen: dict[str, int] = {}
+    for number, result in enumerate(results):
+        configuration = result.get("configuration") if isinstance(result, dict) else None
+        key = json.dumps(configuration, sort_keys=True)
+        turn = seen[key] = seen.get(key, -1) + 1
+        if turn == len(rounds):
+            rounds.append([])
+        rounds[turn].append(number)
+    # The position makes uids differ where two rounds say the same.
+    return [({**head, **({"t4_round": turn} if turn else {})}, numbers) for turn, numbers in enumerate(rounds)]
+
+
+def _head(problem: StatedProblem) -> dict[str, Any]:
+    """Return the line of ``jsonl`` without choices that a stated problem makes."""
+    missing = [f"--{name}" for name in _NEEDED if getattr(problem, name) is None]
+    if missing:
+        raise RecordError(f"T4 does not say which matrix product it is; give {', '.join(missing)}")
+    op, dtype = problem.op or "", DTYPES.get(problem.dtype or "", problem.dtype)
+    if op not in MATMUL_OPERANDS:
+        raise RecordError(f"unknown op {shown(op)}; give --op as one of: {', '.join(sorted(MATMUL_OPERANDS))}")
+    m, n, k = problem.m or 0, problem.n or 0, problem.k or 0
+    first = _input(dtype, problem, (m, k), problem.layout[:1])
+    second = _input(dtype, problem, (k, n), problem.layout[1:])
+    inputs = [first, second, first, second] if op == "mm_plus_mm" else [first, second]
+    if MATMUL_OPERANDS[op][2] is not None:
+        inputs.insert(0, _input(dtype, problem, (m, n), "n"))
+    sizes = {"B": problem.b if op in _BATCHED else 1, "M": m, "N": n, "K": k}
+    return {"op": op, "dtype": dtype, **sizes, "layout": problem.layout, "inputs": inputs}
+
+
+def _input(dtype: str | None, problem: StatedProblem, size: tuple[int, int], letter: str) -> dict[str, Any]:
+    if letter not in {"n", "t"}:
+        raise RecordError(f"unknown layout {shown(problem.layout)}; give --layout as nn, nt, tn or tt")
+    rows, columns = size
+    stride = [columns, 1] if letter == "n" else [1, rows]
+    batch = [problem.b] if problem.op in _BATCHED else []
+    return {"dtype": dtype, "size": [*batch, *size], "stride": [*([rows * columns] if batch else []), *stride]}
+
+
+def _measurement(
+    row: Mapping[str, Any], positions: Sequence[int], results: Sequence[Any], context: ImportContext, *, is_own: bool
+) -> Iterator[Measurement | BadLine]:
+    choices: list[dict[str, Any]] = []
+    bad = []
+    for position in positions:
+        try:
+            result = typed(results[position], dict, "it", "an object")
+            choices.append(_choice(result, context.problem.template or f"kernel_tuner::{row.get('op')}"))
+        except RecordError as error:
+            bad.append(BadResult(position + 1, _with_remedy(error)))
+    yield from bad
+    if bad:
+        return
+    whole = {**row, "choices": choices}
+    if not is_own:
+        whole["timing_method"] = _method(results, positions)
+    try:
+        yield jsonl.measurement_of(whole, context)
+    except RecordError as error:
+        yield BadResult(positions[0] + 1 if positions else 1, _with_remedy(error))
+
+
+def _method(results: Sequence[Any], positions: Sequence[int]) -> dict[str, Any]:
+    runs = [(results[position].get("times") or {}).get("runtimes") for position in positions]
+    return {"statistic": "median"} if any(runs) else {}
+
+
+def _choice(result: Mapping[str, Any], template: str) -> dict[str, Any]:
+    """Return a result as ``jsonl`` has a choice."""
+    require(result, ("configuration", "times", "invalidity", "correctness"))
+    own = typed(result.get(OWN) or {}, dict, OWN, "an object")
+    arguments = dict(typed(result["configuration"], dict, "configuration", "an object"))
+    name = typed(arguments.pop(TEMPLATE, template), str, f"configuration.{TEMPLATE}", "text")
+    kernel_config(name, arguments)  # says what is wrong with an argument, by its name
+    outcome = _outcome(result, own)
+    choice = {"template": name, "kwargs": arguments, "runtime_us": None, "outcome": outcome.value}
+    choice["is_estimate"] = own.get("is_estimate", False)
+    if own.get("extra"):
+        choice["extra"] = own["extra"]
+    if outcome is Outcome.OK:
+        choice |= _times(result)
+    return choice
+
+
+def _outcome(result: Mapping[str, Any], own: Mapping[str, Any]) -> Outcome:
+    invalidity = result["invalidity"]
+    if not isinstance(invalidity, str) or invalidity not in OUTCOMES:
+        raise RecordError(f"invalidity must be one of {', '.join(OUTCOMES)}, not {shown(invalidity)}")
+    found = OUTCOMES[invalidity]
+    if found is Outcome.OK and result["correctness"] == 0:
+        return Outcome.WRONG_RESULT
+    if found is Outcome.RUNTIME_ERROR and own.get("outcome") == Outcome.FAILED_UNSPECIFIED.value:
+        return Outcome.FAILED_UNSPECIFIED
+    return found
+
+
+def _times(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the runtime and what is known of its spread: of the runs if they are there, else as it was measured."""
+    runs = typed(typed(result["times"], dict, "times", "an object").get("runtimes") or [], list, "runtimes", "a list")
+    if runs:
+        if any(type(run) not in (int, float) or not run > 0 for run in runs):
+            raise RecordError(f"times.runtimes must be positive milliseconds, not {shown(runs)}")
+        return _spread_of([float(run) for run in runs])
+    rows = typed(result.get("measurements") or [], list, "measurements", "a list")
+    measured = {row.get("name"): row for row in rows if isinstance(row, dict)}
+    found = {name: measured[name].get("value") for name in SPREAD if name in measured}
+    if RUNTIME in measured and measured[RUNTIME].get("unit") == "us":
+        return {"runtime_us": measured[RUNTIME].get("value"), **found}
+    if OBJECTIVE not in measured:
+        raise RecordError(f"no times.runtimes and no measurement called {OBJECTIVE!r}; it says not how long it took")
+    return {"runtime_us": _microseconds(measured[OBJECTIVE]), **found}
+
+
+def _microseconds(row: Mapping[str, Any]) -> float:
+    value, unit = row.get("value"), row.get("unit")
+    if unit not in MICROSECONDS:
+        raise RecordError(f"{OBJECTIVE} has the unit {shown(unit)}; known: {', '.join(MICROSECONDS)}")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise RecordError(f"{OBJECTIVE} must be a number, not {shown(value)}")
+    return float(value) * MICROSECONDS[unit]
+
+
+def _spread_of(runs: list[float]) -> dict[str, Any]:
+    factor = MICROSECONDS["ms"]
+    found: dict[str, Any] = {"runtime_us": statistics.median(runs) * factor, "repeats": len(runs)}
+    if len(runs) >= _FEWEST_FOR_PERCENTILES:
+        tenths = statistics.quantiles(runs, n=10, method="inclusive")
+        found |= {"p10_us": tenths[0] * factor, "p90_us": tenths[-1] * factor}
+    return found
+
+
+def _moment(text: object) -> str | None:
+    """Return a time with its zone, UTC unless it names one; None for what is no time."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+
+
+def _with_remedy(error: RecordError) -> str:
+    reason = str(error).replace("remove the line", "remove the result")
+    return reason if "; " in reason else f"{reason}; mend or remove it"

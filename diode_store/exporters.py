@@ -1,0 +1,231 @@
+"""What each export format takes from the warehouse and writes; the command says which."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import IO, TYPE_CHECKING, Any
+
+from diode_store.errors import ExportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from diode_store.hardware import StoredHardware
+    from diode_store.records import Measurement
+    from diode_store.store import Store
+
+
+class Format(StrEnum):
+    """Formats that can be exported."""
+
+    JSONL = "jsonl"
+    RECORDS = "records"
+    PARQUET = "parquet"
+    TORCH_DIODE = "torch-diode"
+    T4 = "t4"
+    INDUCTOR_LUT = "inductor-lut"
+
+
+SUFFIXES: dict[str, Format] = {
+    ".parquet": Format.PARQUET,
+    ".seg": Format.RECORDS,
+    ".records": Format.RECORDS,
+    ".msgpack": Format.TORCH_DIODE,
+}
+"""What a file gets by its name alone; any other is jsonl."""
+
+
+@dataclass(frozen=True)
+class LookupTableOptions:
+    """What ``inductor-lut`` wants to know besides."""
+
+    torch: str | None = None
+    """Of the reader; None means the version in which it was measured."""
+    environment_id: int | None = None
+    top: int = 1
+    device_key: str | None = None
+    """None means what the hardware is called; empty means any device."""
+    tf32: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to export."""
+
+    database: str
+    store: Store
+    fmt: Format
+    name: str
+    """Of the file, whose suffix may say more."""
+    hardware: list[StoredHardware] | None
+    """None means all."""
+    op: str | None
+    on_progress: Callable[[float], None]
+    lookup_table: LookupTableOptions = LookupTableOptions()
+    on_note: Callable[[str], None] = lambda _note: None
+
+    @property
+    def hardware_ids(self) -> list[int] | None:
+        """The ids of the hardware, or None for all."""
+        return None if self.hardware is None else [row.id for row in self.hardware]
+
+    def has_suffix(self, suffix: str) -> bool:
+        """Whether the file's name ends in it, with or without .gz behind."""
+        return self.name.removesuffix(".gz").endswith(suffix)
+
+    def measurements(self) -> Iterator[Measurement]:
+        """Yield what is asked for."""
+        from diode_store.measurements import iter_measurements
+
+        return iter_measurements(self.store.engine, hardware_ids=self.hardware_ids, op=self.op)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written."""
+
+    what: str
+    """``measurements``, or ``problems`` of a lookup table."""
+    count: int
+    parts: str
+    """``timings``, or ``entries``."""
+    part_count: int
+    not_held: list[str] = field(default_factory=list)
+    """What the format has no room for, in sentences."""
+
+    def __str__(self) -> str:
+        """Return both counts in words."""
+        return f"{self.count:,} {self.what} with {self.part_count:,} {self.parts}"
+
+    def report(self) -> dict[str, Any]:
+        """Return it for a script."""
+        return {self.what: self.count, self.parts: self.part_count, "not_held": self.not_held}
+
+
+def write_stream(request: Request, stream: IO[bytes]) -> Written:
+    """Write any format but Parquet, which needs a path.
+
+    Raises:
+        ExportError: it cannot be made of what the warehouse holds.
+    """
+    return _WRITERS[request.fmt](request, stream)
+
+
+def write_parquet(request: Request, path: Path) -> Written:
+    """Write the rows of ``observations`` to the file ``path``.
+
+    Raises:
+        ExportError: it cannot be written.
+    """
+    from diode_store.commands.query import connected
+    from diode_store.exchange import parquet
+
+    connection = connected(request.database)
+    where = "($1 IS NULL OR m.hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS NULL OR p.op = $2)"
+    count = f"""
+        SELECT count(*) FILTER (m.superseded_by IS NULL), count(*) FILTER (m.superseded_by IS NOT NULL)
+        FROM measurements AS m JOIN problems AS p ON p.id = m.problem_id WHERE {where}
+    """  # noqa: S608 - our own text
+    asked = [request.hardware_ids, request.op]
+    [[measurements, superseded]] = connection.execute(count, asked).fetchall()
+    # A relation streams; what `execute` returns would be copied whole before its first batch.
+    relation = connection.sql(parquet.SELECT, params=asked)
+    rows = parquet.write(path, relation.to_arrow_reader(), request.on_progress)
+    left_out = [f"{superseded} superseded measurements left out"] if superseded else []
+    return Written("measurements", measurements, "timings", rows, left_out)
+
+
+def _jsonl(request: Request, stream: IO[bytes]) -> Written:
+    from diode_store.exchange import jsonl
+
+    return _measured(jsonl.write(stream, request.measurements(), request.on_progress))
+
+
+def _records(request: Request, stream: IO[bytes]) -> Written:
+    from diode_store.exchange import records
+
+    as_segment = request.has_suffix(records.SEGMENT_SUFFIX)
+    return _measured(records.write(stream, request.measurements(), request.on_progress, as_segment=as_segment))
+
+
+def _t4(request: Request, stream: IO[bytes]) -> Written:
+    from diode_store.exchange import t4
+
+    return _measured(t4.write(stream, request.measurements(), request.on_progress))
+
+
+def _torch_diode(request: Request, stream: IO[bytes]) -> Written:
+    from diode_store.exchange.torch_diode import DatasetBuilder
+    from diode_store.exchange.torch_diode_files import MSGPACK_SUFFIX, write_stream
+
+    builder = DatasetBuilder()
+    count = 0
+    for measurement in request.measurements():
+        before = builder.not_held.timings
+        builder.add(measurement)
+        count += builder.not_held.timings > before
+        request.on_progress(1)
+    held = builder.not_held
+    if held.left_out and not held.timings:
+        raise ExportError(f"there is nothing that a data set can hold; {'; '.join(held.left_out_lines())}")
+    write_stream(stream, builder.dataset, as_msgpack=request.has_suffix(MSGPACK_SUFFIX))
+    return Written("measurements", count, "timings", held.timings, held.lines())
+
+
+def _inductor_lut(request: Request, stream: IO[bytes]) -> Written:
+    from diode_store import ranked_ties
+    from diode_store.commands.query import connected
+    from diode_store.exchange import inductor_lut
+
+    options, device = request.lookup_table, _only_device(request)
+    connection = connected(request.database)
+    environment = ranked_ties.environment_of(connection, device.id, request.op, options.environment_id)
+    version = inductor_lut.torch_version(options.torch or environment.torch)
+    key = inductor_lut.device_key(device.hardware) if options.device_key is None else options.device_key
+    request.on_note(f"environment: {environment.id}, {environment.description}")
+    made = inductor_lut.build(
+        ranked_ties.ranked(connection, device.id, environment.id, request.op),
+        version,
+        key,
+        template_hashes=environment.template_hashes,
+        top=options.top,
+        tf32=options.tf32,
+    )
+    if made.left_out and not made.table:
+        raise ExportError(f"there is nothing that a lookup table can hold; {'; '.join(made.lines())}")
+    stream.write(json.dumps(made.table, indent=1).encode() + b"\n")
+    notes = made.lines()
+    if not environment.torch.startswith(f"{version[0]}.{version[1]}."):
+        notes.append(f"measured in torch {environment.torch}: the reader refuses kernels whose template is another")
+    entries = sum(map(len, made.table.values()))
+    return Written("problems", len(made.table), "entries", entries, notes)
+
+
+def _only_device(request: Request) -> StoredHardware:
+    from diode_store.devices import describe
+    from diode_store.hardware import list_hardware
+
+    devices = request.hardware
+    if devices is None:
+        with request.store.engine.connect() as connection:
+            devices = [row for row in list_hardware(connection) if row.measurements]
+    if len(devices) != 1:
+        there = f"it could be any of: {describe(devices)}" if devices else "there is nothing to export"
+        raise ExportError(f"a lookup table is for one device; {there}; name it with --hardware")
+    return devices[0]
+
+
+def _measured(counts: tuple[int, int]) -> Written:
+    return Written("measurements", counts[0], "timings", counts[1])
+
+
+_WRITERS: dict[Format, Callable[[Request, IO[bytes]], Written]] = {
+    Format.JSONL: _jsonl,
+    Format.RECORDS: _records,
+    Format.T4: _t4,
+    Format.TORCH_DIODE: _torch_diode,
+    Format.INDUCTOR_LUT: _inductor_lut,
+}
