@@ -6,6 +6,7 @@ bytes until somebody asks ``Interned`` for what they hold, which decodes each di
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgpack
@@ -23,19 +24,21 @@ MAX_ITEMS = 100_000
 _T = TypeVar("_T")
 
 _MALFORMED = (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError)
-_SHORT_ARRAY, _ARRAY_16, _ARRAY_32 = range(0x90, 0xA0), 0xDC, 0xDD
-_MOST_INTERNED = 20_000
+_SHORT_ARRAY = range(0x90, 0xA0)
+_ARRAY_HEADER_BYTES = {0xDC: 3, 0xDD: 5}
+_BINARY = {0xC4, 0xC5, 0xC6}
+_MOST_INTERNED = 100_000
 _MOST_INTERNED_BYTES = 4096
 
 
 class RawArray(tuple[bytes, ...]):
-    """The elements of an array, each as the bytes it was encoded to."""
+    """The elements of an array, each as the bytes it was encoded to, be they in a wrapping of their own or not."""
 
     __slots__ = ()
 
 
 class Interned(Generic[_T]):
-    """Builds a value, which is never false, from its bytes; once for the same bytes."""
+    """Builds a value from its bytes, once for the same bytes."""
 
     def __init__(self, build: Callable[[Any], _T]) -> None:
         """Take what makes a value out of what the bytes hold."""
@@ -61,10 +64,10 @@ class Interned(Generic[_T]):
 
     def all_of(self, raws: Sequence[bytes]) -> list[_T]:
         """Return the value of each, as one call does; most are known, and looked up at the speed of C."""
-        found = list(map(self._known.get, raws))
-        if all(found):
-            return found  # type: ignore[return-value] # none is None
-        return list(map(self, raws))
+        try:
+            return list(map(self._known.__getitem__, raws))
+        except KeyError:
+            return list(map(self, raws))
 
 
 def unpack(raw: bytes) -> Any:
@@ -146,22 +149,23 @@ def _skipped(reader: Any, payload: bytes) -> bytes:
 
 def _is_array(payload: bytes, offset: int) -> bool:
     lead = payload[offset] if offset < len(payload) else 0
-    return lead in _SHORT_ARRAY or lead in {_ARRAY_16, _ARRAY_32}
+    return lead in _SHORT_ARRAY or lead in _ARRAY_HEADER_BYTES
 
 
 def _raw_array(reader: Any, payload: bytes, most: int) -> RawArray:
+    start = reader.tell()
+    first = start + _ARRAY_HEADER_BYTES.get(payload[start], 1)
+    if first < len(payload) and payload[first] in _BINARY:
+        wrapped = reader.unpack()
+        if set(map(type, wrapped)) != {bytes}:
+            raise TypeError("not every element is binary")
+        return RawArray(wrapped)
     length = reader.read_array_header()
     if length > most:
         raise ValueError(f"{length} exceeds max_array_len({most})")
     tell, skip = reader.tell, reader.skip
-    parts = []
-    start = tell()
-    for _ in range(length):
-        skip()
-        end = tell()
-        parts.append(payload[start:end])
-        start = end
-    return RawArray(parts)
+    ends = [tell(), *((skip(), tell())[1] for _ in range(length))]
+    return RawArray(payload[start:end] for start, end in pairwise(ends))
 
 
 def _not_msgpack(error: BaseException) -> CodecError:

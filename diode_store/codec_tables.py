@@ -7,14 +7,16 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+import msgpack
+
 from diode_store import checks
 from diode_store.codec_reading import Interned, RawArray, unpack
 from diode_store.errors import RecordError
 from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
-from diode_store.timing_table import TimingTable
+from diode_store.timing_table import ONCE_EACH, TimingTable, repeats_a_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 CONFIG_TABLE = (*CONFIG_COLUMNS, "kwargs")
 """Columns of the config table; ``extra`` follows where a config has one."""
@@ -22,6 +24,10 @@ TIMING_TABLE = ("config", *(name for name in Timing._fields if name != "config")
 """Columns of the timing table; ``config`` is a position in the config table."""
 TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
 
+_one_of_each: dict[bytes, KernelConfig] = {}
+_MOST_CONFIGS = 200_000
+_ROWS_VERSION = 1
+"""The version of the wire format that holds a row a timing."""
 _TIMING_DEFAULTS = {"outcome": Outcome.OK.value, "is_estimate": False}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _OK = Outcome.OK.value
@@ -38,13 +44,22 @@ _CONFIG_CHECKS: dict[str, checks.Check] = {
 def write_tables(timings: Sequence[Timing]) -> dict[str, Any]:
     """Return the fields that hold ``timings`` and their configs."""
     index: dict[KernelConfig, int] = {}
-    rows = [(index.setdefault(t.config, len(index)), *t[1:]) for t in timings]
+    positions = [index.setdefault(timing.config, len(index)) for timing in timings]
     columns = (*CONFIG_TABLE, "extra") if any(config.extra for config in index) else CONFIG_TABLE
-    configs = [[getattr(config, name) for name in columns] for config in index]
-    return dict(zip(TABLE_FIELDS, (columns, configs, TIMING_TABLE, rows), strict=True))
+    configs = [msgpack.packb([getattr(config, name) for name in columns]) for config in index]
+    values = [_packed(column) for column in list(zip(*timings, strict=True))[1:]]
+    in_order = None if positions == list(range(len(positions))) else positions
+    return dict(zip(TABLE_FIELDS, (columns, configs, TIMING_TABLE, [in_order, *values]), strict=True))
 
 
-def read_tables(content: dict[str, Any]) -> tuple[TimingTable, dict[str, Any]]:
+def _packed(column: Sequence[Any]) -> Any:
+    """Return a column as it is written: one value if it is the same in all rows."""
+    first = column[0]
+    is_constant = all(value is first or (type(value) is type(first) and value == first) for value in column)
+    return first if is_constant else column
+
+
+def read_tables(content: dict[str, Any], version: int) -> tuple[TimingTable, dict[str, Any]]:
     """Return the timings, and the columns of them that this version does not know.
 
     Raises:
@@ -53,18 +68,61 @@ def read_tables(content: dict[str, Any]) -> tuple[TimingTable, dict[str, Any]]:
     """
     configs = _configs(content)
     columns = checks.array("timing_columns", content["timing_columns"])
-    rows: Sequence[Any] = checks.array("timings", content["timings"])
-    unknown: dict[str, Any] = {}
-    if columns != TIMING_TABLE:
-        rows, unknown = _known_columns(columns, rows)
-    _check_rows("timings", rows, len(TIMING_TABLE))
-    if not rows:
+    read = _columns_of_rows if version == _ROWS_VERSION else _columns
+    named = read(columns, checks.array("timings", content["timings"]), len(configs))
+    length = len(named["config"])
+    if not length:
         raise RecordError("a measurement needs at least one timing")
-    positions, *values = zip(*rows, strict=True)
-    if not _is_plain(positions, *values, configs=len(configs)):
-        for position, row in enumerate(rows):
-            _check_closely(f"timing {position}", row, len(configs))
-    return TimingTable([configs[position] for position in positions], *values), unknown
+    known = [named.pop(name, ()) or [_TIMING_DEFAULTS.get(name)] * length for name in TIMING_TABLE]
+    positions, *values = known
+    if not _is_plain(*known, configs=len(configs)):
+        for number, row in enumerate(zip(*known, strict=True)):
+            _check_closely(f"timing {number}", row, len(configs))
+    chosen = list(map(configs.__getitem__, positions))
+    if _repeats_one(chosen, may_have_extra=content["config_columns"] != CONFIG_TABLE):
+        raise RecordError(ONCE_EACH)
+    return TimingTable(chosen, *values), {name: list(column) for name, column in named.items()}
+
+
+def _repeats_one(configs: Sequence[KernelConfig], *, may_have_extra: bool) -> bool:
+    """Tell whether a config comes twice; equal ones are one object here, but for what they hold in ``extra``."""
+    return len(set(map(id, configs))) != len(configs) or (may_have_extra and repeats_a_config(configs))
+
+
+def _columns(columns: tuple[str, ...], values: tuple[Any, ...], configs: int) -> dict[str, Sequence[Any]]:
+    """Return the timing columns by name; a single value stands for a whole column of it."""
+    _check_names(columns)
+    checks.array("timings", values, len(columns))
+    given = dict(zip(columns, values, strict=True))
+    if given["config"] is None:
+        given["config"] = range(configs)
+    else:
+        checks.array("timings.config", given["config"])
+    length = len(given["config"])
+    named: dict[str, Sequence[Any]] = {
+        name: value if isinstance(value, tuple) else (value,) * length for name, value in given.items()
+    }
+    named["config"] = given["config"]
+    for name, column in named.items():
+        if len(column) != length:
+            raise RecordError(f"timings.{checks.shown(name)} must hold {length} values, not {len(column)}")
+    return named
+
+
+def _columns_of_rows(columns: tuple[str, ...], rows: tuple[Any, ...], _configs: int) -> dict[str, Sequence[Any]]:
+    """Return the timing columns by name, from the rows that version 1 holds."""
+    _check_names(columns)
+    for position, row in enumerate(rows):
+        if type(row) is not tuple or len(row) != len(columns):
+            checks.array(f"timings[{position}]", row, len(columns))
+    return dict(zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True))
+
+
+def _check_names(columns: tuple[str, ...]) -> None:
+    names = {checks.text("timing_columns", name) for name in columns}
+    checks.require("timing_columns", names, ("config", "runtime_us"))
+    if len(names) != len(columns):
+        raise RecordError("timing_columns names a column twice")
 
 
 def _is_plain(
@@ -117,6 +175,9 @@ def _configs(content: dict[str, Any]) -> list[KernelConfig]:
     rows = content["configs"]
     if not isinstance(rows, RawArray):
         checks.array("configs", rows)
+    if len(_one_of_each) > _MOST_CONFIGS:  # never inside a record
+        _one_of_each.clear()
+        _config_readers.cache_clear()
     interned = _config_readers(columns)
     try:
         return interned.all_of(rows)
@@ -134,20 +195,12 @@ def _config_readers(columns: tuple[str, ...]) -> Interned[KernelConfig]:
 
 
 def _config_of_row(columns: tuple[str, ...], row: object) -> KernelConfig:
-    values = {
-        name: value
-        for name, value in zip(columns, checks.array("a config", row, len(columns)), strict=True)
-        if value is not None or name == "kwargs"
-    }
+    pairs = zip(columns, checks.array("a config", row, len(columns)), strict=True)
+    values = {name: value for name, value in pairs if value is not None or name == "kwargs"}
     config = _config(values)
     extra = checks.extra_fields(values, CONFIG_TABLE)
-    return replace(config, extra=extra) if extra else config
-
-
-def _check_rows(what: str, rows: Iterable[Any], width: int) -> None:
-    for position, row in enumerate(rows):
-        if type(row) is not tuple or len(row) != width:
-            checks.array(f"{what}[{position}]", row, width)
+    # By key, which tells True from 1.
+    return replace(config, extra=extra) if extra else _one_of_each.setdefault(config.key, config)
 
 
 def _config(values: dict[str, Any]) -> KernelConfig:
@@ -159,16 +212,6 @@ def _config(values: dict[str, Any]) -> KernelConfig:
         for name, value in pairs
     )
     return KernelConfig(**known, kwargs=tuple(sorted(dict(kwargs).items())))
-
-
-def _known_columns(columns: Sequence[Any], rows: Sequence[Any]) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
-    positions = {checks.text("timing_columns", name): i for i, name in enumerate(columns)}
-    checks.require("timing_columns", positions, ("config", "runtime_us"))
-    _check_rows("timings", rows, len(columns))
-    known = [
-        tuple(row[positions[n]] if n in positions else _TIMING_DEFAULTS.get(n) for n in TIMING_TABLE) for row in rows
-    ]
-    return known, {name: [row[i] for row in rows] for name, i in positions.items() if name not in TIMING_TABLE}
 
 
 def _check_closely(what: str, row: Sequence[Any], configs: int) -> None:

@@ -12,22 +12,24 @@ import sqlalchemy as sa
 
 from diode_store import schema
 from diode_store.database import make_engine, write_transaction
-from diode_store.dimensions import Dimensions, insert_for, select_by_key
+from diode_store.dimensions import Dimensions, select_by_key
 from diode_store.errors import RecordError, first_line
-from diode_store.facts import insert_timings
+from diode_store.facts import insert_measurements, insert_timings
 from diode_store.migrate import require_current
 from diode_store.records import Outcome
 from diode_store.timing_table import TimingTable
+from diode_store.tombstones import buried
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from diode_store.facts import TimingRow
     from diode_store.records import KernelConfig, Measurement
 
 
-_KEY, _EXTRA = attrgetter("key"), attrgetter("extra")
+_EXTRA = attrgetter("extra")
+_MOST_KEPT = 500_000
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,7 @@ class Store:
         """Write through ``engine``, whose schema must be current; ``Store.open`` checks that."""
         self.engine = engine
         self._dimensions = Dimensions()
-        # Those of ``_dimensions`` by content key, which is looked up without a call into Python.
-        self._config_ids: dict[bytes, int] = {}
+        self._known_configs = _KnownConfigs()
 
     @classmethod
     def open(cls, url: str) -> Store:
@@ -103,12 +104,13 @@ class Store:
         return WriteReport(written, len(batch) - written, timings)
 
     def known(self, uids: Iterable[bytes]) -> set[bytes]:
-        """Return those of ``uids`` whose measurements are in the warehouse."""
+        """Return those of ``uids`` whose measurements are in the warehouse, or were deleted from it."""
         wanted = list(uids)
         if not wanted:
             return set()
         with self.engine.connect() as connection:
-            return {bytes(row.uid) for row in select_by_key(connection, schema.measurements.c.uid, wanted)}
+            here = {bytes(row.uid) for row in select_by_key(connection, schema.measurements.c.uid, wanted)}
+            return here | buried(connection, wanted)
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows by table, and of timings that failed as ``failures``."""
@@ -129,49 +131,41 @@ class Store:
 
     def _forget(self) -> None:
         self._dimensions.forget()
-        self._config_ids = {}
+        self._known_configs.forget()
 
     def _write(self, fresh: Sequence[Measurement]) -> tuple[int, int]:
         tables = {m.uid: TimingTable.of(m.timings) for m in fresh}
-        self._add_dimensions(fresh, tables.values())
+        config_ids = self._add_dimensions(fresh, tables)
+        now = datetime.now(UTC)
         with write_transaction(self.engine) as connection:
-            ids = self._insert_measurements(connection, fresh)
-            rows = self._timing_rows((ids[uid], table) for uid, table in tables.items() if uid in ids)
+            ids = insert_measurements(connection, [self._measurement_values(m, now) for m in fresh])
+            rows = _timing_rows((ids[uid], config_ids[uid], table) for uid, table in tables.items() if uid in ids)
             insert_timings(connection, rows)
         return len(ids), len(rows)
 
-    def _add_dimensions(self, fresh: Sequence[Measurement], tables: Iterable[TimingTable]) -> None:
-        """Put missing dimension rows in their own short transaction, and know their ids once it has committed."""
+    def _add_dimensions(
+        self, fresh: Sequence[Measurement], tables: Mapping[bytes, TimingTable]
+    ) -> dict[bytes, Sequence[int]]:
+        """Put missing dimension rows in their own short transaction; return the config ids of every table."""
         dimensions = self._dimensions
+        found = {uid: self._known_configs.ids(table.configs) for uid, table in tables.items()}
+        unsure = [tables[uid].configs for uid, ids in found.items() if ids is None]
         missing: Sequence[Iterable[Any]] = (
             dimensions.hardware.missing(m.hardware for m in fresh),
             dimensions.environments.missing(m.environment for m in fresh),
             dimensions.problems.missing(m.problem for m in fresh),
-            dimensions.configs.missing(config for table in tables for config in self._unsure(table.configs)),
+            dimensions.configs.missing(chain.from_iterable(unsure)),
         )
-        if not any(missing):
-            return
-        with write_transaction(self.engine) as connection:
-            pairs = zip(dimensions.in_order, missing, strict=True)
-            ids = [dimension.insert(connection, records) for dimension, records in pairs]
-        for dimension, found in zip(dimensions.in_order, ids, strict=True):
-            dimension.remember(found)
-        self._config_ids = {config.key: number for config, number in dimensions.configs.ids.items()}
-
-    def _unsure(self, configs: Sequence[KernelConfig]) -> Iterable[KernelConfig]:
-        """Return those of ``configs`` whose rows may be absent, or may lack what they bring in ``extra``."""
-        if self._config_ids.keys() >= set(map(_KEY, configs)) and not any(map(_EXTRA, configs)):
-            return ()
-        return configs
-
-    def _insert_measurements(self, connection: sa.Connection, fresh: Sequence[Measurement]) -> dict[bytes, int]:
-        """Insert and return the ids by uid; without those that another writer brought since we looked."""
-        table = schema.measurements
-        now = datetime.now(UTC)
-        statement = insert_for(connection, table).on_conflict_do_nothing(index_elements=["uid"])
-        rows = [self._measurement_values(measurement, now) for measurement in fresh]
-        inserted = connection.execute(statement.returning(table.c.uid, table.c.id), rows)
-        return {bytes(uid): number for uid, number in inserted}
+        if any(missing):
+            with write_transaction(self.engine) as connection:
+                pairs = zip(dimensions.in_order, missing, strict=True)
+                inserted = [dimension.insert(connection, records) for dimension, records in pairs]
+            for dimension, ids in zip(dimensions.in_order, inserted, strict=True):
+                dimension.remember(ids)
+        known, row_ids = self._known_configs, dimensions.configs.ids
+        return {
+            uid: ids if ids is not None else known.remember(tables[uid].configs, row_ids) for uid, ids in found.items()
+        }
 
     def _measurement_values(self, measurement: Measurement, now: datetime) -> dict[str, Any]:
         m, dimensions = measurement, self._dimensions
@@ -207,21 +201,56 @@ class Store:
             "extra": dict(m.extra) or None,
         }
 
-    def _timing_rows(self, measured: Iterable[tuple[int, TimingTable]]) -> list[TimingRow]:
-        ids = self._config_ids
-        # Whole columns at a time, and plain int for bool: the driver binds that without looking for an adapter.
-        blocks = (
-            zip(
-                repeat(number, len(table)),
-                map(ids.__getitem__, map(_KEY, table.configs)),
-                table.runtimes_us,
-                table.outcomes,
-                map(int, table.estimates),
-                table.repeats,
-                table.p10_us,
-                table.p90_us,
-                strict=True,
-            )
-            for number, table in measured
+
+class _KnownConfigs:
+    """The ids of configs that are in the warehouse, by identity: the codec makes one object of equal ones.
+
+    Looked up for every timing, so without a call into Python, and without touching the config's memory.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[int, int] = {}
+        self._kept: list[KernelConfig] = []
+        """What ``id`` told of is not to go away."""
+
+    def ids(self, configs: Sequence[KernelConfig]) -> list[int] | None:
+        """Return the ids of ``configs``, or None unless all are known."""
+        try:
+            return list(map(self._ids.__getitem__, map(id, configs)))
+        except KeyError:
+            return None
+
+    def remember(self, configs: Sequence[KernelConfig], row_ids: Mapping[KernelConfig, int]) -> list[int]:
+        """Return the ids of ``configs`` out of ``row_ids``; know them by identity from now on."""
+        ids = [row_ids[config] for config in configs]
+        if len(self._kept) > _MOST_KEPT:
+            self.forget()
+        # What brings something in ``extra`` is looked at each time: the row may lack it.
+        if not any(map(_EXTRA, configs)):
+            self._kept.extend(configs)
+            self._ids.update(zip(map(id, configs), ids, strict=True))
+        return ids
+
+    def forget(self) -> None:
+        """Know nothing any more."""
+        self._ids.clear()
+        self._kept.clear()
+
+
+def _timing_rows(measured: Iterable[tuple[int, Sequence[int], TimingTable]]) -> list[TimingRow]:
+    # Whole columns at a time, and plain int for bool: the driver binds that without looking for an adapter.
+    blocks = (
+        zip(
+            repeat(number, len(table)),
+            config_ids,
+            table.runtimes_us,
+            table.outcomes,
+            map(int, table.estimates),
+            table.repeats,
+            table.p10_us,
+            table.p90_us,
+            strict=True,
         )
-        return list(chain.from_iterable(blocks))
+        for number, config_ids, table in measured
+    )
+    return list(chain.from_iterable(blocks))

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from diode_store.records import KernelConfig
 
 _KEY = attrgetter("key")
+ONCE_EACH = "a measurement must time each config once; merge repeated ones first"
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+def repeats_a_config(configs: Sequence[KernelConfig]) -> bool:
+    """Tell whether a config comes twice; those that differ in ``extra`` only are one."""
+    return len(set(map(_KEY, configs))) != len(configs)
 
 
 class TimingTable(Sequence[Timing]):
@@ -37,7 +43,7 @@ class TimingTable(Sequence[Timing]):
         p10_us: Sequence[float | None],
         p90_us: Sequence[float | None],
     ) -> None:
-        """Hold the columns, which somebody has checked.
+        """Hold the columns, which somebody has checked, also for a config that comes twice.
 
         Args:
             configs: one a timing.
@@ -47,13 +53,7 @@ class TimingTable(Sequence[Timing]):
             repeats: how many runs; None if that is not known.
             p10_us: tenth percentile of the runs; likewise.
             p90_us: ninetieth percentile of the runs; likewise.
-
-        Raises:
-            RecordError: a config comes twice.
         """
-        # By key, so that configs that differ in ``extra`` only are one.
-        if len(set(map(_KEY, configs))) != len(configs):
-            raise RecordError("a measurement must time each config once; merge repeated ones first")
         self.configs, self.runtimes_us, self.outcomes = configs, runtimes_us, outcomes
         self.estimates, self.repeats, self.p10_us, self.p90_us = estimates, repeats, p10_us, p90_us
 
@@ -67,6 +67,8 @@ class TimingTable(Sequence[Timing]):
         if isinstance(timings, cls):
             return timings
         configs, runtimes_us, outcomes, *others = zip(*timings, strict=True)
+        if repeats_a_config(configs):
+            raise RecordError(ONCE_EACH)
         return cls(configs, runtimes_us, [outcome.value for outcome in outcomes], *others)
 
     def __len__(self) -> int:

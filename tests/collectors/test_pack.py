@@ -270,8 +270,8 @@ def test_pack_refuses_what_is_no_segment(tmp_path: Path, content: bytes, message
     [
         (header_bytes(version=2), "spool format 2 is not 1, the one this torch-diode reads; upgrade torch-diode"),
         (
-            segment_of([(bytes(16), msgpack.packb({"v": 2}))]),
-            "record version 2 is newer than 1, the newest this torch-diode reads; upgrade it",
+            segment_of([(bytes(16), msgpack.packb({"v": codec.WIRE_VERSION + 1}))]),
+            "record version 3 is newer than 2, the newest this torch-diode reads; upgrade it",
         ),
     ],
     ids=["segment", "record"],

@@ -87,7 +87,7 @@ def test_a_segment_of_a_newer_format(directory: Path, store: Store) -> None:
 def test_a_record_of_a_newer_version_can_come_back(directory: Path, store: Store) -> None:
     """A frame whose record is too new is kept as a segment that can be moved back into the spool."""
     content = msgpack.unpackb(codec.encode(sample(2)))
-    newer = msgpack.packb({**content, "v": 2})
+    newer = msgpack.packb({**content, "v": codec.WIRE_VERSION + 1})
     put(directory, "a.seg", segment_of([(uid_of(1), codec.encode(sample(1))), (uid_of(2), newer)]))
     report = ingest_once(directory, store)
     assert report.rejected_by_reason == {"newer_record": 1}

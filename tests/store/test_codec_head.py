@@ -59,7 +59,7 @@ def test_truncated_record_is_refused(cut: int) -> None:
         (PAYLOAD + b"\x00", "not a msgpack record: more bytes follow it"),
         (b"\x93\x01\x02\x03", "a record must be a map, not tuple"),
         (b"\x81\x81\xc0\xc0\xc0", "not a msgpack record: "),
-        (msgpack.packb({"v": 0}), "unknown record version 0; this torch-diode reads version 1"),
+        (msgpack.packb({"v": 0}), "unknown record version 0; this torch-diode reads versions 1 to 2"),
         (msgpack.packb({"v": 1}), "the record has no 'uid'"),
         (msgpack.packb({**msgpack.unpackb(PAYLOAD), "source": "dream"}), "source must be one of feedback, "),
         (msgpack.packb({**msgpack.unpackb(PAYLOAD), "problem": 3}), "problem must be a map, not 3"),
@@ -75,8 +75,8 @@ def test_what_is_no_record_is_refused(payload: bytes, message: str) -> None:
 
 def test_newer_version_is_refused_by_name() -> None:
     """A newer writer's record is no damage."""
-    with pytest.raises(UnknownVersionError, match="record version 2 is newer than 1"):
-        codec.decode_head(msgpack.packb({"v": 2}))
+    with pytest.raises(UnknownVersionError, match="record version 3 is newer than 2"):
+        codec.decode_head(msgpack.packb({"v": 3}))
 
 
 def test_oversized_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
