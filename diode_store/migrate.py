@@ -118,6 +118,7 @@ def losses(engine: sa.Engine, revision: str) -> list[Loss]:
         SchemaError: there is no warehouse, or ``revision`` is not an older one.
         DatabaseError: the database cannot be read.
     """
+    _require_file(engine)
     with engine.connect() as connection:
         scripts = _scripts_back(connection, revision)
         lost = [pair for script in scripts for pair in script.module.LOSES.items()]
@@ -134,8 +135,7 @@ def downgrade(engine: sa.Engine, revision: str) -> Upgrade:
     """
     from alembic import command
 
-    if _has_no_file(engine):
-        raise SchemaError(f"{describe(engine)} holds no warehouse; name another database")
+    _require_file(engine)
     with _migration(engine) as connection:
         before = _scripts_back(connection, revision)[0].revision
         command.downgrade(_config(connection), revision)
@@ -241,6 +241,11 @@ def _revision(connection: sa.Connection) -> str | None:
 def _has_no_file(engine: sa.Engine) -> bool:
     path = database_file(engine)
     return path is not None and not path.exists()
+
+
+def _require_file(engine: sa.Engine) -> None:
+    if _has_no_file(engine):
+        raise SchemaError(f"{describe(engine)} holds no warehouse; name another database")
 
 
 def _refuse_foreign(connection: sa.Connection) -> None:
