@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 def lake(database_path: Path) -> Lake:
     """Return the lake of the empty warehouse."""
     return Lake(database_path.with_suffix(".lake"))
+
+
+@pytest.fixture
+def another_database(_template_database: Path, tmp_path: Path) -> str:
+    """Return the path of a second empty warehouse."""
+    return str(shutil.copy(_template_database, tmp_path / "another.db"))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("default_database")
 
 H200 = ("--hardware", "h200")
-
-
-@pytest.fixture
-def another_database(_template_database: Path, tmp_path: Path) -> str:
-    """Return the path of a second empty warehouse."""
-    return str(shutil.copy(_template_database, tmp_path / "another.db"))
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
