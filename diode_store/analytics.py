@@ -6,13 +6,14 @@ other, and its settings are locked; ``run_query`` also refuses every statement t
 
 from __future__ import annotations
 
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from diode_store.errors import LakeError, QueryError
+from diode_store.errors import QueryError
 from diode_store.lake import Lake, Manifest, Segment, lake_path
 from diode_store.lake_sync import SyncReport
 from diode_store.lake_sync import sync as sync_lake
@@ -31,7 +32,7 @@ _ROWS_AT_ONCE = 10_000
 
 def connect(
     store_url: str,
-    lake_dir: Path | None = None,
+    lake_dir: Path | str | None = None,
     sync: bool = True,  # noqa: FBT001, FBT002 - the signature that every component was promised
     *,
     on_sync: Callable[[SyncReport], None] = lambda _report: None,
@@ -41,7 +42,7 @@ def connect(
 
     Args:
         store_url: the warehouse: a URL, or the path of an SQLite file.
-        lake_dir: its lake; None means ``DIODE_LAKE``, else the folder beside the database.
+        lake_dir: its lake, a folder or a URL; None means ``DIODE_LAKE``, else the folder beside the database.
         sync: bring the lake up to date first; without, an absent lake gives empty views.
         on_sync: told what the sync did.
         on_progress: told the number of timings the sync has just copied.
@@ -63,12 +64,12 @@ def open_lake(lake: Lake) -> duckdb.DuckDBPyConnection:
     Raises:
         LakeError: it is damaged.
     """
-    manifest = lake.manifest() or Manifest("", "")
-    damage = lake.damage(manifest)
-    if damage:
-        raise LakeError(f"{lake.path}: {damage}; run `diode sync`")
-    paths = [str(lake.path / name) for name in sorted(manifest.files())]
+    manifest, release = lake.hold()
+    paths = [lake.folder.address(name) for name in sorted(manifest.files())]
     connection = duckdb.connect(config=_duckdb_settings())
+    weakref.finalize(connection, release)
+    if lake.folder.filesystem is not None:
+        connection.register_filesystem(lake.folder.filesystem)
     for table in SNAPSHOTS:
         connection.execute(f"CREATE VIEW {table} AS {_snapshot(lake, manifest, table)}")
     for table, name in (("measurements", "segment_measurements"), ("timings", "timings")):
@@ -132,7 +133,7 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], lis
             raise
 
 
-def _chosen_lake() -> Path | None:
+def _chosen_lake() -> Path | str | None:
     from diode_store.settings import Settings
 
     return Settings.from_environment().lake_dir
@@ -153,7 +154,7 @@ def _duckdb_settings() -> dict[str, Any]:
 
 def _snapshot(lake: Lake, manifest: Manifest, table: str) -> str:
     name = manifest.snapshots.get(table)
-    return _parquet([str(lake.path / name)]) if name else _nothing(SNAPSHOTS[table])
+    return _parquet([lake.folder.address(name)]) if name else _nothing(SNAPSHOTS[table])
 
 
 def _segments(lake: Lake, manifest: Manifest, table: str) -> str:
@@ -162,7 +163,7 @@ def _segments(lake: Lake, manifest: Manifest, table: str) -> str:
         return _nothing(FACTS[table])
 
     def path(segment: Segment) -> str:
-        return str(lake.path / getattr(segment, table))
+        return lake.folder.address(getattr(segment, table))
 
     key = next(iter(FACTS[table]))
     whole = [path(segment) for segment in manifest.segments if not segment.dropped]

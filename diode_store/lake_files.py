@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from diode_store.batching import in_batches
 from diode_store.errors import LakeError, first_line
-from diode_store.files import whole_file
 from diode_store.lake_tables import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
+
+    from diode_store.lake_folder import Folder
 
 Columns = dict[str, str]
 """Column → type, as in ``diode_store.lake_tables``."""
@@ -32,9 +29,10 @@ _ARROW = {
     JSON: pa.string(),
     BYTES: pa.binary(),
 }
-_ROWS_AT_ONCE = 20_000
 # Several groups a file, so that DuckDB reads one file with several threads.
 _ROWS_PER_GROUP = 122_880
+# Measured times are all different, so that a dictionary of them costs twice the time and size.
+_WITHOUT_DICTIONARY = (REAL, BYTES, TIME)
 
 
 def arrow_schema(columns: Columns) -> pa.Schema:
@@ -42,98 +40,104 @@ def arrow_schema(columns: Columns) -> pa.Schema:
     return pa.schema([(name, _ARROW[kind]) for name, kind in columns.items()])
 
 
-def write_rows(path: Path, columns: Columns, rows: Iterable[tuple[Any, ...]]) -> int:
-    """Write ``rows`` to the Parquet file ``path`` and return how many they were; memory stays flat.
+def table_of(columns: Columns, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return batches as one table."""
+    return pa.Table.from_batches(list(batches), arrow_schema(columns))
+
+
+def batch_of(columns: Columns, values: Iterable[Sequence[Any]]) -> pa.RecordBatch:
+    """Return the columns of some rows of SQLite's as Arrow.
 
     Raises:
-        LakeError: the file cannot be written, or a value does not fit its column.
+        LakeError: a value is not of its column's type, which SQLite does not prevent.
     """
-    schema = arrow_schema(columns)
-    return _write(path, schema, _batches(schema, list(columns.values()), rows))
+    try:
+        arrays = [_array(kind, column) for kind, column in zip(columns.values(), values, strict=True)]
+    except pa.ArrowException as error:
+        raise LakeError(f"the warehouse holds a value that its column cannot: {first_line(error)}; mend it") from error
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
 
-def read(path: Path, names: Sequence[str] | None = None) -> pa.Table:
+def write(folder: Folder, name: str, columns: Columns, table: pa.Table) -> None:
+    """Write ``table`` to the Parquet file ``name``, whole or not at all.
+
+    Raises:
+        LakeError: the file cannot be written.
+    """
+    repeated = [column for column, kind in columns.items() if kind not in _WITHOUT_DICTIONARY]
+    try:
+        with folder.writing(name) as path:
+            pq.write_table(
+                table.combine_chunks(),
+                path,
+                row_group_size=_ROWS_PER_GROUP,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=repeated,
+            )
+    except (OSError, pa.ArrowException) as error:
+        raise LakeError(
+            f"{folder}/{name} cannot be written: {first_line(error)}; free some space or check its folder"
+        ) from error
+
+
+def read(folder: Folder, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return a file's columns.
 
     Raises:
         LakeError: it cannot be read.
     """
     try:
-        return pq.read_table(path, columns=None if names is None else list(names), partitioning=None)
+        return pq.read_table(folder.open(name), columns=None if columns is None else list(columns), partitioning=None)
     except (OSError, pa.ArrowException) as error:
-        raise LakeError(f"{path} cannot be read: {first_line(error)}; run `diode sync --rebuild`") from error
+        raise LakeError(f"{folder}/{name} cannot be read: {first_line(error)}; run `diode sync --rebuild`") from error
 
 
-def merge(path: Path, table: str, parts: Iterable[tuple[Path, Sequence[int]]]) -> int:
+def merge(folder: Folder, name: str, table: str, parts: Iterable[tuple[str, Sequence[int]]]) -> int:
     """Write what ``parts`` hold of ``table`` to one file and return its rows.
 
     Args:
-        path: the file to write.
+        folder: where the files are.
+        name: the file to write.
         table: ``measurements`` or ``timings``.
         parts: files, each with the ids of the measurements to leave out.
     """
-    key = "id" if table == "measurements" else "measurement_id"
-    kept = (_without(read(part), key, dropped) for part, dropped in parts)
-    return _write(path, arrow_schema(FACTS[table]), (batch for part in kept for batch in part.to_batches()))
+    key = next(iter(FACTS[table]))
+    merged = pa.concat_tables([without(read(folder, part), key, dropped) for part, dropped in parts])
+    write(folder, name, FACTS[table], merged)
+    return int(merged.num_rows)
 
 
-def count_timings(path: Path, measurements: Iterable[int]) -> int:
+def count_timings(folder: Folder, name: str, measurements: Iterable[int]) -> int:
     """Return how many timings of ``measurements`` a file holds."""
     wanted = pa.array(sorted(measurements), pa.int64())
-    found = pc.sum(pc.is_in(read(path, ("measurement_id",))["measurement_id"], value_set=wanted)).as_py()
+    found = pc.sum(pc.is_in(read(folder, name, ("measurement_id",))["measurement_id"], value_set=wanted)).as_py()
     return int(found or 0)
 
 
-def _without(table: pa.Table, key: str, dropped: Sequence[int]) -> pa.Table:
+def without(table: pa.Table, key: str, dropped: Sequence[int]) -> pa.Table:
+    """Return the rows of a fact table whose measurement is not among ``dropped``."""
     if not dropped:
         return table
     return table.filter(pc.invert(pc.is_in(table[key], value_set=pa.array(dropped, pa.int64()))))
 
 
-def _write(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write ``path`` and return its rows; a file with a good name is whole."""
-    written = 0
-    try:
-        with whole_file(path) as beside, pq.ParquetWriter(beside, schema, compression="zstd") as writer:
-            for group in in_batches(batches, lambda batch: int(batch.num_rows), _ROWS_PER_GROUP):
-                table = pa.Table.from_batches(group, schema)
-                writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
-                written += table.num_rows
-    except (OSError, pa.ArrowException) as error:
-        raise LakeError(
-            f"{path} cannot be written: {first_line(error)}; free some space or check its folder"
-        ) from error
-    return written
-
-
-def _batches(schema: pa.Schema, kinds: list[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
-    remaining = iter(rows)
-    while some := list(islice(remaining, _ROWS_AT_ONCE)):
-        columns = zip(*some, strict=True)
-        arrays = [_array(kind, column) for kind, column in zip(kinds, columns, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(kind: str, values: tuple[Any, ...]) -> pa.Array:
-    """Return a column; databases differ in how they hand over flags, times, JSON and bytes."""
+def _array(kind: str, values: Sequence[Any]) -> pa.Array:
     if kind == FLAG:
-        return pa.array(values).cast(pa.bool_())
+        return pa.array(values, pa.int8()).cast(pa.bool_())
     if kind == TIME:
-        return pa.array([_utc(value) for value in values], _ARROW[TIME])
-    if kind == JSON:
-        return pa.array([_json_text(value) for value in values], pa.string())
-    if kind == BYTES:
-        return pa.array([None if value is None else bytes(value) for value in values], pa.binary())
+        return _times(values)
     return pa.array(values, _ARROW[kind])
 
 
-def _utc(value: str | datetime | None) -> datetime | None:
-    """Return a time without its zone, in UTC; SQLite keeps times as UTC text."""
-    if value is None:
-        return None
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+def _times(values: Sequence[str | None]) -> pa.Array:
+    """Return times without their zone, in UTC; SQLite keeps them as text, in UTC where it names no zone."""
+    try:
+        return pa.array(values, pa.string()).cast(_ARROW[TIME])
+    except pa.ArrowInvalid:
+        return pa.array([value and _utc(value) for value in values], _ARROW[TIME])
+
+
+def _utc(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
     return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
-
-
-def _json_text(value: object) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,13 @@
-"""What a sync asks of a warehouse; SQLite is read by the standard library alone, PostgreSQL through SQLAlchemy.
+"""What a sync asks of a warehouse; SQLite is read by the standard library alone.
 
 A second SQLite library in a process that writes would drop the writer's locks when it closes the file, so SQLite
-is read by the library that writes it. Light: with SQLite nothing is imported that a query does not need.
+is read by the library that writes it. PostgreSQL is in ``diode_store.lake_postgres``. Light: with SQLite nothing is
+imported that a query does not need.
+
+Whether measurements came or went is told by *blocks*: for every ``BLOCK`` ids a digest of the ids and uids that
+are there. Digests of all blocks are made in one pass by the database itself, which costs a fraction of fetching
+the rows, and only blocks whose digest changed are compared row by row. Counts or a highest id would not do: a
+delete and an insert can balance, and a PostgreSQL transaction with lower ids may commit last.
 """
 
 from __future__ import annotations
@@ -22,20 +28,39 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    import pyarrow as pa
+
+    from diode_store.lake_files import Columns
+
+BLOCK = 4096
+"""How many ids share a digest."""
+
 _BUSY_TIMEOUT_S = 30.0
-# Tables that only grow, but for an empty ``extra`` being filled in: their counts tell whether they have changed.
-_GROWING = ("problems", "configs")
+# Few enough that their tuples die before Python's garbage collector counts them.
+_ROWS_AT_ONCE = 500
+# Dimensions that grow large: told by their keys, and by how many have ``extra``, which may be filled in later.
+_KEYED = ("problems", "configs")
 _MARKED = "SELECT id, flags, superseded_by FROM measurements WHERE flags IS NOT NULL OR superseded_by IS NOT NULL"
 
 
 class Source(Protocol):
     """A warehouse as rows; iterate over one result at a time."""
 
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file, which other processes can read too; None for a server."""
+
     def snapshot(self) -> contextlib.AbstractContextManager[None]:
         """Hold one state of the database for all that is read inside; keep it short, it holds back cleaning up."""
 
     def rows(self, sql: str) -> Iterator[Any]:
         """Yield the rows of a SELECT that both databases understand."""
+
+    def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a SELECT of ``columns`` as Arrow, in the lake's types."""
+
+    def blocks(self, table: str, key: str) -> dict[str, str]:
+        """Return block → digest of the ids and 16-byte keys in it, without the blocks that are empty."""
 
 
 @contextlib.contextmanager
@@ -48,7 +73,9 @@ def open_source(url: str) -> Iterator[Source]:
     """
     path = sqlite_path(url)
     if path is None:
-        with _open_other(url) as source:
+        from diode_store.lake_postgres import open_postgres
+
+        with open_postgres(url) as source:
             yield source
         return
     if not path.exists():
@@ -58,18 +85,22 @@ def open_source(url: str) -> Iterator[Source]:
     try:
         with contextlib.closing(_connect(path)) as connection:
             if _revision(connection) != REVISION:
-                _explain(url)
-            yield _SqliteSource(connection)
+                explain(url)
+            yield SqliteSource(path, connection)
     except sqlite3.Error as error:
         raise DatabaseError(f"{path}: {reason(error)}") from error
 
 
-class _SqliteSource:
-    def __init__(self, connection: sqlite3.Connection) -> None:
+class SqliteSource:
+    """A warehouse in an SQLite file."""
+
+    def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
+        self.file = file
         self._connection = connection
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
+        """See ``Source``."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -77,7 +108,33 @@ class _SqliteSource:
             self._connection.execute("ROLLBACK")
 
     def rows(self, sql: str) -> Iterator[Any]:
+        """See ``Source``."""
         return self._connection.execute(sql)
+
+    def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
+        """See ``Source``."""
+        from diode_store.lake_files import batch_of
+
+        cursor = self._connection.execute(sql)
+        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+            yield batch_of(columns, zip(*rows, strict=True))
+
+    def blocks(self, table: str, key: str) -> dict[str, str]:
+        """See ``Source``."""
+        found = {}
+        start = self._first_id(table, 0)
+        # Joining keys and ids in SQLite makes two values a block of what would be two a row.
+        joined = f"SELECT group_concat(id), CAST(group_concat({key}, '') AS BLOB) FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608 - our own names
+        while start is not None:
+            block = start // BLOCK
+            ids, keys = self._connection.execute(joined, (block * BLOCK, block * BLOCK + BLOCK - 1)).fetchone()
+            found[str(block)] = _digest((ids.encode(), keys))
+            start = self._first_id(table, (block + 1) * BLOCK)
+        return found
+
+    def _first_id(self, table: str, least: int) -> int | None:
+        row = self._connection.execute(f"SELECT min(id) FROM {table} WHERE id >= ?", (least,)).fetchone()  # noqa: S608 - our own names
+        return None if row[0] is None else int(row[0])
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -95,36 +152,11 @@ def _revision(connection: sqlite3.Connection) -> str | None:
     return str(row[0]) if row else None
 
 
-def _explain(url: str) -> None:
+def explain(url: str) -> None:
     """Raise the SchemaError that fits; another revision is rare enough to load SQLAlchemy for its message."""
     from diode_store.store import Store
 
     Store.open(url).close()
-
-
-@contextlib.contextmanager
-def _open_other(url: str) -> Iterator[Source]:
-    """Read through SQLAlchemy; the one function to replace by a faster reader of PostgreSQL."""
-    from diode_store.store import Store
-
-    with Store.open(url) as store:
-        engine = store.engine.execution_options(isolation_level="REPEATABLE READ")
-        with engine.connect() as connection:
-            yield _SqlAlchemySource(connection)
-
-
-class _SqlAlchemySource:
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
-        with self._connection.begin():
-            yield
-
-    def rows(self, sql: str) -> Iterator[Any]:
-        result = self._connection.execution_options(stream_results=True).exec_driver_sql(sql)
-        return (tuple(row) for row in result)
 
 
 def warehouse_uuid(source: Source) -> str:
@@ -140,16 +172,16 @@ def warehouse_uuid(source: Source) -> str:
 
 
 def fingerprints(source: Source) -> dict[str, str]:
-    """Return a digest of each part of the warehouse, cheap to make; what is equal need not be copied again."""
-    found = {name: _growth(source, name) for name in _GROWING}
-    whole = (name for name in SNAPSHOTS if name not in _GROWING)
-    found.update((name, _digest(source.rows(select(name)))) for name in whole)
-    return {**found, "measurements": _digest_of_uids(measurement_uids(source))}
+    """Return a digest of each snapshot's table; what is equal need not be copied again."""
+    found = {}
+    for name in SNAPSHOTS:
+        found[name] = _keyed(source, name) if name in _KEYED else _digest(repr(r).encode() for r in _all(source, name))
+    return found
 
 
-def measurement_uids(source: Source) -> Iterator[tuple[int, bytes]]:
-    """Yield (id, uid) of every measurement, in the order of their ids."""
-    return source.rows("SELECT id, uid FROM measurements ORDER BY id")
+def measurement_blocks(source: Source) -> dict[str, str]:
+    """Return the digests of the measurements by block."""
+    return source.blocks("measurements", "uid")
 
 
 def select(table: str) -> str:
@@ -160,21 +192,18 @@ def select(table: str) -> str:
     return f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1, 2"  # noqa: S608 - our own names
 
 
-def _growth(source: Source, table: str) -> str:
-    sql = f"SELECT count(*), coalesce(max(id), 0), count(extra) FROM {table}"  # noqa: S608 - our own names
-    return ":".join(str(value) for value in next(iter(source.rows(sql))))
+def _all(source: Source, table: str) -> Iterator[Any]:
+    return source.rows(select(table))
 
 
-def _digest_of_uids(rows: Iterable[tuple[int, bytes]]) -> str:
+def _keyed(source: Source, table: str) -> str:
+    extras = list(source.rows(f"SELECT count(extra) FROM {table}"))  # noqa: S608 - our own names
+    return _digest(repr(part).encode() for part in (extras, sorted(source.blocks(table, "key").items())))
+
+
+def _digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for number, uid in rows:
-        digest.update(b"%d:" % number)
-        digest.update(uid)
-    return digest.hexdigest()
-
-
-def _digest(rows: Iterable[tuple[Any, ...]]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for row in rows:
-        digest.update(repr(row).encode())
+    for part in parts:
+        digest.update(part)
+        digest.update(b"\0")
     return digest.hexdigest()

@@ -2,33 +2,34 @@
 
 A sync compares *sets* of measurements, never the highest id: of two PostgreSQL transactions the one with the lower
 id may commit last. Equal digests of both sets end it at once, which is what happens before most queries; only a
-sync with something to do loads Arrow.
+sync with something to do loads Arrow, and it looks only at the blocks of ids whose digests differ.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from diode_store.batching import in_batches
 from diode_store.errors import LakeError
-from diode_store.lake import Lake, Manifest, Segment, has_expired
-from diode_store.lake_source import fingerprints, measurement_uids, open_source, select, warehouse_uuid
-from diode_store.lake_tables import FACTS, REVISION, SNAPSHOTS
+from diode_store.lake import Lake, Manifest, Segment
+from diode_store.lake_source import (
+    fingerprints,
+    measurement_blocks,
+    open_source,
+    select,
+    warehouse_uuid,
+)
+from diode_store.lake_tables import REVISION, SNAPSHOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import sqlalchemy as sa
 
     from diode_store.lake_source import Source
 
 TIMINGS_PER_SEGMENT = 1_000_000
-SMALL_SEGMENT = 250_000
-"""Segments with fewer timings are merged once there are ``TOO_MANY_SMALL`` of them."""
-TOO_MANY_SMALL = 8
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,12 @@ def sync(
     url = source if isinstance(source, str) else source.url.render_as_string(hide_password=False)
     with open_source(url) as warehouse:
         present = None if rebuild else _up_to_date(warehouse, lake)
-        if present is not None and not has_expired(present):
-            return _report(present, started)
-        with lake.lock():
-            return _Sync(warehouse, lake, on_progress).run(started, rebuild=rebuild)
+        if present is None:
+            with lake.lock():
+                return _Sync(warehouse, lake, on_progress).run(started, rebuild=rebuild)
+    if lake.has_expired(present):
+        _tidy(lake)
+    return _report(present, started)
 
 
 def _up_to_date(warehouse: Source, lake: Lake) -> Manifest | None:
@@ -88,12 +91,23 @@ def _up_to_date(warehouse: Source, lake: Lake) -> Manifest | None:
         manifest = lake.manifest()
     except LakeError:
         return None
-    if manifest is None or lake.damage(manifest):
+    if manifest is None or manifest.revision != REVISION or lake.damage(manifest):
         return None
     with warehouse.snapshot():
-        if manifest.revision != REVISION or manifest.warehouse != warehouse_uuid(warehouse):
+        if manifest.warehouse != warehouse_uuid(warehouse) or manifest.fingerprints != fingerprints(warehouse):
             return None
-        return manifest if manifest.fingerprints == fingerprints(warehouse) else None
+        return manifest if manifest.blocks == measurement_blocks(warehouse) else None
+
+
+def _tidy(lake: Lake) -> None:
+    """Delete what nobody reads any more; what keeps the lake busy will do so itself."""
+    try:
+        with lake.lock(timeout_s=0):
+            present = lake.manifest()
+            if present is not None and (swept := lake.sweep(present)) != present:
+                lake.publish(swept, instead_of=present.generation)
+    except LakeError:
+        return
 
 
 class _Sync:
@@ -103,173 +117,105 @@ class _Sync:
         self._warehouse = warehouse
         self._lake = lake
         self._on_progress = on_progress
-        self._next_number = 1
+        self._generation = 0
 
     def run(self, started: float, *, rebuild: bool) -> SyncReport:
         """Bring the lake up to date and say what that took."""
-        before, rebuilt = self._base(rebuild=rebuild)
+        from diode_store.lake_compact import merge_small
+        from diode_store.lake_diff import compare
+
+        before, instead_of, rebuilt = self._base(rebuild=rebuild)
         before = self._lake.sweep(before)
         synced_at = time.time()
         with self._warehouse.snapshot():
-            prints = fingerprints(self._warehouse)
-            wanted = dict(measurement_uids(self._warehouse))
-        present, dropped = self._drop(before.segments, wanted)
-        copied = list(self._copy(wanted, {number for ids in present.values() for number in ids}))
-        segments, merged = self._merge([*present, *copied])
+            prints, blocks = fingerprints(self._warehouse), measurement_blocks(self._warehouse)
+            difference = compare(self._warehouse, self._lake, before, blocks)
+        copied = self._copy(difference.missing)
+        present = [*difference.segments, *copied]
+        segments, merged = merge_small(self._lake, present, self._generation, TIMINGS_PER_SEGMENT)
         after = replace(
             before,
+            generation=self._generation,
             fingerprints=prints,
+            blocks=blocks,
             segments=tuple(segments),
             snapshots=self._snapshots(before, prints),
             synced_at=synced_at,
-            next_number=self._next_number,
         )
-        self._publish(before, after)
+        publish(self._lake, before, after, instead_of)
         return _report(
             after,
             started,
             added=sum(s.measurement_count for s in copied),
             added_timings=sum(s.timing_count for s in copied),
-            dropped=dropped,
+            dropped=difference.dropped,
             merged=merged,
             rebuilt=rebuilt,
         )
 
-    def _base(self, *, rebuild: bool) -> tuple[Manifest, str | None]:
-        """Return the state to go on from, and why it is a fresh one although there was another."""
+    def _base(self, *, rebuild: bool) -> tuple[Manifest, int, str | None]:
+        """Return the state to go on from, whose place it takes, and why it is a fresh one if there was another."""
         with self._warehouse.snapshot():
             uuid = warehouse_uuid(self._warehouse)
-        self._next_number = self._lake.highest_number() + 1
-        fresh = Manifest(uuid, REVISION)
         try:
             manifest = self._lake.manifest()
         except LakeError as error:
-            return fresh, str(error).partition(";")[0]
+            self._generation = self._lake.next_generation(None)
+            return Manifest(uuid, REVISION), 0, str(error).partition(";")[0]
+        self._generation = self._lake.next_generation(manifest)
         if manifest is None:
-            return fresh, None
+            return Manifest(uuid, REVISION), 0, None
         reason = "it was asked for" if rebuild else _why_unusable(manifest, uuid, self._lake)
         if reason is None:
-            self._next_number = max(self._next_number, manifest.next_number)
-            return manifest, None
+            return manifest, manifest.generation, None
+        there = self._lake.folder.sizes()
         now = time.time()
-        retired = {name: now for name in manifest.files() if (self._lake.path / name).exists()}
-        return replace(fresh, retired={**manifest.retired, **retired}), reason
+        retired = {name: (now, manifest.generation) for name in manifest.files() if name in there}
+        fresh = Manifest(uuid, REVISION, manifest.generation, retired={**manifest.retired, **retired})
+        return fresh, manifest.generation, reason
 
-    def _drop(self, segments: tuple[Segment, ...], wanted: dict[int, bytes]) -> tuple[dict[Segment, set[int]], int]:
-        """Drop what the warehouse no longer has; return the segments left with their measurements' ids."""
-        left: dict[Segment, set[int]] = {}
-        dropped = 0
-        for segment in segments:
-            held = self._held(segment)
-            gone = {number for number, uid in held.items() if wanted.get(number) != uid}
-            dropped += len(gone)
-            if len(gone) < len(held):
-                left[self._without(segment, gone)] = held.keys() - gone
-        return left, dropped
+    def _copy(self, missing: Any) -> list[Segment]:
+        """Write the measurements with the ids ``missing`` to new segments."""
+        if not len(missing):
+            return []
+        from diode_store.lake_copy import Job
+        from diode_store.lake_worker import copy_shared
 
-    def _held(self, segment: Segment) -> dict[int, bytes]:
-        from diode_store.lake_files import read
-
-        table = read(self._lake.path / segment.measurements, ("id", "uid"))
-        pairs = zip(table["id"].to_pylist(), table["uid"].to_pylist(), strict=True)
-        dropped = set(segment.dropped)
-        return {number: uid for number, uid in pairs if number not in dropped}
-
-    def _without(self, segment: Segment, gone: set[int]) -> Segment:
-        if not gone:
-            return segment
-        from diode_store.lake_files import count_timings
-
-        return replace(
-            segment,
-            measurement_count=segment.measurement_count - len(gone),
-            timing_count=segment.timing_count - count_timings(self._lake.path / segment.timings, gone),
-            dropped=tuple(sorted({*segment.dropped, *gone})),
-        )
-
-    def _copy(self, wanted: dict[int, bytes], present: set[int]) -> Iterator[Segment]:
-        """Write what is missing to new segments of about ``TIMINGS_PER_SEGMENT`` timings."""
-        runs = _runs(wanted, present)
-        for chunk in self._chunks(runs):
-            with self._warehouse.snapshot():
-                segment = _segment(*(self._write_fact(table, chunk) for table in FACTS))
-            # All of it may have been deleted since we looked.
-            if segment.measurement_count:
-                self._on_progress(segment.timing_count)
-                yield segment
-
-    def _chunks(self, runs: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-        """Cut ``runs`` of ids into lists that stand for about ``TIMINGS_PER_SEGMENT`` timings each."""
-        chunk: list[tuple[int, int]] = []
-        timings = 0
-        for run in runs:
-            start = run[0]
-            for number, count in self._timing_counts(run):
-                timings += count
-                if timings >= TIMINGS_PER_SEGMENT:
-                    yield [*chunk, (start, number)]
-                    chunk, timings, start = [], 0, number + 1
-            if start <= run[1]:
-                chunk.append((start, run[1]))
-        if chunk:
-            yield chunk
-
-    def _timing_counts(self, run: tuple[int, int]) -> list[tuple[int, int]]:
-        with self._warehouse.snapshot():
-            return list(
-                self._warehouse.rows(_ranged("timings", "measurement_id, count(*)", run, "GROUP BY 1 ORDER BY 1"))
-            )
-
-    def _write_fact(self, table: str, chunk: list[tuple[int, int]]) -> tuple[str, int]:
-        from diode_store.lake_files import write_rows
-
-        columns = FACTS[table]
-        queries = (_ranged(table, ", ".join(columns), run, "ORDER BY 1, 2") for run in chunk)
-        rows = (row for query in queries for row in self._warehouse.rows(query))
-        name = self._name(table)
-        return name, write_rows(self._lake.path / name, columns, rows)
-
-    def _merge(self, segments: list[Segment]) -> tuple[list[Segment], int]:
-        """Merge small segments into larger ones once there are many: each file costs a query time."""
-        small = [s for s in segments if s.timing_count < SMALL_SEGMENT]
-        if len(small) < TOO_MANY_SMALL:
-            return segments, 0
-        kept = [s for s in segments if s.timing_count >= SMALL_SEGMENT]
-        groups = in_batches(small, lambda segment: segment.timing_count, TIMINGS_PER_SEGMENT)
-        return [*kept, *(self._merged(group) for group in groups)], len(small)
-
-    def _merged(self, group: list[Segment]) -> Segment:
-        from diode_store.lake_files import merge
-
-        def write(table: str) -> tuple[str, int]:
-            name = self._name(table)
-            parts = [(self._lake.path / getattr(segment, table), segment.dropped) for segment in group]
-            return name, merge(self._lake.path / name, table, parts)
-
-        return _segment(*(write(table) for table in FACTS))
+        copied = []
+        for segment in copy_shared(self._warehouse, self._lake, Job(missing, self._generation, TIMINGS_PER_SEGMENT)):
+            self._on_progress(segment.timing_count)
+            copied.append(segment)
+        return sorted(copied, key=lambda segment: segment.first_id)
 
     def _snapshots(self, before: Manifest, prints: dict[str, str]) -> dict[str, str]:
         """Write the snapshots that changed; after the facts, so that they hold all that the facts refer to."""
-        from diode_store.lake_files import write_rows
+        from diode_store.lake_files import table_of, write
 
         files = dict(before.snapshots)
+        changed = {
+            table: columns
+            for table, columns in SNAPSHOTS.items()
+            if table not in files or before.fingerprints.get(table) != prints[table]
+        }
         with self._warehouse.snapshot():
-            for table, columns in SNAPSHOTS.items():
-                if table in files and before.fingerprints.get(table) == prints[table]:
-                    continue
-                files[table] = self._name(table)
-                write_rows(self._lake.path / files[table], columns, self._warehouse.rows(select(table)))
+            found = {
+                t: table_of(columns, self._warehouse.batches(columns, select(t))) for t, columns in changed.items()
+            }
+        for table, rows in found.items():
+            files[table] = self._lake.new_name(self._generation, table)
+            write(self._lake.folder, files[table], SNAPSHOTS[table], rows)
         return files
 
-    def _name(self, table: str) -> str:
-        self._next_number += 1
-        return f"{self._next_number - 1:06d}-{table}.parquet"
 
-    def _publish(self, before: Manifest, after: Manifest) -> None:
-        now = time.time()
-        gone = before.files() - after.files()
-        sizes = {name: (self._lake.path / name).stat().st_size for name in sorted(after.files())}
-        self._lake.publish(replace(after, sizes=sizes, retired={**before.retired, **dict.fromkeys(sorted(gone), now)}))
+def publish(lake: Lake, before: Manifest, after: Manifest, instead_of: int) -> Manifest:
+    """Make ``after`` the state that follows ``before``, and return it complete."""
+    now = time.time()
+    gone = before.files() - after.files()
+    there = lake.folder.sizes()
+    retired = {**before.retired, **dict.fromkeys(sorted(gone), (now, before.generation))}
+    complete = replace(after, sizes={name: there[name] for name in sorted(after.files())}, retired=retired)
+    lake.publish(complete, instead_of=instead_of)
+    return complete
 
 
 def _why_unusable(manifest: Manifest, uuid: str, lake: Lake) -> str | None:
@@ -278,23 +224,6 @@ def _why_unusable(manifest: Manifest, uuid: str, lake: Lake) -> str | None:
     if manifest.revision != REVISION:
         return f"it was made at schema revision {manifest.revision}"
     return lake.damage(manifest)
-
-
-def _segment(measurements: tuple[str, int], timings: tuple[str, int]) -> Segment:
-    """Return the segment of two files, each given as name and number of rows."""
-    return Segment(measurements[0], timings[0], measurements[1], timings[1])
-
-
-def _runs(wanted: dict[int, bytes], present: set[int]) -> list[tuple[int, int]]:
-    """Return what of ``wanted`` (in order) is missing, as (first, last) of stretches without a present one."""
-    stretches = groupby(wanted, key=present.__contains__)
-    members = (list(stretch) for is_present, stretch in stretches if not is_present)
-    return [(stretch[0], stretch[-1]) for stretch in members]
-
-
-def _ranged(table: str, columns: str, run: tuple[int, int], rest: str) -> str:
-    key = next(iter(FACTS[table]))
-    return f"SELECT {columns} FROM {table} WHERE {key} BETWEEN {run[0]:d} AND {run[1]:d} {rest}"  # noqa: S608 - our own
 
 
 def _report(manifest: Manifest, started: float, **what: Any) -> SyncReport:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_store.errors import SettingsError
+from diode_store.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +26,8 @@ class Settings:
     """``DIODE_DATABASE_URL``: URL, or path of an SQLite file."""
     spool_dir: Path
     """``DIODE_SPOOL``: folder in which collectors leave their records for ``diode-ingest``."""
-    lake_dir: Path | None
-    """``DIODE_LAKE``: folder of the Parquet copy that queries read; None means beside the database."""
+    lake_dir: Path | str | None
+    """``DIODE_LAKE``: folder or URL of the Parquet copy that queries read; None means beside the database."""
     log_level: str
     """``DIODE_LOG_LEVEL``: one of ``LOG_LEVELS``."""
 
@@ -42,7 +43,7 @@ class Settings:
         return cls(
             database_url=values.get("DIODE_DATABASE_URL") or default_database_url(),
             spool_dir=_folder(values.get("DIODE_SPOOL") or str(data_dir() / "spool")),
-            lake_dir=_folder(lake) if lake else None,
+            lake_dir=(lake if is_url(lake) else _folder(lake)) if lake else None,
             log_level=_log_level(values.get("DIODE_LOG_LEVEL") or "INFO"),
         )
 

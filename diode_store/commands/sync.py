@@ -32,10 +32,10 @@ def sync(
     with progress("copying timings to the lake") as advance:
         report = sync_lake(database, lake, rebuild=rebuild, on_progress=advance)
     if as_json:
-        print_json({"lake": str(lake.path), **asdict(report)})
+        print_json({"lake": str(lake), **asdict(report)})
         return
     note_rebuild(report)
-    typer.echo(f"{lake.path}: {_summary(report)}")
+    typer.echo(f"{lake}: {_summary(report)}")
 
 
 def note_rebuild(report: SyncReport) -> None:

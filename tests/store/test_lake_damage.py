@@ -77,7 +77,7 @@ def other_revision(lake: Lake) -> None:
         (cut_timings, " bytes and not "),
         (break_manifest, "manifest.json is damaged"),
         (empty_manifest, "manifest.json is damaged"),
-        (future_manifest, "has format 99 and this torch-diode reads 1"),
+        (future_manifest, f"has format 99 and this torch-diode reads {lake_module.FORMAT}"),
         (other_revision, "it was made at schema revision 0000"),
     ],
 )

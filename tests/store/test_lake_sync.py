@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lake_reading import ask, did, measurement_ids
 
-from diode_store import analytics, lake_source, lake_tables, schema
+from diode_store import analytics, lake_tables, schema
 from diode_store.lake import Lake, lake_path
 from diode_store.lake_sync import SyncReport, sync
 from diode_store.records import Timing
@@ -32,7 +32,7 @@ def test_tables_are_those_of_the_schema() -> None:
         marked = set(lake_tables.SNAPSHOTS[lake_tables.MARKS]) - {"id"} if table == "measurements" else set()
         assert [c.name for c in schema.metadata.tables[table].columns if c.name not in marked] == list(columns)
     copied = {*lake_tables.FACTS, *lake_tables.SNAPSHOTS} - {lake_tables.MARKS}
-    assert {*schema.metadata.tables} - copied == {"warehouse"}
+    assert {*schema.metadata.tables} - copied == {"warehouse", "tombstones"}
     assert lake_tables.REVISION == schema.HEAD_REVISION
     assert lake_tables.VERSION_TABLE == schema.VERSION_TABLE
 
@@ -204,14 +204,3 @@ def test_attributes_that_are_filled_in_later(
     store.write([replace(make_measurement(2), hardware=replace(first.hardware, l2_bytes=1024))])
     sync(database_url, lake)
     assert ask(lake, "SELECT id, l2_bytes FROM hardware") == [(1, 1024)]
-
-
-def test_both_ways_to_read_agree(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
-    """The reader for other databases sees what the reader for SQLite sees."""
-    store.write([make_measurement(number) for number in range(3)])
-    with lake_source.open_source(database_url) as source:
-        expected = (lake_source.warehouse_uuid(source), lake_source.fingerprints(source))
-    with store.engine.connect() as connection:
-        other = lake_source._SqlAlchemySource(connection)
-        with other.snapshot():
-            assert (lake_source.warehouse_uuid(other), lake_source.fingerprints(other)) == expected

@@ -1,0 +1,78 @@
+"""Who reads a local lake: each reader holds a shared lock that names the state it reads.
+
+A file that a state names may be deleted once nobody holds that state or an older one, however long a reader takes.
+The locks are ``flock``s, which end with the process that held them, whatever ended it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from diode_store.files import PRIVATE_FILE, try_lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SUFFIX = ".reading"
+
+
+def hold(folder: Path, generation: int) -> int | None:
+    """Return an open file whose shared lock says that ``generation`` is being read; closing it ends that.
+
+    Whoever calls must make sure afterwards that the lake still has this generation: else a file of it may have been
+    deleted before the lock was there.
+
+    Returns:
+        The file, or None where it cannot be locked, in a folder of somebody else's say.
+    """
+    path = folder / f"{generation:06d}{_SUFFIX}"
+    try:
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if _is_there(path, descriptor):
+                return descriptor
+            os.close(descriptor)
+    except OSError:
+        return None
+
+
+def oldest_held(folder: Path) -> int | None:
+    """Return the oldest generation that somebody reads, None if nobody does; delete the locks nobody holds."""
+    held = [number for number in _generations(folder) if not _removed(folder / f"{number:06d}{_SUFFIX}")]
+    return min(held, default=None)
+
+
+def newest_seen(folder: Path) -> int:
+    """Return the newest generation that was ever read and may still be, 0 if none was."""
+    return max(_generations(folder), default=0)
+
+
+def _generations(folder: Path) -> list[int]:
+    numbers = (path.name.removesuffix(_SUFFIX) for path in folder.glob(f"*{_SUFFIX}"))
+    return [int(number) for number in numbers if number.isdecimal()]
+
+
+def _removed(path: Path) -> bool:
+    """Delete a lock's file unless somebody holds the lock."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        if not try_lock(descriptor):
+            return False
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _is_there(path: Path, descriptor: int) -> bool:
+    """Whether ``path`` is still the file that ``descriptor`` has open."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    return False
