@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from diode_store import postgres_errors, sqlite_errors
 from diode_store.errors import DatabaseError, DiodeError, RecordError
-from diode_store.sqlite_errors import reason
-from diode_store.urls import redact, refuse_password_on_command_line, sqlite_path
+from diode_store.urls import check_credentials, redact, refuse_password_on_command_line, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -213,6 +213,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _postgres_engine(url: str, busy_timeout_s: float) -> sa.Engine:
+    check_credentials(url)
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError) as error:
@@ -249,6 +250,7 @@ def _translate(context: ExceptionContext) -> DiodeError | None:
 
 def _ours(engine: sa.Engine, error: BaseException, dialect: sa.Dialect) -> DiodeError:
     """Return our error for a driver's: a value that does not fit must not look like a database that is away."""
+    reason = (sqlite_errors if dialect.name == "sqlite" else postgres_errors).reason(error)
     if isinstance(error, dialect.loaded_dbapi.DataError):
-        return RecordError(f"a value of the batch cannot be stored: {reason(error)}")
-    return DatabaseError(f"{describe(engine)}: {reason(error)}")
+        return RecordError(f"a value of the batch cannot be stored: {reason}")
+    return DatabaseError(f"{describe(engine)}: {reason}")

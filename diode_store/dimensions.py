@@ -92,8 +92,11 @@ class Dimension(Generic[_R]):
         self._fillable = fillable
 
     def missing(self, records: Iterable[_R]) -> dict[_R, None]:
-        """Return those of ``records`` whose id is not known, once each."""
+        """Return those of ``records`` whose id is not known, once each; ids that are known stay so until the next."""
         ids = self.ids
+        # Only here: a batch that began with some of its ids known must not lose them when it brings new ones.
+        if len(ids) > _MOST_CACHED:
+            ids.clear()
         return {record: None for record in records if record not in ids}
 
     def insert(self, connection: sa.Connection, records: Iterable[_R]) -> dict[_R, int]:
@@ -115,19 +118,25 @@ class Dimension(Generic[_R]):
 
     def remember(self, ids: dict[_R, int]) -> None:
         """Cache ids that are committed."""
-        if len(self.ids) + len(ids) > _MOST_CACHED:
-            self.ids.clear()
         self.ids.update(ids)
 
     def _fill(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
-        """Fill in attributes that an earlier record did not know."""
+        """Fill in attributes that an earlier record did not know: each row at once, in the order of the keys.
+
+        One pass for each attribute would lock rows in several orders, and concurrent writers could deadlock.
+        """
+        known = [row for row in rows if any(row[name] is not None for name in self._fillable)]
+        if known:
+            values = [{"the_key": row["key"], **{f"new_{n}": row[n] for n in self._fillable}} for row in known]
+            connection.execute(self._fill_statement(), values)
+
+    def _fill_statement(self) -> sa.Update:
         columns = self._table.c
-        for name in self._fillable:
-            known = [{"the_key": row["key"], "value": row[name]} for row in rows if row[name] is not None]
-            if known:
-                absent = sa.and_(columns.key == sa.bindparam("the_key"), columns[name].is_(None))
-                value = sa.bindparam("value", type_=columns[name].type)
-                connection.execute(sa.update(self._table).where(absent).values({name: value}), known)
+        new = {name: sa.bindparam(f"new_{name}", type_=columns[name].type) for name in self._fillable}
+        news = [sa.and_(columns[name].is_(None), value.is_not(None)) for name, value in new.items()]
+        filled = {name: sa.func.coalesce(columns[name], value) for name, value in new.items()}
+        wanted = sa.and_(columns.key == sa.bindparam("the_key"), sa.or_(*news))
+        return sa.update(self._table).where(wanted).values(filled)
 
 
 class Dimensions:

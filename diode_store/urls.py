@@ -15,6 +15,7 @@ _SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+_.-]*://")
 # Greedy, so that a password holding an unescaped "@" is hidden whole.
 _CREDENTIALS = re.compile(r"^(?P<scheme>[^:/]+://)(?P<user>[^:/@]*):(?P<password>.*)@", re.DOTALL)
 _PASSWORD_PARAMETER = re.compile(r"(?P<name>[?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
+_NEITHER = re.compile(r"^postgres(ql)?(\+\w+)?:|(^|\s)(host|dbname|user|password)\s*=", re.IGNORECASE)
 _SQLITE = re.compile(r"^sqlite(?:\+\w+)?://")
 
 
@@ -27,11 +28,16 @@ def sqlite_path(text: str) -> Path | None:
     """Return the file of an SQLite URL or path; None for any other database.
 
     Raises:
-        DatabaseError: SQLite without a file; a warehouse must outlive the process.
+        DatabaseError: SQLite without a file, as a warehouse must outlive the process; or what is meant as a server's
+            address, but is no URL.
     """
     if not text:
         raise DatabaseError("the database address is empty; give a file or a URL such as sqlite:////data/warehouse.db")
     if not is_url(text):
+        if _NEITHER.search(text):  # not shown: it may hold a password where `redact` does not look for one
+            raise DatabaseError(
+                "the database address is neither a file nor a URL; write postgresql://USER@HOST/DATABASE"
+            )
         return Path(text).expanduser()
     if not _SQLITE.match(text):
         return None
@@ -45,6 +51,20 @@ def redact(text: str) -> str:
     """Return ``text`` with every password in it replaced by ``***``, fit for messages and logs."""
     hidden = _CREDENTIALS.sub(r"\g<scheme>\g<user>:***@", text)
     return _PASSWORD_PARAMETER.sub(r"\g<name>***", hidden)
+
+
+def check_credentials(url: str) -> None:
+    """Refuse a URL whose password holds a plain ``@``: its rest would be taken for the host, and shown in messages.
+
+    Raises:
+        DatabaseError: it does.
+    """
+    credentials = _CREDENTIALS.match(url)
+    if credentials and "@" in credentials["password"]:
+        raise DatabaseError(
+            f"{redact(url)} is not a database URL: only the @ before the host may stand as it is; "
+            "write any other as %40"
+        )
 
 
 def has_password(text: str) -> bool:

@@ -182,8 +182,17 @@ def test_cache_does_not_grow_for_ever(store: Store, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("diode_store.dimensions._MOST_CACHED", 5)
     for number in range(12):
         store.write([samples.measurement(number)])
-    assert len(store._dimensions.problems.ids) <= 5
+        assert len(store._dimensions.problems.ids) <= 6
     assert store.counts()["problems"] == 12
+
+
+def test_a_batch_keeps_what_it_knows_when_the_cache_is_full(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch with known problems and so many new ones that the cache starts over is written whole."""
+    monkeypatch.setattr("diode_store.dimensions._MOST_CACHED", 5)
+    store.write([samples.measurement(number) for number in range(4)])
+    mixed = [samples.measurement(100 + number, problem=samples.measurement(number).problem) for number in range(3, 9)]
+    assert store.write(mixed) == WriteReport(6, 0, 18)
+    assert store.counts()["problems"] == 9
 
 
 @settings(

@@ -1,0 +1,63 @@
+"""What PostgreSQL's errors mean and what to do about them, on one line and without what a user's data were."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# What psycopg puts in front of libpq's words.
+_PREFIX = re.compile(r"^connection (failed|is bad): ")
+
+_BY_STATE = {
+    "28P01": "check the user and the password, in DIODE_DATABASE_URL or ~/.pgpass",
+    "28000": "check the user, and that the server's pg_hba.conf lets it in",
+    "3D000": "create it with createdb, or check the URL's path",
+    "42501": "connect as the role that owns the warehouse",
+    "25006": "connect to the primary server, not to a standby",
+    "53100": "its disk is full; make room and try again",
+    "53300": "raise max_connections or end other programs, and try again",
+    "55P03": "another transaction holds it locked; try again when that one is done",
+    "57P01": "try again when it has restarted",
+    "57P02": "try again when it has restarted",
+    "57P03": "try again in a moment",
+}
+"""Remedies by SQLSTATE, which stays the same in every language a server may speak."""
+
+# What is said before or beside any answer of the server has no SQLSTATE, only libpq's words.
+_BY_WORDS = {
+    "password authentication failed": _BY_STATE["28P01"],
+    "no password supplied": _BY_STATE["28P01"],
+    "no pg_hba.conf entry": _BY_STATE["28000"],
+    "is starting up": _BY_STATE["57P03"],
+    "is shutting down": _BY_STATE["57P01"],
+    "recovery mode": _BY_STATE["57P03"],
+    "too many clients": _BY_STATE["53300"],
+    "remaining connection slots": _BY_STATE["53300"],
+    "does not exist": "create it, or check the URL",
+    "onnection refused": "start the server, or check the URL's host and port",
+    "No such file or directory": "start the server, or check the URL's host and port",
+    "could not translate host name": "check the URL's host",
+    "failed to resolve host": "check the URL's host",
+    "timeout expired": "check the URL's host and port, and the network",
+    "server closed the connection": "try again when it is back",
+    "connection is closed": "try again when it is back",
+    "connection is lost": "try again when it is back",
+    "consuming input failed": "try again when it is back",
+}
+
+
+def reason(error: BaseException) -> str:
+    """Return on one line what went wrong, with the remedy if it is a known one."""
+    said = _said(error)
+    state = getattr(error, "sqlstate", None)
+    remedy = _BY_STATE.get(state or "") or next((mend for words, mend in _BY_WORDS.items() if words in said), None)
+    return f"{said}; {remedy}" if remedy else said
+
+
+def _said(error: BaseException) -> str:
+    """Return the server's message without its DETAIL and CONTEXT, which may quote rows; or libpq's first line."""
+    diagnosis: Any = getattr(error, "diag", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    lines = [line.strip() for line in str(primary or error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return " ".join(_PREFIX.sub("", text).split()).rstrip(":.")
