@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ def run_until_signalled(
             future = executor.submit(work, stop)
             look_s = _FIRST_LOOK_S
             while not future.done():
-                received = signal.sigtimedwait(awaited, look_s)
+                wait([future], look_s)
+                # Without a timeout of its own: one that a stopped process (Ctrl-Z, a debugger) sleeps through makes
+                # Python return a signal that nobody sent.
+                received = signal.sigtimedwait(awaited, 0)
                 look_s = min(2 * look_s, _LAST_LOOK_S)
                 if received is None:
                     continue

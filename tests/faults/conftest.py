@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +10,6 @@ from processes import ForkServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-LONG = bool(os.environ.get("DIODE_LONG_TESTS"))
 
 
 @pytest.fixture
@@ -25,4 +22,11 @@ def spool(tmp_path: Path) -> Path:
 def processes(tmp_path: Path) -> Iterator[ForkServer]:
     """Return what starts writers and daemons, and ends them with the test."""
     with ForkServer(tmp_path / "processes") as server:
+        yield server
+
+
+@pytest.fixture
+def ordinary(tmp_path: Path) -> Iterator[ForkServer]:
+    """Return what starts writers and daemons that file permissions hold for, also when root runs the tests."""
+    with ForkServer(tmp_path / "processes", ordinary=True) as server:
         yield server

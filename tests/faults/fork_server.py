@@ -61,6 +61,7 @@ def _child(request: dict[str, Any]) -> NoReturn:
             _crash_at(request["crash_at"])
         if request["do"] == "write":
             _write(request, log)
+            status = 0
         else:
             cli.main(request["args"])
     except SystemExit as ended:

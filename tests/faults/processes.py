@@ -6,9 +6,12 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(sys.executable).with_name("diode-ingest")
 _SERVER = Path(__file__).with_name("fork_server.py")
+_WITHOUT_POWER = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
 
 
 def eventually(condition: Callable[[], object], *, within_s: float = 60.0, every_s: float = 0.02) -> None:
@@ -28,18 +32,54 @@ def eventually(condition: Callable[[], object], *, within_s: float = 60.0, every
         time.sleep(every_s)
 
 
+def drained(spool: Path) -> bool:
+    """Tell whether no segment is left in a spool, whether sealed or not."""
+    return not any(path.suffix in {".seg", ".open"} for path in spool.iterdir())
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def readiness(port: int) -> tuple[int, str]:
+    """Return what the daemon that listens there answers to ``/readyz``; status 0 when nobody does."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except urllib.error.URLError:
+        return 0, ""
+
+
 class ForkServer:
     """Starts writers and daemons in some milliseconds each; ends with all it has started."""
 
-    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
-        """Keep a log for each process in ``folder``; ``environment`` adds to this process's."""
+    def __init__(
+        self, folder: Path, environment: dict[str, str] | None = None, *, ordinary: bool = False, umask: int = -1
+    ) -> None:
+        """Start it.
+
+        Args:
+            folder: where each process's log is kept.
+            environment: adds to this process's.
+            ordinary: take away root's power over files of any mode.
+            umask: of all it starts.
+        """
+        as_ordinary = _WITHOUT_POWER if ordinary and os.geteuid() == 0 else ()
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._numbers = count()
         self._running: set[int] = set()
         path = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
         self._process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-W", "error", _SERVER],
+            [*as_ordinary, sys.executable, "-W", "error", _SERVER],
+            umask=umask,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -55,6 +95,11 @@ class ForkServer:
     def writer(self, spool: Path, run: int, *, crash_at: int | None = None, **options: float) -> Child:
         """Start a writer of the measurements ``uid_of(run, 0), ...``."""
         return self._start({"do": "write", "spool": spool, "run": run, "crash_at": crash_at, **options})
+
+    def daemon(self, spool: Path, database: str, *args: object, crash_at: int | None = None) -> Child:
+        """Start ``diode-ingest run``, less patient than it is to be with users."""
+        hasty = ("--poll-interval", 0.02, "--backoff-first", 0.1, "--backoff-most", 0.4, "--min-free-bytes", 0)
+        return self.ingest("run", "--spool", spool, "--database", database, *hasty, *args, crash_at=crash_at)
 
     def ingest(self, *args: object, crash_at: int | None = None) -> Child:
         """Start ``diode-ingest ARGS...``."""
@@ -73,13 +118,8 @@ class ForkServer:
 
     def acknowledged(self) -> list[bytes]:
         """Return every uid that a writer was told is safe."""
-        lines = (
-            line
-            for log in sorted(self.folder.glob("*-write.log"))
-            for line in log.read_text().splitlines(keepends=True)
-        )
-        # A write is whole or not at all, but a killed writer's last one may be missing.
-        return [bytes.fromhex(line) for line in lines if line.endswith("\n")]
+        logs = "".join(log.read_text() for log in sorted(self.folder.glob("*-write.log")))
+        return [bytes.fromhex(line) for line in logs.splitlines()]
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -112,6 +152,11 @@ class Child:
             self.send(number)
         return self._server.wait(self.pid)
 
-    def says(self, text: str) -> bool:
-        """Tell whether its log holds ``text``."""
-        return self.log.exists() and text in self.log.read_text()
+    def says(self, text: str) -> int:
+        """Return how often its log holds ``text``."""
+        return self.log.read_text().count(text) if self.log.exists() else 0
+
+    def says_more(self, text: str, **patience: float) -> None:
+        """Wait until its log holds ``text`` once more than now."""
+        before = self.says(text)
+        eventually(lambda: self.says(text) > before, **patience)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from compare import assert_exactly_once
-from processes import eventually
+from processes import drained, eventually
 from producing import produced
 
 from diode_collectors.spool import Spool
@@ -39,16 +39,13 @@ class Campaign:
         """Start a process; every other one will die of itself, before or after a step it is drawn."""
         by_itself = self.rng.random() < 0.5
         if name == "daemon":
-            self.running[name] = self.daemon(self.rng.randrange(1, 180) if by_itself else None)
+            self.running[name] = self.processes.daemon(
+                self.spool, self.database, crash_at=self.rng.randrange(1, 180) if by_itself else None
+            )
         else:
             self.runs += 1
             crash_at = self.rng.randrange(1, 60) if by_itself else None
             self.running[name] = self.processes.writer(self.spool, self.runs, crash_at=crash_at, pause_s=0.01)
-
-    def daemon(self, crash_at: int | None = None) -> Child:
-        """Start a daemon."""
-        options = ("--spool", self.spool, "--database", self.database, "--poll-interval", "0.02")
-        return self.processes.ingest("run", *options, crash_at=crash_at)
 
     def kill(self) -> None:
         """Kill one of them at some moment, and start its successor."""
@@ -70,14 +67,14 @@ class Campaign:
         for number in range(WRITERS):
             self.start(f"writer {number}")
         begin = time.monotonic()
-        self.running["daemon"] = self.daemon()
+        self.running["daemon"] = self.processes.daemon(self.spool, self.database)
         eventually(lambda: self.running["daemon"].says("ingested"), every_s=0.005)
         self.daemon_life_s = min(2 * (time.monotonic() - begin), 1.0)
 
     def finish(self) -> None:
         """Let a last daemon do what is left, and end it."""
-        daemon = self.daemon()
-        eventually(lambda: not any(path.suffix in {".seg", ".open"} for path in self.spool.iterdir()))
+        daemon = self.processes.daemon(self.spool, self.database)
+        eventually(lambda: drained(self.spool))
         assert daemon.end(signal.SIGTERM) == 0
         assert Spool(self.spool).status().quarantined == 0
 
