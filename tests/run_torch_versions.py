@@ -32,6 +32,7 @@ FILES = (
     "test_inductor_records.py",
     "test_every_op.py",
     "test_feedback.py",
+    "test_lookup_table.py",
     "test_lost_choices.py",
     "test_coverage.py",
     "test_matmul.py",

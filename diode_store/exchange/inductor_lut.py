@@ -37,6 +37,7 @@ _NEEDED = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps"
 _DEFAULT_SCALARS: dict[str, dict[str, Scalar]] = {op: {"alpha": 1, "beta": 1} for op in ("addmm", "baddbmm")}
 _OUT_DTYPES = {"int_mm": "int32"}
 """What an op's output is of anyway, so that the table's texts need not say it."""
+_KNOWN_SCALARS = frozenset({"alpha", "beta", "out_dtype", "ALLOW_TF32"})
 _OPS = frozenset({"mm", "addmm", "bmm", "baddbmm", "int_mm", "mm_plus_mm"})
 # The parameters of the persistent TMA template that follow from the problem or the device, and those at one value.
 _TMA = "triton::mm_persistent_tma"
@@ -147,6 +148,8 @@ def _why_not(problem: Problem, *, tf32: bool) -> str | None:
     scalars = dict(problem.scalars)
     if scalars.get("out_dtype") != _OUT_DTYPES.get(problem.op):
         return "a table cannot tell dtypes of the output"
+    if scalars.keys() - _KNOWN_SCALARS:
+        return "a table has no room for some of their scalars"
     if problem.shape.dtype == "float32" and problem.shape.tf32 != tf32:
         return "float32 timed with TF32 allowed (--tf32 takes it)" if not tf32 else "float32 timed without TF32"
     return None

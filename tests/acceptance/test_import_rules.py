@@ -27,6 +27,7 @@ LIGHT_STORE = (
     "columns",
     "devices",
     "errors",
+    "exchange.inductor_lut",
     "exchange.torch_diode",
     "exchange.torch_diode_files",
     "keys",
