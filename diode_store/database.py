@@ -95,12 +95,13 @@ def database_file(engine: sa.Engine) -> Path | None:
     return Path(engine.url.database or "") if engine.dialect.name == "sqlite" else None
 
 
-def size_bytes(engine: sa.Engine) -> int | None:
-    """Return how large an SQLite database is, with what its write-ahead log still holds; None for any other."""
+def size_bytes(engine: sa.Engine) -> int:
+    """Return how large a database is on its disk; an SQLite file with what its write-ahead log still holds."""
     path = database_file(engine)
-    if path is None:
-        return None
-    return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())
+    if path is not None:
+        return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())
+    with engine.connect() as connection:
+        return int(connection.scalar(sa.select(sa.func.pg_database_size(sa.func.current_database()))) or 0)
 
 
 def describe(engine: sa.Engine) -> str:

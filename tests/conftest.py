@@ -108,6 +108,18 @@ def any_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Return where a warehouse can be made: an SQLite file that is not there, and an empty database of a server."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "new" / "warehouse.db")
+        return
+    server: postgres.PostgresServer = request.getfixturevalue("postgres_server")
+    name = f"new_{next(_DATABASE_NUMBERS)}"
+    yield server.create_database(name)
+    server.drop_database(name)
+
+
 @pytest.fixture
 def any_store(any_url: str) -> Iterator[Store]:
     """Return the empty warehouse, open for writing; the test runs once on each kind of database."""

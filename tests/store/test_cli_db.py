@@ -14,6 +14,7 @@ import pytest
 
 import samples
 from diode_store import cli
+from diode_store.database import describe, make_engine
 from diode_store.errors import DiodeError
 from diode_store.schema import HEAD_REVISION
 
@@ -47,6 +48,13 @@ def plugins(tmp_path: Path) -> dict[str, str]:
     lines += ["lost = third_lost:app", "inside = third_party.inside:app", "db = third_good:app"]
     (info / "entry_points.txt").write_text("[diode.commands]\n" + "\n".join(lines) + "\n")
     return {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+
+
+def described(url: str) -> str:
+    """Return what a command calls the database."""
+    engine = make_engine(url)
+    engine.dispose()
+    return describe(engine)
 
 
 def run(*args: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -161,23 +169,24 @@ def test_load_command_names_the_module() -> None:
         cli.load_command(EntryPoint("x", "no_such_module:app", cli.GROUP))
 
 
-def test_upgrade_check_and_stats(diode: RunCommand, tmp_path: Path) -> None:
-    """A warehouse is made, made again without harm, checked and counted."""
-    path = tmp_path / "new" / "w.db"
-    assert diode("db", "upgrade", "--database", path) == (0, f"{path}: nothing -> revision {HEAD_REVISION}\n", "")
-    assert diode("db", "upgrade", "--database", path) == (0, f"{path} has revision {HEAD_REVISION} already\n", "")
-    assert diode("db", "check", "--database", path) == (0, f"{path} is sound\n", "")
-    ended = diode("db", "current", "--database", path)
-    assert ended.out == f"database  {path}\nrevision  {HEAD_REVISION}\nnewest    {HEAD_REVISION}\n"
+def test_upgrade_check_and_current(diode: RunCommand, any_new_url: str) -> None:
+    """A warehouse is made, made again without harm, checked and named."""
+    where = described(any_new_url)
+    at = ("--database", any_new_url)
+    assert diode("db", "upgrade", *at) == (0, f"{where}: nothing -> revision {HEAD_REVISION}\n", "")
+    assert diode("db", "upgrade", *at) == (0, f"{where} has revision {HEAD_REVISION} already\n", "")
+    assert diode("db", "check", *at) == (0, f"{where} is sound\n", "")
+    ended = diode("db", "current", *at)
+    assert ended.out == f"database  {where}\nrevision  {HEAD_REVISION}\nnewest    {HEAD_REVISION}\n"
 
 
-def test_upgrade_as_json(diode: RunCommand, tmp_path: Path) -> None:
+def test_upgrade_as_json(diode: RunCommand, any_new_url: str) -> None:
     """A script learns what an upgrade did."""
-    path = str(tmp_path / "w.db")
-    answers = [json.loads(diode("db", "upgrade", "--database", path, "--json").out) for _ in range(2)]
+    where = described(any_new_url)
+    answers = [json.loads(diode("db", "upgrade", "--database", any_new_url, "--json").out) for _ in range(2)]
     assert answers == [
-        {"database": path, "before": None, "after": HEAD_REVISION},
-        {"database": path, "before": HEAD_REVISION, "after": HEAD_REVISION},
+        {"database": where, "before": None, "after": HEAD_REVISION},
+        {"database": where, "before": HEAD_REVISION, "after": HEAD_REVISION},
     ]
 
 
@@ -189,13 +198,13 @@ def test_current_of_nothing(diode: RunCommand, tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_stats(diode: RunCommand, store: Store, database_url: str, database_path: Path) -> None:
+def test_stats(diode: RunCommand, any_store: Store, any_url: str) -> None:
     """Stats count every table and the failures, and give revision and size."""
-    store.write([samples.measurement(1), samples.measurement(2)])
-    answer = json.loads(diode("db", "stats", "--json", "--database", database_url).out)
+    any_store.write([samples.measurement(1), samples.measurement(2)])
+    answer = json.loads(diode("db", "stats", "--json", "--database", any_url).out)
     assert answer.pop("bytes") > 80_000
     assert answer == {
-        "database": str(database_path),
+        "database": described(any_url),
         "revision": HEAD_REVISION,
         "hardware": 1,
         "environments": 1,
@@ -205,7 +214,7 @@ def test_stats(diode: RunCommand, store: Store, database_url: str, database_path
         "timings": 6,
         "failures": 2,
     }
-    assert "\ntimings       6\n" in diode("db", "stats", "--database", database_url).out
+    assert "\ntimings       6\n" in diode("db", "stats", "--database", any_url).out
 
 
 @pytest.mark.parametrize("command", ["stats", "check"])
@@ -238,15 +247,15 @@ def test_check_finds_broken_references(diode: RunCommand, database_path: Path) -
     assert "of hardware_aliases refers to a row of hardware that is not there); restore it from a backup" in ended.err
 
 
-def test_hardware_list(diode: RunCommand, store: Store, database_url: str) -> None:
+def test_hardware_list(diode: RunCommand, any_store: Store, any_url: str) -> None:
     """The list shows what was measured, with built-in and stored aliases; an empty one says how to fill it."""
-    empty = diode("hardware", "list", "--database", database_url)
+    empty = diode("hardware", "list", "--database", any_url)
     assert (empty.code, empty.out) == (0, "")
     assert "no hardware yet" in empty.err
-    assert json.loads(diode("hardware", "list", "--json", "--database", database_url).out) == []
-    store.write([samples.measurement(1), samples.measurement(2)])
-    diode("hardware", "alias", "h200", "Ours", "--database", database_url)
-    assert json.loads(diode("hardware", "list", "--json", "--database", database_url).out) == [
+    assert json.loads(diode("hardware", "list", "--json", "--database", any_url).out) == []
+    any_store.write([samples.measurement(1), samples.measurement(2)])
+    diode("hardware", "alias", "h200", "Ours", "--database", any_url)
+    assert json.loads(diode("hardware", "list", "--json", "--database", any_url).out) == [
         {
             "name": "NVIDIA H200",
             "vendor": "nvidia",
@@ -258,17 +267,17 @@ def test_hardware_list(diode: RunCommand, store: Store, database_url: str) -> No
             "measurements": 2,
         }
     ]
-    assert "h200, ours" in diode("hardware", "list", "--database", database_url).out
+    assert "h200, ours" in diode("hardware", "list", "--database", any_url).out
 
 
-def test_hardware_alias(diode: RunCommand, store: Store, database_url: str) -> None:
+def test_hardware_alias(diode: RunCommand, any_store: Store, any_url: str) -> None:
     """Giving an alias says what it now means; a name that means nothing lists what there is."""
-    store.write([samples.measurement()])
-    ended = diode("hardware", "alias", "NVIDIA", "Box", "--database", database_url)
+    any_store.write([samples.measurement()])
+    ended = diode("hardware", "alias", "NVIDIA", "Box", "--database", any_url)
     assert ended == (0, "box now means NVIDIA H200 (sm_90, 132 multiprocessors)\n", "")
-    ended = diode("hardware", "alias", "box", "other", "--json", "--database", database_url)
+    ended = diode("hardware", "alias", "box", "other", "--json", "--database", any_url)
     assert json.loads(ended.out) == [{"alias": "other", "hardware": "NVIDIA H200"}]
-    ended = diode("hardware", "alias", "h300", "x", "--database", database_url)
+    ended = diode("hardware", "alias", "h300", "x", "--database", any_url)
     assert ended == (1, "", "error: no hardware matches 'h300'; there is: NVIDIA H200 (sm_90, 132 multiprocessors)\n")
 
 

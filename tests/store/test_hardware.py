@@ -130,10 +130,10 @@ def test_known_attributes_fill_gaps_only() -> None:
     assert with_known_attributes(other) is other
 
 
-def test_stored_hardware_is_listed(store: Store) -> None:
+def test_stored_hardware_is_listed(any_store: Store) -> None:
     """Each device comes by name with its attributes, aliases and number of measurements."""
-    fill(store, replace(samples.H200, l2_bytes=7, extra={"a": 1}), samples.H100, samples.H100)
-    with write_transaction(store.engine) as connection:
+    fill(any_store, replace(samples.H200, l2_bytes=7, extra={"a": 1}), samples.H100, samples.H100)
+    with write_transaction(any_store.engine) as connection:
         hardware.add_alias(connection, "h200", "Big")
         listed = hardware.list_hardware(connection)
     assert [(row.name, row.aliases, row.measurements) for row in listed] == [
@@ -144,20 +144,20 @@ def test_stored_hardware_is_listed(store: Store) -> None:
     assert (listed[1].arch, listed[1].multiprocessors) == ("sm_90", 132)
 
 
-def test_match_in_a_warehouse(store: Store) -> None:
+def test_match_in_a_warehouse(any_store: Store) -> None:
     """A warehouse answers for what it holds, by connection or by rows, built-in aliases included."""
-    fill(store, samples.H200, samples.H100_PCIE)
-    with store.engine.connect() as connection:
+    fill(any_store, samples.H200, samples.H100_PCIE)
+    with any_store.engine.connect() as connection:
         rows = hardware.list_hardware(connection)
         assert [row.name for row in hardware.match(connection, "h200")] == ["NVIDIA H200"]
         assert hardware.match(rows, "h100") == hardware.match(connection, "NVIDIA H100 PCIe")
         assert len(hardware.match(rows, "nvidia", all_matches=True)) == 2
 
 
-def test_alias_can_be_given_and_moved(store: Store) -> None:
+def test_alias_can_be_given_and_moved(any_store: Store) -> None:
     """An alias works at once in any case, and giving it again moves it: a mistake can be mended."""
-    fill(store, samples.H200, samples.H100)
-    with write_transaction(store.engine) as connection:
+    fill(any_store, samples.H200, samples.H100)
+    with write_transaction(any_store.engine) as connection:
         assert [row.name for row in hardware.add_alias(connection, "h200", " The  Box ")] == ["NVIDIA H200"]
         assert [row.name for row in hardware.match(connection, "the box")] == ["NVIDIA H200"]
         hardware.add_alias(connection, "NVIDIA H100", "the box")
@@ -174,8 +174,8 @@ def test_alias_can_be_given_and_moved(store: Store) -> None:
         ("h200", "nvidia h100 80gb hbm3", "is the name of another device"),
     ],
 )
-def test_impossible_alias(store: Store, name: str, alias: str, message: str) -> None:
+def test_impossible_alias(any_store: Store, name: str, alias: str, message: str) -> None:
     """An alias of nothing, without a letter, or that hides another device is refused."""
-    fill(store, samples.H200, samples.H100)
-    with write_transaction(store.engine) as connection, pytest.raises(HardwareError, match=message):
+    fill(any_store, samples.H200, samples.H100)
+    with write_transaction(any_store.engine) as connection, pytest.raises(HardwareError, match=message):
         hardware.add_alias(connection, name, alias)
