@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -29,6 +30,7 @@ _ARROW = {
     JSON: pa.string(),
     BYTES: pa.binary(),
 }
+_NUMPY = {INT: np.int64, FLAG: np.bool_}
 # Several groups a file, so that DuckDB reads one file with several threads.
 _ROWS_PER_GROUP = 122_880
 # Measured times are all different, so that a dictionary of them costs twice the time and size.
@@ -53,9 +55,9 @@ def batch_of(columns: Columns, values: Iterable[Sequence[Any]]) -> pa.RecordBatc
     """
     try:
         arrays = [_array(kind, column) for kind, column in zip(columns.values(), values, strict=True)]
-    except pa.ArrowException as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise LakeError(f"the warehouse holds a value that its column cannot: {first_line(error)}; mend it") from error
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def write(folder: Folder, name: str, columns: Columns, table: pa.Table) -> None:
@@ -123,11 +125,13 @@ def without(table: pa.Table, key: str, dropped: Sequence[int]) -> pa.Table:
 
 
 def _array(kind: str, values: Sequence[Any]) -> pa.Array:
-    if kind == FLAG:
-        return pa.array(values, pa.int8()).cast(pa.bool_())
     if kind == TIME:
         return _times(values)
-    return pa.array(values, _ARROW[kind])
+    # NumPy takes Python's numbers in half the time, but knows no NULL.
+    number = _NUMPY.get(kind)
+    if number is not None and None not in values:
+        return pa.array(np.fromiter(values, number, len(values)))
+    return pa.array(values, pa.int8()).cast(pa.bool_()) if kind == FLAG else pa.array(values, _ARROW[kind])
 
 
 def _times(values: Sequence[str | None]) -> pa.Array:

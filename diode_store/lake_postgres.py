@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from diode_store.errors import DatabaseError, DiodeError, first_line
+from diode_store.errors import DatabaseError, first_line
 from diode_store.lake_source import BLOCK, explain
 from diode_store.lake_tables import REVISION, VERSION_TABLE
 from diode_store.urls import redact
@@ -49,7 +49,7 @@ def open_postgres(url: str) -> Iterator[PostgresSource]:
                 explain(url)
             yield source
     except Error as error:
-        raise DatabaseError(f"{redact(url)}: {_reason(error)}") from error
+        raise DatabaseError(f"{redact(url)}: {_reason(url, error)}") from error
 
 
 class PostgresSource:
@@ -105,8 +105,10 @@ class PostgresSource:
 
 
 def _address(url: str) -> str:
-    """Return ``url`` as libpq takes it."""
+    """Return ``url`` as names and values for libpq, which repeats a URL it cannot read in its error."""
     import sqlalchemy as sa
+    from psycopg.conninfo import make_conninfo
+    from sqlalchemy.dialects.postgresql.psycopg import dialect
 
     try:
         parsed = sa.make_url(url)
@@ -114,8 +116,8 @@ def _address(url: str) -> str:
         raise DatabaseError(f"{redact(url)} is not a database URL") from error
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise DatabaseError(f"{redact(url)}: {parsed.get_backend_name()} is not supported; use SQLite or PostgreSQL")
-    missing = {name: value for name, value in _DEFAULTS.items() if name not in parsed.query}
-    return parsed.set(drivername="postgresql").update_query_dict(missing).render_as_string(hide_password=False)
+    _, named = dialect().create_connect_args(parsed)
+    return make_conninfo(**{**_DEFAULTS, **named})
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -123,9 +125,10 @@ def _plain(array: pa.Array) -> pa.Array:
     return getattr(array, "storage", array)
 
 
-def _reason(error: Exception) -> str:
-    """Return one line of what ADBC says."""
-    if isinstance(error, DiodeError):
-        return str(error)
-    text = first_line(error)
-    return redact(text.removeprefix("IO: ").removeprefix("[libpq] "))
+def _reason(url: str, error: Exception) -> str:
+    """Return one line of what ADBC says, without the password, should it be there."""
+    import sqlalchemy as sa
+
+    text = first_line(error).removeprefix("IO: ").removeprefix("[libpq] ")
+    password = sa.make_url(url).password
+    return text.replace(password, "***") if password else text
