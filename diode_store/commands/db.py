@@ -1,4 +1,4 @@
-"""Create the warehouse, upgrade its schema, see what is in it, and keep it small and safe."""
+"""Create the warehouse, upgrade, prune and back it up, and see what is in it."""
 
 from __future__ import annotations
 
