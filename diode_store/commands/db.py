@@ -1,4 +1,4 @@
-"""Create the warehouse, upgrade, prune and back it up, and see what is in it."""
+"""Create, upgrade, prune and copy the warehouse; see what is in it."""
 
 from __future__ import annotations
 
