@@ -7,15 +7,15 @@ and the rest goes on. The database's errors end the pass and leave its segments 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from diode_collectors.batches import Batch, Committing, Pending
 from diode_collectors.segment import OPEN_SUFFIX, Reason
 from diode_collectors.spool import Spool
 from diode_store import codec
-from diode_store.errors import CodecError, RecordError, SegmentError, UnknownVersionError
+from diode_store.errors import CodecError, SegmentError, UnknownVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from diode_store.records import Measurement
     from diode_store.store import Store
 
-BATCH_TIMINGS = 10_000
-BATCH_S = 1.0
 _CHUNK_FRAMES = 64
 _CHUNK_BYTES = 4 * 2**20
 _LISTED_REJECTIONS = 100
@@ -173,49 +171,6 @@ class _Tally:
         )
 
 
-class _Pending(NamedTuple):
-    """A decoded measurement that waits for its batch, and where it came from."""
-
-    measurement: Measurement
-    segment: Path
-    frame: Frame
-
-
-class _Batch:
-    """Measurements that will be committed together."""
-
-    def __init__(self) -> None:
-        self.pending: list[_Pending] = []
-        self._timings = 0
-        self._since = 0.0
-
-    def add(self, pending: _Pending) -> None:
-        if not self.pending:
-            self._since = time.monotonic()
-        self.pending.append(pending)
-        self._timings += len(pending.measurement.timings)
-
-    def is_full(self) -> bool:
-        old = bool(self.pending) and time.monotonic() - self._since >= BATCH_S
-        return old or self._timings >= BATCH_TIMINGS
-
-    def write(self, store: Store, reject: Callable[[_Pending, str], None]) -> Counter[str]:
-        """Commit the batch; if the database refuses a value in it, find out whose and commit the others."""
-        try:
-            return Counter(asdict(store.write(pending.measurement for pending in self.pending)))
-        except RecordError:
-            return self._write_one_by_one(store, reject)
-
-    def _write_one_by_one(self, store: Store, reject: Callable[[_Pending, str], None]) -> Counter[str]:
-        written: Counter[str] = Counter()
-        for pending in self.pending:
-            try:
-                written.update(asdict(store.write([pending.measurement])))
-            except RecordError as error:
-                reject(pending, str(error))
-        return written
-
-
 class _Pass:
     """One pass over a spool."""
 
@@ -225,12 +180,18 @@ class _Pass:
         self._dry_run = dry_run
         self._should_stop = should_stop
         self._tally = _Tally()
-        self._batch = _Batch()
-        self._read_to_end: list[Path] = []
-        # Uids that the store cannot know of yet: those of the batch, in a dry run those of the whole pass.
+        self._batch = Batch()
+        self._committing = Committing(store)
+        # Uids that the store cannot know of yet: those not committed, in a dry run those of the whole pass.
         self._seen: set[bytes] = set()
 
     def run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
+        try:
+            return self._run(on_progress)
+        finally:
+            self._committing.close()
+
+    def _run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
         segments = self._segments()
         sizes = [_size(path) for path in segments]
         done, total = 0, sum(sizes)
@@ -241,6 +202,7 @@ class _Pass:
             if self._tally.stopped:
                 break
         self._commit()
+        self._finish()
         on_progress(Progress(self._tally.report(), done, total))
         return self._tally.report()
 
@@ -269,7 +231,7 @@ class _Pass:
         except OSError as error:
             self._tally.unreadable.append(f"{path}: cannot be read: {error.strerror}; check its owner and its mode")
         else:
-            self._read_to_end.append(path)
+            self._batch.completes.append(path)
 
     def _is_asked_to_stop(self) -> bool:
         self._tally.stopped = self._tally.stopped or self._should_stop()
@@ -298,22 +260,29 @@ class _Pass:
         if self._dry_run:
             self._tally.counts.update(measurements=1, timings=len(measurement.timings))
         else:
-            self._batch.add(_Pending(measurement, path, frame))
+            self._batch.add(Pending(measurement, path, frame))
 
     def _commit(self) -> None:
-        """Commit the batch, then remove the segments that it completes."""
-        if self._batch.pending:
-            self._tally.counts.update(self._batch.write(self._store, self._refuse))
-            self._batch = _Batch()
-            self._seen.clear()
-        for path in self._read_to_end:
+        """Have the batch committed once the one before it is."""
+        self._finish()
+        self._committing.start(self._batch)
+        self._batch = Batch()
+
+    def _finish(self) -> None:
+        """Count what was committed, put aside what was refused, and remove the segments that are done with."""
+        finished = self._committing.finish()
+        if finished is None:
+            return
+        batch, written, refused = finished
+        self._tally.counts.update(written)
+        for pending, message in refused:
+            self._reject(pending.segment, pending.frame, Reason.BAD_RECORD, message)
+        if not self._dry_run:
+            self._seen -= batch.uids()
+        for path in batch.completes:
             if not self._dry_run:
                 self._spool.remove(path)
             self._tally.counts["segments"] += 1
-        self._read_to_end.clear()
-
-    def _refuse(self, pending: _Pending, message: str) -> None:
-        self._reject(pending.segment, pending.frame, Reason.BAD_RECORD, message)
 
     def _reject(self, path: Path, frame: Frame, reason: Reason, message: str) -> None:
         rejection = Rejection(path.name, frame.offset, reason, f"{message}; {self._what_next(reason)}")

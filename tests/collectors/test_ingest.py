@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, stored, uid_of
 
+from diode_collectors import batches as batches_module
 from diode_collectors import ingest as ingest_module
 from diode_collectors.ingest import IngestReport, Progress, ingest_once
 from diode_collectors.spool import Spool, SpoolWriter
@@ -116,7 +117,7 @@ class FailingStore(Store):
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a batch be full with four timings, and look often."""
-    monkeypatch.setattr(ingest_module, "BATCH_TIMINGS", 4)
+    monkeypatch.setattr(batches_module, "BATCH_TIMINGS", 4)
     monkeypatch.setattr(ingest_module, "_CHUNK_FRAMES", 3)
 
 
@@ -203,7 +204,7 @@ def test_a_slow_batch_is_committed_after_a_while(
     directory: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch does not wait for more than its time."""
-    monkeypatch.setattr(ingest_module, "BATCH_S", 0.0)
+    monkeypatch.setattr(batches_module, "BATCH_S", 0.0)
     put(directory, "a.seg", segment_bytes([1, 2, 3]))
     with CountingStore(database_url) as store:
         ingest_once(directory, store)
@@ -219,7 +220,7 @@ def test_a_segment_is_removed_only_with_its_last_batch(directory: Path, store: S
         seen.append((progress.report.measurements, len(Spool(directory).sealed())))
 
     ingest_once(directory, store, on_progress=look)
-    assert seen == [(2, 1), (6, 1), (8, 1), (10, 1), (11, 0)]
+    assert seen == [(0, 1), (4, 1), (6, 1), (8, 1), (11, 0)]
 
 
 def test_asked_to_stop_it_finishes_its_batch(directory: Path, store: Store, small_batches: None) -> None:
