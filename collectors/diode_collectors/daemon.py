@@ -138,6 +138,7 @@ class _Daemon:
         self._was_open = False
         self._database_failures = 0
         self._verdict = Verdict()
+        self._turn_began: float | None = None
         self._use(options)
 
     def _use(self, options: DaemonOptions) -> None:
@@ -187,6 +188,7 @@ class _Daemon:
     def _pass(self, work: _Work) -> None:
         """Make one pass over a spool, and say when the next one is due."""
         begin = time.monotonic()
+        self._turn_began = None
         # Before anything is read: what comes meanwhile changes it once more.
         work.changed_ns = _changed_ns(work.spool)
         try:
@@ -194,7 +196,7 @@ class _Daemon:
             report = ingest_once(
                 work.spool,
                 store,
-                should_stop=partial(self._should_stop, begin),
+                should_stop=self._should_stop,
                 on_progress=partial(self._progressed, work.spool),
             )
         except DatabaseError as error:
@@ -222,11 +224,18 @@ class _Daemon:
             self._store.close()
             self._store = None
 
-    def _should_stop(self, begin: float) -> bool:
-        is_others_turn = len(self._works) > 1 and time.monotonic() - begin > TURN_S
-        return self._stop.is_set() or self._verdict.holds or is_others_turn
+    def _should_stop(self) -> bool:
+        return self._stop.is_set() or self._verdict.holds or self._is_others_turn()
+
+    def _is_others_turn(self) -> bool:
+        """Tell whether the spool has kept the others waiting, counted from its first progress: it must make some."""
+        if len(self._works) == 1 or self._turn_began is None:
+            return False
+        return time.monotonic() - self._turn_began > TURN_S
 
     def _progressed(self, spool: Path, progress: Progress) -> None:
+        if self._turn_began is None:
+            self._turn_began = time.monotonic()
         self._tell(lambda o: o.progressed(spool, progress))
         self._look_at_disks()
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-_RESUME = 1.1
-"""So much more than the limit must be free again, so that it does not go to and fro."""
+_RESUME_DIVISOR = 10
+"""A tenth more than the limit must be free again, so that it does not go to and fro."""
 
 
 class Verdict(NamedTuple):
@@ -90,7 +90,8 @@ class Guard:
 
     def _low_space(self, path: Path) -> str | None:
         free = self._free(path)
-        needed = self._min_free_bytes * (_RESUME if path in self._low else 1)
+        needed = self._min_free_bytes
+        needed += needed // _RESUME_DIVISOR if path in self._low else 0
         if free is None or free >= needed:
             self._low.discard(path)
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from http import HTTPStatus
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from prometheus_client.exposition import choose_encoder
 
 from diode_collectors.daemon_settings import Address
+from diode_collectors.logs import LOGGER_NAME, log
 from diode_collectors.observer import Observer
 from diode_store.errors import SettingsError
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from diode_collectors.health import Health
     from diode_collectors.metrics import Metrics
 
+_logger = logging.getLogger(f"{LOGGER_NAME}.ingest")
 _TEXT = "text/plain; charset=utf-8"
 _REQUEST_S = 10
 _MOST_AT_ONCE = 16
@@ -63,6 +66,7 @@ class StatusServer(Observer):
                 f"cannot listen on {self._wanted}: {error.strerror}; name another address with --listen HOST:PORT, "
                 "or --no-listen"
             ) from error
+        log(_logger, logging.INFO, "listening", address=self.address)
         threading.Thread(target=self._server.serve_forever, name="diode-http", daemon=True).start()
 
     def close(self) -> None:

@@ -1,57 +1,20 @@
 from __future__ import annotations
 
-import contextlib
 import signal
 import sqlite3
 import subprocess
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from daemon_process import Daemon, has_open
 from daemon_samples import PROGRAM, eventually, fill, stored_in
 from spool_samples import segment_bytes, uid_of
 
 from diode_collectors.spool import Spool
 
-
-def has_open(process: subprocess.Popen[str], path: Path) -> bool:
-    """Tell whether a process has a file open."""
-    with contextlib.suppress(FileNotFoundError):
-        return path in {fd.readlink() for fd in Path(f"/proc/{process.pid}/fd").iterdir()}
-    return False
-
-
-class Daemon:
-    """A real `diode-ingest run`."""
-
-    def __init__(self, directory: Path, database: Path) -> None:
-        command = [PROGRAM, "run", "--spool", directory, "--database", database, "--poll-interval", "0.02"]
-        self.process: subprocess.Popen[str] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.log: list[str] = []
-        self.wait_for("event=started")
-
-    def wait_for(self, text: str) -> None:
-        """Read the log until ``text`` shows."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.log.append(line)
-            if text in line:
-                return
-        raise AssertionError(f"{text} never came: {self.log}")
-
-    def wait_until_it_works(self, database: Path) -> None:
-        """Wait until it has opened the warehouse."""
-        eventually(lambda: has_open(self.process, database))
-
-    def end(self, *signals: signal.Signals) -> int:
-        """Send signals, wait for the end and return the exit status."""
-        for number in signals:
-            self.process.send_signal(number)
-            time.sleep(0.3 if len(signals) > 1 else 0)
-        assert self.process.stderr is not None
-        self.log += self.process.stderr.read().splitlines()
-        self.process.stderr.close()
-        return self.process.wait(timeout=30)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
