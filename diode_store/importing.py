@@ -162,7 +162,7 @@ def _reader(fmt: Format) -> Callable[[IO[bytes], ImportContext], Iterator[Measur
 
         return lambda stream, _context: read(stream)
     if fmt is Format.T4:
-        from diode_store.exchange import t4_reading
+        from diode_store.exchange.t4_reading import read as read_t4
 
-        return t4_reading.read
+        return read_t4
     return jsonl.read

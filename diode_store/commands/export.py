@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diode_store.commands.exporters import SUFFIXES, Format, LookupTableOptions, Request, Written
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 from diode_store.errors import ExportError
-from diode_store.exporters import SUFFIXES, Format, LookupTableOptions, Request, Written
 
 if TYPE_CHECKING:
     from diode_store.hardware import StoredHardware
@@ -98,7 +98,7 @@ def _hardware(store: Store, name: str | None, *, all_matches: bool) -> list[Stor
 
 
 def _write(request: Request, output: Path, *, force: bool) -> Written:
-    from diode_store.exporters import write_parquet, write_stream
+    from diode_store.commands.exporters import write_parquet, write_stream
     from diode_store.exporting import new_file, open_for_lines
 
     if output == _STDOUT:

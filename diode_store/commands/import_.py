@@ -47,7 +47,8 @@ def import_(  # noqa: PLR0913 - one parameter an option
     *,
     fmt: Annotated[Format, typer.Option("--format", help="What the files hold.")] = Format.AUTO,
     hardware: Annotated[
-        str | None, typer.Option("--hardware", metavar="NAME", help="What rows were measured on that do not say.")
+        str | None,
+        typer.Option("--hardware", metavar="NAME", help="What it was measured on, where the file does not say."),
     ] = None,
     hardware_file: Annotated[
         Path | None,
