@@ -237,8 +237,10 @@ class Spool:
     def _take(self, fd: int) -> None:
         for _ in range(_LOCK_ATTEMPTS):
             if try_lock(fd):
-                os.ftruncate(fd, 0)
-                write_at(fd, 0, f"{os.getpid()}\n".encode())
+                # On a full disk nobody is told who has it; whoever ingests is the one that makes room there.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, 0)
+                    write_at(fd, 0, f"{os.getpid()}\n".encode())
                 return
             # Somebody who asks for the status holds the lock for a moment.
             time.sleep(_LOCK_PAUSE_S)

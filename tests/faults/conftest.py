@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import os
+import subprocess
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from processes import ForkServer
@@ -10,6 +13,63 @@ from processes import ForkServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+class SmallDisk:
+    """A disk that is soon full."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ballast = path / ".ballast"
+
+    def fill(self) -> None:
+        """Leave no byte free."""
+        with self._ballast.open("ab", buffering=0) as file:
+            for size in (65_536, 1):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+
+    def empty(self) -> None:
+        """Take away again what ``fill`` put there."""
+        self._ballast.unlink()
+
+    def grow(self, size_bytes: int) -> None:
+        """Make it larger."""
+        _mount("-o", f"remount,size={size_bytes}", str(self.path))
+
+
+class MakeDisk(Protocol):
+    """Mounts a small disk."""
+
+    def __call__(self, size_bytes: int) -> SmallDisk:
+        """Return it; it is empty."""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[MakeDisk]:
+    """Return a function that mounts a disk of so many bytes; skip the test where that is not allowed."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small disk")
+    mounted: list[Path] = []
+
+    def make(size_bytes: int) -> SmallDisk:
+        path = tmp_path / f"disk-{len(mounted)}"
+        path.mkdir()
+        _mount("-t", "tmpfs", "-o", f"size={size_bytes},mode=700", "diode-test", str(path))
+        mounted.append(path)
+        return SmallDisk(path)
+
+    yield make
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", path], check=True)  # noqa: S607 - wherever it is
+
+
+def _mount(*arguments: str) -> None:
+    command = ["mount", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this machine mounts no small disk: {done.stderr.strip()}")
 
 
 @pytest.fixture

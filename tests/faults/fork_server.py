@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import alembic  # noqa: F401 - nothing of what a daemon needs is loaded in the child
@@ -28,8 +29,10 @@ from producing import produced, uid_of
 from diode_collectors import cli, daemon, ingest, logs, validate  # noqa: F401 - likewise
 from diode_collectors.spool import SpoolWriter
 from diode_store import dimensions, facts, store  # noqa: F401 - likewise
+from diode_store.errors import SpoolFullError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 _SYSTEM_CALLS = {"open", "pwrite", "write", "fsync", "ftruncate", "flock", "rename", "replace", "unlink", "mkdir"}
@@ -81,13 +84,24 @@ def _write(request: dict[str, Any], log: int) -> None:
     for batch in itertools.islice(itertools.count(1), request.get("batches")):
         uids = [uid_of(request["run"], next(numbers)) for _ in range(request.get("at_once", 3))]
         for uid in uids:
-            writer.append(produced(uid))
-        writer.sync()
+            _when_there_is_room(partial(writer.append, produced(uid)))
+        _when_there_is_room(writer.sync)
         os.write(log, "".join(f"{uid.hex()}\n" for uid in uids).encode())
         if batch % 7 == 0:
-            writer.seal()
+            _when_there_is_room(writer.seal)
         time.sleep(request.get("pause_s", 0.0))
     writer.close()
+
+
+def _when_there_is_room(step: Callable[[], None]) -> None:
+    """Do something to a spool; while it is full, try again and again."""
+    while True:
+        try:
+            step()
+        except SpoolFullError:
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _crash_at(step: int) -> None:
