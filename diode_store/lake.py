@@ -38,10 +38,12 @@ RETIREMENT_S = 600.0
 """How long a file stays at least after the lake stopped naming it, in seconds: readers that cannot lock (other
 programs, and all readers of a lake at a URL) have that long to use a manifest they have read."""
 
+OURS = (".parquet", ".new")
+"""How the names of files end that a sync makes."""
+
 _MANIFEST = "manifest.json"
 _LOCK_TIMEOUT_S = 600.0
 _LOCK_POLL_S = 0.02
-_OURS = (".parquet", ".new")
 
 
 @dataclass(frozen=True)
@@ -241,13 +243,20 @@ class Lake:
             time.sleep(_LOCK_POLL_S)
 
     def sweep(self, manifest: Manifest) -> Manifest:
-        """Delete files that no reader can still use; return ``manifest`` without them. Needs the lock."""
+        """Delete files that no reader can still use; return ``manifest``, the present state, without them.
+
+        Needs the lock, and a published manifest: a sync that is killed must leave all that the lake still names.
+        """
         held = None if self.folder.path is None else lake_readers.oldest_held(self.folder.path)
         free = {name for name in manifest.retired if self._is_free(manifest, name, held)}
         litter = self._litter(manifest) if held is None or held >= manifest.generation else set()
         for name in free | litter:
             self.folder.remove(name)
-        return replace(manifest, retired={name: what for name, what in manifest.retired.items() if name not in free})
+        if not free:
+            return manifest
+        swept = replace(manifest, retired={name: w for name, w in manifest.retired.items() if name not in free})
+        self.publish(swept, instead_of=manifest.generation)
+        return swept
 
     def _is_free(self, manifest: Manifest, name: str, held: int | None) -> bool:
         retired_at, generation = manifest.retired[name]
@@ -256,7 +265,7 @@ class Lake:
     def _litter(self, manifest: Manifest) -> set[str]:
         """Return files of syncs that were killed; one that runs holds the lock."""
         named = manifest.files() | manifest.retired.keys()
-        strange = [name for name in self.folder.sizes() if name.endswith(_OURS) and name not in named]
+        strange = [name for name in self.folder.sizes() if name.endswith(OURS) and name not in named]
         written = {name: self.folder.modified_at(name) for name in strange}
         return {name for name, at in written.items() if at is not None and time.time() - at >= RETIREMENT_S}
 
@@ -270,7 +279,7 @@ class Lake:
         """Return the number of the next state; higher than any before, also where the manifest was lost."""
         known = [manifest.generation if manifest else 0]
         if manifest is None:
-            numbers = (name.partition("-")[0] for name in self.folder.sizes() if name.endswith(_OURS))
+            numbers = (name.partition("-")[0] for name in self.folder.sizes() if name.endswith(OURS))
             known += [int(number) for number in numbers if number.isdecimal()]
             known += [] if self.folder.path is None else [lake_readers.newest_seen(self.folder.path)]
         return max(known) + 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.batching import in_batches
 from diode_store.errors import LakeError
+from diode_store.lake import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,10 +98,10 @@ def compact(
             kept = [segment for segment in before.segments if segment not in rewritten]
             after = replace(before, generation=generation, segments=tuple(in_order([*kept, *merged])))
             after = publish(lake, before, after, before.generation)
-        swept = lake.sweep(after)
-        if swept != after:
-            lake.publish(swept, instead_of=after.generation)
-        return _report(before, after, groups, len(files - set(lake.folder.sizes())), started)
+        else:
+            after = lake.sweep(before)
+        gone = [name for name in files - lake.folder.sizes().keys() if name.endswith(OURS)]
+        return _report(before, after, groups, len(gone), started)
 
 
 def plan(segments: Sequence[Segment], most_timings: int) -> list[list[Segment]]:

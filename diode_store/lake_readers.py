@@ -46,6 +46,11 @@ def oldest_held(folder: Path) -> int | None:
     return min(held, default=None)
 
 
+def held(folder: Path) -> list[int]:
+    """Return the generations that somebody reads, in order; changes nothing."""
+    return sorted(number for number in _generations(folder) if _is_held(folder / f"{number:06d}{_SUFFIX}"))
+
+
 def newest_seen(folder: Path) -> int:
     """Return the newest generation that was ever read and may still be, 0 if none was."""
     return max(_generations(folder), default=0)
@@ -69,6 +74,17 @@ def _removed(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not try_lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_there(path: Path, descriptor: int) -> bool:

@@ -104,8 +104,8 @@ def _tidy(lake: Lake) -> None:
     try:
         with lake.lock(timeout_s=0):
             present = lake.manifest()
-            if present is not None and (swept := lake.sweep(present)) != present:
-                lake.publish(swept, instead_of=present.generation)
+            if present is not None:
+                lake.sweep(present)
     except LakeError:
         return
 
@@ -125,7 +125,6 @@ class _Sync:
         from diode_store.lake_diff import compare
 
         before, instead_of, rebuilt = self._base(rebuild=rebuild)
-        before = self._lake.sweep(before)
         synced_at = time.time()
         with self._warehouse.snapshot():
             prints, blocks = fingerprints(self._warehouse), measurement_blocks(self._warehouse)
@@ -142,7 +141,7 @@ class _Sync:
             snapshots=self._snapshots(before, prints),
             synced_at=synced_at,
         )
-        publish(self._lake, before, after, instead_of)
+        after = publish(self._lake, before, after, instead_of)
         return _report(
             after,
             started,
@@ -215,7 +214,7 @@ def publish(lake: Lake, before: Manifest, after: Manifest, instead_of: int) -> M
     retired = {**before.retired, **dict.fromkeys(sorted(gone), (now, before.generation))}
     complete = replace(after, sizes={name: there[name] for name in sorted(after.files())}, retired=retired)
     lake.publish(complete, instead_of=instead_of)
-    return complete
+    return lake.sweep(complete)
 
 
 def _why_unusable(manifest: Manifest, uuid: str, lake: Lake) -> str | None:
