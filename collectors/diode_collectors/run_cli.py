@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diode_collectors.daemon import DaemonOptions, Observer, Reloaded
     from diode_store.store import Store
 
-_FIXED = ("spool", "group", "listen", "hang_after_s")
+FIXED = ("spool", "group", "listen", "hang_after_s")
 """Settings that SIGHUP does not change."""
 SETTINGS = frozenset(field.name for field in fields(DaemonSettings))
 
@@ -163,12 +163,12 @@ def _reloaded(current: list[DaemonSettings], given: Mapping[str, object], config
 
     before, after = current[0], load(given, config)
     differ = [field.name for field in fields(after) if getattr(after, field.name) != getattr(before, field.name)]
-    kept = tuple(name for name in differ if name in _FIXED)
+    kept = tuple(name for name in differ if name in FIXED)
     after = replace(after, **{name: getattr(before, name) for name in kept})
     current[0] = after
     logs.configure(after.log_level, after.log_format)
     opens = partial(open_store, after.database) if after.database != before.database else None
-    return Reloaded(_options(after), opens, tuple(name for name in differ if name not in _FIXED), kept)
+    return Reloaded(_options(after), opens, tuple(name for name in differ if name not in FIXED), kept)
 
 
 @contextmanager
