@@ -15,7 +15,7 @@ from diode_collectors.batches import Batch, Committing, Pending
 from diode_collectors.segment import OPEN_SUFFIX, Reason
 from diode_collectors.spool import Spool
 from diode_store import codec
-from diode_store.errors import CodecError, SegmentError, UnknownVersionError
+from diode_store.errors import CodecError, SegmentError, SpoolError, UnknownVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from diode_store.records import Measurement
     from diode_store.store import Store
 
-_CHUNK_FRAMES = 64
+_CHUNK_FRAMES = 500
 _CHUNK_BYTES = 4 * 2**20
 _LISTED_REJECTIONS = 100
 
@@ -184,6 +184,8 @@ class _Pass:
         self._committing = Committing(store)
         # Uids that the store cannot know of yet: those not committed, in a dry run those of the whole pass.
         self._seen: set[bytes] = set()
+        # Segments of which something could not be put aside, on a full disk say; they stay, and the others go on.
+        self._left: dict[Path, SpoolError] = {}
 
     def run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
         try:
@@ -204,6 +206,8 @@ class _Pass:
         self._commit()
         self._finish()
         on_progress(Progress(self._tally.report(), done, total))
+        if self._left:
+            raise next(iter(self._left.values()))
         return self._tally.report()
 
     def _segments(self) -> list[Path]:
@@ -216,6 +220,12 @@ class _Pass:
 
     def _read(self, path: Path) -> Iterator[int]:
         """Read a segment into batches; yield the offsets reached."""
+        try:
+            yield from self._read_whole(path)
+        except SpoolError as error:
+            self._left.setdefault(path, error)
+
+    def _read_whole(self, path: Path) -> Iterator[int]:
         try:
             with self._spool.reader(path) as reader:
                 if reader is None:
@@ -276,10 +286,15 @@ class _Pass:
         batch, written, refused = finished
         self._tally.counts.update(written)
         for pending, message in refused:
-            self._reject(pending.segment, pending.frame, Reason.BAD_RECORD, message)
+            try:
+                self._reject(pending.segment, pending.frame, Reason.BAD_RECORD, message)
+            except SpoolError as error:
+                self._left.setdefault(pending.segment, error)
         if not self._dry_run:
             self._seen -= batch.uids()
         for path in batch.completes:
+            if path in self._left:
+                continue
             if not self._dry_run:
                 self._spool.remove(path)
             self._tally.counts["segments"] += 1
