@@ -107,6 +107,7 @@ def _run(given: Mapping[str, object], config: Path | None) -> None:
     reload = daemon.Reload(partial(_reloaded, current, given, config))
 
     def work(stop: threading.Event) -> None:
+        check_address(settings.database)
         with ExitStack() as closing, sparing_what_is_loaded():
             daemon.run_daemon(
                 settings.spool,
@@ -120,8 +121,19 @@ def _run(given: Mapping[str, object], config: Path | None) -> None:
     signals.run_until_signalled(work, on_hangup=reload.asked.set)
 
 
+def check_address(database: str) -> None:
+    """Refuse what waiting does not mend: a database of another kind, or one whose driver is not installed.
+
+    Raises:
+        DatabaseError: it is one of these.
+    """
+    from diode_store.database import make_engine
+
+    make_engine(database).dispose()
+
+
 def open_store(database: str) -> Store:
-    """Open the warehouse; SQLAlchemy takes its time to load, so where signals are waited for."""
+    """Open the warehouse; SQLAlchemy takes its time to load, so only once signals are waited for."""
     from diode_store.store import Store
 
     return Store.open(database)
@@ -155,7 +167,11 @@ def _options(settings: DaemonSettings) -> DaemonOptions:
 
 
 def _reloaded(current: list[DaemonSettings], given: Mapping[str, object], config: Path | None) -> Reloaded:
-    """Read the settings again and use what can be changed; ``current`` holds the last good ones."""
+    """Read the settings again and use what can be changed; ``current`` holds the last good ones.
+
+    Raises:
+        SettingsError: they are no good.
+    """
     from dataclasses import replace
 
     from diode_collectors import logs
@@ -165,6 +181,10 @@ def _reloaded(current: list[DaemonSettings], given: Mapping[str, object], config
     differ = [field.name for field in fields(after) if getattr(after, field.name) != getattr(before, field.name)]
     kept = tuple(name for name in differ if name in FIXED)
     after = replace(after, **{name: getattr(before, name) for name in kept})
+    try:
+        check_address(after.database)
+    except DatabaseError as error:
+        raise SettingsError(str(error)) from error
     current[0] = after
     logs.configure(after.log_level, after.log_format)
     opens = partial(open_store, after.database) if after.database != before.database else None

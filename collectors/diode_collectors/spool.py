@@ -160,12 +160,13 @@ class Spool:
     def remove(self, segment: Path) -> None:
         """Remove a segment whose records are safe elsewhere.
 
+        Not made durable, which would wait for the disk: one that a crash brings back is found to be stored already.
+
         Raises:
             SpoolError: it cannot be removed.
         """
         with spool_errors(segment, "remove the ingested segment"):
             segment.unlink(missing_ok=True)
-            sync_folder(self.directory)
 
     def add(self, segment: Path) -> bool:
         """Copy a sealed segment from elsewhere into the spool, to be ingested from it.
