@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diode_store.records import KernelConfig, Measurement
 
 
+_REVISION = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(schema.VERSION_TABLE))
 _EXTRA = attrgetter("extra")
 _MOST_KEPT = 500_000
 
@@ -88,6 +89,7 @@ class Store:
 
         Raises:
             DatabaseError: the database failed; nothing was written but, perhaps, dimension rows.
+            SchemaError: it was upgraded since it was opened; likewise.
             RecordError: a record holds a value that no database can store; likewise.
         """
         batch = list(measurements)
@@ -138,6 +140,9 @@ class Store:
         config_ids = self._add_dimensions(fresh, tables)
         now = datetime.now(UTC)
         with write_transaction(self.engine) as connection:
+            # A daemon runs for months: somebody may have upgraded the database since it was opened.
+            if connection.scalar(_REVISION) != schema.HEAD_REVISION:
+                require_current(self.engine)
             ids = insert_measurements(connection, [self._measurement_values(m, now) for m in fresh])
             rows = _timing_rows((ids[uid], config_ids[uid], table) for uid, table in tables.items() if uid in ids)
             insert_timings(connection, rows)
