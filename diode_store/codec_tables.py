@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -78,7 +77,7 @@ def read_tables(content: dict[str, Any], version: int) -> tuple[TimingTable, dic
     if not _is_plain(*known, configs=len(configs)):
         for number, row in enumerate(zip(*known, strict=True)):
             _check_closely(f"timing {number}", row, len(configs))
-    chosen = list(map(configs.__getitem__, positions))
+    chosen = configs if isinstance(positions, range) else list(map(configs.__getitem__, positions))
     if _repeats_one(chosen, may_have_extra=content["config_columns"] != CONFIG_TABLE):
         raise RecordError(ONCE_EACH)
     return TimingTable(chosen, *values), {name: list(column) for name, column in named.items()}
@@ -118,6 +117,7 @@ def _columns_of_rows(columns: tuple[str, ...], rows: tuple[Any, ...], _configs: 
     return dict(zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True))
 
 
+@lru_cache(maxsize=16)
 def _check_names(columns: tuple[str, ...]) -> None:
     names = {checks.text("timing_columns", name) for name in columns}
     checks.require("timing_columns", names, ("config", "runtime_us"))
@@ -141,33 +141,39 @@ def _is_plain(
     Otherwise each row has to be looked at: to find which is wrong, or that all are right in an unusual way.
     """
     return (
-        set(map(type, positions)) == {int}
-        and min(positions) >= 0
-        and max(positions) < configs
+        (isinstance(positions, range) or _are_positions(positions, configs))
         and set(map(type, estimates)) == {bool}
         and set(map(type, outcomes)) == {str}
         and _OUTCOMES.keys() >= set(outcomes)
-        and [outcome == _OK for outcome in outcomes] == [runtime is not None for runtime in runtimes]
-        and all(map(_are_times, (runtimes, p10, p90)))
-        and _are_counts(repeats)
+        and _go_together(outcomes, runtimes)
+        and _are_numbers(runtimes, float, 0, checks.MAX_MICROSECONDS)
+        and _are_numbers(p10, float, 0, checks.MAX_MICROSECONDS)
+        and _are_numbers(p90, float, 0, checks.MAX_MICROSECONDS)
+        and _are_numbers(repeats, int, 0, checks.INT32)
     )
 
 
-def _are_times(values: Sequence[Any]) -> bool:
-    """Tell whether those that are there are finite and positive; a sum is NaN or infinite if one of them is."""
-    kinds = set(map(type, values))
-    if type(None) in kinds:
-        values = [value for value in values if value is not None]
-    return kinds <= {float, type(None)} and (
-        not values or (min(values) > 0 and max(values) < checks.MAX_MICROSECONDS and math.isfinite(sum(values)))
-    )
+def _are_positions(values: Sequence[Any], configs: int) -> bool:
+    return set(map(type, values)) == {int} and min(values) >= 0 and max(values) < configs
 
 
-def _are_counts(values: Sequence[Any]) -> bool:
+def _go_together(outcomes: Sequence[Any], runtimes: Sequence[Any]) -> bool:
+    """Tell whether there is a runtime where the outcome is ok, and nowhere else."""
+    if outcomes.count(_OK) == len(outcomes):
+        return None not in runtimes
+    return [outcome == _OK for outcome in outcomes] == [runtime is not None for runtime in runtimes]
+
+
+def _are_numbers(values: Sequence[Any], kind: type, least: int, most: float) -> bool:
+    """Tell whether those that are there lie between two bounds: if all are positive, none is over their sum.
+
+    The sum of what holds a NaN is one, and fails the comparison.
+    """
     kinds = set(map(type, values))
     if type(None) in kinds:
+        kinds.discard(type(None))
         values = [value for value in values if value is not None]
-    return kinds <= {int, type(None)} and (not values or (min(values) >= 1 and max(values) <= checks.INT32))
+    return not values or (kinds == {kind} and min(values) > least and sum(values) < most)
 
 
 def _configs(content: dict[str, Any]) -> list[KernelConfig]:
