@@ -8,10 +8,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from diode_store import schema
+from diode_store.bulk import insert_missing
 from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelConfig, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 _R = TypeVar("_R", Hardware, Environment, Problem, KernelConfig)
 
@@ -105,29 +106,34 @@ class Dimension(Generic[_R]):
         Rows go in sorted by key: concurrent writers that bring the same new rows then wait for each other in one
         order, and cannot deadlock.
         """
-        rows = {record: self._values(record) for record in records}
-        if not rows:
+        keys = {record: record.key for record in records}
+        if not keys:
             return {}
-        in_order = sorted(rows.values(), key=lambda row: row["key"])
-        connection.execute(_insert_missing(connection, self._table), in_order)
-        self._fill(connection, in_order)
-        columns = self._table.c
-        found = select_by_key(connection, columns.key, [row["key"] for row in in_order], columns.id)
-        by_key = {bytes(row.key): int(row.id) for row in found}
-        return {record: by_key[row["key"]] for record, row in rows.items()}
+        ids = self._ids_by_key(connection, set(keys.values()))
+        new = {key: record for record, key in keys.items() if key not in ids}
+        if new:
+            insert_missing(connection, self._table, [self._values(record) for record in new.values()], "key")
+            ids.update(self._ids_by_key(connection, set(new)))
+        self._fill(connection, keys)
+        return {record: ids[key] for record, key in keys.items()}
+
+    def _ids_by_key(self, connection: sa.Connection, keys: Collection[bytes]) -> dict[bytes, int]:
+        found = select_by_key(connection, self._table.c.key, list(keys), self._table.c.id)
+        return {bytes(row.key): int(row.id) for row in found}
 
     def remember(self, ids: dict[_R, int]) -> None:
         """Cache ids that are committed."""
         self.ids.update(ids)
 
-    def _fill(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+    def _fill(self, connection: sa.Connection, records: Iterable[_R]) -> None:
         """Fill in attributes that an earlier record did not know: each row at once, in the order of the keys.
 
         One pass for each attribute would lock rows in several orders, and concurrent writers could deadlock.
         """
-        known = [row for row in rows if any(row[name] is not None for name in self._fillable)]
+        known = [record for record in records if any(getattr(record, name) for name in self._fillable)]
         if known:
-            values = [{"the_key": row["key"], **{f"new_{n}": row[n] for n in self._fillable}} for row in known]
+            rows = sorted((self._values(record) for record in known), key=lambda row: bytes(row["key"]))
+            values = [{"the_key": row["key"], **{f"new_{n}": row[n] for n in self._fillable}} for row in rows]
             connection.execute(self._fill_statement(), values)
 
     def _fill_statement(self) -> sa.Update:
@@ -159,13 +165,13 @@ def select_by_key(
     connection: sa.Connection, key: sa.Column[Any], wanted: Sequence[bytes], *columns: sa.Column[Any]
 ) -> Iterator[sa.Row[Any]]:
     """Yield the key and ``columns`` of every row whose key is wanted, in statements of bounded size."""
+    query = sa.select(key, *columns)
+    if connection.dialect.name == "postgresql":
+        some = sa.bindparam("wanted", type_=postgresql.ARRAY(sa.LargeBinary))
+        yield from connection.execute(query.where(key == sa.func.any(some)), {"wanted": wanted})
+        return
     for start in range(0, len(wanted), _LOOK_UP_AT_ONCE):
-        some = wanted[start : start + _LOOK_UP_AT_ONCE]
-        yield from connection.execute(sa.select(key, *columns).where(key.in_(some)))
-
-
-def _insert_missing(connection: sa.Connection, table: sa.Table) -> sa.Insert:
-    return insert_for(connection, table).on_conflict_do_nothing(index_elements=["key"])
+        yield from connection.execute(query.where(key.in_(wanted[start : start + _LOOK_UP_AT_ONCE])))
 
 
 def insert_for(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import LargeBinary
-
 from diode_store import schema
+from diode_store.bulk import insert_tuples, unnest
 from diode_store.database import driver_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import sqlalchemy as sa
 
@@ -28,11 +27,11 @@ _COPY = f"COPY timings ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 # The server works on one part while the next one is packed.
 _COPY_AT_ONCE = 2_000
 _LOOK_UP_AT_ONCE = 500
-_UNNEST = """
+_NUMBERED = """
     INSERT INTO measurements (id, {names})
     SELECT new.id, {selected} FROM (
-        SELECT nextval((SELECT pg_get_serial_sequence('measurements', 'id')::regclass)) AS id, t.*
-        FROM unnest({arrays}) AS t ({array_names}) OFFSET 0
+        SELECT nextval((SELECT pg_get_serial_sequence('measurements', 'id')::regclass)) AS id, given.*
+        FROM {source} AS given OFFSET 0
     ) AS new ORDER BY new.uid
     ON CONFLICT (uid) DO NOTHING RETURNING uid, id
 """
@@ -98,13 +97,9 @@ def _insert_sqlite(connection: sa.Connection, rows: Sequence[Mapping[str, Any]])
     query = "SELECT seq FROM sqlite_sequence WHERE name = 'measurements'"
     first = 1 + (connection.exec_driver_sql(query).scalar() or 0)
     ids = {row["uid"]: number for number, row in enumerate(rows, first)}
-    columns = [list(ids.values()), *(_bound(connection, column, rows) for column in _MEASUREMENT_COLUMNS)]
-    names = ", ".join(["id", *(column.name for column in _MEASUREMENT_COLUMNS)])
-    insert = (
-        f"INSERT INTO measurements ({names}) VALUES ({', '.join('?' * len(columns))}) "  # noqa: S608 - our own names
-        "ON CONFLICT (uid) DO NOTHING"
-    )
-    if connection.exec_driver_sql(insert, list(zip(*columns, strict=True))).rowcount == len(rows):
+    numbered = [{**row, "id": number} for number, row in enumerate(rows, first)]
+    table = schema.measurements
+    if insert_tuples(connection, table, list(table.columns), numbered, "uid") == len(rows):
         return ids
     return {uid: number for uid, number in _ids(connection, list(ids)).items() if ids[uid] == number}
 
@@ -120,44 +115,10 @@ def _ids(connection: sa.Connection, uids: Sequence[bytes]) -> dict[bytes, int]:
 
 
 def _insert_postgres(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
-    """Insert all in one statement, an array a column; what is the same in every row is sent once.
+    """Number the rows in the order they came in, and insert them in the order of their uids.
 
-    Rows are numbered in the order they came in and inserted in the order of their uids, so that two writers with
-    the same uids wait for each other in one order.
+    Two writers with the same uids then wait for each other in one order.
     """
-    selected, arrays, parameters = [], [], {}
-    for column in _MEASUREMENT_COLUMNS:
-        values = _bound(connection, column, rows)
-        kind = column.type.compile(connection.dialect)
-        if column.name != "uid" and values.count(values[0]) == len(values):
-            selected.append(f"%({column.name})s::{kind}")
-            parameters[column.name] = values[0]
-        else:
-            selected.append(f"new.{column.name}")
-            arrays.append((column.name, f"%({column.name})s::{kind}[]"))
-            parameters[column.name] = values
-    insert = _UNNEST.format(
-        names=", ".join(column.name for column in _MEASUREMENT_COLUMNS),
-        selected=", ".join(selected),
-        arrays=", ".join(value for _, value in arrays),
-        array_names=", ".join(name for name, _ in arrays),
-    )
-    return {bytes(uid): number for uid, number in connection.exec_driver_sql(insert, parameters)}
-
-
-def _bound(connection: sa.Connection, column: sa.Column[Any], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return a column's values as the driver takes them: JSON as text, on SQLite times as text too."""
-    name = column.name
-    values = [row[name] for row in rows]
-    process = _processor(connection, column)
-    if process is None:
-        return values
-    if values.count(values[0]) == len(values):
-        return [process(values[0])] * len(values)
-    return [process(value) for value in values]
-
-
-def _processor(connection: sa.Connection, column: sa.Column[Any]) -> Callable[[Any], Any] | None:
-    if isinstance(column.type, LargeBinary):
-        return None  # both drivers take bytes as they are; an object made of each would cost more than the rest
-    return column.type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
+    unnested = unnest(connection, _MEASUREMENT_COLUMNS, rows, "uid")
+    insert = _NUMBERED.format(**unnested._asdict())
+    return {bytes(uid): number for uid, number in connection.exec_driver_sql(insert, unnested.parameters)}
