@@ -27,7 +27,6 @@ _MALFORMED = (ValueError, TypeError, msgpack.exceptions.UnpackException, Recursi
 _SHORT_ARRAY = range(0x90, 0xA0)
 _ARRAY_HEADER_BYTES = {0xDC: 3, 0xDD: 5}
 _BINARY = {0xC4, 0xC5, 0xC6}
-_MOST_INTERNED = 100_000
 _MOST_INTERNED_BYTES = 4096
 
 
@@ -40,9 +39,10 @@ class RawArray(tuple[bytes, ...]):
 class Interned(Generic[_T]):
     """Builds a value from its bytes, once for the same bytes."""
 
-    def __init__(self, build: Callable[[Any], _T]) -> None:
-        """Take what makes a value out of what the bytes hold."""
+    def __init__(self, build: Callable[[Any], _T], most: int = 2_000) -> None:
+        """Take what makes a value out of what the bytes hold, and how many are kept at most."""
         self._build = build
+        self._most = most
         self._known: dict[bytes, _T] = {}
 
     def __call__(self, raw: bytes) -> _T:
@@ -57,7 +57,7 @@ class Interned(Generic[_T]):
             return found
         value = self._build(unpack(raw))
         if len(raw) <= _MOST_INTERNED_BYTES:
-            if len(self._known) >= _MOST_INTERNED:
+            if len(self._known) >= self._most:
                 self._known.clear()
             self._known[raw] = value
         return value

@@ -24,9 +24,11 @@ TIMING_TABLE = ("config", *(name for name in Timing._fields if name != "config")
 TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
 
 _one_of_each: dict[bytes, KernelConfig] = {}
-_MOST_CONFIGS = 200_000
+_MOST_CONFIGS = 50_000  # some 1 KiB each
 _ROWS_VERSION = 1
 """The version of the wire format that holds a row a timing."""
+_MOST_COLUMNS = 64
+"""A column costs a few bytes of a record, but as many values as there are timings once it is read."""
 _TIMING_DEFAULTS = {"outcome": Outcome.OK.value, "is_estimate": False}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _OK = Outcome.OK.value
@@ -119,6 +121,8 @@ def _columns_of_rows(columns: tuple[str, ...], rows: tuple[Any, ...], _configs: 
 
 @lru_cache(maxsize=16)
 def _check_names(columns: tuple[str, ...]) -> None:
+    if len(columns) > _MOST_COLUMNS:
+        raise RecordError(f"timing_columns names {len(columns):,} columns, and at most {_MOST_COLUMNS} make sense")
     names = {checks.text("timing_columns", name) for name in columns}
     checks.require("timing_columns", names, ("config", "runtime_us"))
     if len(names) != len(columns):
@@ -197,7 +201,7 @@ def _configs(content: dict[str, Any]) -> list[KernelConfig]:
 @lru_cache(maxsize=16)
 def _config_readers(columns: tuple[str, ...]) -> Interned[KernelConfig]:
     """Return what builds configs of these columns, once each: records repeat the same few thousand."""
-    return Interned(partial(_config_of_row, columns))
+    return Interned(partial(_config_of_row, columns), _MOST_CONFIGS)
 
 
 def _config_of_row(columns: tuple[str, ...], row: object) -> KernelConfig:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _REVISION = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(schema.VERSION_TABLE))
 _EXTRA = attrgetter("extra")
-_MOST_KEPT = 500_000
+_MOST_KEPT = 50_000
 
 
 @dataclass(frozen=True)
