@@ -63,8 +63,6 @@ class Batch:
         Returns:
             The counts of what was written, and what was refused, with the reasons.
         """
-        if not self.pending:
-            return Counter(), []
         try:
             return Counter(asdict(store.write(pending.measurement for pending in self.pending))), []
         except RecordError:
@@ -95,7 +93,8 @@ class Committing:
 
     def start(self, batch: Batch) -> None:
         """Begin to write a batch; the one before must be finished."""
-        self._batch, self._future = batch, self._executor.submit(batch.write, self._store)
+        self._batch = batch
+        self._future = self._executor.submit(batch.write, self._store) if batch.pending else None
 
     def finish(self) -> tuple[Batch, Counter[str], list[tuple[Pending, str]]] | None:
         """Wait for the batch that is being written, if there is one; return it with what came of it.
@@ -104,10 +103,10 @@ class Committing:
             DatabaseError: the database failed; nothing of the batch was written.
         """
         batch, future = self._batch, self._future
-        if batch is None or future is None:
-            return None
         self._batch = self._future = None
-        return (batch, *future.result())
+        if batch is None:
+            return None
+        return (batch, *future.result()) if future else (batch, Counter(), [])
 
     def close(self) -> None:
         """Wait for what is being written, whatever came of it."""
