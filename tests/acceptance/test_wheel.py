@@ -31,8 +31,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_what_runs(wheel: Path) -> None:
-    """Migrations, SQL and trained models are inside."""
+    """Migrations, SQL, trained models and the systemd unit are inside."""
     names = zipfile.ZipFile(wheel).namelist()
+    assert "diode_collectors/systemd/diode-ingest.service" in names
     assert "diode_store/_migrations/env.py" in names
     assert "diode_store/views.sql" in names
     for folder, suffix in (
