@@ -247,9 +247,9 @@ class Lake:
 
         Needs the lock, and a published manifest: a sync that is killed must leave all that the lake still names.
         """
-        held = None if self.folder.path is None else lake_readers.oldest_held(self.folder.path)
+        held = [] if self.folder.path is None else lake_readers.held(self.folder.path, tidy=True)
         free = {name for name in manifest.retired if self._is_free(manifest, name, held)}
-        litter = self._litter(manifest) if held is None or held >= manifest.generation else set()
+        litter = self._litter(manifest) if all(number >= manifest.generation for number in held) else set()
         for name in free | litter:
             self.folder.remove(name)
         if not free:
@@ -258,9 +258,10 @@ class Lake:
         self.publish(swept, instead_of=manifest.generation)
         return swept
 
-    def _is_free(self, manifest: Manifest, name: str, held: int | None) -> bool:
-        retired_at, generation = manifest.retired[name]
-        return time.time() - retired_at >= RETIREMENT_S and (held is None or held > generation)
+    def _is_free(self, manifest: Manifest, name: str, held: list[int]) -> bool:
+        retired_at, last = manifest.retired[name]
+        first = _generation_of(name)
+        return time.time() - retired_at >= RETIREMENT_S and not any(first <= number <= last for number in held)
 
     def _litter(self, manifest: Manifest) -> set[str]:
         """Return files of syncs that were killed; one that runs holds the lock."""
@@ -279,8 +280,7 @@ class Lake:
         """Return the number of the next state; higher than any before, also where the manifest was lost."""
         known = [manifest.generation if manifest else 0]
         if manifest is None:
-            numbers = (name.partition("-")[0] for name in self.folder.sizes() if name.endswith(OURS))
-            known += [int(number) for number in numbers if number.isdecimal()]
+            known += [_generation_of(name) for name in self.folder.sizes() if name.endswith(OURS)]
             known += [] if self.folder.path is None else [lake_readers.newest_seen(self.folder.path)]
         return max(known) + 1
 
@@ -304,6 +304,12 @@ def lake_path(url: str, override: Path | str | None = None) -> Path | str:
 
     digest = hashlib.blake2b(redact(url).encode(), digest_size=8).hexdigest()
     return data_dir() / f"{digest}.lake"
+
+
+def _generation_of(name: str) -> int:
+    """Return for which generation a file was made."""
+    number = name.partition("-")[0]
+    return int(number) if number.isdecimal() else 0
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:

@@ -116,7 +116,7 @@ def _address(url: str) -> str:
         raise DatabaseError(f"{redact(url)} is not a database URL") from error
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise DatabaseError(f"{redact(url)}: {parsed.get_backend_name()} is not supported; use SQLite or PostgreSQL")
-    _, named = dialect().create_connect_args(parsed)
+    _, named = dialect().create_connect_args(parsed)  # type: ignore[no-untyped-call]
     return make_conninfo(**{**_DEFAULTS, **named})
 
 

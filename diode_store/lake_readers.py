@@ -40,15 +40,14 @@ def hold(folder: Path, generation: int) -> int | None:
         return None
 
 
-def oldest_held(folder: Path) -> int | None:
-    """Return the oldest generation that somebody reads, None if nobody does; delete the locks nobody holds."""
-    held = [number for number in _generations(folder) if not _removed(folder / f"{number:06d}{_SUFFIX}")]
-    return min(held, default=None)
+def held(folder: Path, *, tidy: bool = False) -> list[int]:
+    """Return the generations that somebody reads, in order.
 
-
-def held(folder: Path) -> list[int]:
-    """Return the generations that somebody reads, in order; changes nothing."""
-    return sorted(number for number in _generations(folder) if _is_held(folder / f"{number:06d}{_SUFFIX}"))
+    Args:
+        folder: of the lake.
+        tidy: delete the files of locks that nobody holds.
+    """
+    return sorted(n for n in _generations(folder) if _is_held(folder / f"{n:06d}{_SUFFIX}", tidy=tidy))
 
 
 def newest_seen(folder: Path) -> int:
@@ -61,30 +60,19 @@ def _generations(folder: Path) -> list[int]:
     return [int(number) for number in numbers if number.isdecimal()]
 
 
-def _removed(path: Path) -> bool:
-    """Delete a lock's file unless somebody holds the lock."""
+def _is_held(path: Path, *, tidy: bool) -> bool:
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
-        return True
-    try:
-        if not try_lock(descriptor):
-            return False
-        path.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
         return False
     try:
-        return not try_lock(descriptor)
+        if not try_lock(descriptor):
+            return True
+        if tidy:
+            path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
+    return False
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
