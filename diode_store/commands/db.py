@@ -106,17 +106,18 @@ def current(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 @app.command()
 def check(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Check that the warehouse is sound: revision, tables, references, and the file itself.
+    """Check that the warehouse is sound: revision, tables, references, and the file itself. Reads all of it.
 
     Example: diode db check
     """
     from diode_store import migrate
     from diode_store.database import describe, integrity_problems
+    from diode_store.soundness import broken_facts
 
     with _engine(database) as engine:
         migrate.require_current(engine)
         differences = migrate.differences(engine)
-        damage = integrity_problems(engine)
+        damage = integrity_problems(engine) or broken_facts(engine)
         where = describe(engine)
     if as_json:
         print_json({"database": where, "differences": differences, "damage": damage})
