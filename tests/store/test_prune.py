@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,13 @@ import samples
 from diode_store import analytics, pruning, schema
 from diode_store.errors import PruneError
 from diode_store.pruning import Rule, carry_out, plan
+from diode_store.store import Store
 from diode_store.tombstones import buried, list_tombstones
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_store.lake import Lake
-    from diode_store.store import Store
 
 OLD = timedelta(days=200)
 SHAPE = samples.matmul(512, 512, 512)
@@ -182,3 +183,32 @@ def test_a_nightly_prune_reads_by_index(store: Store, database_path: Path) -> No
     query = "EXPLAIN QUERY PLAN SELECT id FROM measurements WHERE ingested_at < '2026-01-01'"
     [row] = samples.sql(database_path, query)
     assert "ix_measurements_ingested_at" in row[3]
+
+
+def test_prunes_and_writers_at_once(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that delete the same and two that write end without a deadlock; each measurement goes once, none is lost."""
+    monkeypatch.setattr(pruning, "_TIMINGS_AT_ONCE", 60)
+    with Store.open(any_url) as store:
+        store.write([samples.measurement(n, is_replay=n > 0, problem=SHAPE) for n in range(401)])
+        with store.engine.connect() as connection:
+            ids = plan(connection, Rule(replays=True)).ids
+
+    def delete(_: int) -> int:
+        with Store.open(any_url) as store:
+            return sum(gone for gone, _timings in carry_out(store.engine, ids, "prune --replays"))
+
+    def write(start: int) -> int:
+        with Store.open(any_url) as store:
+            again = [samples.measurement(n, is_replay=True, problem=SHAPE) for n in range(1, 401, 40)]
+            return sum(store.write([samples.measurement(n), *again]).measurements for n in range(start, start + 40))
+
+    with ThreadPoolExecutor(4) as pool:
+        deleted = [pool.submit(delete, number) for number in range(2)]
+        written = [pool.submit(write, start) for start in (1000, 2000)]
+        assert sum(one.result() for one in deleted) == 400
+        assert [one.result() for one in written] == [40, 40]
+    with Store.open(any_url) as store:
+        counts = store.counts()
+        assert (counts["measurements"], counts["timings"]) == (81, 243)
+        with store.engine.connect() as connection:
+            assert len(buried(connection, [n.to_bytes(16) for n in range(401)])) == 400
