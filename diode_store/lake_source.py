@@ -171,6 +171,11 @@ def warehouse_uuid(source: Source) -> str:
     return str(row[0])
 
 
+def highest_id(source: Source) -> int:
+    """Return the highest id of a measurement, -1 if there is none."""
+    return int(next(iter(source.rows("SELECT coalesce(max(id), -1) FROM measurements")))[0])
+
+
 def fingerprints(source: Source) -> dict[str, str]:
     """Return a digest of each snapshot's table; what is equal need not be copied again."""
     found = {}
