@@ -1,0 +1,108 @@
+"""Feeds the wire format and the segment reader with whatever libFuzzer comes up with: ``[CORPUS...] [-FLAG=VALUE...]``.
+
+Bytes either make a record, which is then as good as any other, or a ``CodecError`` or ``SegmentError``; nothing else
+may come out. Ends with 0 when nothing was found, as ``-max_total_time=SECONDS`` says when; flags are libFuzzer's.
+
+    mkdir corpus && PYTHONPATH=tests/faults python tests/fuzz/fuzz_codec.py --seed corpus
+    python tests/fuzz/fuzz_codec.py corpus -max_total_time=60 -rss_limit_mb=600
+
+``--seed`` writes good records and segments of both wire versions into a folder, to begin from.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["diode_store.codec", "diode_store.checks", "diode_collectors.segment"]):
+    from diode_collectors.segment import HEADER_BYTES, SegmentReader, end_to_bytes, frame_to_bytes, read_segment
+    from diode_store import codec
+    from diode_store.errors import CodecError, SegmentError
+
+OLDER = Path(__file__).parent.parent / "data" / "h200-2026-11-twice-1.seg"
+_SOME = 12
+
+
+def check_record(payload: bytes) -> None:
+    """Decode; what is accepted must survive being written and read again, and its head must say the same."""
+    try:
+        measurement = codec.decode(payload)
+    except CodecError:
+        measurement = None
+    try:
+        head = codec.decode_head(payload)
+    except CodecError:
+        assert measurement is None, "the head of a good record cannot be read"
+        return
+    if measurement is not None:
+        assert head.uid == measurement.uid
+        assert head.problem == measurement.problem
+        assert codec.decode(codec.encode(measurement)) == measurement
+
+
+def check_segment(content: bytes) -> None:
+    """Read; the stretches found must lie side by side from the first byte to the last that is not torn."""
+    fd = os.memfd_create("segment")
+    try:
+        os.write(fd, content)
+        for sealed in (True, False):
+            _check_stretches(fd, len(content), sealed=sealed)
+    finally:
+        os.close(fd)
+
+
+def _check_stretches(fd: int, size: int, *, sealed: bool) -> None:
+    try:
+        reader = SegmentReader(fd, sealed=sealed)
+    except SegmentError:
+        return
+    reached = HEADER_BYTES if reader.header else 0
+    for frame in reader.frames():
+        assert frame.offset == reached
+        assert (frame.payload is None) == (frame.error is not None)
+        reached = frame.offset + frame.size
+        if frame.payload is not None:
+            try:
+                check_record(frame.record_bytes())
+            except SegmentError:
+                continue
+    assert reached <= size
+    assert reader.torn_bytes >= 0
+
+
+def one_input(data: bytes) -> None:
+    """Try one input as a record, as a segment, and as a frame of which only the payload is strange."""
+    check_record(data)
+    check_segment(data)
+    check_segment(HEADER + frame_to_bytes(bytes(16), data) + end_to_bytes(1))
+
+
+def seed(folder: Path) -> None:
+    """Write good inputs: records of the older wire version that ships in test data, of today's, and segments."""
+    from producing import produce
+
+    older = [frame.record_bytes() for frame, _ in zip(read_segment(OLDER), range(_SOME), strict=False)]
+    records = [*older, *(codec.encode(m) for m in produce(1, range(_SOME)))]
+    for number, record in enumerate(records):
+        (folder / f"record-{number}").write_bytes(record)
+    frames = b"".join(frame_to_bytes(codec.decode(record).uid, record) for record in records[-2:])
+    (folder / "segment").write_bytes(HEADER + frames + end_to_bytes(2))
+
+
+def _header() -> bytes:
+    from diode_collectors.segment import Header
+
+    return Header(bytes(16), 0, compressed=False).to_bytes()
+
+
+HEADER = _header()
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--seed"]:
+        seed(Path(sys.argv[2]))
+    else:
+        atheris.Setup(sys.argv, one_input)
+        atheris.Fuzz()

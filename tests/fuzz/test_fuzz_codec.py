@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("fuzz_codec.py")
+SECONDS = 300 if os.environ.get("DIODE_LONG_TESTS") else 8
+_MOST_BYTES = 2 * 2**30
+
+
+def limit_memory() -> None:
+    """Let an allocation beyond reason fail where it is made."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+
+
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed (pip install -e .[dev])")
+def test_nothing_that_is_read_crashes_the_reader(tmp_path: Path) -> None:
+    """Some seconds of guided fuzzing: no exception but our own, no input that takes 5 s or 600 MiB."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    paths = (str(PROGRAM.parents[1] / "faults"), os.environ.get("PYTHONPATH", ""))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    subprocess.run([sys.executable, PROGRAM, "--seed", corpus], env=environment, check=True)
+    assert len(list(corpus.iterdir())) > 20
+    limits = (f"-max_total_time={SECONDS}", "-rss_limit_mb=600", "-timeout=5", "-max_len=20000")
+    done = subprocess.run(
+        [sys.executable, PROGRAM, corpus, *limits, "-seed=1", f"-artifact_prefix={tmp_path}/", "-print_final_stats=1"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit_memory,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    runs = next(line for line in done.stderr.splitlines() if "number_of_executed_units" in line)
+    assert int(runs.rpartition(":")[2]) > 100
