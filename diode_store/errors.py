@@ -56,6 +56,10 @@ class BackupError(DiodeError):
     """The database could not be copied."""
 
 
+class SupersedeError(DiodeError):
+    """A sweep cannot take its own place; name two."""
+
+
 class PruneError(DiodeError):
     """Say what to delete: --superseded, --replays, --flagged, --older-than, --dataset or --hardware."""
 

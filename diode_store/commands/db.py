@@ -82,6 +82,7 @@ def downgrade(
 
 
 app.command()(db_upkeep.prune)
+app.command()(db_upkeep.supersede)
 app.command()(db_upkeep.tombstones)
 app.command()(db_upkeep.vacuum)
 app.command()(db_upkeep.backup)

@@ -151,6 +151,43 @@ def _kept(plan: Plan) -> str:
     return f"; {counted(plan.kept, 'other')} kept as the last of a problem" if plan.kept else ""
 
 
+def supersede(
+    old: Annotated[str, typer.Argument(metavar="SWEEP", help="The earlier sweep's id.")],
+    database: DatabaseOption,
+    *,
+    by: Annotated[str | None, typer.Option(metavar="SWEEP", help="The sweep that takes its place.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Let the earlier sweep count again.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a newer sweep take an earlier one's place where both measured; the views then leave the earlier out.
+
+    The same problem, hardware and software are the same measurement. Nothing is deleted: that is for
+    `diode db prune --superseded`. Without --yes only say how much it is.
+
+    Example: diode db supersede 3c19fabde6d9 --by ef46ba8e1fd4
+    """
+    from diode_store import superseding
+    from diode_store.database import write_transaction
+    from diode_store.store import Store
+
+    if (by is None) is not undo:
+        raise typer.BadParameter("name the newer sweep with --by, or take it back with --undo")
+    with Store.open(database) as store, write_transaction(store.engine) as connection:
+        if by is None:
+            number = superseding.restore(connection, old)
+            print_json({"restored": number}) if as_json else typer.echo(f"{counted(number, 'measurement')} restored")
+            return
+        found = superseding.count_superseded(connection, old, by)
+        if yes:
+            superseding.supersede(connection, old, by)
+    if as_json:
+        print_json({"dry_run": not yes, "measurements": found.measurements, "left": found.left})
+        return
+    what = f"{counted(found.measurements, 'measurement')}; {found.left:,} that it did not measure again stay"
+    typer.echo(f"superseded {what}" if yes else f"would supersede {what}; do it with --yes")
+
+
 def tombstones(
     database: DatabaseOption,
     *,

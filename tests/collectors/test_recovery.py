@@ -301,8 +301,15 @@ def test_too_much_was_deleted(site: Site) -> None:
 def test_the_commands_of_retention(site: Site) -> None:
     """The commands of the page on retention run as they stand there, and so does the timer's line."""
     site.create(some(1, 2))
-    [block] = BLOCK.findall(RETENTION)
-    assert "would delete" in site.run(block) or "nothing to delete" in site.run(block)
+    again = {"problem": samples.matmul(8, 8, 8), "sweep_id": "new"}
+    with Store.open(site.url) as store:
+        store.write([samples.measurement(5, **{**again, "sweep_id": "old"}), samples.measurement(6, **again)])
+    prune, supersede = BLOCK.findall(RETENTION)
+    assert site.run(prune).count("nothing to delete") == 2
+    said = site.run(f"OLD_SWEEP=old NEW_SWEEP=new\n{supersede}").splitlines()
+    assert said[0].startswith("would supersede 1 measurement")
+    assert said[1].startswith("superseded 1 measurement")
+    assert said[-1].startswith("would delete 1 measurement with 3 timings; 1 other kept")
     [line] = re.findall(r"^ExecStart=/usr/local/bin/(.*)$", RETENTION, re.MULTILINE)
     assert site.run(line).startswith("deleted 0 measurements")
     for scheduled in re.findall(r"^[\d*]+ +[\d*]+ +\* +\* +[\d*] +(diode .*)$", RETENTION, re.MULTILINE):
