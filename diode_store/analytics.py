@@ -1,4 +1,4 @@
-"""Questions to the lake: DuckDB in memory over its Parquet files, with the views of ``views.sql``.
+"""Questions to the lake: DuckDB in memory over its Parquet files, with the views of ``views/``.
 
 ``connect`` syncs first, so that a row that was committed is seen. The connection reads the lake's files and no
 other, and its settings are locked; ``run_query`` also refuses every statement that does not only read.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from diode_store import view_files
 from diode_store.errors import QueryError
 from diode_store.lake import Lake, Manifest, Segment, lake_path
 from diode_store.lake_sync import SyncReport
@@ -21,13 +22,17 @@ from diode_store.lake_tables import FACTS, SNAPSHOTS
 from diode_store.query_guard import check_reads_only, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-VIEWS = ("observations", "fastest_configs", "training_examples", "coverage", "vendor_gap")
+    import pyarrow as pa
+
+VIEWS = view_files.VIEWS
 """The views whose columns are documented and kept."""
 
-_VIEWS_SQL = Path(__file__).with_name("views.sql")
 _ROWS_AT_ONCE = 10_000
+_ROWS_A_BATCH = 100_000
+_MEMORY = "50%"
+"""What a query may take of the machine's memory; what needs more goes through files."""
 
 
 def connect(
@@ -74,7 +79,8 @@ def open_lake(lake: Lake) -> duckdb.DuckDBPyConnection:
         connection.execute(f"CREATE VIEW {table} AS {_snapshot(lake, manifest, table)}")
     for table, name in (("measurements", "segment_measurements"), ("timings", "timings")):
         connection.execute(f"CREATE VIEW {name} AS {_segments(lake, manifest, table)}")
-    connection.execute(_VIEWS_SQL.read_text(encoding="utf-8"))
+    for statements in view_files.view_statements():
+        connection.execute(statements)
     connection.execute("SET allowed_paths = $1", [paths])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -118,6 +124,33 @@ def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
     return QueryResult(connection, sql)
 
 
+def stream(
+    connection: duckdb.DuckDBPyConnection,
+    sql: str,
+    parameters: Sequence[Any] = (),
+    *,
+    rows_a_batch: int = _ROWS_A_BATCH,
+) -> pa.RecordBatchReader:
+    """Return the rows of one statement that only reads, as Arrow batches that are made as they are asked for.
+
+    The result is never in memory as a whole. Only one stream of a connection can be read at a time.
+
+    Args:
+        connection: what ``connect`` returned.
+        sql: one SELECT, with a ``?`` for each parameter.
+        parameters: the values.
+        rows_a_batch: at most how many rows a batch has.
+
+    Raises:
+        QueryError: it is not one SELECT, it would write or read elsewhere, or it fails; one line.
+    """
+    check_reads_only(connection, sql)
+    try:
+        return connection.execute(sql, list(parameters)).to_arrow_reader(rows_a_batch)
+    except duckdb.Error as error:
+        raise QueryError(one_line(error)) from error
+
+
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], list[tuple[Any, ...]]]) -> Any:
     """Return what ``work`` returns; a Ctrl-C stops it at once.
 
@@ -147,6 +180,7 @@ def _duckdb_settings() -> dict[str, Any]:
         # A variable of the calling Python program must not pass for a table.
         "python_enable_replacements": False,
         "autoload_known_extensions": False,
+        "memory_limit": _MEMORY,
         # Results larger than memory go here, and away again; by default they would litter the working directory.
         "temp_directory": str(Path(tempfile.gettempdir()) / f"diode-{os.getpid()}"),
     }

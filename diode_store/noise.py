@@ -1,6 +1,6 @@
 """How much two timings of one kernel differ, where nobody measured it, and which times one cannot tell apart.
 
-The figures are those of the view ``fastest_configs``; a test holds ``views.sql`` to them. They come from 1,141
+The figures are those of the view ``fastest_configs``; a test holds ``views/base.sql`` to them. They come from 1,141
 (problem, config) pairs timed in two sweeps on an H200: the standard deviation of the log ratio of the two times.
 """
 

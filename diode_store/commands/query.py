@@ -20,7 +20,10 @@ NoSyncOption = Annotated[
 ]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; also the default when this is not a terminal.")]
 
-_VIEWS = "observations, fastest_configs, training_examples, coverage, vendor_gap"
+_VIEWS = (
+    "observations, fastest_configs, fastest_by_template, config_rank, training_examples, coverage, vendor_gap, "
+    "disagreements, regressions"
+)
 
 
 @app.command(epilog='Example: diode query "SELECT op, m, n, k, template, runtime_us FROM fastest_configs LIMIT 5"')

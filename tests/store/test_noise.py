@@ -10,14 +10,14 @@ import pytest
 import diode_store
 from diode_store.noise import SIGMA_BANDS, TIE_SIGMAS, band_of, slowest_tie_us, usual_sigma
 
-VIEWS = (Path(diode_store.__file__).parent / "views.sql").read_text()
+BASE = (Path(diode_store.__file__).parent / "views" / "base.sql").read_text()
 
 
 def test_the_views_use_the_same_figures() -> None:
-    """`fastest_configs` has these bands and this width of a tie set."""
-    whens = " ".join(f"WHEN best[1].us < {below} THEN {sigma}" for below, sigma in SIGMA_BANDS[:-1])
-    assert f"CASE {whens} ELSE {SIGMA_BANDS[-1][1]} END" in VIEWS
-    assert f"winners.runtime_us * (1 + {TIE_SIGMAS} * winners.sigma)" in VIEWS
+    """The macros of all views have these bands and this width of a tie set."""
+    whens = " ".join(f"WHEN us < {below} THEN {sigma}" for below, sigma in SIGMA_BANDS[:-1])
+    assert f"usual_sigma(us) AS CASE {whens} ELSE {SIGMA_BANDS[-1][1]} END;" in BASE
+    assert f"noise_limit(us, sigma) AS us * (1 + {TIE_SIGMAS} * sigma);" in BASE
     assert math.isinf(SIGMA_BANDS[-1][0])
 
 

@@ -1,0 +1,35 @@
+"""The SQL of the views: one file a view in ``views/``, which may include what several share."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+VIEWS = (
+    "observations",
+    "fastest_configs",
+    "fastest_by_template",
+    "config_rank",
+    "training_examples",
+    "coverage",
+    "vendor_gap",
+    "disagreements",
+    "regressions",
+)
+"""The views whose columns are documented and kept."""
+
+_FOLDER = Path(__file__).with_name("views")
+_INCLUDE = re.compile(r"^-- include (\w+\.sql)$", re.MULTILINE)
+
+
+def view_statements() -> tuple[str, ...]:
+    """Return the SQL that makes all views, in an order in which each finds what it needs."""
+    return tuple(_INCLUDE.sub(lambda found: _read(found[1]), _read(f"{name}.sql")) for name in _files())
+
+
+def _files() -> tuple[str, ...]:
+    return ("base", "config_times", *VIEWS)
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")

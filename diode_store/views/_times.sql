@@ -1,0 +1,77 @@
+-- Shared by the views that compare kernels; analytics.py puts it where they say "include".
+-- `times` has one row a (case, config): its median over measurements, and how much they differ. Most cases were
+-- measured once or twice, and there a median costs no more than a sum.
+believed_times AS MATERIALIZED (
+    SELECT m.case_id, m.hardware_id, m.hardware, m.measurements, t.config_id::INTEGER AS config_id, t.runtime_us
+    FROM timings AS t
+    JOIN believed(NULL) AS m ON m.id = t.measurement_id
+    WHERE t.outcome = 'ok' AND NOT t.is_estimate
+),
+times AS MATERIALIZED (
+    SELECT
+        case_id, hardware_id, hardware, config_id, runtime_us, 1::BIGINT AS repeats, NULL::DOUBLE AS relative_variance
+    FROM believed_times
+    WHERE measurements = 1
+    UNION ALL
+    SELECT
+        case_id,
+        hardware_id,
+        hardware,
+        config_id,
+        total / repeats AS runtime_us,
+        repeats,
+        CASE WHEN repeats = 2 THEN 2 * ((longest - shortest) / total) ** 2 END AS relative_variance
+    FROM (
+        SELECT
+            case_id,
+            hardware_id,
+            hardware,
+            config_id,
+            count(*) AS repeats,
+            sum(runtime_us) AS total,
+            min(runtime_us) AS shortest,
+            max(runtime_us) AS longest
+        FROM believed_times
+        WHERE measurements = 2
+        GROUP BY ALL
+    )
+    UNION ALL
+    SELECT
+        case_id,
+        hardware_id,
+        hardware,
+        config_id,
+        median(runtime_us) AS runtime_us,
+        count(*) AS repeats,
+        var_samp(runtime_us) / avg(runtime_us) ** 2 AS relative_variance
+    FROM believed_times
+    WHERE measurements > 2
+    GROUP BY ALL
+),
+-- One row a case: the best time, how many configs it has, and how much repeated ones scatter.
+bests AS (
+    SELECT
+        case_id,
+        hardware_id,
+        hardware,
+        min(runtime_us, 2) AS best_two_us,
+        count(*) AS configs,
+        sqrt(
+            sum((repeats - 1) * relative_variance) FILTER (repeats > 1) / sum(repeats - 1) FILTER (repeats > 1)
+        ) AS measured_sigma
+    FROM times
+    GROUP BY ALL
+),
+limits AS (
+    SELECT
+        case_id,
+        hardware_id,
+        hardware,
+        configs,
+        measured_sigma,
+        coalesce(measured_sigma, usual_sigma(best_two_us[1])) AS sigma,
+        best_two_us[1] AS best_us,
+        best_two_us[2] AS second_us,
+        noise_limit(best_us, sigma) AS tie_us
+    FROM bests
+)
