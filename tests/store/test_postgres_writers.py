@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 WRITERS = 4
-ROUNDS = 12
+ROUNDS = 6
 NEW_PROBLEMS = 60
+EACH = 10
+"""New configs that a problem brings."""
 DEVICES = 12
 STARTERS = 8
 DEADLOCKS = "SELECT sum(deadlocks)::int, sum(sessions_fatal)::int FROM pg_stat_database"
@@ -52,22 +54,30 @@ def by_config(timing: Timing) -> bytes:
 def batch(writer: int, number: int) -> list[Measurement]:
     """Return a writer's measurements of a round: its own, of devices, problems and configs that all bring at once.
 
-    Each writer has them in its own order, and knows another attribute of each device.
+    Each writer has them in its own order. In every other round it knows another attribute of each device; filling
+    these in lets the writers pass one after the other, so that in the rounds between the inserts can meet.
     """
-    devices = [
-        Hardware("nvidia", f"GPU {number}.{device}", "sm_90", 132, **ATTRIBUTES[(writer + device) % len(ATTRIBUTES)])
-        for device in range(DEVICES)
-    ]
-    configs = [samples.triton_config(16, SPLIT_K=number * 100 + n) for n in range(40)]
+    known = [ATTRIBUTES[(writer + device) % len(ATTRIBUTES)] if number % 2 else {} for device in range(DEVICES)]
+    devices = [Hardware("nvidia", f"GPU {number}.{n}", "sm_90", 132, **some) for n, some in enumerate(known)]
     return [
         samples.measurement(
-            uid=bytes([writer, number, problem, *range(13)]),
+            uid=bytes([writer, number, *problem.to_bytes(2), *range(12)]),
             hardware=devices[problem % DEVICES],
             problem=samples.matmul(1 + number, 1 + problem, 64),
-            timings=tuple(Timing(config, 1.0 + problem) for config in shuffled(configs, (writer, problem))),
+            timings=tuple(
+                Timing(samples.triton_config(16, SPLIT_K=number * 10_000 + problem * EACH + config), 1.0 + problem)
+                for config in shuffled(range(EACH), (writer, problem))
+            ),
         )
         for problem in shuffled(range(NEW_PROBLEMS), writer)
     ]
+
+
+def known_of(device: Hardware) -> Hardware:
+    """Return a device with all that the writers together know of it."""
+    known = {name: value for attributes in ATTRIBUTES for name, value in attributes.items()}
+    number = int(device.name.removeprefix("GPU ").partition(".")[0])
+    return replace(device, **known) if number % 2 else device
 
 
 def seen_before() -> list[Measurement]:
@@ -140,19 +150,21 @@ def test_writers_racing_on_the_same_new_rows() -> None:
         with Store.open(url) as store:
             store.write(seen_before())
         reports = run_together(write_rounds, [(url, writer) for writer in range(WRITERS)], ROUNDS)
-        assert reports == [WriteReport(NEW_PROBLEMS, 0, 40 * NEW_PROBLEMS)] * ROUNDS * WRITERS
-        known = {name: value for attributes in ATTRIBUTES for name, value in attributes.items()}
+        assert reports == [WriteReport(NEW_PROBLEMS, 0, EACH * NEW_PROBLEMS)] * ROUNDS * WRITERS
         expected = [
-            replace(
-                m, hardware=replace(m.hardware, **known), timings=tuple(sorted(m.timings, key=lambda t: t.config.key))
-            )
+            replace(m, hardware=known_of(m.hardware), timings=tuple(sorted(m.timings, key=by_config)))
             for m in [*seen_before(), *(m for w in range(WRITERS) for n in range(ROUNDS) for m in batch(w, n))]
         ]
         by_uid = sorted(content(url), key=lambda m: m.uid)
         assert by_uid == sorted(expected, key=lambda m: m.uid)
         with Store.open(url) as store:
             counts = store.counts()
-        assert [counts[name] for name in ("hardware", "environments", "problems", "configs")] == [144, 1, 721, 483]
+        new = ROUNDS * NEW_PROBLEMS
+        assert [counts[name] for name in ("hardware", "problems", "configs")] == [
+            ROUNDS * DEVICES,
+            new + 1,
+            EACH * new + 3,
+        ]
         assert server.sql(DEADLOCKS) == [(0, 0)]
 
 
