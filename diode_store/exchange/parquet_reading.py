@@ -73,7 +73,7 @@ def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
             return
         names = [name for name in file.schema_arrow.names if name in COLUMNS]
         yield from _measurements(file.iter_batches(_ROWS_AT_ONCE, columns=names))
-    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+    except (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeError) as error:
         yield BadRow(0, f"it is no whole Parquet file ({first_line(error)}); get a whole copy of it")
 
 
