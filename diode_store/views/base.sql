@@ -6,7 +6,7 @@
 -- views leave out. What is believed also leaves out replays and flagged ones.
 
 -- The bands are those of diode_store/noise.py, where Python has them; a test compares the two.
-CREATE MACRO usual_sigma(us) AS CASE WHEN us < 10 THEN 0.11 WHEN us < 30 THEN 0.07 ELSE 0.017 END;
+CREATE MACRO usual_sigma(us) AS (CASE WHEN us < 10 THEN 0.11 WHEN us < 30 THEN 0.07 ELSE 0.017 END)::DOUBLE;
 
 CREATE MACRO noise_limit(us, sigma) AS us * (1 + 2 * sigma);
 

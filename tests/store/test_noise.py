@@ -16,7 +16,7 @@ BASE = (Path(diode_store.__file__).parent / "views" / "base.sql").read_text()
 def test_the_views_use_the_same_figures() -> None:
     """The macros of all views have these bands and this width of a tie set."""
     whens = " ".join(f"WHEN us < {below} THEN {sigma}" for below, sigma in SIGMA_BANDS[:-1])
-    assert f"usual_sigma(us) AS CASE {whens} ELSE {SIGMA_BANDS[-1][1]} END;" in BASE
+    assert f"usual_sigma(us) AS (CASE {whens} ELSE {SIGMA_BANDS[-1][1]} END)::DOUBLE;" in BASE
     assert f"noise_limit(us, sigma) AS us * (1 + {TIE_SIGMAS} * sigma);" in BASE
     assert math.isinf(SIGMA_BANDS[-1][0])
 

@@ -61,10 +61,10 @@ class Warehouse:
             rows = [dict(zip(result.columns, row, strict=True)) for row in result]
         for row in rows:
             for column in row:
-                if column.endswith("config_id"):
-                    row[column] = names.get(row[column])
-                elif column == "tie_config_ids":
+                if column == "tie_config_ids":
                     row[column] = [names[number] for number in row[column]]
+                elif "config_id" in column:
+                    row[column] = names.get(row[column])
         return rows
 
     def one(self, sql: str) -> dict[str, Any]:
