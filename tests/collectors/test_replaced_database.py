@@ -11,6 +11,7 @@ from spool_samples import segment_bytes
 from diode_collectors.ingest import ingest_once
 from diode_collectors.spool import Spool
 from diode_store.errors import DatabaseError
+from diode_store.facts import insert_measurements
 from diode_store.store import Store
 
 if TYPE_CHECKING:
@@ -50,13 +51,12 @@ def test_a_database_replaced_in_the_middle_of_a_pass(
 ) -> None:
     """What was committed to a file while that was replaced does not count as stored."""
     with Store.open(str(database_path)) as store:
-        insert = store._insert_measurements
 
         def insert_and_replace(*arguments: object) -> object:
             replace_file(database_path)
-            return insert(*arguments)  # type: ignore[arg-type]
+            return insert_measurements(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(store, "_insert_measurements", insert_and_replace)
+        monkeypatch.setattr("diode_store.store.insert_measurements", insert_and_replace)
         with pytest.raises(DatabaseError, match="was replaced or deleted while it was open"):
             ingest_once(directory, store)
     assert [path.name for path in Spool(directory).sealed()] == ["a.seg"]
