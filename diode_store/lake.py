@@ -46,6 +46,10 @@ _LOCK_TIMEOUT_S = 600.0
 _LOCK_POLL_S = 0.02
 
 
+class DamagedLakeError(LakeError):
+    """The lake's manifest cannot be used; the next sync makes it anew."""
+
+
 @dataclass(frozen=True)
 class Segment:
     """Some measurements with all their timings."""
@@ -119,26 +123,27 @@ class Lake:
         """Return the present state, or None if there is none.
 
         Raises:
-            LakeError: the manifest is damaged, of another format, or cannot be read.
+            DamagedLakeError: the manifest is damaged or of another format.
+            LakeError: it cannot be read.
         """
         place = self._manifest_place()
         try:
             content = json.loads(self.folder.read(_MANIFEST))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise LakeError(f"{place}: {error.strerror or first_line(error)}; check who owns it") from error
         except ValueError as error:
-            raise LakeError(f"{place} is damaged; run `diode sync --rebuild`") from error
+            raise DamagedLakeError(f"{place} is damaged; run `diode sync --rebuild`") from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
-            raise LakeError(
+            raise DamagedLakeError(
                 f"{place} has format {found!r} and this torch-diode reads {FORMAT}; run `diode sync --rebuild`"
             )
         try:
             return _manifest(content)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise LakeError(f"{place} is damaged; run `diode sync --rebuild`") from error
+            raise DamagedLakeError(f"{place} is damaged; run `diode sync --rebuild`") from error
 
     def hold(self) -> tuple[Manifest, Callable[[], None]]:
         """Return the present state, an empty one if there is none, and what to call when it is no longer read.
@@ -183,7 +188,7 @@ class Lake:
         """
         try:
             present = self.manifest()
-        except LakeError:
+        except DamagedLakeError:
             present = None
         if present is not None and instead_of and present.generation != instead_of:
             raise LakeError(f"{self}: another machine synced it meanwhile; let one machine sync it, and run this again")

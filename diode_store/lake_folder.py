@@ -96,7 +96,7 @@ class LocalFolder:
     def sizes(self) -> dict[str, int]:
         """See ``Folder``."""
         found = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
                     found[entry.name] = entry.stat().st_size
@@ -144,11 +144,13 @@ class RemoteFolder:
 
     def read(self, name: str) -> bytes:
         """See ``Folder``."""
-        return bytes(self.filesystem.cat_file(self._path(name)))
+        with self._asking():
+            return bytes(self.filesystem.cat_file(self._path(name)))
 
     def open(self, name: str) -> Any:
         """See ``Folder``."""
-        return self.filesystem.open(self._path(name), "rb")
+        with self._asking():
+            return self.filesystem.open(self._path(name), "rb")
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
@@ -156,15 +158,16 @@ class RemoteFolder:
         with tempfile.TemporaryDirectory(prefix="diode-lake-") as folder:
             local = Path(folder) / name
             yield local
-            if hasattr(self.filesystem, "makedirs"):
+            with self._asking():
                 self.filesystem.makedirs(self._root, exist_ok=True)
-            self.filesystem.put_file(str(local), self._path(name))
+                self.filesystem.put_file(str(local), self._path(name))
 
     def sizes(self) -> dict[str, int]:
         """See ``Folder``."""
         self.filesystem.invalidate_cache()
         try:
-            entries = self.filesystem.ls(self._root, detail=True)
+            with self._asking():
+                entries = self.filesystem.ls(self._root, detail=True)
         except FileNotFoundError:
             return {}
         return {str(entry["name"]).rpartition("/")[2]: int(entry["size"] or 0) for entry in entries}
@@ -172,14 +175,26 @@ class RemoteFolder:
     def modified_at(self, name: str) -> float | None:
         """See ``Folder``."""
         try:
-            return float(self.filesystem.modified(self._path(name)).timestamp())
+            with self._asking():
+                return float(self.filesystem.modified(self._path(name)).timestamp())
         except (NotImplementedError, FileNotFoundError):
             return None
 
     def remove(self, name: str) -> None:
         """See ``Folder``."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self._asking():
             self.filesystem.rm_file(self._path(name))
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Put our one-line error in the place of a library's; each has its own, and many have no common root."""
+        try:
+            yield
+        except (FileNotFoundError, NotImplementedError):
+            raise
+        except Exception as error:
+            reason = redact(first_line(error)).rstrip(".")
+            raise LakeError(f"{self}: {reason}; check the address, the credentials and the network") from error
 
     def lock_file(self) -> Path:
         """See ``Folder``; it keeps out the syncs of this user on this machine only."""

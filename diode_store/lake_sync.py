@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import LakeError
-from diode_store.lake import Lake, Manifest, Segment
+from diode_store.lake import DamagedLakeError, Lake, Manifest, Segment
 from diode_store.lake_source import (
     fingerprints,
     highest_id,
@@ -90,7 +90,7 @@ def _up_to_date(warehouse: Source, lake: Lake) -> Manifest | None:
     """Return the lake's manifest if there is nothing to do."""
     try:
         manifest = lake.manifest()
-    except LakeError:
+    except DamagedLakeError:
         return None
     if manifest is None or manifest.revision != REVISION or lake.damage(manifest):
         return None
@@ -162,7 +162,7 @@ class _Sync:
             uuid = warehouse_uuid(self._warehouse)
         try:
             manifest = self._lake.manifest()
-        except LakeError as error:
+        except DamagedLakeError as error:
             self._generation = self._lake.next_generation(None)
             return Manifest(uuid, REVISION), 0, str(error).partition(";")[0]
         self._generation = self._lake.next_generation(manifest)

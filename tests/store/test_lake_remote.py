@@ -161,6 +161,25 @@ def test_a_file_url_is_a_path(
     assert ask(found, "SELECT count(*) FROM observations") == [(3,)]
 
 
+def test_a_store_that_fails(
+    remote: Lake, store: Store, database_url: str, make_measurement: MakeMeasurement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its library raises becomes one line, and nothing is rebuilt for want of an answer."""
+    store.write([make_measurement(1)])
+    sync(database_url, remote)
+    before = remote.folder.sizes()
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no credentials\nand more")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(type(remote.folder.filesystem), "cat_file", fail)
+        with pytest.raises(LakeError, match=r"^memory://.*: no credentials; check the address, the credentials and"):
+            sync(database_url, remote)
+    assert remote.folder.sizes() == before
+    assert did(sync(database_url, remote)) == (0, 0, 0, None)
+
+
 def test_a_url_that_nothing_reads(database_url: str) -> None:
     """An unknown scheme, a missing library and a password: one line, without the password."""
     with pytest.raises(LakeError, match=r"nosuch://me:\*\*\*@host/lake: Protocol not known: nosuch"):
