@@ -42,8 +42,8 @@ class Settings:
         lake = values.get("DIODE_LAKE")
         return cls(
             database_url=values.get("DIODE_DATABASE_URL") or default_database_url(),
-            spool_dir=_folder(values.get("DIODE_SPOOL") or str(data_dir() / "spool")),
-            lake_dir=(lake if is_url(lake) else _folder(lake)) if lake else None,
+            spool_dir=_folder("DIODE_SPOOL", values.get("DIODE_SPOOL") or str(data_dir() / "spool")),
+            lake_dir=(lake if is_url(lake) else _folder("DIODE_LAKE", lake)) if lake else None,
             log_level=_log_level(values.get("DIODE_LOG_LEVEL") or "INFO"),
         )
 
@@ -72,8 +72,11 @@ def upgrade_command(database: str) -> str:
     return f"`diode db upgrade --database {shlex.quote(database)}`"
 
 
-def _folder(text: str) -> Path:
-    return Path(text).expanduser()
+def _folder(name: str, text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"{name} names the home of a user who does not exist: {text!r}; give a path") from error
 
 
 def _log_level(text: str) -> str:

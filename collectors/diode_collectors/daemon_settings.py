@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,6 +22,9 @@ LOG_FORMATS = ("text", "json")
 OFF = "off"
 MIB = 2**20
 _MOST_PORT = 65535
+_MOST_S = 1e9
+_FOLDERS = "a folder or a list of folders"
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}(?:%[A-Za-z0-9._-]+)?\]")
 _OTHERS = 0o077
 
 
@@ -153,7 +157,7 @@ def _known(path: Path, found: dict[str, object]) -> dict[str, object]:
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("a text")
     return value
 
@@ -164,26 +168,34 @@ def _database(value: object) -> str:
     try:
         text = _text(value)
         path = sqlite_path(text)
-    except (ValueError, DatabaseError):
+    except (ValueError, RuntimeError, DatabaseError):  # RuntimeError: the home of a user who does not exist
         raise ValueError("a URL, or the path of an SQLite file") from None
     return text if path is None or is_url(text) else str(path)
 
 
 def _folders(value: object) -> tuple[Path, ...]:
-    listed = list(value) if isinstance(value, list | tuple) else [value]
-    folders = [Path(folder).expanduser() for folder in listed if isinstance(folder, str | Path) and str(folder)]
-    if not folders or len(folders) < len(listed):
-        raise ValueError("a folder or a list of folders")
+    folders = tuple(_folder(each) for each in (value if isinstance(value, list | tuple) else [value]))
+    if not folders:
+        raise ValueError(_FOLDERS)
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise ValueError("folders that are not the same one twice")
-    return tuple(folders)
+    return folders
+
+
+def _folder(value: object) -> Path:
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise ValueError(_FOLDERS)
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:  # the home of a user who does not exist
+        raise ValueError(_FOLDERS) from None
 
 
 def _seconds(least: float) -> Callable[[object], float]:
     def parsed(value: object) -> float:
-        # A bool is an int to Python; "not a number" and infinity fail both comparisons.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
-            raise ValueError(f"seconds, at least {least:g}")
+        # A bool is an int to Python; "not a number" fails both comparisons.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _MOST_S:
+            raise ValueError(f"seconds, from {least:g} to {_MOST_S:g}")
         return float(value)
 
     return parsed
@@ -199,7 +211,7 @@ def _address(value: object) -> Address | None:
     if value == OFF:
         return None
     host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= _MOST_PORT):
+    if not (colon and _HOST.fullmatch(host) and port.isascii() and port.isdigit() and int(port) <= _MOST_PORT):
         raise ValueError(f'HOST:PORT, such as "{DEFAULT_LISTEN}", or "{OFF}"')
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 

@@ -61,9 +61,10 @@ class StatusServer(Observer):
         self._metrics.watch(spools, self._database_file)
         try:
             self._server = _Server(self._wanted, self._answer)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
+            reason = getattr(error, "strerror", None) or "no such host"
             raise SettingsError(
-                f"cannot listen on {self._wanted}: {error.strerror}; name another address with --listen HOST:PORT, "
+                f"cannot listen on {self._wanted}: {reason}; name another address with --listen HOST:PORT, "
                 "or --no-listen"
             ) from error
         log(_logger, logging.INFO, "listening", address=self.address)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 from dataclasses import fields
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from daemon_process import Daemon
 from daemon_samples import eventually, fill, stored_in
+from hypothesis import given
+from hypothesis import strategies as st
 from run_ingest import ingest
 
 from diode_collectors.daemon_settings import DEFAULT_LISTEN, MIB, Address, DaemonSettings, load, parse, read
@@ -89,11 +92,11 @@ def test_what_is_given_goes_before_the_file(config: Path) -> None:
     [
         ("spol = 'x'", "there is no setting 'spol'; there are database, spool, group"),
         ("[daemon]\nspool = 'x'", "there is no setting 'daemon'"),
-        ("poll_interval_s = '1'", "poll_interval_s must be seconds, at least 0.01, not '1'"),
-        ("poll_interval_s = true", "poll_interval_s must be seconds, at least 0.01, not True"),
-        ("poll_interval_s = 0", "poll_interval_s must be seconds, at least 0.01, not 0"),
-        ("hang_after_s = nan", "hang_after_s must be seconds, at least 1, not nan"),
-        ("backoff_most_s = inf", "backoff_most_s must be seconds, at least 0.01, not inf"),
+        ("poll_interval_s = '1'", "poll_interval_s must be seconds, from 0.01 to 1e\\+09, not '1'"),
+        ("poll_interval_s = true", "poll_interval_s must be seconds, from 0.01 to 1e\\+09, not True"),
+        ("poll_interval_s = 0", "poll_interval_s must be seconds, from 0.01 to 1e\\+09, not 0"),
+        ("hang_after_s = nan", "hang_after_s must be seconds, from 1 to 1e\\+09, not nan"),
+        ("backoff_most_s = inf", "backoff_most_s must be seconds, from 0.01 to 1e\\+09, not inf"),
         ("min_free_bytes = 1.5", "min_free_bytes must be a whole number of bytes, not 1.5"),
         ("quarantine_bytes = -1", "quarantine_bytes must be a whole number of bytes, not -1"),
         ("spool = []", r"spool must be a folder or a list of folders, not \[\]"),
@@ -101,6 +104,9 @@ def test_what_is_given_goes_before_the_file(config: Path) -> None:
         ("spool = ['a', './a']", "spool must be folders that are not the same one twice"),
         ("listen = 'here'", 'listen must be HOST:PORT, such as "127.0.0.1:19464", or "off", not \'here\''),
         ("listen = 'h:70000'", "listen must be HOST:PORT"),
+        ("spool = ['~no-such-user/x']", "spool must be a folder or a list of folders"),
+        ("database = '~no-such-user/x'", "database must be a URL, or the path of an SQLite file$"),
+        ("listen = 'two words:80'", "listen must be HOST:PORT"),
         ("listen = 9000", "listen must be HOST:PORT"),
         ("log_level = 'loud'", "log_level must be one of DEBUG, INFO, WARNING, ERROR, not 'loud'"),
         ("log_format = 'xml'", "log_format must be one of text, json, not 'xml'"),
@@ -140,6 +146,20 @@ def test_a_password_only_in_a_private_file(config: Path, mode: int, *, is_good: 
     with pytest.raises(SettingsError, match=f"{config}: database holds a password.*chmod 600 {config}") as refused:
         read(config)
     assert "geheim" not in str(refused.value)
+
+
+@given(
+    name=st.sampled_from(sorted(SETTINGS)),
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**400) | st.just("~x\0"),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
+        max_leaves=4,
+    ),
+)
+def test_whatever_is_in_a_file_is_a_setting_or_an_error(name: str, value: object) -> None:
+    """No value of any kind gets further than that."""
+    with contextlib.suppress(SettingsError):
+        parse(name, value, "here")
 
 
 def test_listening() -> None:

@@ -44,6 +44,13 @@ def test_unknown_log_level() -> None:
         Settings.from_environment({"DIODE_LOG_LEVEL": "loud"})
 
 
+@pytest.mark.parametrize("name", ["DIODE_SPOOL", "DIODE_LAKE"])
+def test_the_home_of_nobody(name: str) -> None:
+    """A tilde before somebody who does not exist is an error that names the variable."""
+    with pytest.raises(SettingsError, match=f"{name} names the home of a user who does not exist: '~no-such-user/x'"):
+        Settings.from_environment({name: "~no-such-user/x"})
+
+
 @pytest.mark.parametrize(
     ("text", "path"),
     [
