@@ -45,6 +45,7 @@ _STARTS: Iterable[tuple[re.Pattern[bytes], Format]] = (
     (re.compile(rb"PAR1"), Format.PARQUET),
     (re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:results"\s*:\s*\[|schema_version"\s*:)'), Format.T4),
 )
+_LOOKUP_TABLE = re.compile(rb'\s*\{\s*"[^"]*\(\(torch\.')
 
 
 def detect(file: str, stream: IO[bytes]) -> Format:
@@ -62,6 +63,8 @@ def detect(file: str, stream: IO[bytes]) -> Format:
     for pattern, found in _STARTS:
         if pattern.match(start):
             return found
+    if _LOOKUP_TABLE.match(start):
+        raise ImportFileError(f"{file} is a lookup table of Inductor's, which has no times; import what it was made of")
     named = next((fmt for suffix, fmt in SUFFIXES.items() if file.removesuffix(".gz").endswith(suffix)), None)
     text = start.lstrip()[:_SHOWN_BYTES]
     if named is None and text and not text.startswith(b"{"):

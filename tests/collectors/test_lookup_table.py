@@ -245,6 +245,7 @@ def test_mm_plus_mm_kernels() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_on_a_gpu(tmp_path: Any) -> None:
     """Nothing is searched for: the one kernel of the table is compiled, and its result is right."""
     from torch._dynamo.utils import counters

@@ -89,6 +89,15 @@ def test_the_fastest_kernel_of_a_problem(tables: Tables) -> None:
     )
 
 
+def test_a_table_is_not_imported(tables: Tables, diode: RunCommand, tmp_path: Path) -> None:
+    """It has no times, and one line says so."""
+    tables.measure({A: 80.0})
+    tables.table()
+    path = tmp_path / "table.json"
+    said = f"error: {path} is a lookup table of Inductor's, which has no times; import what it was made of\n"
+    assert diode("import", str(path)) == (1, "", said)
+
+
 def test_the_vendors_kernel(tables: Tables) -> None:
     """It is an entry like any other, so that nothing is searched for."""
     tables.measure({VENDOR: 50.0, A: 80.0})
