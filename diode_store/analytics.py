@@ -146,9 +146,13 @@ def stream(
     """
     check_reads_only(connection, sql)
     try:
-        return connection.execute(sql, list(parameters)).to_arrow_reader(rows_a_batch)
+        # A result of `execute` would be made a second time as Arrow.
+        reader = connection.sql(sql, params=list(parameters)).to_arrow_reader(rows_a_batch)
     except duckdb.Error as error:
         raise QueryError(one_line(error)) from error
+    if reader is None:
+        raise QueryError("this statement has no rows to stream; use SELECT")
+    return reader
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], list[tuple[Any, ...]]]) -> Any:

@@ -1,0 +1,122 @@
+"""The warehouse's examples problem by problem, as a stream: nothing is in memory but the problem at hand.
+
+Timings come as numbers (``training_timings``); what they refer to (devices, problems, configs) is small, is read
+once, and is looked up by number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_store.columns import INT_COLUMNS, ConfigColumns
+from diode_store.records import Hardware, ProblemShape, is_vendor_template
+from diode_trainer.dataset import Examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+    from numpy.typing import NDArray
+
+    Rows = dict[str, NDArray[Any]]
+
+_HARDWARE = tuple(f.name for f in fields(Hardware) if f.name != "extra")
+_SHAPE = tuple(f.name for f in fields(ProblemShape) if f.name != "tf32")
+_TIMINGS = """
+SELECT case_id, hardware_id, environment_id, problem_id, config_id, runtime_us, is_estimate
+FROM training_timings
+"""
+
+
+def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequence[Any]) -> Iterator[Examples]:
+    """Yield the examples of each problem on each hardware in each environment, in the order of their ids.
+
+    Args:
+        connection: what ``diode_store.analytics.connect`` returned.
+        where: empty, or a WHERE clause over the columns of ``training_timings``, with ``?`` for values.
+        parameters: the values.
+
+    Raises:
+        QueryError: the lake cannot be read.
+    """
+    from diode_store.analytics import stream
+
+    dimensions = _Dimensions.read(connection)
+    batches = stream(connection, f"{_TIMINGS} {where} ORDER BY case_id, config_id", parameters)
+    for rows in _cases(batches):
+        yield dimensions.examples(rows)
+
+
+def _cases(batches: pa.RecordBatchReader) -> Iterator[Rows]:
+    """Cut batches, which end anywhere, into the rows of one case each."""
+    left: Rows | None = None
+    for batch in batches:
+        rows = _numpy(batch)
+        if left is not None:
+            rows = {name: np.concatenate([left[name], values]) for name, values in rows.items()}
+        starts = np.flatnonzero(np.diff(rows["case_id"], prepend=-1))
+        for first, after in pairwise(starts):
+            yield {name: values[first:after] for name, values in rows.items()}
+        left = {name: values[starts[-1] :] for name, values in rows.items()} if len(starts) else None
+    if left is not None:
+        yield left
+
+
+def _numpy(batch: pa.RecordBatch) -> Rows:
+    """Return a batch's columns; a time that is NULL, of a config that failed, is infinite."""
+    rows: Rows = {
+        name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names if name != "runtime_us"
+    }
+    return {**rows, "runtime_us": batch.column("runtime_us").fill_null(np.inf).to_numpy()}
+
+
+@dataclass(frozen=True)
+class _Dimensions:
+    """What the numbers stand for."""
+
+    hardware: dict[int, Hardware]
+    shapes: dict[int, ProblemShape]
+    configs: ConfigColumns
+    is_vendor: NDArray[np.bool_]
+    position: NDArray[np.intp]
+    """Id of a config → its place in ``configs``."""
+
+    @classmethod
+    def read(cls, connection: DuckDBPyConnection) -> _Dimensions:
+        hardware = connection.execute(f"SELECT id, {', '.join(_HARDWARE)} FROM hardware").fetchall()  # noqa: S608 - names
+        shapes = connection.execute(
+            f"SELECT id, {', '.join(_SHAPE)}, asks_for_tf32(dtype, scalars) FROM problems"  # noqa: S608 - names
+        ).fetchall()
+        columns = ", ".join(f"coalesce({name}, 0)" for name in INT_COLUMNS)
+        configs = connection.execute(
+            f"SELECT id, template, {columns}, coalesce(allow_tf32, false) FROM configs ORDER BY id"  # noqa: S608 - names
+        ).fetchall()
+        position = np.zeros(max((row[0] for row in configs), default=0) + 1, dtype=np.intp)
+        position[[row[0] for row in configs]] = np.arange(len(configs))
+        found = ConfigColumns.from_rows([row[1:] for row in configs])
+        return cls(
+            {row[0]: Hardware(**dict(zip(_HARDWARE, row[1:], strict=True))) for row in hardware},
+            {row[0]: ProblemShape(*row[1:]) for row in shapes},
+            found,
+            found.template_mask(is_vendor_template),
+            position,
+        )
+
+    def examples(self, rows: Rows) -> Examples:
+        """Return the rows of one case as examples."""
+        at = self.position[rows["config_id"]]
+        return Examples(
+            hardware=self.hardware[int(rows["hardware_id"][0])],
+            environment=str(rows["environment_id"][0]),
+            shape=self.shapes[int(rows["problem_id"][0])],
+            columns=self.configs.take(at),
+            # A slice would keep the whole batch in memory.
+            runtime_us=rows["runtime_us"].copy(),
+            is_vendor=self.is_vendor[at],
+            is_estimate=rows["is_estimate"].copy(),
+        )
