@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -108,6 +107,8 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         SettingsError: it cannot be read, or something in it makes no sense; the message names file and key.
     """
+    import tomllib
+
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
