@@ -124,14 +124,13 @@ def bare(server: PostgresServer) -> Run:
 
     with psycopg.connect(server.url("ingested").replace("+psycopg", "")) as connection:
         with connection.cursor().copy(f"COPY {FROM_TIMINGS} TO STDOUT (FORMAT BINARY)") as out:
-            ready = [bytes(block) for block in out]
+            ready = b"".join(bytes(block) for block in out)
         connection.execute("CREATE TABLE bare (LIKE timings INCLUDING ALL)")
         connection.commit()
     with psycopg.connect(server.url("ingested").replace("+psycopg", "")) as connection:
         begin, cpu, server_cpu = time.perf_counter(), time.process_time(), server_cpu_s(server)
         with connection.cursor().copy(f"COPY {FROM_TIMINGS.replace('timings', 'bare', 1)} FROM STDIN BINARY") as copy:
-            for block in ready:
-                copy.write(block)
+            copy.write(ready)
         connection.commit()
         seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
         rows = connection.execute("SELECT count(*) FROM bare").fetchone()
