@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -81,7 +82,7 @@ class PostgresServer:
         address = ["-k", str(self.folder), "-h", "127.0.0.1", "-p", str(self.port)]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self._program("postgres"), "-D", str(self._data), *address, *arguments],
+                [*_ends_with_this_thread(), self._program("postgres"), "-D", str(self._data), *address, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -215,6 +216,12 @@ def _unprivileged() -> dict[str, Any]:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _ends_with_this_thread() -> list[str]:
+    """Return a command that lets the server die with the tests, where the system can, if they are killed say."""
+    found = shutil.which("setpriv") if threading.current_thread() is threading.main_thread() else None
+    return [found, "--pdeathsig", "QUIT"] if found else []
 
 
 def _all_may_enter(folder: Path) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -37,6 +41,27 @@ def test_a_server_killed_and_started_again_keeps_its_address_and_what_was_commit
         server.start()
         assert server.sql("SELECT count(*) FROM rows", "kept") == [(1000,)]
     assert not server.folder.exists()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux")
+def test_a_server_ends_with_the_tests_that_are_killed() -> None:
+    """Tests that are killed clean nothing up: the server must not stay behind."""
+    import psutil
+
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from postgres_server import PostgresServer;"
+        "server = PostgresServer.in_temp_folder(); server.start();"
+        "print(server.process.pid, server.folder, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parents[1])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tests:
+        assert tests.stdout is not None
+        pid, folder = tests.stdout.readline().split()
+        postmaster = psutil.Process(int(pid))
+        assert "postgres" in postmaster.name()
+        tests.kill()
+    postmaster.wait(60)
+    shutil.rmtree(folder)
 
 
 def test_the_server_commits_durably_and_runs_a_role_that_is_no_superuser(
