@@ -18,6 +18,12 @@ app = make_app(__doc__)
 NoSyncOption = Annotated[
     bool, typer.Option("--no-sync", help="Read the lake as it is; do not look for newer measurements.")
 ]
+ExplainOption = Annotated[
+    bool, typer.Option("--explain", help="Print the plan instead: what is read, joined and filtered in which order.")
+]
+AnalyzeOption = Annotated[
+    bool, typer.Option("--analyze", help="Run it and print the plan with the rows and seconds of each step.")
+]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; also the default when this is not a terminal.")]
 
 _VIEWS = (
@@ -34,6 +40,8 @@ def query(
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     no_sync: NoSyncOption = False,
+    explain: ExplainOption = False,
+    analyze: AnalyzeOption = False,
 ) -> None:
     """Run SQL (DuckDB's) and print a table; CSV when this is not a terminal.
 
@@ -43,9 +51,23 @@ def query(
 
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
+    if (explain or analyze) and as_csv:
+        raise typer.BadParameter("a plan is no table: --explain and --analyze go with --json, not with --csv")
     connection = connected(database, sync=not no_sync)
-    result = run_query(connection, sys.stdin.read() if sql == "-" else sql)
+    text = sys.stdin.read() if sql == "-" else sql
+    if explain or analyze:
+        _print_plan(connection, text, analyze=analyze, as_json=as_json)
+        return
+    result = run_query(connection, text)
     print_result(result.columns, result, as_json=as_json, as_csv=as_csv)
+
+
+def _print_plan(connection: Any, sql: str, *, analyze: bool, as_json: bool) -> None:
+    """Print how DuckDB goes about ``sql``, a line a step; ``as_json`` gives all it knows, as it says it."""
+    from diode_store.query_plan import plan_json, plan_lines
+
+    text = plan_json(connection, sql, analyze=analyze)
+    typer.echo(text if as_json else "\n".join(plan_lines(text)))
 
 
 def connected(database: str, *, sync: bool = True) -> Any:
