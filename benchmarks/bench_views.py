@@ -1,0 +1,131 @@
+"""How long the views take over ten million timings, against a plain minimum over the same rows in the same run.
+
+The warehouse is made by ``benchmarks/scale.py`` (once, if ``--database`` names one that is there). Each question is
+asked in a process of its own: seconds are the best of ``--rounds``, memory is that process's peak. The baseline is
+``min(runtime_us)`` by measurement over the same files; the training stream is also compared with reading the same
+columns of the Parquet files through Arrow alone. ``--hundred-million`` asks the same of a lake ten times as large,
+made by copying the Parquet files with other ids.
+
+    python benchmarks/bench_views.py --database /tmp/scale/warehouse.db
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import scale
+
+from diode_store.analytics import open_lake, stream
+from diode_store.lake import Lake, lake_path
+from diode_store.lake_sync import sync
+from diode_store.settings import Settings
+
+if TYPE_CHECKING:
+    import duckdb
+
+_ALL = "SELECT count(*), sum(runtime_us), sum(len(tie_config_ids)) FROM"
+QUESTIONS = {
+    "baseline: min(runtime_us)": "SELECT count(*), sum(us) FROM (SELECT min(runtime_us) AS us FROM timings "
+    "WHERE outcome = 'ok' AND NOT is_estimate GROUP BY measurement_id)",
+    "fastest_configs, one device": f"{_ALL} fastest_configs WHERE hardware = 'NVIDIA H200'",
+    "fastest_configs, everything": f"{_ALL} fastest_configs",
+    "fastest_by_template, one device": "SELECT count(*) FROM fastest_by_template WHERE hardware = 'NVIDIA H200'",
+    "config_rank, one device": "SELECT count(*), max(slowdown) FROM config_rank WHERE hardware = 'NVIDIA H200'",
+    "vendor_gap": "SELECT count(*), avg(speedup) FROM vendor_gap",
+    "coverage": "SELECT count(*), sum(timings) FROM coverage",
+    "disagreements": "SELECT count(*), max(sigmas) FROM disagreements",
+    "regressions, one device": "SELECT count(*), max(ratio) FROM regressions WHERE hardware = 'NVIDIA H200'",
+}
+TRAINING = "SELECT case_id, config_id, runtime_us, is_estimate FROM training_timings"
+LIMITS_S = {"fastest_configs, one device": 0.5, "fastest_configs, everything": 2.0}
+TRAINING_ROWS_PER_S = 5e6
+TRAINING_MIB = 1024
+_MIB = 1024
+
+
+def main() -> None:
+    """Measure, and print each figure beside the baseline."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--timings", type=int, default=10_000_000, help="about how many to make, where none are")
+    parser.add_argument("--database", type=Path, help="a warehouse made by scale.py; made there if there is none")
+    parser.add_argument("--rounds", type=int, default=3, help="how often to ask each; the best counts")
+    parser.add_argument("--hundred-million", action="store_true", help="also ask a lake ten times as large")
+    parser.add_argument("--ask", nargs=3, metavar=("LAKE", "QUESTION", "ROUNDS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.ask:
+        print(json.dumps(answer(Path(options.ask[0]), options.ask[1], int(options.ask[2]))))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        database = options.database or Path(folder) / "warehouse.db"
+        if not database.exists():
+            scale.fill(str(database), options.timings)
+        lake = lake_path(str(database), Settings.from_environment().lake_dir)
+        report = sync(str(database), Lake(lake))
+        print(f"{report.timings:,} timings of {report.measurements:,} measurements; best of {options.rounds}")
+        measure(Path(str(lake)), options.rounds)
+        if options.hundred_million:
+            large = Path(folder) / "large.lake"
+            timings = scale.replicate(Path(str(lake)), large, 10)
+            print(f"\n{timings:,} timings; asked once")
+            measure(large, 1)
+
+
+def measure(lake: Path, rounds: int) -> None:
+    """Ask everything of one lake."""
+    baseline_s = 0.0
+    print(f"{'':34} {'wall s':>7} {'CPU s':>7} {'ratio':>7} {'MiB':>6}")
+    for question in (*QUESTIONS, "training stream, ordered", "training stream, by problem"):
+        found = ask(lake, question, rounds)
+        baseline_s = baseline_s or found["wall_s"]
+        rate = f"{found['rows'] / found['wall_s'] / 1e6:6.2f} M rows/s" if "training" in question else ""
+        limit = f"limit {LIMITS_S[question]:g} s" if question in LIMITS_S else ""
+        print(
+            f"{question:34} {found['wall_s']:7.2f} {found['cpu_s']:7.2f} {found['wall_s'] / baseline_s:7.1f} "
+            f"{found['peak_mib']:6.0f}  {rate}{limit}",
+            flush=True,
+        )
+
+
+def ask(lake: Path, question: str, rounds: int) -> dict[str, float]:
+    """Ask in a process of its own, whose memory is that of the question alone."""
+    command = [sys.executable, __file__, "--ask", str(lake), question, str(rounds)]
+    finished = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    found: dict[str, float] = json.loads(finished.stdout)
+    return found
+
+
+def answer(lake: Path, question: str, rounds: int) -> dict[str, float]:
+    """Return the best time of a question, what it took of the processors, its rows and the peak of memory."""
+    connection = open_lake(Lake(lake))
+    times = []
+    for _ in range(rounds):
+        begin, began_cpu = time.perf_counter(), time.process_time()
+        rows = rows_of(connection, question)
+        times.append((time.perf_counter() - begin, time.process_time() - began_cpu))
+    wall_s, cpu_s = min(times)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB
+    return {"wall_s": wall_s, "cpu_s": cpu_s, "rows": rows, "peak_mib": peak_mib}
+
+
+def rows_of(connection: duckdb.DuckDBPyConnection, question: str) -> int:
+    """Ask once; return how many rows came."""
+    if question == "training stream, by problem":
+        from diode_trainer.streaming import stream_examples
+
+        return sum(len(examples) for examples in stream_examples(connection, "", []))
+    if question == "training stream, ordered":
+        reader = stream(connection, f"{TRAINING} ORDER BY case_id, config_id")
+        return sum(batch.num_rows for batch in reader)
+    return len(connection.execute(QUESTIONS[question]).fetchall())
+
+
+if __name__ == "__main__":
+    main()
