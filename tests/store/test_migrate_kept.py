@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import multiprocessing
+import os
 import shutil
 import signal
 import sqlite3
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parents[1] / "data"
 FIRST = "0001"
 TABLES_OF_0001 = ("warehouse", "hardware", "hardware_aliases", "environments", "problems", "configs", "measurements")
-KILLS = 8
+KILLS = 40 if os.environ.get("DIODE_LONG_TESTS") else 4
 MANY = 150_000
 WRITERS = 4
 _NUMBERS = count()
@@ -43,12 +44,13 @@ COPY = (
     "INSERT INTO measurements (uid, {columns}) "
     "SELECT randomblob(16), {columns} FROM n JOIN measurements AS m ON m.id = 2"
 )
-UPGRADE = (
+MIGRATE = (
     "import sys; from alembic import command; from diode_store import migrate\n"
     "from diode_store.database import make_engine\n"
     "engine = make_engine(sys.argv[1]); print('ready', flush=True)\n"
-    "migrate.upgrade(engine); print('done', flush=True)\n"
+    "{work}\n"
 )
+WAYS = {"upgrade": "migrate.upgrade(engine)", "downgrade": "migrate.downgrade(engine, '0001')"}
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -208,27 +210,26 @@ def digest(path: Path) -> tuple[Any, ...]:
     return (*samples.sql(path, query)[0], *samples.sql(path, "SELECT count(*), sum(config_id) FROM timings")[0])
 
 
-def test_killed_upgrades_leave_the_old_or_the_new(larger: Path, tmp_path: Path) -> None:
-    """SIGKILL at any moment of an upgrade leaves one of the two revisions whole, with every row."""
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_migrations_leave_the_old_or_the_new(larger: Path, tmp_path: Path, way: str) -> None:
+    """SIGKILL at any moment of an upgrade or a downgrade leaves one of the two revisions whole, with every row."""
     expected = digest(larger)
     engine = make_engine(str(shutil.copy(larger, tmp_path / "timed.db")))
-    old = structure(engine)
+    tables = {FIRST: structure(engine)}
     started = time.monotonic()
     migrate.upgrade(engine)
     took = time.monotonic() - started
-    new = structure(engine)
+    tables[schema.HEAD_REVISION] = structure(engine)
     engine.dispose()
+    before, after = list(tables) if way == "upgrade" else list(tables)[::-1]
+    start = larger if way == "upgrade" else tmp_path / "timed.db"
     ended = set()
     for number in range(KILLS):
-        path = Path(shutil.copy(larger, tmp_path / f"killed-{number}.db"))
-        with subprocess.Popen([sys.executable, "-c", UPGRADE, str(path)], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            time.sleep(1.5 * took * number / KILLS)
-            process.send_signal(signal.SIGKILL)
+        path = Path(shutil.copy(start, tmp_path / f"killed-{number}.db"))
+        kill_while(WAYS[way], path, 1.5 * took * number / KILLS)
         engine = make_engine(str(path))
-        revision = migrate.current(engine)
-        assert structure(engine) == {FIRST: old, schema.HEAD_REVISION: new}[str(revision)]
+        revision = str(migrate.current(engine))
+        assert structure(engine) == tables[revision]
         assert integrity_problems(engine) == []
         assert digest(path) == expected
         assert migrate.upgrade(engine).after == schema.HEAD_REVISION
@@ -236,4 +237,15 @@ def test_killed_upgrades_leave_the_old_or_the_new(larger: Path, tmp_path: Path) 
         engine.dispose()
         path.unlink()
         ended.add(revision)
-    assert FIRST in ended
+    assert before in ended
+    assert ended <= {before, after}
+
+
+def kill_while(work: str, path: Path, after_s: float) -> None:
+    """Start migrating a file in another process, and end that by SIGKILL some time after it began."""
+    code = MIGRATE.format(work=work)
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(after_s)
+        process.send_signal(signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sqlite3
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parents[1] / "data"
 DIODE = str(Path(sys.executable).parent / "diode")
 REPLAYS = 4_000
-KILLS = 6
+KILLS = 40 if os.environ.get("DIODE_LONG_TESTS") else 4
 # Longer than any wait for one short transaction; far shorter than the whole prune with its pauses.
 LONGEST_WAIT_S = 2.0
 
