@@ -115,6 +115,20 @@ def test_the_password_of_the_url_works(postgres_server: PostgresServer, postgres
         assert PASSWORD not in f"{store.engine!r} {store.engine.url}"
 
 
+@pytest.mark.parametrize(
+    "command", [("db", "upgrade"), ("db", "stats"), ("hardware", "list"), ("query", "SELECT 1"), ("sync",)]
+)
+def test_no_command_shows_a_password(
+    command: tuple[str, ...], postgres_server: PostgresServer, diode: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever command finds that the password of the environment is wrong says so on one line, without it."""
+    monkeypatch.setenv("DIODE_DATABASE_URL", postgres_server.tcp_url("warehouse_template", "Tr0ub4dor%26%2F3"))
+    result = diode(*command)
+    assert (result.code, result.out) == (1, "")
+    assert "password authentication failed" in result.err
+    assert (result.err.count("\n"), "Tr0ub" in result.err) == (1, False)
+
+
 @pytest.mark.parametrize("option", ["postgresql://me:{}@h/w", "postgresql://me@h/w?password={}"])
 def test_a_password_on_the_command_line_is_refused(option: str, diode: RunCommand) -> None:
     """Before anything is opened, and without showing it."""
