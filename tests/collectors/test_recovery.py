@@ -187,6 +187,20 @@ def test_the_lake_answers_for_a_lost_database(site: Site) -> None:
     assert site.run("diode query --no-sync 'SELECT count(*) FROM observations'").split() == ["count_star()", "9"]
 
 
+def test_the_lake_holds_more_than_the_backup(site: Site) -> None:
+    """A copy of the lake shows what came in after the backup, even when the lake itself has followed the database."""
+    site.create(some(1))
+    site.recipe("Back up SQLite")
+    with Store.open(site.url) as store:
+        store.write(some(2))
+    site.run("diode sync")
+    assert site.recipe("What the lake still holds").split() == ["n", "3"]
+    site.recipe("Restore SQLite")
+    assert site.run("diode query 'SELECT count(DISTINCT measurement_uid) AS n FROM observations'").split() == ["n", "2"]
+    asked = BLOCK.findall(SECTIONS["What the lake still holds"])[0].splitlines()[1]
+    assert site.run(asked).split() == ["n", "3"]
+
+
 def test_what_was_in_quarantine(site: Site) -> None:
     """Records that an older version could not read are ingested, and nothing is left in the quarantine."""
     site.create()
