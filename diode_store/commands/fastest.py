@@ -30,11 +30,9 @@ ELSE concat(
 
 _FASTEST = f"""
 WITH vendor AS (
-    SELECT m.hardware_id, m.environment_id, m.problem_id, min(x.runtime_us) AS vendor_us
-    FROM config_times AS x
-    JOIN configs AS c ON c.id = x.config_id
-    JOIN measurements AS m ON m.id = x.case_id
-    WHERE c.template LIKE 'aten::%'
+    SELECT hardware_id, environment_id, problem_id, min(runtime_us) AS vendor_us
+    FROM fastest_by_template
+    WHERE is_vendor
     GROUP BY ALL
 )
 SELECT

@@ -284,6 +284,21 @@ def test_fastest_shows_some_and_counts_all(
     assert len(diode("fastest", "--hardware", "h200", "--limit", "3").out.splitlines()) == 4
 
 
+def test_fastest_names_the_vendors_time_of_the_same_problem(
+    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
+) -> None:
+    """Also where measurements came in another order than problems, as when the first problems are measured again."""
+    numbers = range(10, 16)
+    warehouse.write([make_measurement(n, timings=(Timing(VENDOR, 10.0 * n), Timing(FAST, 5.0 * n))) for n in numbers])
+    again = [replace(make_measurement(n), uid=bytes([100 - n] * 16), is_replay=True) for n in numbers]
+    warehouse.write(again)
+    late = make_measurement(20, timings=(Timing(VENDOR, 999.0), Timing(FAST, 333.0)))
+    warehouse.write([late])
+    rows = json.loads(diode("fastest", "--hardware", "h200", "--op", "mm", "--json").out)
+    expected = {80.0: 100.0, 333.0: 999.0} | {5.0 * n: 10.0 * n for n in numbers}
+    assert {row["runtime_us"]: row["vendor_us"] for row in rows} == expected
+
+
 def test_fastest_tells_environments_and_devices_apart(
     warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
 ) -> None:
