@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diode_store.records import Environment, Hardware, KernelConfig, Measurement, Problem, Timing
 
 _AT_ONCE = 400
-_NOT_COMPARED = {"id", "measurement_id", "config_id", "hardware_id", "environment_id", "problem_id", "ingested_at"}
+NOT_COMPARED = {"id", "measurement_id", "config_id", "hardware_id", "environment_id", "problem_id", "ingested_at"}
 _DIMENSIONS = {
     "hardware": schema.hardware,
     "environment": schema.environments,
@@ -102,7 +102,7 @@ def _rows(connection: sa.Connection, table: sa.Table) -> Iterable[Row]:
 
 
 def _compared(row: Row) -> Row:
-    return {name: _value(value) for name, value in row.items() if name not in _NOT_COMPARED}
+    return {name: _value(value) for name, value in row.items() if name not in NOT_COMPARED}
 
 
 def _value(value: Any) -> Any:
@@ -192,7 +192,7 @@ def _config_row(c: KernelConfig) -> Row:
 
 def _timing_row(t: Timing) -> Row:
     row = {**t._asdict(), "config": _config_row(t.config), "outcome": t.outcome.value, "extra": None}
-    assert row.keys() - {"config"} == {c.name for c in schema.timings.columns} - _NOT_COMPARED
+    assert row.keys() - {"config"} == {c.name for c in schema.timings.columns} - NOT_COMPARED
     return row
 
 

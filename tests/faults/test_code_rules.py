@@ -41,6 +41,7 @@ OWN_NAMES = {
     "diode_store/commands/exporters.py": "our own conditions; what the user typed are parameters",
     "diode_store/commands/fastest.py": "our own conditions; what the user typed are parameters",
     "trainer/diode_trainer/from_warehouse.py": "our own columns and conditions; what the user typed are parameters",
+    "trainer/diode_trainer/streaming.py": "our own columns",
 }
 """Files that put SQL together, and of what; values are bound in each of them."""
 SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER|TRUNCATE|COPY|ATTACH|PRAGMA|VACUUM|WITH|MERGE)\s")

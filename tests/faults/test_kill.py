@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,12 +17,12 @@ from producing import produced
 from diode_collectors.spool import Spool
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from processes import Child, ForkServer
 
 KILLS = 50
-ROUNDS = 20 if os.environ.get("DIODE_LONG_TESTS") else 4
+LONG = bool(os.environ.get("DIODE_LONG_TESTS"))
+ROUNDS = 20 if LONG else 4
+STRIDE = 1 if LONG else 9
 WRITERS = 2
 
 
@@ -97,3 +100,38 @@ def test_kill_9_loses_and_doubles_nothing(processes: ForkServer, spool: Path, da
 def test_kill_9_beside_postgresql(processes: ForkServer, spool: Path, postgres_url: str, seed: int) -> None:
     """The same where the daemon's transactions are a server's to roll back."""
     check(processes, spool, postgres_url, 1000 + seed)
+
+
+def test_a_writer_killed_at_one_step_after_the_other(processes: ForkServer, spool: Path, database_url: str) -> None:
+    """Before and after each call of the system that a writer makes, in their order, until one comes to its end."""
+    for run, step in enumerate(count(1, STRIDE)):
+        ended = processes.writer(spool, run, batches=8, crash_at=step).end()
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL
+    assert step > 30
+    assert processes.ingest("--once", "--spool", spool, "--database", database_url).end() == 0
+    assert Spool(spool).status().quarantined == 0
+    assert assert_exactly_once(database_url, processes.acknowledged(), produced, others=True) > 0
+
+
+def test_an_ingester_killed_at_one_step_after_the_other(
+    processes: ForkServer, spool: Path, database_path: Path, tmp_path: Path
+) -> None:
+    """Before and after each call of the system or the database, in their order, until one comes to its end."""
+    writer = processes.writer(spool, 1, at_once=2, batches=16, pause_s=0.01, crash_at=90)
+    assert writer.end() == -signal.SIGKILL
+    assert Spool(spool).status().segments >= 2
+    for step in count(1, STRIDE):
+        there = Path(shutil.copytree(spool, tmp_path / str(step) / "spool"))
+        database = str(shutil.copy(database_path, there.parent / "warehouse.db"))
+        once = ("--once", "--spool", there, "--database", database)
+        ended = processes.ingest(*once, crash_at=step).end()
+        assert ended in {0, -signal.SIGKILL}
+        assert processes.ingest(*once).end() == 0
+        assert drained(there)
+        assert Spool(there).status().quarantined == 0
+        assert assert_exactly_once(database, processes.acknowledged(), produced, others=True) > 0
+        if ended == 0:
+            break
+    assert step > 60
