@@ -63,15 +63,19 @@ def connect(
     return open_lake(lake)
 
 
-def open_lake(lake: Lake) -> duckdb.DuckDBPyConnection:
+def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection:
     """Return a connection with every view over ``lake`` as it is.
+
+    Args:
+        lake: what to read.
+        memory: what queries may take together, such as ``50%`` or ``2GiB``; more goes through temporary files.
 
     Raises:
         LakeError: it is damaged.
     """
     manifest, release = lake.hold()
     paths = [lake.folder.address(name) for name in sorted(manifest.files())]
-    connection = duckdb.connect(config=_duckdb_settings())
+    connection = duckdb.connect(config={**_duckdb_settings(), "memory_limit": memory})
     weakref.finalize(connection, release)
     if lake.folder.filesystem is not None:
         connection.register_filesystem(lake.folder.filesystem)
@@ -184,7 +188,6 @@ def _duckdb_settings() -> dict[str, Any]:
         # A variable of the calling Python program must not pass for a table.
         "python_enable_replacements": False,
         "autoload_known_extensions": False,
-        "memory_limit": _MEMORY,
         # Results larger than memory go here, and away again; by default they would litter the working directory.
         "temp_directory": str(Path(tempfile.gettempdir()) / f"diode-{os.getpid()}"),
     }

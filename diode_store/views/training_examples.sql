@@ -1,3 +1,7 @@
+-- A failure that says what it was is worth more than one that does not.
+CREATE MACRO best_failure(failure) AS
+    coalesce(min(failure) FILTER (failure <> 'failed_unspecified'), min(failure));
+
 -- What a model is trained on, by ids alone: one row a (hardware, environment, problem, config). Narrow, so that ten
 -- million rows can be sorted and streamed; training_examples is the same with everything in words.
 CREATE VIEW training_timings AS
@@ -6,53 +10,45 @@ WITH seen AS MATERIALIZED (
         m.case_id,
         m.measurements,
         t.config_id::INTEGER AS config_id,
-        t.runtime_us,
-        t.outcome,
-        t.outcome = 'ok' AND NOT t.is_estimate AS is_timed,
-        t.outcome = 'ok' AND t.is_estimate AS is_estimate
+        CASE WHEN NOT t.is_estimate THEN t.runtime_us END AS timed_us,
+        CASE WHEN t.is_estimate THEN t.runtime_us END AS estimate_us,
+        CASE WHEN t.outcome <> 'ok' THEN t.outcome END AS failure
     FROM timings AS t
     JOIN believed('stock') AS m ON m.id = t.measurement_id
 ),
-grouped AS (
+-- Of two values the median costs no more than a sum.
+pairs AS (
     SELECT
         case_id,
         config_id,
-        CASE WHEN any_value(measurements) = 2
-            THEN sum(runtime_us) FILTER (is_timed) / count(*) FILTER (is_timed)
-            ELSE median(runtime_us) FILTER (is_timed AND measurements > 2)
-        END AS median_us,
-        CASE WHEN any_value(measurements) = 2
-            THEN sum(runtime_us) FILTER (is_estimate) / count(*) FILTER (is_estimate)
-            ELSE median(runtime_us) FILTER (is_estimate AND measurements > 2)
-        END AS estimate_us,
-        -- A failure that says what it was is worth more than one that does not.
-        coalesce(
-            min(outcome) FILTER (outcome NOT IN ('ok', 'failed_unspecified')), min(outcome) FILTER (outcome <> 'ok')
-        ) AS failure,
+        sum(timed_us) / count(timed_us) AS timed_us,
+        sum(estimate_us) / count(estimate_us) AS estimate_us,
+        best_failure(failure) AS failure,
         count(*) AS observations
     FROM seen
-    WHERE measurements > 1
+    WHERE measurements = 2
+    GROUP BY case_id, config_id
+),
+several AS (
+    SELECT
+        case_id,
+        config_id,
+        median(timed_us) AS timed_us,
+        median(estimate_us) AS estimate_us,
+        best_failure(failure) AS failure,
+        count(*) AS observations
+    FROM seen
+    WHERE measurements > 2
     GROUP BY case_id, config_id
 ),
 examples AS (
-    SELECT
-        case_id,
-        config_id,
-        CASE WHEN outcome = 'ok' THEN runtime_us END AS runtime_us,
-        outcome,
-        is_estimate,
-        1::BIGINT AS observations
+    SELECT case_id, config_id, timed_us, estimate_us, failure, 1::BIGINT AS observations
     FROM seen
     WHERE measurements = 1
     UNION ALL
-    SELECT
-        case_id,
-        config_id,
-        coalesce(median_us, estimate_us),
-        CASE WHEN median_us IS NULL AND estimate_us IS NULL THEN failure ELSE 'ok' END,
-        median_us IS NULL AND estimate_us IS NOT NULL,
-        observations
-    FROM grouped
+    FROM pairs
+    UNION ALL
+    FROM several
 )
 SELECT
     c.case_id,
@@ -60,9 +56,9 @@ SELECT
     c.environment_id,
     c.problem_id,
     x.config_id,
-    x.runtime_us,
-    x.outcome,
-    x.is_estimate,
+    coalesce(x.timed_us, x.estimate_us) AS runtime_us,
+    CASE WHEN x.timed_us IS NULL AND x.estimate_us IS NULL THEN x.failure ELSE 'ok' END AS outcome,
+    x.timed_us IS NULL AND x.estimate_us IS NOT NULL AS is_estimate,
     x.observations
 FROM examples AS x
 JOIN cases_of('stock') AS c USING (case_id);

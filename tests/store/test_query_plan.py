@@ -34,12 +34,12 @@ def connection(
 
 def test_a_plan_reads_from_the_last_step_to_the_first(connection: duckdb.DuckDBPyConnection) -> None:
     """A line a step, indented below the one it feeds; conditions and sorting are named."""
-    sql = "SELECT op FROM problems WHERE m > 7 ORDER BY op"
+    sql = "SELECT op FROM problems WHERE m % 2 = 1 ORDER BY op"
     lines = list(plan_lines(plan_json(connection, sql, analyze=False)))
     steps = [line.strip().split(",")[0] for line in lines]
     assert "order by" in steps[:-1]
     assert [len(line) - len(line.lstrip()) for line in lines] == [2 * i for i in range(len(lines))]
-    assert any("m > 7" in line for line in lines)
+    assert any("m % 2" in line for line in lines)
     assert lines[-1].endswith(" rows")
 
 

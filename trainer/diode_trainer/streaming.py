@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 _HARDWARE = tuple(f.name for f in fields(Hardware) if f.name != "extra")
 _SHAPE = tuple(f.name for f in fields(ProblemShape) if f.name != "tf32")
 _TIMINGS = """
-SELECT case_id, hardware_id, environment_id, problem_id, config_id, runtime_us, is_estimate
+SELECT case_id, config_id, runtime_us, is_estimate
 FROM training_timings
 """
+_CASES = "SELECT hardware_id, environment_id, problem_id FROM cases_of('stock') ORDER BY case_id"
 
 
 def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequence[Any]) -> Iterator[Examples]:
@@ -85,6 +86,8 @@ class _Dimensions:
     is_vendor: NDArray[np.bool_]
     position: NDArray[np.intp]
     """Id of a config → its place in ``configs``."""
+    cases: Rows
+    """Columns of ids; a case's place is its id less one."""
 
     @classmethod
     def read(cls, connection: DuckDBPyConnection) -> _Dimensions:
@@ -105,15 +108,20 @@ class _Dimensions:
             found,
             found.template_mask(is_vendor_template),
             position,
+            dict(connection.execute(_CASES).fetchnumpy()),
         )
 
     def examples(self, rows: Rows) -> Examples:
         """Return the rows of one case as examples."""
         at = self.position[rows["config_id"]]
+        case = int(rows["case_id"][0]) - 1
+        hardware, environment, problem = (
+            int(self.cases[name][case]) for name in ("hardware_id", "environment_id", "problem_id")
+        )
         return Examples(
-            hardware=self.hardware[int(rows["hardware_id"][0])],
-            environment=str(rows["environment_id"][0]),
-            shape=self.shapes[int(rows["problem_id"][0])],
+            hardware=self.hardware[hardware],
+            environment=str(environment),
+            shape=self.shapes[problem],
             columns=self.configs.take(at),
             # A slice would keep the whole batch in memory.
             runtime_us=rows["runtime_us"].copy(),
