@@ -135,6 +135,7 @@ def test_measurements_are_numbered_in_their_order(dimensions: Store) -> None:
             1000 - number,
             measured_at=samples.MEASURED_AT + timedelta(microseconds=number) if number % 2 else None,
             host=f"gpu {number} ä\"'\\,{{}}",
+            device_uuid=[None, "", "NULL", '"'][number % 4],
             is_replay=number == 3,
             sample_seed=2**63 - 1 - number,
             flush_l2=[None, True, False][number % 3],
