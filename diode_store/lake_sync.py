@@ -21,7 +21,9 @@ from diode_store.lake_source import (
     select,
     warehouse_uuid,
 )
+from diode_store.lake_stamp import is_remembered, remember, stamp_of
 from diode_store.lake_tables import REVISION, SNAPSHOTS
+from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,31 +78,38 @@ def sync(
     """
     started = time.monotonic()
     url = source if isinstance(source, str) else source.url.render_as_string(hide_password=False)
-    with open_source(url) as warehouse:
-        present = None if rebuild else _up_to_date(warehouse, lake)
-        if present is None:
-            with lake.lock():
-                return _Sync(warehouse, lake, on_progress).run(started, rebuild=rebuild)
+    file = sqlite_path(url)
+    stamp = None if file is None or lake.folder.path is None else stamp_of(file)
+    present = None if rebuild else _usable(lake)
+    if present is None or not is_remembered(lake, present.generation, stamp):
+        with open_source(url) as warehouse:
+            if present is None or not _holds_the_same(present, warehouse):
+                with lake.lock():
+                    return _Sync(warehouse, lake, on_progress).run(started, rebuild=rebuild)
+        remember(lake, present.generation, stamp)
     if lake.has_expired(present):
         _tidy(lake)
     return _report(present, started)
 
 
-def _up_to_date(warehouse: Source, lake: Lake) -> Manifest | None:
-    """Return the lake's manifest if there is nothing to do."""
+def _usable(lake: Lake) -> Manifest | None:
+    """Return the lake's manifest unless it must be made anew."""
     try:
         manifest = lake.manifest()
     except DamagedLakeError:
         return None
-    if manifest is None or manifest.revision != REVISION or lake.damage(manifest):
-        return None
+    return None if manifest is None or manifest.revision != REVISION or lake.damage(manifest) else manifest
+
+
+def _holds_the_same(manifest: Manifest, warehouse: Source) -> bool:
+    """Whether there is nothing to do."""
     with warehouse.snapshot():
         # A new measurement shows in the highest id, so that there is no need to make digests twice.
         if highest_id(warehouse) > max((segment.last_id for segment in manifest.segments), default=-1):
-            return None
+            return False
         if manifest.warehouse != warehouse_uuid(warehouse) or manifest.fingerprints != fingerprints(warehouse):
-            return None
-        return manifest if manifest.blocks == measurement_blocks(warehouse) else None
+            return False
+        return manifest.blocks == measurement_blocks(warehouse)
 
 
 def _tidy(lake: Lake) -> None:

@@ -47,7 +47,8 @@ def test_sync_copies_and_then_has_nothing_to_do(
     report = sync(database_url, lake)
     assert did(report) == (0, 0, 0, None)
     assert (report.measurements, report.timings, report.segments) == (2, 6, 1)
-    assert {path.name: path.stat().st_mtime_ns for path in lake.path.iterdir()} == before
+    after = {path.name: path.stat().st_mtime_ns for path in lake.path.iterdir() if path.name != "checked.json"}
+    assert after == before
 
 
 def test_sync_takes_an_engine(store: Store, lake: Lake, make_measurement: MakeMeasurement) -> None:
