@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from diode_store.store import Store
 
 _CHUNK_FRAMES = 500
+_WORTH_A_LOOK = 8
 _CHUNK_BYTES = 4 * 2**20
 _LISTED_REJECTIONS = 100
 
@@ -249,7 +250,9 @@ class _Pass:
 
     def _take(self, path: Path, chunk: Sequence[Frame]) -> None:
         """Decode what is new of some frames; commit whenever a batch is full."""
-        known = self._store.known(frame.uid for frame in chunk if frame.uid is not None)
+        # A few records are cheaper to decode than to ask for; storing asks once more, for a whole batch.
+        asks = self._dry_run or len(chunk) >= _WORTH_A_LOOK
+        known = self._store.known(frame.uid for frame in chunk if frame.uid is not None) if asks else set()
         for frame in chunk:
             if frame.error is not None:
                 self._reject(path, frame, frame.reason or Reason.NO_MARKER, frame.error)

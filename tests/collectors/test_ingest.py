@@ -64,10 +64,11 @@ def test_a_second_delivery_adds_nothing(directory: Path, store: Store) -> None:
 
 
 def test_a_known_uid_is_not_decoded(directory: Path, store: Store) -> None:
-    """A replayed frame costs a look-up: not even damage inside its record is noticed."""
+    """Of a segment of some size a replayed frame costs a look-up: not even damage inside its record is noticed."""
     store.write([sample(1)])
-    put(directory, "a.seg", segment_of([(uid_of(1), b"no record"), (uid_of(2), codec.encode(sample(2)))]))
-    assert ingest_once(directory, store) == IngestReport(segments=1, measurements=1, duplicates=1, timings=2)
+    others = [(uid_of(number), codec.encode(sample(number))) for number in range(2, 9)]
+    put(directory, "a.seg", segment_of([(uid_of(1), b"no record"), *others]))
+    assert ingest_once(directory, store) == IngestReport(segments=1, measurements=7, duplicates=1, timings=14)
 
 
 def test_twice_in_one_spool(directory: Path, store: Store) -> None:
