@@ -28,26 +28,30 @@ ELSE concat(
 ) END
 """
 
+_ORDER = "f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.problem_id, f.hardware_id, f.environment_id"
+_ARITHMETIC = "CASE WHEN f.tf32 THEN 'tf32' ELSE f.dtype END"
+
+# One device at a time: a condition with one value keeps the others' timings from being read.
 _FASTEST = f"""
 WITH vendor AS (
-    SELECT hardware_id, environment_id, problem_id, min(runtime_us) AS vendor_us
+    SELECT environment_id, problem_id, min(runtime_us) AS vendor_us
     FROM fastest_by_template
-    WHERE is_vendor
+    WHERE hardware_id = $hardware_id AND is_vendor
     GROUP BY ALL
 )
 SELECT
-    f.hardware, f.torch, f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout,
+    f.hardware, f.torch, f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.tf32,
     {_KERNEL.format("f")} AS kernel,
     f.runtime_us, v.vendor_us, v.vendor_us / f.runtime_us AS speedup,
     {_KERNEL.format("r")} AS runner_up, f.runner_up_us,
-    len(f.tie_config_ids) - 1 AS ties, f.repeats, f.config_id, f.tie_config_ids
+    len(f.tie_config_ids) - 1 AS ties, f.repeats, f.config_id, f.tie_config_ids,
+    {_ORDER}
 FROM fastest_configs AS f
-LEFT JOIN vendor AS v USING (hardware_id, environment_id, problem_id)
+LEFT JOIN vendor AS v USING (environment_id, problem_id)
 LEFT JOIN configs AS r ON r.id = f.runner_up_config_id
-WHERE f.hardware_id IN (SELECT unnest($hardware_ids::BIGINT[]))
-    AND ($op IS NULL OR f.op = $op) AND ($dtype IS NULL OR f.dtype = $dtype)
+WHERE f.hardware_id = $hardware_id
+    AND ($op IS NULL OR f.op = $op) AND ($dtype IS NULL OR {_ARITHMETIC} = $dtype)
     AND ($m IS NULL OR f.m = $m) AND ($n IS NULL OR f.n = $n) AND ($k IS NULL OR f.k = $k)
-ORDER BY f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.problem_id, f.hardware_id, f.environment_id
 """  # noqa: S608 - only our own text is put together; what the user typed are parameters
 
 
@@ -70,6 +74,8 @@ class Row(NamedTuple):
     n: int
     k: int
     layout: str
+    tf32: bool
+    """Whether float32 may be multiplied as TF32, as was asked."""
     kernel: str
     """Template, block sizes, then s(tages), w(arps) and g(roup)."""
     runtime_us: float
@@ -113,7 +119,9 @@ def fastest(  # noqa: PLR0913 - one parameter an option
     m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None,
     n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None,
     k: Annotated[int | None, typer.Option("--k", metavar="K", help="The summed dimension.", min=1)] = None,
-    dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="bf16 or bfloat16, fp16, fp32, ...")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="DTYPE", help="bf16 or bfloat16, fp16, tf32, fp32 without TF32, ...")
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="ROWS", help="Most rows; 0 for all.", min=0)] = _DEFAULT_LIMIT,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -128,8 +136,7 @@ def fastest(  # noqa: PLR0913 - one parameter an option
     connection = connected(database, sync=not no_sync)
     devices = _devices(connection, hardware, all_matches=all_matches)
     wanted = _Wanted(op, DTYPES.get(dtype or "", dtype), m, n, k)
-    found = connection.execute(_FASTEST, {"hardware_ids": [d.id for d in devices], **vars(wanted)})
-    rows = [Row(*row) for row in found.fetchall()]
+    rows = _fastest(connection, devices, wanted)
     if not rows:
         raise QueryError(f"no timings of {wanted} on {hardware}; {_what_there_is(connection, devices)}")
     shown = rows[: limit or len(rows)]
@@ -139,6 +146,15 @@ def fastest(  # noqa: PLR0913 - one parameter an option
         print_rows(*_readable(shown), title=f"Fastest kernels on {describe(devices)}")
     if len(shown) < len(rows):
         print_note(f"{len(shown)} of {len(rows)} problems; --limit 0 shows all")
+
+
+def _fastest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> list[Row]:
+    """Return the rows of all devices, in the order of their problems."""
+    found: list[tuple[Any, ...]] = []
+    for device in devices:
+        found += connection.execute(_FASTEST, {"hardware_id": device.id, **vars(wanted)}).fetchall()
+    width = len(Row._fields)
+    return [Row(*row[:width]) for row in sorted(found, key=lambda row: row[width:])]
 
 
 def _devices(connection: Any, text: str, *, all_matches: bool) -> list[_Device]:
@@ -163,7 +179,7 @@ def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, 
 
 def _readable_row(row: Row) -> tuple[object, ...]:
     sizes = [row.b, row.m, row.n, row.k] if row.b > 1 else [row.m, row.n, row.k]
-    dtype = SHORT_DTYPES.get(row.dtype, row.dtype)
+    dtype = "tf32" if row.tf32 else SHORT_DTYPES.get(row.dtype, row.dtype)
     problem = f"{row.op} {dtype} {'x'.join(map(str, sizes))} {row.layout}"
     times = (_short(row.kernel), row.runtime_us, row.vendor_us, row.speedup)
     return (problem, *times, _short(row.runner_up), row.runner_up_us, row.ties)
@@ -176,7 +192,7 @@ def _short(kernel: str | None) -> str | None:
 
 def _what_there_is(connection: Any, devices: Sequence[_Device]) -> str:
     rows = connection.execute(
-        "SELECT op, dtype, sum(problems)::BIGINT FROM coverage "
+        "SELECT op, CASE WHEN tf32 THEN 'tf32' ELSE dtype END, sum(problems)::BIGINT FROM coverage "
         "WHERE hardware_id IN (SELECT unnest($1::BIGINT[])) GROUP BY ALL ORDER BY ALL",
         [[device.id for device in devices]],
     ).fetchall()

@@ -232,6 +232,7 @@ def test_fastest_as_json(warehouse: Store, diode: RunCommand) -> None:
         "n": 256,
         "k": 128,
         "layout": "nn",
+        "tf32": False,
         "kernel": "triton::mm 128x64x32 s4 w8 g8",
         "runtime_us": 80.0,
         "vendor_us": 100.0,
@@ -241,6 +242,33 @@ def test_fastest_as_json(warehouse: Store, diode: RunCommand) -> None:
         "ties": 1,
         "repeats": 1,
     }
+
+
+def test_fastest_compares_with_the_vendor_on_the_same_problem(
+    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
+) -> None:
+    """The vendor's time is that of the row's own problem, environment and device, whatever else was measured."""
+    for number, us in ((11, 40.0), (12, 30.0), (13, 20.0)):
+        times = (Timing(VENDOR, us), Timing(FAST, 10.0))
+        warehouse.write([make_measurement(number, timings=times)])
+    rows = json.loads(diode("fastest", "--hardware", "h200", "--op", "mm", "--json").out)
+    assert {row["m"]: row["vendor_us"] for row in rows} == {65: 100.0, 75: 40.0, 76: 30.0, 77: 20.0}
+
+
+def test_fastest_tells_tf32_from_float32(
+    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
+) -> None:
+    """One product as TF32 and without are two rows, by their names, and each can be asked for."""
+    inputs = tuple(TensorSpec("float32", (64, 64), (64, 1)) for _ in range(2))
+    for number, asked in ((11, True), (12, False)):
+        problem = Problem.create("mm", inputs, {"ALLOW_TF32": asked})
+        warehouse.write([make_measurement(number, problem=problem)])
+    shown = diode("fastest", "--hardware", "h200").out
+    assert "mm tf32 64x64x64 nn" in shown
+    assert "mm fp32 64x64x64 nn" in shown
+    for dtype, tf32 in (("tf32", True), ("fp32", False)):
+        rows = json.loads(diode("fastest", "--hardware", "h200", "--dtype", dtype, "--json").out)
+        assert [row["tf32"] for row in rows] == [tf32]
 
 
 def test_fastest_as_csv(warehouse: Store, diode: RunCommand) -> None:
