@@ -144,7 +144,7 @@ def _copy_shifted(source: Path, target: Path, shifts: Sequence[dict[str, int]]) 
     file = pq.ParquetFile(source)
     columns = file.metadata.row_group(0) if file.num_row_groups else None
     codec = columns.column(0).compression if columns else "zstd"
-    rows = columns.num_rows if columns else None
+    rows = columns.num_rows or None if columns else None
     words = [field.name for field in file.schema_arrow if not pa.types.is_floating(field.type)]
     with pq.ParquetWriter(target, file.schema_arrow, compression=codec, use_dictionary=words) as writer:
         table = file.read()
