@@ -205,7 +205,10 @@ def _migration(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open the transaction that a migration runs in, alone on its database."""
     if engine.dialect.name != "sqlite":
         with write_transaction(engine) as connection:
+            # However long another one's migration takes: then there is nothing left to do.
+            connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")
             yield connection
         return
     # Batch mode copies a table and drops the old one. With foreign keys on, that drop deletes the rows of other
