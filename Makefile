@@ -40,8 +40,9 @@ format: $(STAMP)  ## format and mend what the linter can
 	$(BIN)/ruff check --fix .
 
 benchmarks: $(STAMP)  ## run every benchmark that needs no GPU
-	@for script in benchmarks/bench_collector_overhead.py benchmarks/bench_ingest.py benchmarks/bench_predict.py benchmarks/bench_query.py; do \
-		echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in bench_collector_overhead bench_ingest bench_ingest_postgres bench_daemon bench_lake bench_views \
+		bench_predict bench_query; do \
+		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
