@@ -77,7 +77,7 @@ class Campaign:
     def finish(self) -> None:
         """Let a last daemon do what is left, and end it."""
         daemon = self.processes.daemon(self.spool, self.database)
-        eventually(lambda: drained(self.spool))
+        eventually(lambda: daemon.says("event=started") and drained(self.spool))
         assert daemon.end(signal.SIGTERM) == 0
         assert Spool(self.spool).status().quarantined == 0
 
