@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, repeat
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import sqlalchemy as sa
 
 from diode_store import schema
-from diode_store.database import make_engine, write_transaction
+from diode_store.database import describe, make_engine, write_transaction
 from diode_store.dimensions import Dimensions, select_by_key
-from diode_store.errors import RecordError, first_line
+from diode_store.errors import DatabaseError, RecordError, first_line
 from diode_store.facts import insert_measurements, insert_timings
 from diode_store.migrate import require_current
 from diode_store.records import Outcome
@@ -53,6 +54,9 @@ class Store:
         self.engine = engine
         self._dimensions = Dimensions()
         self._known_configs = _KnownConfigs()
+        # What comes after a lost connection may be a restored backup, or a standby that lagged: other rows, other ids.
+        self._was_lost = threading.Event()
+        sa.event.listen(engine, "invalidate", lambda *_: self._was_lost.set())
 
     @classmethod
     def open(cls, url: str) -> Store:
@@ -136,10 +140,15 @@ class Store:
         self._known_configs.forget()
 
     def _write(self, fresh: Sequence[Measurement]) -> tuple[int, int]:
+        if self._was_lost.is_set():
+            self._was_lost.clear()
+            self._forget()
         tables = {m.uid: TimingTable.of(m.timings) for m in fresh}
         config_ids = self._add_dimensions(fresh, tables)
         now = datetime.now(UTC)
         with write_transaction(self.engine) as connection:
+            if self._was_lost.is_set():
+                raise DatabaseError(f"{describe(self.engine)}: the connection was lost amid a batch; run it again")
             # A daemon runs for months: somebody may have upgraded the database since it was opened.
             if connection.scalar(_REVISION) != schema.HEAD_REVISION:
                 require_current(self.engine)
