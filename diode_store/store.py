@@ -236,14 +236,15 @@ class _KnownConfigs:
 
     def remember(self, configs: Sequence[KernelConfig], row_ids: Mapping[KernelConfig, int]) -> list[int]:
         """Return the ids of ``configs`` out of ``row_ids``; know them by identity from now on."""
-        ids = [row_ids[config] for config in configs]
+        found = [row_ids[config] for config in configs]
         if len(self._kept) > _MOST_KEPT:
             self.forget()
         # What brings something in ``extra`` is looked at each time: the row may lack it.
         if not any(map(_EXTRA, configs)):
-            self._kept.extend(configs)
-            self._ids.update(zip(map(id, configs), ids, strict=True))
-        return ids
+            ids = self._ids
+            self._kept.extend(config for config in configs if id(config) not in ids)
+            ids.update(zip(map(id, configs), found, strict=True))
+        return found
 
     def forget(self) -> None:
         """Know nothing any more."""

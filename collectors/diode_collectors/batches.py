@@ -1,17 +1,15 @@
-"""Batches of measurements on their way from a spool into the warehouse: one is committed while the next is read."""
+"""Batches of measurements on their way from a spool into the warehouse."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_store.errors import RecordError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
     from pathlib import Path
 
     from diode_collectors.segment import Frame
@@ -53,16 +51,14 @@ class Batch:
         old = bool(self.pending) and time.monotonic() - self._since >= BATCH_S
         return old or self._timings >= BATCH_TIMINGS
 
-    def uids(self) -> set[bytes]:
-        """Return the uids of its measurements."""
-        return {pending.measurement.uid for pending in self.pending}
-
     def write(self, store: Store) -> tuple[Counter[str], list[tuple[Pending, str]]]:
         """Commit the batch; if the database refuses a value in it, find out whose and commit the others.
 
         Returns:
             The counts of what was written, and what was refused, with the reasons.
         """
+        if not self.pending:
+            return Counter(), []
         try:
             return Counter(asdict(store.write(pending.measurement for pending in self.pending))), []
         except RecordError:
@@ -77,37 +73,3 @@ class Batch:
             except RecordError as error:
                 refused.append((pending, str(error)))
         return written, refused
-
-
-class Committing:
-    """Writes one batch after the other in a thread of its own, so that the next is read meanwhile.
-
-    The database works outside of Python for half of its time, and waits for the disk.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="diode-commit")
-        self._batch: Batch | None = None
-        self._future: Future[tuple[Counter[str], list[tuple[Pending, str]]]] | None = None
-
-    def start(self, batch: Batch) -> None:
-        """Begin to write a batch; the one before must be finished."""
-        self._batch = batch
-        self._future = self._executor.submit(batch.write, self._store) if batch.pending else None
-
-    def finish(self) -> tuple[Batch, Counter[str], list[tuple[Pending, str]]] | None:
-        """Wait for the batch that is being written, if there is one; return it with what came of it.
-
-        Raises:
-            DatabaseError: the database failed; nothing of the batch was written.
-        """
-        batch, future = self._batch, self._future
-        self._batch = self._future = None
-        if batch is None:
-            return None
-        return (batch, *future.result()) if future else (batch, Counter(), [])
-
-    def close(self) -> None:
-        """Wait for what is being written, whatever came of it."""
-        self._executor.shutdown()

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from diode_collectors.batches import Batch, Committing, Pending
+from diode_collectors.batches import Batch, Pending
 from diode_collectors.segment import OPEN_SUFFIX, Reason
 from diode_collectors.spool import Spool
 from diode_store import codec
@@ -182,19 +182,12 @@ class _Pass:
         self._should_stop = should_stop
         self._tally = _Tally()
         self._batch = Batch()
-        self._committing = Committing(store)
-        # Uids that the store cannot know of yet: those not committed, in a dry run those of the whole pass.
+        # Uids that the store cannot know of yet: those of the batch, in a dry run those of the whole pass.
         self._seen: set[bytes] = set()
         # Segments of which something could not be put aside, on a full disk say; they stay, and the others go on.
         self._left: dict[Path, SpoolError] = {}
 
     def run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
-        try:
-            return self._run(on_progress)
-        finally:
-            self._committing.close()
-
-    def _run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
         segments = self._segments()
         sizes = [_size(path) for path in segments]
         done, total = 0, sum(sizes)
@@ -205,7 +198,6 @@ class _Pass:
             if self._tally.stopped:
                 break
         self._commit()
-        self._finish()
         on_progress(Progress(self._tally.report(), done, total))
         if self._left:
             raise next(iter(self._left.values()))
@@ -276,17 +268,12 @@ class _Pass:
             self._batch.add(Pending(measurement, path, frame))
 
     def _commit(self) -> None:
-        """Have the batch committed once the one before it is."""
-        self._finish()
-        self._committing.start(self._batch)
-        self._batch = Batch()
+        """Commit the batch, put aside what was refused, and remove the segments that are done with.
 
-    def _finish(self) -> None:
-        """Count what was committed, put aside what was refused, and remove the segments that are done with."""
-        finished = self._committing.finish()
-        if finished is None:
-            return
-        batch, written, refused = finished
+        In this thread: one that reads on meanwhile made it slower, since both need Python for most of their time.
+        """
+        batch, self._batch = self._batch, Batch()
+        written, refused = batch.write(self._store)
         self._tally.counts.update(written)
         for pending, message in refused:
             try:
@@ -294,7 +281,7 @@ class _Pass:
             except SpoolError as error:
                 self._left.setdefault(pending.segment, error)
         if not self._dry_run:
-            self._seen -= batch.uids()
+            self._seen.clear()
         for path in batch.completes:
             if path in self._left:
                 continue

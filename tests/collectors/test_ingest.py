@@ -221,7 +221,7 @@ def test_a_segment_is_removed_only_with_its_last_batch(directory: Path, store: S
         seen.append((progress.report.measurements, len(Spool(directory).sealed())))
 
     ingest_once(directory, store, on_progress=look)
-    assert seen == [(0, 1), (4, 1), (6, 1), (8, 1), (11, 0)]
+    assert seen == [(2, 1), (6, 1), (8, 1), (10, 1), (11, 0)]
 
 
 def test_asked_to_stop_it_finishes_its_batch(directory: Path, store: Store, small_batches: None) -> None:
