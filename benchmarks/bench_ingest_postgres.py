@@ -13,6 +13,7 @@ cores, look at the processor seconds: they say what it costs, the clock says who
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -143,7 +144,10 @@ def server_cpu_s(server: PostgresServer) -> float:
 
     assert server.process is not None  # noqa: S101 - it was started
     postmaster = psutil.Process(server.process.pid)
-    times = [postmaster.cpu_times(), *(child.cpu_times() for child in postmaster.children())]
+    times = [postmaster.cpu_times()]
+    for child in postmaster.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            times.append(child.cpu_times())
     return sum(t.user + t.system for t in times) + times[0].children_user + times[0].children_system
 
 
