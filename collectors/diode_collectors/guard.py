@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.files import folder_bytes
 from diode_collectors.spool import Spool
+from diode_store.errors import SpoolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,7 +107,10 @@ class Guard:
         changed = _changed_ns(spool.quarantine_directory)
         seen, problem = self._looked.get(spool.directory, (-1, None))
         if seen != changed:
-            problem = self._over_limit(spool)
+            try:
+                problem = self._over_limit(spool)
+            except SpoolError as error:
+                return str(error)  # not kept: a mode that is mended does not show in the folder's time
             self._looked[spool.directory] = (_changed_ns(spool.quarantine_directory), problem)
         return problem
 

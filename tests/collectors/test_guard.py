@@ -118,6 +118,21 @@ def test_the_quarantine_loses_its_oldest_damage(directory: Path, store: Store) -
     assert guard.trimmed == [(directory, 1)]
 
 
+def test_damage_that_cannot_be_removed_is_told_and_holds(tmp_path: Path) -> None:
+    """What is no file, or is not ours to remove, must not end the daemon; once it is gone, all is well."""
+    quarantine = Spool(tmp_path).quarantine_directory
+    (quarantine / "z.bin").mkdir(parents=True)
+    reason = quarantine / "z.bin.reason.json"
+    reason.write_text('{"reason": "bad_checksum"}')
+    guard = Guard([tmp_path], None, min_free_bytes=0, quarantine_bytes=0)
+    [problem] = guard.look().problems
+    assert problem.startswith(f"{quarantine / 'z.bin'}: cannot remove damaged bytes from the quarantine: ")
+    assert guard.look() == Verdict((problem,), holds=True)
+    (quarantine / "z.bin").rmdir()
+    reason.unlink()
+    assert guard.look() == Verdict()
+
+
 def test_records_that_are_whole_are_never_thrown_away(directory: Path, store: Store) -> None:
     """A quarantine of newer records above its limit holds ingesting until somebody moves them."""
     spoil(directory, store)
