@@ -123,6 +123,11 @@ def handle_errors() -> Iterator[None]:
         with contextlib.suppress(OSError):
             print_error(f"the output cannot be written: {error.strerror}; make room, or send it elsewhere")
         sys.exit(1)
+    except RuntimeError as error:
+        # DuckDB's word for a Ctrl-C that it noticed itself.
+        if str(error) != "Query interrupted":
+            raise
+        sys.exit(INTERRUPTED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

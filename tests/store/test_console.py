@@ -44,6 +44,10 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 @app.command()
+def ask() -> None:
+    raise RuntimeError("Query interrupted")
+
+@app.command()
 def talk() -> None:
     for number in range(100_000):
         print(number)
@@ -88,6 +92,12 @@ def test_an_error_is_one_line_and_status_1(command: Path) -> None:
 def test_an_interrupt_is_status_130(command: Path) -> None:
     """Ctrl-C ends a command without a traceback."""
     done = run(command, "interrupt")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_amid_work_of_duckdb_is_status_130(command: Path) -> None:
+    """DuckDB has an error of its own for a Ctrl-C that it notices between two steps of a statement."""
+    done = run(command, "ask")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
