@@ -5,9 +5,11 @@ A whole frame is a segment of its own (``.seg``), damaged bytes are a ``.bin``, 
 
 from __future__ import annotations
 
+import filecmp
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import count
 from typing import TYPE_CHECKING
 
 from diode_collectors.files import file_mode, make_folder_inside, spool_errors
@@ -15,7 +17,7 @@ from diode_collectors.segment import SEALED_SUFFIX, Frame, Header, Reason, end_t
 from diode_store.files import sync_folder, write_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 REASON_SUFFIX = ".reason.json"
@@ -44,8 +46,11 @@ class Quarantine:
         name = f"{segment.stem}@{frame.offset}{SEALED_SUFFIX if whole else '.bin'}"
         content = _one_frame_segment(frame) if whole else _bytes_of(segment, frame)
         with spool_errors(self.directory, "write the quarantine"):
-            self._put({f"{name}{REASON_SUFFIX}": _reason_file(segment, reason, message, frame), name: content})
-        return self.directory / name
+            path = next(p for p in self._places(name) if not p.exists() or p.read_bytes() == content)
+            self._put(
+                {f"{path.name}{REASON_SUFFIX}": _reason_file(segment, reason, message, frame), path.name: content}
+            )
+        return path
 
     def put_segment(self, segment: Path, reason: Reason, message: str) -> Path:
         """Move a whole segment here; return its new place.
@@ -53,13 +58,20 @@ class Quarantine:
         Raises:
             SpoolError: it cannot be moved.
         """
-        target = self.directory / segment.name
-        with spool_errors(target, "move a segment into quarantine"):
-            self._put({f"{segment.name}{REASON_SUFFIX}": _reason_file(segment, reason, message)})
+        with spool_errors(self.directory / segment.name, "move a segment into quarantine"):
+            places = self._places(segment.name)
+            target = next(p for p in places if not p.exists() or filecmp.cmp(p, segment, shallow=False))
+            self._put({f"{target.name}{REASON_SUFFIX}": _reason_file(segment, reason, message)})
             segment.rename(target)
             sync_folder(self.directory)
             sync_folder(segment.parent)
         return target
+
+    def _places(self, name: str) -> Iterator[Path]:
+        """Yield where a file of ``name`` may go: another one of that name, from another machine say, stays."""
+        path = self.directory / name
+        yield path
+        yield from (path.with_name(f"{path.stem}~{number}{path.suffix}") for number in count(2))
 
     def _put(self, contents: Mapping[str, bytes]) -> None:
         make_folder_inside(self.directory)

@@ -56,8 +56,12 @@ bests AS (
         hardware,
         min(runtime_us, 2) AS best_two_us,
         count(*) AS configs,
-        sqrt(
-            sum((repeats - 1) * relative_variance) FILTER (repeats > 1) / sum(repeats - 1) FILTER (repeats > 1)
+        -- Repeats that are equal to the last bit, as two may be by chance, say nothing.
+        nullif(
+            sqrt(
+                sum((repeats - 1) * relative_variance) FILTER (repeats > 1) / sum(repeats - 1) FILTER (repeats > 1)
+            ),
+            0
         ) AS measured_sigma
     FROM times
     GROUP BY ALL

@@ -1,9 +1,17 @@
 -- What a change of environment made slower or faster beyond noise, on the same hardware and for the same problem: a
--- config, or the best of all configs. `before` is the environment that the warehouse knew first.
+-- config, or the best of all configs. `before` is the environment that was measured first; where no time says so, the one
+-- whose first measurement came first.
 CREATE VIEW regressions AS
 WITH
 -- include _times.sql
 ,
+places AS (
+    SELECT
+        environment_id,
+        row_number() OVER (ORDER BY min(coalesce(measured_at, ingested_at)), min(id)) AS place
+    FROM measurements
+    GROUP BY ALL
+),
 pairs AS (
     SELECT
         b.hardware_id,
@@ -16,7 +24,8 @@ pairs AS (
     FROM cases_of(NULL) AS b
     JOIN cases_of(NULL) AS a
         ON a.hardware_id = b.hardware_id AND a.hardware = b.hardware AND a.problem_id = b.problem_id
-        AND a.environment_id > b.environment_id
+    JOIN places AS first ON first.environment_id = b.environment_id
+    JOIN places AS later ON later.environment_id = a.environment_id AND later.place > first.place
 ),
 fastest AS (
     SELECT

@@ -71,6 +71,21 @@ def test_a_file_that_is_no_segment(directory: Path, store: Store) -> None:
     assert Spool(directory).sealed() == []
 
 
+def test_another_file_of_the_same_name_keeps_its_place(directory: Path, store: Store) -> None:
+    """Segments of one name, from two machines say, are both kept; the same one again is kept once."""
+    newer, damaged = header_bytes(version=2) + b"future", segment_bytes([1, 2])
+    for content in (newer, newer + b"!", newer):
+        put(directory, "a.seg", content)
+        ingest_once(directory, store)
+    assert [name for name in kept(directory) if name.endswith(".seg")] == ["a.seg", "a~2.seg"]
+    assert (directory / "quarantine" / "a~2.seg").read_bytes() == newer + b"!"
+    assert reason(directory, "a~2.seg")["segment"] == "a.seg"
+    for flipped in (1, 2, 1):
+        put(directory, "b.seg", damaged[:60] + bytes([damaged[60] ^ flipped]) + damaged[61:])
+        ingest_once(directory, store)
+    assert [name for name in kept(directory) if name.endswith(".bin")] == ["b@40.bin", "b@40~2.bin"]
+
+
 def test_a_segment_of_a_newer_format(directory: Path, store: Store) -> None:
     """A segment of a later torch-diode waits in quarantine, and the message says what to do."""
     put(directory, "a.seg", header_bytes(version=2) + b"future")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from diode_store.records import Environment, Outcome, Problem, TensorSpec
 if TYPE_CHECKING:
     from conftest import MakeMeasurement
 
+OLDER = Environment(torch="2.11.0", triton="3.6.0")
 NEWER = Environment(torch="2.13.0", triton="3.7.0")
 
 
@@ -154,6 +156,24 @@ def test_a_noisy_problem_needs_a_larger_change(views: Warehouse) -> None:
     assert found == [
         {"before": 1, "after": 3, "sigma": pytest.approx(math.sqrt(0.02))},
         {"before": 2, "after": 3, "sigma": pytest.approx(0.017)},
+    ]
+
+
+def test_before_is_what_was_measured_first(views: Warehouse) -> None:
+    """Whatever was stored first; where no time says so, the order of arrival does."""
+    day = datetime(2026, 11, 1, tzinfo=UTC)
+    views.measure({A: 10.0}, environment=NEWER, measured_at=day + timedelta(days=1))
+    views.measure({A: 20.0}, environment=OLDER, measured_at=day)
+    told = "SELECT torch_before, torch_after, verdict FROM regressions WHERE scope = 'config'"
+    assert rows(views, told) == [(OLDER.torch, NEWER.torch, "faster")]
+
+
+def test_repeats_that_are_equal_by_chance_say_nothing_of_noise(views: Warehouse) -> None:
+    """Then the usual scatter holds: 1.7% from 30 us on."""
+    views.measure({A: 50.0, B: 50.01})
+    views.measure({A: 50.0})
+    assert views.ask("SELECT tie_config_ids, sigma FROM fastest_configs") == [
+        {"tie_config_ids": ["A", "B"], "sigma": 0.017}
     ]
 
 
