@@ -98,14 +98,13 @@ def run_daemon(
         reload: how to change the options while it runs.
 
     Raises:
-        SpoolError: another process works on one of these spools, or it cannot be made.
+        SpoolError: another process works on one of these spools, it cannot be made, or it was deleted.
         SchemaError: when it starts, the database is absent or has another schema revision.
         DatabaseError: when it starts, the file is no database.
     """
     with contextlib.ExitStack() as locks:
-        for spool in spools:
-            locks.enter_context(Spool(spool).lock())
-        _Daemon(spools, open_store, stop, options or DaemonOptions(), observers, reload).run()
+        works = [_Work(spool, locks.enter_context(Spool(spool).lock())) for spool in spools]
+        _Daemon(works, open_store, stop, options or DaemonOptions(), observers, reload).run()
 
 
 @dataclass
@@ -113,6 +112,8 @@ class _Work:
     """A spool, and when it is to be looked into again."""
 
     spool: Path
+    is_deleted: Callable[[], bool]
+    """Tells whether the folder that was locked is gone."""
     due_at: float = float("-inf")
     failures: int = 0
     changed_ns: int | None = None
@@ -122,14 +123,14 @@ class _Work:
 class _Daemon:
     def __init__(
         self,
-        spools: Sequence[Path],
+        works: Sequence[_Work],
         open_store: Callable[[], Store],
         stop: threading.Event,
         options: DaemonOptions,
         observers: Sequence[Observer],
         reload: Reload | None,
     ) -> None:
-        self._works = [_Work(spool) for spool in spools]
+        self._works = works
         self._open_store = open_store
         self._stop = stop
         self._observers = observers
@@ -187,6 +188,9 @@ class _Daemon:
 
     def _pass(self, work: _Work) -> None:
         """Make one pass over a spool, and say when the next one is due."""
+        if work.is_deleted():
+            # Its writers make a new one, which another daemon may have locked by now.
+            raise SpoolError(f"{work.spool} was deleted while the daemon worked on it; start the daemon again")
         begin = time.monotonic()
         self._turn_began = None
         # Before anything is read: what comes meanwhile changes it once more.

@@ -37,7 +37,7 @@ from diode_store.errors import SegmentError, SpoolError
 from diode_store.files import sync_folder, try_lock, write_at, write_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from diode_collectors.segment import Reason
 
@@ -219,8 +219,11 @@ class Spool:
         return self._quarantine.trim(excess_bytes)
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Iterator[Callable[[], bool]]:
         """Hold the right to ingest from this spool.
+
+        Yields:
+            What tells whether it is lost, because somebody deleted the spool: another process may hold it then.
 
         Raises:
             SpoolError: another process has it; the message names its pid.
@@ -231,7 +234,7 @@ class Spool:
             fd = create_file(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
             self._take(fd)
-            yield
+            yield lambda: os.fstat(fd).st_nlink == 0
         finally:
             os.close(fd)
 

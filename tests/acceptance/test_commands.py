@@ -11,11 +11,11 @@ import pytest
 
 SUBCOMMANDS = sorted(entry.name for entry in entry_points(group="diode.commands"))
 PROGRAMS = ("diode", "diode-collect", "diode-ingest", "diode-train")
+DATABASE = ["upgrade", "downgrade", "prune", "supersede", "tombstones", "vacuum", "backup", "current", "check", "stats"]
 NESTED = (
-    ("diode", "db", "upgrade"),
-    ("diode", "db", "current"),
-    ("diode", "db", "check"),
-    ("diode", "db", "stats"),
+    *(("diode", "db", name) for name in DATABASE),
+    ("diode", "lake", "status"),
+    ("diode", "lake", "compact"),
     ("diode", "hardware", "list"),
     ("diode", "hardware", "alias"),
     ("diode", "models", "list"),

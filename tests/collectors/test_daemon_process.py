@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -132,3 +133,11 @@ def test_a_failing_worker_ends_the_process(directory: Path, tmp_path: Path) -> N
     assert "diode db upgrade" in finished.stderr.splitlines()[-1]
     assert time.monotonic() - begin < 10
     assert not absent.exists()
+
+
+def test_a_spool_that_is_deleted_ends_it(directory: Path, database_path: Path) -> None:
+    """Its lock went with the folder, so another daemon may work on the new one: it says so and exits with 1."""
+    daemon = Daemon(directory, database_path)
+    shutil.rmtree(directory)
+    assert daemon.end() == 1
+    assert f"error: {directory} was deleted while the daemon worked on it; start the daemon again" in daemon.log
