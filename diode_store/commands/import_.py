@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,22 +40,24 @@ app = make_app(__doc__)
 _BAD_LINES_SHOWN = 50
 
 
+_HardwareOption = Annotated[
+    str | None,
+    typer.Option("--hardware", metavar="NAME", help="What it was measured on, where the file does not say."),
+]
+_HardwareFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help='The same as JSON, for devices we do not know: {"vendor", "name", "arch", …}.'),
+]
+
+
 @app.command("import", epilog='Example: diode import --hardware "NVIDIA H200" --measured-at 2026-11-20 runs.jsonl.gz')
 def import_(  # noqa: PLR0913 - one parameter an option
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files; gzip is understood, - is stdin.")],
     database: DatabaseOption,
     *,
     fmt: Annotated[Format, typer.Option("--format", help="What the files hold.")] = Format.AUTO,
-    hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", metavar="NAME", help="What it was measured on, where the file does not say."),
-    ] = None,
-    hardware_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help='The same as JSON, for devices we do not know: {"vendor", "name", "arch", …}.'
-        ),
-    ] = None,
+    hardware: _HardwareOption = None,
+    hardware_file: _HardwareFileOption = None,
     environment: EnvironmentOption = None,
     measured_at: MeasuredAtOption = None,
     dataset: DatasetOption = None,
