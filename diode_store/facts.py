@@ -5,7 +5,7 @@ Both functions work in the caller's transaction, and the two databases keep the 
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from diode_store import schema
@@ -13,7 +13,7 @@ from diode_store.bulk import insert_tuples, unnest
 from diode_store.database import driver_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import sqlalchemy as sa
 
@@ -41,24 +41,14 @@ TimingRow = tuple[int, int, float | None, str, int, int | None, float | None, fl
 """One row of ``timings``, in the order of its columns, without ``extra``."""
 
 
-def insert_timings(connection: sa.Connection, rows: Sequence[TimingRow]) -> None:
-    """Insert ``rows`` in the connection's transaction.
+def insert_timings(connection: sa.Connection, rows: Iterable[TimingRow]) -> None:
+    """Insert ``rows``, which may come as they are asked for, in the connection's transaction.
 
     Raises:
         DatabaseError: the database failed.
         RecordError: a value does not fit its column.
     """
-    if not rows:
-        return
-    if connection.dialect.name == "sqlite":
-        whole = len(rows) - len(rows) % _ROWS_AT_ONCE
-        for start in range(0, whole, _ROWS_AT_ONCE):
-            some = rows[start : start + _ROWS_AT_ONCE]
-            connection.exec_driver_sql(_INSERT_MANY, tuple(chain.from_iterable(some)))
-        if whole < len(rows):
-            connection.exec_driver_sql(_INSERT + _ROW, list(rows[whole:]))
-    else:
-        _copy_timings(connection, rows)
+    (_insert_timings_sqlite if connection.dialect.name == "sqlite" else _copy_timings)(connection, iter(rows))
 
 
 def insert_measurements(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
@@ -79,13 +69,23 @@ def insert_measurements(connection: sa.Connection, rows: Sequence[Mapping[str, A
     return (_insert_sqlite if connection.dialect.name == "sqlite" else _insert_postgres)(connection, rows)
 
 
-def _copy_timings(connection: sa.Connection, rows: Sequence[TimingRow]) -> None:
+def _insert_timings_sqlite(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
+    # Value after value, so that no row need exist as a tuple of its own.
+    values = chain.from_iterable(rows)
+    width = len(_COLUMNS)
+    while len(some := tuple(islice(values, _ROWS_AT_ONCE * width))) == _ROWS_AT_ONCE * width:
+        connection.exec_driver_sql(_INSERT_MANY, some)
+    if some:
+        connection.exec_driver_sql(_INSERT + _ROW, [some[i : i + width] for i in range(0, len(some), width)])
+
+
+def _copy_timings(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
     from diode_store.copy_format import HEADER, TRAILER, packed
 
     with driver_connection(connection) as driver, driver.cursor() as cursor, cursor.copy(_COPY) as copy:
         copy.write(HEADER)
-        for start in range(0, len(rows), _COPY_AT_ONCE):
-            copy.write(packed(rows[start : start + _COPY_AT_ONCE]))
+        while some := list(islice(rows, _COPY_AT_ONCE)):
+            copy.write(packed(some))
         copy.write(TRAILER)
 
 

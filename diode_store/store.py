@@ -22,7 +22,7 @@ from diode_store.timing_table import TimingTable
 from diode_store.tombstones import buried
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from diode_store.facts import TimingRow
@@ -155,7 +155,7 @@ class Store:
             ids = insert_measurements(connection, [self._measurement_values(m, now) for m in fresh])
             rows = _timing_rows((ids[uid], config_ids[uid], table) for uid, table in tables.items() if uid in ids)
             insert_timings(connection, rows)
-        return len(ids), len(rows)
+        return len(ids), sum(len(tables[uid]) for uid in ids)
 
     def _add_dimensions(
         self, fresh: Sequence[Measurement], tables: Mapping[bytes, TimingTable]
@@ -252,7 +252,7 @@ class _KnownConfigs:
         self._kept.clear()
 
 
-def _timing_rows(measured: Iterable[tuple[int, Sequence[int], TimingTable]]) -> list[TimingRow]:
+def _timing_rows(measured: Iterable[tuple[int, Sequence[int], TimingTable]]) -> Iterator[TimingRow]:
     # Whole columns at a time, and plain int for bool: the driver binds that without looking for an adapter.
     blocks = (
         zip(
@@ -268,4 +268,4 @@ def _timing_rows(measured: Iterable[tuple[int, Sequence[int], TimingTable]]) -> 
         )
         for number, config_ids, table in measured
     )
-    return list(chain.from_iterable(blocks))
+    return chain.from_iterable(blocks)
