@@ -11,7 +11,6 @@ transaction with the same durability, from tuples that are ready in memory: what
 from __future__ import annotations
 
 import argparse
-import gc
 import hashlib
 import sqlite3
 import statistics
@@ -21,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diode_collectors import garbage
 from diode_collectors.ingest import ingest_once, measurement_of
 from diode_collectors.segment import read_segment
 from diode_collectors.spool import Spool, SpoolWriter
@@ -100,8 +100,7 @@ def one_round(sealed: Path, root: Path) -> Round:
     engine = make_engine(str(database))
     migrate.upgrade(engine)
     engine.dispose()
-    with Store.open(str(database)) as store:
-        gc.freeze()  # as `diode-ingest` does
+    with Store.open(str(database)) as store, garbage.ingesting():
         timings, first_s, cpu_s = ingest(sealed, root / "first", store)
         none, again_s, _ = ingest(sealed, root / "again", store)
     assert none == 0, "a replay must add nothing"  # noqa: S101 - a benchmark of something else would be no use

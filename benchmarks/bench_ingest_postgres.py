@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import multiprocessing
 import os
 import statistics
@@ -29,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bench_ingest import copies, ingest
 
+from diode_collectors import garbage
 from diode_collectors.ingest import measurement_of
 from diode_collectors.segment import read_segment
 from diode_collectors.spool import Spool, SpoolWriter
@@ -112,8 +112,7 @@ def daemons(server: PostgresServer, sealed: Path) -> Run:
 
 def daemon(url: str, spool: Path, together: Barrier, results: multiprocessing.Queue[Any]) -> None:
     """Ingest a copy of ``spool`` and report the timings and the processor seconds."""
-    with tempfile.TemporaryDirectory() as folder, Store.open(url) as store:
-        gc.freeze()  # as `diode-ingest` does
+    with tempfile.TemporaryDirectory() as folder, Store.open(url) as store, garbage.ingesting():
         together.wait()
         timings, _, cpu_s = ingest(spool, Path(folder) / "spool", store)
         results.put((timings, cpu_s))

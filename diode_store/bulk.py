@@ -98,7 +98,8 @@ def bound(connection: sa.Connection, column: sa.Column[Any], rows: Sequence[Mapp
     process = _processor(connection, column)
     if process is None:
         return values
-    if _all_equal(values):
+    # Equal JSON may still differ: True is equal to 1.
+    if not isinstance(column.type, JSON) and _all_equal(values):
         return [process(values[0])] * len(values)
     return [process(value) for value in values]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -12,10 +13,10 @@ from diode_store import checks
 from diode_store.codec_reading import Interned, RawArray, unpack
 from diode_store.errors import RecordError
 from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
-from diode_store.timing_table import ONCE_EACH, TimingTable, repeats_a_config
+from diode_store.timing_table import ONCE_EACH, NumberedConfigs, TimingTable, repeats_a_config
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 CONFIG_TABLE = (*CONFIG_COLUMNS, "kwargs")
 """Columns of the config table; ``extra`` follows where a config has one."""
@@ -23,8 +24,8 @@ TIMING_TABLE = ("config", *(name for name in Timing._fields if name != "config")
 """Columns of the timing table; ``config`` is a position in the config table."""
 TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
 
-_one_of_each: dict[bytes, KernelConfig] = {}
 _MOST_CONFIGS = 50_000  # some 1 KiB each
+_MOST_LAYOUTS = 16
 _ROWS_VERSION = 1
 """The version of the wire format that holds a row a timing."""
 _MOST_COLUMNS = 64
@@ -67,47 +68,48 @@ def read_tables(content: dict[str, Any], version: int) -> tuple[TimingTable, dic
         RecordError: the tables are not whole or a value is wrong; as for ``codec.decode``, other errors of reading
             malformed content may pass through.
     """
-    configs = _configs(content)
+    numbers, by_number = _configs(content)
     columns = checks.array("timing_columns", content["timing_columns"])
     read = _columns_of_rows if version == _ROWS_VERSION else _columns
-    named = read(columns, checks.array("timings", content["timings"]), len(configs))
+    named = read(columns, checks.array("timings", content["timings"]), len(numbers))
     length = len(named["config"])
     if not length:
         raise RecordError("a measurement needs at least one timing")
-    known = [named.pop(name, ()) or [_TIMING_DEFAULTS.get(name)] * length for name in TIMING_TABLE]
-    positions, *values = known
-    if not _is_plain(*known, configs=len(configs)):
+    known: list[Any] = [named.pop(name, None) or (_TIMING_DEFAULTS.get(name),) for name in TIMING_TABLE]
+    is_plain = _is_plain(*known, configs=len(numbers))
+    known = [_stretched(column, length) for column in known]
+    if not is_plain:
         for number, row in enumerate(zip(*known, strict=True)):
-            _check_closely(f"timing {number}", row, len(configs))
-    chosen = configs if isinstance(positions, range) else list(map(configs.__getitem__, positions))
-    if _repeats_one(chosen, may_have_extra=content["config_columns"] != CONFIG_TABLE):
+            _check_closely(f"timing {number}", row, len(numbers))
+    positions, *values = known
+    chosen = numbers if isinstance(positions, range) else list(map(numbers.__getitem__, positions))
+    configs = NumberedConfigs(chosen, by_number)
+    # Equal configs have one number, but for what they hold in ``extra``.
+    may_have_extra = content["config_columns"] != CONFIG_TABLE
+    if len(set(chosen)) != length or (may_have_extra and repeats_a_config(configs)):
         raise RecordError(ONCE_EACH)
-    return TimingTable(chosen, *values), {name: list(column) for name, column in named.items()}
+    unknown = {name: list(_stretched(column, length)) for name, column in named.items()}
+    return TimingTable(configs, *values), unknown
 
 
-def _repeats_one(configs: Sequence[KernelConfig], *, may_have_extra: bool) -> bool:
-    """Tell whether a config comes twice; equal ones are one object here, but for what they hold in ``extra``."""
-    return len(set(map(id, configs))) != len(configs) or (may_have_extra and repeats_a_config(configs))
+def _stretched(column: Sequence[Any], length: int) -> Sequence[Any]:
+    """Return a whole column of what may be one value for all rows."""
+    return column if len(column) == length else tuple(column) * length
 
 
 def _columns(columns: tuple[str, ...], values: tuple[Any, ...], configs: int) -> dict[str, Sequence[Any]]:
-    """Return the timing columns by name; a single value stands for a whole column of it."""
+    """Return the timing columns by name, each a value a row, or one for all of them."""
     _check_names(columns)
     checks.array("timings", values, len(columns))
     given = dict(zip(columns, values, strict=True))
-    if given["config"] is None:
-        given["config"] = range(configs)
-    else:
-        checks.array("timings.config", given["config"])
-    length = len(given["config"])
-    named: dict[str, Sequence[Any]] = {
-        name: value if isinstance(value, tuple) else (value,) * length for name, value in given.items()
-    }
-    named["config"] = given["config"]
-    for name, column in named.items():
-        if len(column) != length:
-            raise RecordError(f"timings.{checks.shown(name)} must hold {length} values, not {len(column)}")
-    return named
+    positions = range(configs) if given["config"] is None else checks.array("timings.config", given["config"])
+    for name, column in given.items():
+        if not isinstance(column, tuple):
+            given[name] = (column,)
+        elif len(column) != len(positions):
+            raise RecordError(f"timings.{checks.shown(name)} must hold {len(positions)} values, not {len(column)}")
+    given["config"] = positions
+    return given
 
 
 def _columns_of_rows(columns: tuple[str, ...], rows: tuple[Any, ...], _configs: int) -> dict[str, Sequence[Any]]:
@@ -180,17 +182,18 @@ def _are_numbers(values: Sequence[Any], kind: type, least: int, most: float) -> 
     return not values or (kinds == {kind} and min(values) > least and sum(values) < most)
 
 
-def _configs(content: dict[str, Any]) -> list[KernelConfig]:
+def _configs(content: dict[str, Any]) -> tuple[list[int], Mapping[int, KernelConfig]]:
+    """Return the numbers of a record's configs, and what they stand for."""
+    global _known_configs  # noqa: PLW0603 - begun anew when it is full
     columns = checks.array("config_columns", content["config_columns"])
     rows = content["configs"]
     if not isinstance(rows, RawArray):
         checks.array("configs", rows)
-    if len(_one_of_each) > _MOST_CONFIGS:  # never inside a record
-        _one_of_each.clear()
-        _config_readers.cache_clear()
-    interned = _config_readers(columns)
+    if len(_known_configs.by_number) > _MOST_CONFIGS:  # never inside a record
+        _known_configs = _KnownConfigs()
+    known = _known_configs
     try:
-        return interned.all_of(rows)
+        return known.of_columns(columns).all_of(rows), known.by_number
     except RecordError:
         # Once more, to say which one it is.
         for position, raw in enumerate(rows):
@@ -198,10 +201,36 @@ def _configs(content: dict[str, Any]) -> list[KernelConfig]:
         raise
 
 
-@lru_cache(maxsize=16)
-def _config_readers(columns: tuple[str, ...]) -> Interned[KernelConfig]:
-    """Return what builds configs of these columns, once each: records repeat the same few thousand."""
-    return Interned(partial(_config_of_row, columns), _MOST_CONFIGS)
+class _KnownConfigs:
+    """Configs by number: equal ones have the same, since records repeat the same few thousand."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, KernelConfig] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._readers: dict[tuple[str, ...], Interned[int]] = {}
+
+    def of_columns(self, columns: tuple[str, ...]) -> Interned[int]:
+        """Return what makes numbers of configs that have these columns."""
+        reader = self._readers.get(columns)
+        if reader is None:
+            if len(self._readers) >= _MOST_LAYOUTS:
+                self._readers.clear()
+            reader = self._readers[columns] = Interned(partial(self._number_of, columns), _MOST_CONFIGS)
+        return reader
+
+    def _number_of(self, columns: tuple[str, ...], row: object) -> int:
+        config = _config_of_row(columns, row)
+        number = next(_new_numbers)
+        if not config.extra:
+            # By key, which tells True from 1.
+            number = self._numbers.setdefault(config.key, number)
+        self.by_number.setdefault(number, config)
+        return number
+
+
+# Never used twice, so that whoever keeps a number never takes it for another config.
+_new_numbers = count()
+_known_configs = _KnownConfigs()
 
 
 def _config_of_row(columns: tuple[str, ...], row: object) -> KernelConfig:
@@ -209,8 +238,7 @@ def _config_of_row(columns: tuple[str, ...], row: object) -> KernelConfig:
     values = {name: value for name, value in pairs if value is not None or name == "kwargs"}
     config = _config(values)
     extra = checks.extra_fields(values, CONFIG_TABLE)
-    # By key, which tells True from 1.
-    return replace(config, extra=extra) if extra else _one_of_each.setdefault(config.key, config)
+    return replace(config, extra=extra) if extra else config
 
 
 def _config(values: dict[str, Any]) -> KernelConfig:

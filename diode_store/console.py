@@ -105,7 +105,8 @@ def handle_errors() -> Iterator[None]:
     """Turn what went wrong into one line on stderr and an exit status; also works as a decorator.
 
     Raises:
-        SystemExit: 1 after a ``DiodeError`` or when stdout takes no more, 130 when interrupted.
+        SystemExit: 1 after a ``DiodeError`` or when stdout takes no more, 2 for an argument that is no text, 130
+            when interrupted.
     """
     try:
         yield
@@ -115,6 +116,12 @@ def handle_errors() -> Iterator[None]:
     except BrokenPipeError:
         _close_stdout_quietly()
         sys.exit(1)
+    except UnicodeEncodeError as error:
+        # Python stands for each byte of an argument that is no text by a surrogate.
+        if "\udc80" <= error.object[error.start] <= "\udcff":
+            print_error(f"{error.object!a} is not UTF-8 text; set the terminal to UTF-8")
+            sys.exit(2)
+        raise
     except OSError as error:
         # An error of writing to an open file names none; any other one is a mistake of ours.
         if error.filename is not None or error.errno not in _CANNOT_WRITE:

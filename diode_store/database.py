@@ -81,7 +81,7 @@ def create_database_file(engine: sa.Engine) -> None:
         DatabaseError: the folder or file cannot be made.
     """
     path = database_file(engine)
-    if path is None or path.exists():
+    if path is None or sqlite_errors.is_there(path):
         return
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -164,8 +164,7 @@ def _sqlite_engine(path: Path, busy_timeout_s: float) -> sa.Engine:
     uri = f"file:{quote(str(path))}?mode=rw"
 
     def connect() -> sqlite3.Connection:
-        if path.is_dir():
-            raise DatabaseError(f"{path} is a folder; name a file in it")
+        sqlite_errors.is_there(path)
         # isolation_level=None: the driver begins no transactions of its own, so that DDL is transactional too.
         connection = sqlite3.connect(
             uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False

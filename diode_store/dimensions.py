@@ -165,13 +165,18 @@ def select_by_key(
     connection: sa.Connection, key: sa.Column[Any], wanted: Sequence[bytes], *columns: sa.Column[Any]
 ) -> Iterator[sa.Row[Any]]:
     """Yield the key and ``columns`` of every row whose key is wanted, in statements of bounded size."""
-    query = sa.select(key, *columns)
     if connection.dialect.name == "postgresql":
         some = sa.bindparam("wanted", type_=postgresql.ARRAY(sa.LargeBinary))
-        yield from connection.execute(query.where(key == sa.func.any(some)), {"wanted": wanted})
+        query = sa.select(key, *columns).where(key == sa.func.any(some))
+        yield from connection.execute(query, {"wanted": wanted})
         return
+    names = ", ".join(column.name for column in (key, *columns))
     for start in range(0, len(wanted), _LOOK_UP_AT_ONCE):
-        yield from connection.execute(query.where(key.in_(wanted[start : start + _LOOK_UP_AT_ONCE])))
+        some_keys = tuple(wanted[start : start + _LOOK_UP_AT_ONCE])
+        marks = ", ".join("?" * len(some_keys))
+        # As text: SQLAlchemy would write the list anew each time, which takes three times as long as the look-up.
+        query_text = f"SELECT {names} FROM {key.table} WHERE {key.name} IN ({marks})"  # noqa: S608 - our own names
+        yield from connection.exec_driver_sql(query_text, some_keys)
 
 
 def insert_for(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:

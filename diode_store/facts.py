@@ -5,12 +5,15 @@ Both functions work in the caller's transaction, and the two databases keep the 
 
 from __future__ import annotations
 
+import sqlite3
+from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from diode_store import schema
 from diode_store.bulk import insert_tuples, unnest
 from diode_store.database import driver_connection
+from diode_store.dimensions import select_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +24,10 @@ _COLUMNS = tuple(column.name for column in schema.timings.columns if column.name
 _ROW = f"({', '.join('?' * len(_COLUMNS))})"
 _INSERT = f"INSERT INTO timings ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - names from our own schema
 # A statement of many rows costs two thirds of as many of one, and lets other threads run all the while.
-_ROWS_AT_ONCE = 1_000
-_INSERT_MANY = _INSERT + ", ".join([_ROW] * _ROWS_AT_ONCE)
+_MOST_ROWS_AT_ONCE = 4_000
 _COPY = f"COPY timings ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 # The server works on one part while the next one is packed.
 _COPY_AT_ONCE = 2_000
-_LOOK_UP_AT_ONCE = 500
 _NUMBERED = """
     INSERT INTO measurements (id, {names})
     SELECT new.id, {selected} FROM (
@@ -70,13 +71,22 @@ def insert_measurements(connection: sa.Connection, rows: Sequence[Mapping[str, A
 
 
 def _insert_timings_sqlite(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
+    width = len(_COLUMNS)
+    with driver_connection(connection) as driver:
+        most = driver.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+    at_once = min(_MOST_ROWS_AT_ONCE, most // width) * width
+    insert = _insert_of(at_once // width)
     # Value after value, so that no row need exist as a tuple of its own.
     values = chain.from_iterable(rows)
-    width = len(_COLUMNS)
-    while len(some := tuple(islice(values, _ROWS_AT_ONCE * width))) == _ROWS_AT_ONCE * width:
-        connection.exec_driver_sql(_INSERT_MANY, some)
+    while len(some := tuple(islice(values, at_once))) == at_once:
+        connection.exec_driver_sql(insert, some)
     if some:
         connection.exec_driver_sql(_INSERT + _ROW, [some[i : i + width] for i in range(0, len(some), width)])
+
+
+@lru_cache(maxsize=1)
+def _insert_of(rows: int) -> str:
+    return _INSERT + ", ".join([_ROW] * rows)
 
 
 def _copy_timings(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
@@ -96,22 +106,13 @@ def _insert_sqlite(connection: sa.Connection, rows: Sequence[Mapping[str, Any]])
     """
     query = "SELECT seq FROM sqlite_sequence WHERE name = 'measurements'"
     first = 1 + (connection.exec_driver_sql(query).scalar() or 0)
-    ids = {row["uid"]: number for number, row in enumerate(rows, first)}
     numbered = [{**row, "id": number} for number, row in enumerate(rows, first)]
+    ids = {row["uid"]: row["id"] for row in numbered}
     table = schema.measurements
     if insert_tuples(connection, table, list(table.columns), numbered, "uid") == len(rows):
         return ids
-    return {uid: number for uid, number in _ids(connection, list(ids)).items() if ids[uid] == number}
-
-
-def _ids(connection: sa.Connection, uids: Sequence[bytes]) -> dict[bytes, int]:
-    found: dict[bytes, int] = {}
-    for start in range(0, len(uids), _LOOK_UP_AT_ONCE):
-        some = uids[start : start + _LOOK_UP_AT_ONCE]
-        marks = ", ".join("?" * len(some))
-        query = f"SELECT uid, id FROM measurements WHERE uid IN ({marks})"  # noqa: S608 - only question marks
-        found.update((bytes(uid), number) for uid, number in connection.exec_driver_sql(query, tuple(some)))
-    return found
+    stored = select_by_key(connection, table.c.uid, list(ids), table.c.id)
+    return {row.uid: row.id for row in stored if ids[row.uid] == row.id}
 
 
 def _insert_postgres(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from diode_store import schema
+from diode_store import record_fields, schema
 from diode_store.devices import BUILTIN_ALIASES, KNOWN_DEVICES, describe, known_device, match_hardware
 from diode_store.errors import HardwareError
 from diode_store.records import Hardware
@@ -27,8 +27,6 @@ __all__ = [
     "match_hardware",
     "stored_aliases",
 ]
-
-_FIELDS = tuple(name for name in Hardware.__dataclass_fields__ if name != "extra")
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def list_hardware(connection: sa.Connection) -> list[StoredHardware]:
     return [
         StoredHardware(
             row["id"],
-            Hardware(**{name: row[name] for name in _FIELDS}, extra=row["extra"] or {}),
+            Hardware(**{name: row[name] for name in record_fields.HARDWARE}, extra=row["extra"] or {}),
             tuple(aliases.get(row["id"], ())),
             row["measurements"],
         )

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from diode_store.errors import DatabaseError, SchemaError
 from diode_store.lake_tables import MARKS, REVISION, SNAPSHOTS, VERSION_TABLE
 from diode_store.settings import upgrade_command
-from diode_store.sqlite_errors import reason
+from diode_store.sqlite_errors import is_there, reason
 from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
@@ -78,10 +78,8 @@ def open_source(url: str) -> Iterator[Source]:
         with open_postgres(url) as source:
             yield source
         return
-    if not path.exists():
+    if not is_there(path):
         raise SchemaError(f"{path} holds no warehouse yet; create it with {upgrade_command(str(path))}")
-    if path.is_dir():
-        raise DatabaseError(f"{path} is a folder; name a file in it")
     try:
         with contextlib.closing(_connect(path)) as connection:
             if _revision(connection) != REVISION:

@@ -28,8 +28,6 @@ _FILE = "checked.json"
 
 def stamp_of(database: Path) -> str | None:
     """Return what tells this state of an SQLite file from any other, None if it changed just now. Take it first."""
-    if Path(f"{database}-journal").exists():
-        return None
     parts: list[tuple[int, ...] | None] = []
     newest = 0.0
     for path in (database, Path(f"{database}-wal")):
@@ -41,7 +39,9 @@ def stamp_of(database: Path) -> str | None:
         changed_ns = found.st_ctime_ns if path == database else found.st_mtime_ns
         newest = max(newest, changed_ns / 1e9)
         parts.append((found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, changed_ns))
-    return json.dumps(parts) if parts[0] is not None and time.time() - newest > SETTLED_S else None
+    if parts[0] is None or Path(f"{database}-journal").exists():
+        return None
+    return json.dumps(parts) if time.time() - newest > SETTLED_S else None
 
 
 def remember(lake: Lake, generation: int, stamp: str | None) -> None:

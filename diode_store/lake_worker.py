@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from diode_store.lake_source import Source
 
-MOST_WORKERS = 4
+MOST_WORKERS = 8
 _WORTH_SHARING = 2
 """Segments from which on starting processes pays: each takes as long as half a segment."""
 _SAMPLES, _SAMPLE = 8, 64

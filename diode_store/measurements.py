@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from diode_store import schema
+from diode_store import record_fields, schema
 from diode_store.records import (
     CONFIG_COLUMNS,
     DeviceState,
@@ -23,27 +22,12 @@ from diode_store.records import (
     Timing,
     TimingMethod,
 )
+from diode_store.times import with_zone
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _AT_ONCE = 200
-_HARDWARE_FIELDS = tuple(name for name in Hardware.__dataclass_fields__ if name != "extra")
-_ENVIRONMENT_FIELDS = tuple(n for n in Environment.__dataclass_fields__ if n not in {"extra", "template_hashes"})
-_METHOD_FIELDS = tuple(TimingMethod.__dataclass_fields__)
-_DEVICE_FIELDS = tuple(DeviceState.__dataclass_fields__)
-_PLAIN_FIELDS = (
-    "host",
-    "device_uuid",
-    "sweep_id",
-    "collector_version",
-    "is_replay",
-    "search_space",
-    "sample_seed",
-    "choice_policy",
-    "dataset",
-    "licence",
-)
 
 
 def iter_measurements(
@@ -122,23 +106,22 @@ class _Reader:
             problem=self._problems[row["problem_id"]],
             timings=timings,
             source=Source(row["source"]),
-            # SQLite gives back times without their zone; all are stored in UTC.
-            measured_at=measured_at and (measured_at if measured_at.tzinfo else measured_at.replace(tzinfo=UTC)),
-            timing_method=TimingMethod(**{name: row[name] for name in _METHOD_FIELDS}),
-            device_state=DeviceState(**{name: row[name] for name in _DEVICE_FIELDS}),
+            measured_at=measured_at and with_zone(measured_at),
+            timing_method=TimingMethod(**{name: row[name] for name in record_fields.TIMING_METHOD}),
+            device_state=DeviceState(**{name: row[name] for name in record_fields.DEVICE_STATE}),
             flags=tuple(row["flags"].split(",")) if row["flags"] else (),
             superseded_by=bytes(row["superseded_by"]) if row["superseded_by"] else None,
             extra=row["extra"] or {},
-            **{name: row[name] for name in _PLAIN_FIELDS},
+            **{name: row[name] for name in record_fields.MEASUREMENT},
         )
 
 
 def _hardware(row: sa.RowMapping) -> Hardware:
-    return Hardware(**{name: row[name] for name in _HARDWARE_FIELDS}, extra=row["extra"] or {})
+    return Hardware(**{name: row[name] for name in record_fields.HARDWARE}, extra=row["extra"] or {})
 
 
 def _environment(row: sa.RowMapping) -> Environment:
-    fields = {name: row[name] for name in _ENVIRONMENT_FIELDS}
+    fields = {name: row[name] for name in record_fields.ENVIRONMENT}
     return Environment(**fields, template_hashes=row["template_hashes"] or {}, extra=row["extra"] or {})
 
 

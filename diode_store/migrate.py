@@ -19,6 +19,7 @@ from diode_store.errors import DatabaseError, SchemaError
 from diode_store.render import counted, printable
 from diode_store.resources import migrations_dir
 from diode_store.settings import upgrade_command
+from diode_store.sqlite_errors import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -243,7 +244,7 @@ def _revision(connection: sa.Connection) -> str | None:
 
 def _has_no_file(engine: sa.Engine) -> bool:
     path = database_file(engine)
-    return path is not None and not path.exists()
+    return path is not None and not is_there(path)
 
 
 def _require_file(engine: sa.Engine) -> None:

@@ -18,6 +18,7 @@ from diode_store import schema
 from diode_store.batching import in_batches
 from diode_store.database import write_transaction
 from diode_store.errors import PruneError
+from diode_store.times import with_zone
 from diode_store.tombstones import bury
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _TIMINGS_AT_ONCE = 20_000
 _MEASUREMENTS_AT_ONCE = 500
+_DATASETS_LISTED = 20
 # An SQLite writer that waits looks again after 100 ms at most; a pause as long as the work lets every other one in.
 _LEAST_PAUSE_S = 0.005
 
@@ -101,6 +103,20 @@ def plan(connection: sa.Connection, rule: Rule) -> Plan:
     ids = list(connection.scalars(_chosen(goes, rule.keep)))
     named = connection.scalar(sa.select(sa.func.count()).where(goes)) or 0
     return Plan(ids, named - len(ids), tuple(_shares(connection, ids)))
+
+
+def missing_dataset(connection: sa.Connection, name: str) -> str | None:
+    """Return in one line that no measurement belongs to a data set, and which there are; None if some do.
+
+    No error: it may have been deleted whole, by the same command that is run again.
+    """
+    if connection.scalar(sa.select(_M.id).where(_M.dataset == name).limit(1)) is not None:
+        return None
+    known = sa.select(_M.dataset).where(_M.dataset.is_not(None)).distinct().order_by(_M.dataset)
+    found = list(connection.scalars(known.limit(_DATASETS_LISTED + 1)))
+    listed = ", ".join((*found[:_DATASETS_LISTED], *(["..."] if len(found) > _DATASETS_LISTED else [])))
+    there_is = f"there is: {listed}" if found else "none belongs to any"
+    return f"no measurement belongs to the data set {name!r}; {there_is}"
 
 
 def carry_out(
@@ -195,8 +211,9 @@ def _shares(connection: sa.Connection, ids: Sequence[int]) -> list[Share]:
             .where(_M.id.in_(some))
             .group_by(schema.hardware.c.name, _M.dataset)
         )
-        for name, dataset, measurements, count, oldest, newest in connection.execute(query):
-            share = Share(name, dataset, measurements, int(count), _in_utc(oldest), _in_utc(newest))
+        for name, dataset, measurements, count, *times in connection.execute(query):
+            oldest, newest = (with_zone(moment).astimezone(UTC) for moment in times)
+            share = Share(name, dataset, measurements, int(count), oldest, newest)
             found[share.hardware, share.dataset] = _together(found.get((share.hardware, share.dataset)), share)
     return sorted(found.values(), key=lambda share: (share.hardware, share.dataset or ""))
 
@@ -212,11 +229,6 @@ def _together(one: Share | None, other: Share) -> Share:
         min(one.oldest, other.oldest),
         max(one.newest, other.newest),
     )
-
-
-def _in_utc(time_of_day: datetime) -> datetime:
-    """SQLite gives back times without their zone; all are stored in UTC."""
-    return time_of_day if time_of_day.tzinfo else time_of_day.replace(tzinfo=UTC)
 
 
 def _weighed(engine: sa.Engine, ids: Sequence[int]) -> Iterator[tuple[int, int]]:

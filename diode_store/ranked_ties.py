@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import duckdb
 
+    from diode_store.hardware import StoredHardware
+
 _ENVIRONMENTS = """
 SELECT e.id, e.torch, e.triton, e.compute, e.driver, e.python, e.os, e.template_hashes, count(DISTINCT m.problem_id)
 FROM measurements AS m
@@ -43,21 +45,25 @@ class FoundEnvironment:
 
 
 def environment_of(
-    connection: duckdb.DuckDBPyConnection, hardware_id: int, op: str | None, wanted: int | None
+    connection: duckdb.DuckDBPyConnection, device: StoredHardware, op: str | None, wanted: int | None
 ) -> FoundEnvironment:
     """Return the environment with the id ``wanted``, or the only one there is.
 
     Raises:
         ExportError: there is none, or there are several and none was named; the message lists them.
     """
-    found = [_environment(row) for row in connection.execute(_ENVIRONMENTS, [hardware_id, op]).fetchall()]
-    if not found:
-        raise ExportError("nothing was measured on this device; `diode hardware list` shows what was")
+    found = [_environment(row) for row in connection.execute(_ENVIRONMENTS, [device.id, op]).fetchall()]
     chosen = [environment for environment in found if wanted in {None, environment.id}]
-    if len(chosen) != 1:
+    if len(chosen) == 1:
+        return chosen[0]
+    nothing = f"no {op} was measured" if op else "nothing was measured"
+    if found:
         listed = "; ".join(f"{environment.id} is {environment.description}" for environment in found)
-        raise ExportError(f"name one environment with --environment-id: {listed}")
-    return chosen[0]
+        why = f"name one environment with --environment-id: {listed}"
+    else:
+        why = f"{nothing} on this device; `diode hardware list` shows what was"
+    where = "" if wanted is None else f"{nothing} on {device.name} in environment {wanted}; "
+    raise ExportError(f"{where}{why}")
 
 
 def _environment(row: tuple[Any, ...]) -> FoundEnvironment:

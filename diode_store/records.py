@@ -14,14 +14,33 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import RecordError
+from diode_store.kernels import CONFIG_COLUMNS, KernelConfig, Scalar, is_vendor_template, plain_scalar, same_scalars
 from diode_store.keys import KEY_BYTES, content_key
+
+__all__ = [
+    "CONFIG_COLUMNS",
+    "STOCK_POLICY",
+    "UNKNOWN",
+    "DeviceState",
+    "Environment",
+    "Hardware",
+    "KernelConfig",
+    "Measurement",
+    "Outcome",
+    "Problem",
+    "ProblemShape",
+    "Scalar",
+    "Source",
+    "TensorSpec",
+    "Timing",
+    "TimingMethod",
+    "is_vendor_template",
+    "plain_scalar",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-
-Scalar = bool | int | float | str
-"""What a problem's scalar or a kernel's keyword argument may be."""
 
 UNKNOWN = "unknown"
 """What an attribute of an environment is called when nobody named it."""
@@ -140,7 +159,7 @@ _DEFAULT_SCALARS: dict[str, Scalar] = {"alpha": 1, "beta": 1}
 _MATRIX_DIMENSIONS = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """One matrix product: the op, its ordered inputs and its sorted scalars.
 
@@ -182,6 +201,17 @@ class Problem:
         pairs = tuple(sorted((n, v) for n, v in kept.items() if _DEFAULT_SCALARS.get(n) != v))
         return cls(op, inputs, pairs, extra or {})
 
+    def __eq__(self, other: object) -> bool:
+        """Compare as the keys do, which tell True from 1; and what is in ``extra``."""
+        if not isinstance(other, Problem):
+            return NotImplemented
+        same = (self.op, self.inputs) == (other.op, other.inputs) and same_scalars(self.scalars, other.scalars)
+        return same and self.extra == other.extra
+
+    def __hash__(self) -> int:
+        """Hash what the key is made of."""
+        return hash((self.op, self.inputs, self.scalars))
+
     @cached_property
     def key(self) -> bytes:
         """16-byte content key over op, inputs and scalars."""
@@ -197,68 +227,6 @@ class Problem:
         layout = _layout_letter(a) + _layout_letter(b)
         tf32 = a.dtype == "float32" and dict(self.scalars).get("ALLOW_TF32") is True
         return ProblemShape(self.op, a.dtype, batch, a.size[-2], b.size[-1], a.size[-1], layout, tf32)
-
-
-@dataclass(frozen=True)
-class KernelConfig:
-    """One kernel that can solve a problem: a template and its parameters.
-
-    Make one with ``diode_store.normalise.kernel_config``, which maps every source's names to these.
-    Vendor kernels (``aten::mm``) are configs without parameters.
-    """
-
-    template: str
-    block_m: int | None = None
-    block_n: int | None = None
-    block_k: int | None = None
-    group_m: int | None = None
-    num_stages: int | None = None
-    num_warps: int | None = None
-    allow_tf32: bool | None = None
-    use_fast_accum: bool | None = None
-    acc_type: str | None = None
-    kwargs: tuple[tuple[str, Scalar], ...] = ()
-    """Every other scalar keyword argument of the template, sorted by name."""
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    @cached_property
-    def key(self) -> bytes:
-        """16-byte content key over everything but ``extra``."""
-        return content_key("config", 1, [*(getattr(self, name) for name in CONFIG_COLUMNS), self.kwargs])
-
-    def __hash__(self) -> int:
-        """Hash once: every timing's config is looked up several times on its way to the warehouse."""
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((*(getattr(self, name) for name in CONFIG_COLUMNS), self.kwargs))
-
-    @property
-    def is_vendor(self) -> bool:
-        """Whether a vendor library runs it (cuBLAS through ATen, say)."""
-        return is_vendor_template(self.template)
-
-    def describe(self) -> str:
-        """Return a short name for a person: ``triton::mm 128x64x32 s3 w4`` (block M x N x K, stages, warps)."""
-        if self.block_m is None:
-            return self.template
-        return f"{self.template} {self.block_m}x{self.block_n}x{self.block_k} s{self.num_stages} w{self.num_warps}"
-
-
-CONFIG_COLUMNS = (
-    "template",
-    "block_m",
-    "block_n",
-    "block_k",
-    "group_m",
-    "num_stages",
-    "num_warps",
-    "allow_tf32",
-    "use_fast_accum",
-    "acc_type",
-)
-"""Fields of ``KernelConfig`` that are columns of their own, in the order every table and record uses."""
 
 
 class Timing(NamedTuple):
@@ -348,18 +316,6 @@ class Measurement:
             raise RecordError(f"a flag is a word without a comma, not {', '.join(map(repr, self.flags))}")
         if isinstance(self.timings, tuple) and _repeats_a_config(self.timings):
             raise RecordError("a measurement must time each config once; merge repeated ones first")
-
-
-def is_vendor_template(template: str) -> bool:
-    """Whether a vendor library runs this template (cuBLAS through ATen, say)."""
-    return template.startswith("aten::")
-
-
-def plain_scalar(value: Scalar) -> Scalar:
-    """Return whole floats as ints, so that ``alpha=1.0`` and ``alpha=1`` are one problem."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
 
 
 def _repeats_a_config(timings: tuple[Timing, ...]) -> bool:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from diode_store.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _REMEDIES = {
     "unable to open database file": "it cannot be opened; check that its folder exists and is yours to write",
     "file is not a database": "it is not an SQLite database; name another file",
@@ -16,3 +25,24 @@ def reason(error: BaseException) -> str:
     """Return on one line what a database driver's error means, with the remedy if it is a known one."""
     text = " ".join(str(error).split())
     return next((remedy for said, remedy in _REMEDIES.items() if said in text), text or type(error).__name__)
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether there is a database file at ``path`` that this user may read.
+
+    It is only asked for: to open and close it here would end the locks that this process has on it.
+
+    Raises:
+        DatabaseError: it is a folder, or this user may not read it or get to it; SQLite says the same of all these.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise DatabaseError(f"{path}: {error.strerror}; check the owner and mode of the folders it is in") from error
+    if stat.S_ISDIR(mode):
+        raise DatabaseError(f"{path} is a folder; name a file in it")
+    if not os.access(path, os.R_OK):
+        raise DatabaseError(f"{path}: this user may not read it; check its owner and its mode")
+    return True

@@ -18,7 +18,7 @@ from diode_store.errors import DatabaseError, RecordError, first_line
 from diode_store.facts import insert_measurements, insert_timings
 from diode_store.migrate import require_current
 from diode_store.records import Outcome
-from diode_store.timing_table import TimingTable
+from diode_store.timing_table import NumberedConfigs, TimingTable
 from diode_store.tombstones import buried
 
 if TYPE_CHECKING:
@@ -47,13 +47,16 @@ class WriteReport:
 
 
 class Store:
-    """A warehouse open for writing; use it as a context manager, from one thread."""
+    """A warehouse open for writing; use it as a context manager.
+
+    One thread writes; others may ask ``known`` meanwhile.
+    """
 
     def __init__(self, engine: sa.Engine) -> None:
         """Write through ``engine``, whose schema must be current; ``Store.open`` checks that."""
         self.engine = engine
         self._dimensions = Dimensions()
-        self._known_configs = _KnownConfigs()
+        self._config_ids = _ConfigIds()
         # What comes after a lost connection may be a restored backup, or a standby that lagged: other rows, other ids.
         self._was_lost = threading.Event()
         sa.event.listen(engine, "invalidate", lambda *_: self._was_lost.set())
@@ -87,6 +90,11 @@ class Store:
     ) -> None:
         """Close every connection."""
         self.close()
+
+    @property
+    def has_server(self) -> bool:
+        """Whether another process does the database's work, so that writing is mostly waiting for it."""
+        return self.engine.dialect.name != "sqlite"
 
     def write(self, measurements: Iterable[Measurement]) -> WriteReport:
         """Write those of ``measurements`` that are not there yet, durably, all or none.
@@ -137,7 +145,7 @@ class Store:
 
     def _forget(self) -> None:
         self._dimensions.forget()
-        self._known_configs.forget()
+        self._config_ids.forget()
 
     def _write(self, fresh: Sequence[Measurement]) -> tuple[int, int]:
         if self._was_lost.is_set():
@@ -162,7 +170,7 @@ class Store:
     ) -> dict[bytes, Sequence[int]]:
         """Put missing dimension rows in their own short transaction; return the config ids of every table."""
         dimensions = self._dimensions
-        found = {uid: self._known_configs.ids(table.configs) for uid, table in tables.items()}
+        found = {uid: self._config_ids.ids(table.configs) for uid, table in tables.items()}
         unsure = [tables[uid].configs for uid, ids in found.items() if ids is None]
         missing: Sequence[Iterable[Any]] = (
             dimensions.hardware.missing(m.hardware for m in fresh),
@@ -176,7 +184,7 @@ class Store:
                 inserted = [dimension.insert(connection, records) for dimension, records in pairs]
             for dimension, ids in zip(dimensions.in_order, inserted, strict=True):
                 dimension.remember(ids)
-        known, row_ids = self._known_configs, dimensions.configs.ids
+        known, row_ids = self._config_ids, dimensions.configs.ids
         return {
             uid: ids if ids is not None else known.remember(tables[uid].configs, row_ids) for uid, ids in found.items()
         }
@@ -216,51 +224,48 @@ class Store:
         }
 
 
-class _KnownConfigs:
-    """The ids of configs that are in the warehouse, by identity: the codec makes one object of equal ones.
+class _ConfigIds:
+    """The ids of configs that are in the warehouse, by the numbers that the codec gives equal ones.
 
     Looked up for every timing, so without a call into Python, and without touching the config's memory.
     """
 
     def __init__(self) -> None:
         self._ids: dict[int, int] = {}
-        self._kept: list[KernelConfig] = []
-        """What ``id`` told of is not to go away."""
 
     def ids(self, configs: Sequence[KernelConfig]) -> list[int] | None:
         """Return the ids of ``configs``, or None unless all are known."""
+        if not isinstance(configs, NumberedConfigs):
+            return None
         try:
-            return list(map(self._ids.__getitem__, map(id, configs)))
+            return list(map(self._ids.__getitem__, configs.numbers))
         except KeyError:
             return None
 
     def remember(self, configs: Sequence[KernelConfig], row_ids: Mapping[KernelConfig, int]) -> list[int]:
-        """Return the ids of ``configs`` out of ``row_ids``; know them by identity from now on."""
+        """Return the ids of ``configs`` out of ``row_ids``; know them by number from now on."""
         found = [row_ids[config] for config in configs]
-        if len(self._kept) > _MOST_KEPT:
-            self.forget()
+        if len(self._ids) > _MOST_KEPT:
+            self._ids.clear()
         # What brings something in ``extra`` is looked at each time: the row may lack it.
-        if not any(map(_EXTRA, configs)):
-            ids = self._ids
-            self._kept.extend(config for config in configs if id(config) not in ids)
-            ids.update(zip(map(id, configs), found, strict=True))
+        if isinstance(configs, NumberedConfigs) and not any(map(_EXTRA, configs)):
+            self._ids.update(zip(configs.numbers, found, strict=True))
         return found
 
     def forget(self) -> None:
         """Know nothing any more."""
         self._ids.clear()
-        self._kept.clear()
 
 
 def _timing_rows(measured: Iterable[tuple[int, Sequence[int], TimingTable]]) -> Iterator[TimingRow]:
-    # Whole columns at a time, and plain int for bool: the driver binds that without looking for an adapter.
+    # Whole columns at a time, and plain int for bool, as bytes yield it: the driver needs no adapter to bind that.
     blocks = (
         zip(
             repeat(number, len(table)),
             config_ids,
             table.runtimes_us,
             table.outcomes,
-            map(int, table.estimates),
+            bytes(table.estimates),
             table.repeats,
             table.p10_us,
             table.p90_us,

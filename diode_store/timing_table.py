@@ -11,12 +11,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, overload
 
 from diode_store.errors import RecordError
-from diode_store.records import Outcome, Timing
+from diode_store.records import KernelConfig, Outcome, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from diode_store.records import KernelConfig
+    from collections.abc import Iterator, Mapping
 
 _KEY = attrgetter("key")
 ONCE_EACH = "a measurement must time each config once; merge repeated ones first"
@@ -26,6 +24,37 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 def repeats_a_config(configs: Sequence[KernelConfig]) -> bool:
     """Tell whether a config comes twice; those that differ in ``extra`` only are one."""
     return len(set(map(_KEY, configs))) != len(configs)
+
+
+class NumberedConfigs(Sequence[KernelConfig]):
+    """Configs that are known by numbers: what goes through by the thousand need not touch the configs themselves."""
+
+    __slots__ = ("_by_number", "numbers")
+
+    def __init__(self, numbers: Sequence[int], by_number: Mapping[int, KernelConfig]) -> None:
+        """Hold the number of each, and what the numbers stand for; two configs never have the same number."""
+        self.numbers = numbers
+        self._by_number = by_number
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[KernelConfig]:
+        """Yield each."""
+        return map(self._by_number.__getitem__, self.numbers)
+
+    @overload
+    def __getitem__(self, position: int) -> KernelConfig: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[KernelConfig]: ...
+    def __getitem__(self, position: int | slice) -> KernelConfig | Sequence[KernelConfig]:
+        """Return one, or some as a tuple."""
+        return tuple(self)[position] if isinstance(position, slice) else self._by_number[self.numbers[position]]
+
+    def __reduce__(self) -> tuple[type[tuple[KernelConfig, ...]], tuple[tuple[KernelConfig, ...]]]:
+        """Leave as a tuple, without everything else that has a number."""
+        return tuple, (tuple(self),)
 
 
 class TimingTable(Sequence[Timing]):

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from diode_store import schema
 from diode_store.dimensions import insert_for, select_by_key
+from diode_store.times import with_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,12 +72,10 @@ def list_tombstones(connection: sa.Connection) -> list[Tombstones]:
     columns = schema.tombstones.c
     first, last = sa.func.min(columns.deleted_at), sa.func.max(columns.deleted_at)
     query = sa.select(columns.reason, sa.func.count(), first, last).group_by(columns.reason).order_by(first)
-    return [Tombstones(reason, number, _in_utc(a), _in_utc(b)) for reason, number, a, b in connection.execute(query)]
-
-
-def _in_utc(moment: datetime) -> datetime:
-    """Return a stored time with its zone, which SQLite does not keep."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return [
+        Tombstones(reason, number, *(with_zone(moment).astimezone(UTC) for moment in times))
+        for reason, number, *times in connection.execute(query)
+    ]
 
 
 def forget(connection: sa.Connection, reason: str | None = None) -> int:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from diode_collectors import garbage
 from diode_collectors.options import SpoolOption  # noqa: TC001 - likewise
 from diode_collectors.pack_cli import pack
-from diode_collectors.run_cli import run_, sparing_what_is_loaded, unit
+from diode_collectors.run_cli import run_, unit
 from diode_store.console import (
     DatabaseOption,
     JsonOption,
@@ -145,7 +146,7 @@ def _ingest_once(spool_dir: Path, database: str, *, dry_run: bool, bundled: bool
     def work(stop: threading.Event) -> IngestReport:
         from diode_store.store import Store
 
-        with Store.open(database) as store, sparing_what_is_loaded():
+        with Store.open(database) as store, garbage.ingesting():
             if dry_run:
                 return _pass(bundled_dir or spool_dir, store, stop, dry_run=True)
             return _real_pass(spool_dir, bundled_dir, store, stop)

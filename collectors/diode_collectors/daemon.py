@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from diode_collectors.files import changed_ns
 from diode_collectors.guard import Guard, Verdict
 from diode_collectors.ingest import ingest_once
 from diode_collectors.observer import Observer
@@ -178,7 +179,7 @@ class _Daemon:
         if time.monotonic() >= work.due_at:
             return True
         failing = work.failures or self._database_failures
-        return not failing and _changed_ns(work.spool) != work.changed_ns
+        return not failing and changed_ns(work.spool) != work.changed_ns
 
     def _pause_s(self) -> float:
         if self._verdict.holds:
@@ -194,7 +195,7 @@ class _Daemon:
         begin = time.monotonic()
         self._turn_began = None
         # Before anything is read: what comes meanwhile changes it once more.
-        work.changed_ns = _changed_ns(work.spool)
+        work.changed_ns = changed_ns(work.spool)
         try:
             store = self._opened()
             report = ingest_once(
@@ -296,14 +297,6 @@ def _tell_trimmed(spool: Path, files: int, observer: Observer) -> None:
 
 def _tell_not_reloaded(error: DiodeError, observer: Observer) -> None:
     observer.not_reloaded(error)
-
-
-def _changed_ns(folder: Path) -> int | None:
-    """Return when something in a folder last came or went; None if the folder is not there."""
-    try:
-        return folder.stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 def _is_no_database(error: DiodeError) -> bool:

@@ -20,6 +20,7 @@ PRIVATE_FOLDER = 0o700
 SHARED_FOLDER = 0o2770
 SHARED_FILE = 0o660
 _SHARED_BITS = stat.S_ISGID | stat.S_IWGRP
+_NO_FILE = frozenset({errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP})
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -99,6 +100,43 @@ def create_file(path: Path, flags: int) -> int:
     return fd
 
 
+def open_regular(path: Path, flags: int) -> int:
+    """Open an existing file with ``flags`` and return the descriptor; anything else of that name is not waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file: a pipe would keep its reader waiting for ever.
+    """
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+def open_segment(path: Path, flags: int) -> int:
+    """Open a segment as ``open_regular`` does.
+
+    Raises:
+        FileNotFoundError: it is gone, which nobody need mend.
+        OSError: it cannot be opened, is no regular file, or is a link to nothing.
+    """
+    try:
+        return open_regular(path, flags)
+    except FileNotFoundError:
+        if path.is_symlink() and not path.exists():
+            raise OSError(errno.EINVAL, "it is a link to a file that is not there", str(path)) from None
+        raise
+
+
+def unreadable(error: OSError) -> str:
+    """Return why a segment cannot be read, and what to do about it."""
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        remedy = "check its owner and its mode"
+    else:
+        remedy = "move it away" if error.errno in _NO_FILE else "check the disk"
+    return f"cannot be read: {error.strerror}; {remedy}"
+
+
 def check_writable(path: Path) -> None:
     """Create the spool folder ``path`` if need be, and make sure that it can be written; nothing is left in it.
 
@@ -117,13 +155,16 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int | None]:
-    """Open ``path`` and hold its ``flock`` for a while.
+    """Open a segment and hold its ``flock`` for a while.
 
     Yields:
         The file descriptor; None when the file is gone, or another process holds its lock.
+
+    Raises:
+        OSError: as for ``open_segment``.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_segment(path, os.O_RDWR)
     except FileNotFoundError:
         yield None
         return
@@ -149,3 +190,11 @@ def folder_bytes(path: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 total += (Path(folder) / name).lstat().st_size
     return total
+
+
+def changed_ns(folder: Path) -> int | None:
+    """Return when something in ``folder`` last came or went; None if the folder is not there."""
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return None

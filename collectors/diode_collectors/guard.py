@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from diode_collectors.files import folder_bytes
+from diode_collectors.files import changed_ns, folder_bytes
 from diode_collectors.spool import Spool
 from diode_store.errors import SpoolError
 
@@ -104,14 +104,14 @@ class Guard:
         return [problem for spool in self._spools if (problem := self._full_quarantine(spool))]
 
     def _full_quarantine(self, spool: Spool) -> str | None:
-        changed = _changed_ns(spool.quarantine_directory)
+        changed = changed_ns(spool.quarantine_directory)
         seen, problem = self._looked.get(spool.directory, (-1, None))
         if seen != changed:
             try:
                 problem = self._over_limit(spool)
             except SpoolError as error:
                 return str(error)  # not kept: a mode that is mended does not show in the folder's time
-            self._looked[spool.directory] = (_changed_ns(spool.quarantine_directory), problem)
+            self._looked[spool.directory] = (changed_ns(spool.quarantine_directory), problem)
         return problem
 
     def _over_limit(self, spool: Spool) -> str | None:
@@ -127,10 +127,3 @@ class Guard:
             f"{spool.quarantine_directory}: above its limit of {self._quarantine_bytes:,} bytes with records that a "
             "newer torch-diode can read; upgrade and move them back into the spool, or move them elsewhere"
         )
-
-
-def _changed_ns(folder: Path) -> int | None:
-    try:
-        return folder.stat().st_mtime_ns
-    except OSError:
-        return None

@@ -10,11 +10,13 @@ from diode_collectors.observer import Observer
 from diode_store.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from diode_collectors.ingest import IngestReport, Progress
     from diode_store.errors import DiodeError
+
+_UNREADABLE_LISTED = 5
 
 
 class Health(Observer):
@@ -33,6 +35,7 @@ class Health(Observer):
         self._beat_at = clock()
         self._database: str | None = "the warehouse is not open yet"
         self._spools: dict[Path, str] = {}
+        self._unreadable: dict[Path, tuple[str, ...]] = {}
         self._guard: tuple[str, ...] = ()
         self._is_stopped = False
 
@@ -52,9 +55,14 @@ class Health(Observer):
     def problems(self) -> list[str]:
         """Return a line for each reason why it is not ready; none when it is."""
         with self._lock:
-            found = [self._database, *self._spools.values(), *self._guard, self.hung()]
+            found = [self._database, *self._spools.values(), *self._unreadable_lines(), *self._guard, self.hung()]
             found.append("stopped" if self._is_stopped else None)
         return [problem for problem in found if problem]
+
+    def unreadable(self, spool: Path) -> int:
+        """Return how many segments of ``spool`` could not be read when it was last looked through."""
+        with self._lock:
+            return len(self._unreadable.get(spool, ()))
 
     def beat(self) -> None:
         """Keep the time."""
@@ -70,11 +78,14 @@ class Health(Observer):
         self.beat()
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
-        """Forget what this spool's problem was."""
-        del report, seconds
+        """Forget what this spool's problem was; keep which of its segments could not be read."""
+        del seconds
         with self._lock:
             self._database = None
             self._spools.pop(spool, None)
+            # A pass that ended early did not come to all of them.
+            before = self._unreadable.get(spool, ()) if report.stopped else ()
+            self._unreadable[spool] = tuple(dict.fromkeys((*before, *report.unreadable)))
 
     def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
         """Keep what failed."""
@@ -93,3 +104,9 @@ class Health(Observer):
     def stopped(self) -> None:
         """Be no longer ready."""
         self._is_stopped = True
+
+    def _unreadable_lines(self) -> Iterator[str]:
+        for spool, problems in self._unreadable.items():
+            yield from problems[:_UNREADABLE_LISTED]
+            if (more := len(problems) - _UNREADABLE_LISTED) > 0:
+                yield f"{spool}: {more:,} more cannot be read"

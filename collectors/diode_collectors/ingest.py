@@ -11,7 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from diode_collectors.batches import Batch, Pending
+from diode_collectors.batches import Batch, Committing, Pending
+from diode_collectors.files import unreadable
 from diode_collectors.segment import OPEN_SUFFIX, Reason
 from diode_collectors.spool import Spool
 from diode_store import codec
@@ -182,12 +183,19 @@ class _Pass:
         self._should_stop = should_stop
         self._tally = _Tally()
         self._batch = Batch()
-        # Uids that the store cannot know of yet: those of the batch, in a dry run those of the whole pass.
+        self._committing = Committing(store)
+        # Uids that the store cannot know of yet: those not committed, in a dry run those of the whole pass.
         self._seen: set[bytes] = set()
         # Segments of which something could not be put aside, on a full disk say; they stay, and the others go on.
         self._left: dict[Path, SpoolError] = {}
 
     def run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
+        try:
+            return self._run(on_progress)
+        finally:
+            self._committing.close()
+
+    def _run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
         segments = self._segments()
         sizes = [_size(path) for path in segments]
         done, total = 0, sum(sizes)
@@ -198,6 +206,7 @@ class _Pass:
             if self._tally.stopped:
                 break
         self._commit()
+        self._finish()
         on_progress(Progress(self._tally.report(), done, total))
         if self._left:
             raise next(iter(self._left.values()))
@@ -232,7 +241,7 @@ class _Pass:
         except SegmentError as error:
             self._reject_segment(path, str(error))
         except OSError as error:
-            self._tally.unreadable.append(f"{path}: cannot be read: {error.strerror}; check its owner and its mode")
+            self._tally.unreadable.append(f"{path}: {unreadable(error)}")
         else:
             self._batch.completes.append(path)
 
@@ -268,25 +277,36 @@ class _Pass:
             self._batch.add(Pending(measurement, path, frame))
 
     def _commit(self) -> None:
-        """Commit the batch, put aside what was refused, and remove the segments that are done with.
-
-        In this thread: one that reads on meanwhile made it slower, since both need Python for most of their time.
-        """
+        """Have the batch committed once the one before it is."""
+        self._finish()
         batch, self._batch = self._batch, Batch()
-        written, refused = batch.write(self._store)
-        self._tally.counts.update(written)
+        self._committing.start(batch)
+        if not self._committing.overlaps:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Count what was committed, put aside what was refused, and remove the segments that are done with."""
+        written = self._committing.finish()
+        if written is None:
+            return
+        batch, counts, refused = written
+        self._tally.counts.update(counts)
         for pending, message in refused:
             try:
                 self._reject(pending.segment, pending.frame, Reason.BAD_RECORD, message)
             except SpoolError as error:
                 self._left.setdefault(pending.segment, error)
         if not self._dry_run:
-            self._seen.clear()
+            self._seen -= batch.uids()
         for path in batch.completes:
             if path in self._left:
                 continue
             if not self._dry_run:
-                self._spool.remove(path)
+                try:
+                    self._spool.remove(path)
+                except SpoolError as error:
+                    self._left[path] = error
+                    continue
             self._tally.counts["segments"] += 1
 
     def _reject(self, path: Path, frame: Frame, reason: Reason, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,6 +59,7 @@ class Metrics(Observer):
         self.registry = CollectorRegistry()
         self._clock = clock
         self._reached: dict[Path, _Reached] = {}
+        self._health = health
         self._make_counters()
         self._make_gauges(health)
         ProcessCollector(registry=self.registry)
@@ -94,6 +96,12 @@ class Metrics(Observer):
             ("spool",),
             registry=self.registry,
         )
+        self._unreadable = Gauge(
+            f"{PREFIX}unreadable_segments",
+            "Segments that cannot be read, for want of permission say, and wait until somebody mends that.",
+            ("spool",),
+            registry=self.registry,
+        )
         gauge("database_up", "1 while the warehouse answers, else 0.", lambda: float(health.database_is_up()))
         gauge("ready", "1 while /readyz says so, else 0.", lambda: float(not health.problems()))
         gauge("heartbeat_age_seconds", "Seconds since the loop last showed a sign of life.", health.seconds_since_beat)
@@ -108,6 +116,8 @@ class Metrics(Observer):
 
     def started(self, spools: Sequence[Path]) -> None:
         """Begin every count at 0, so that a rate over it is right from the first event."""
+        for path in spools:
+            self._unreadable.labels(str(path)).set_function(partial(self._health.unreadable, path))
         for spool in map(str, spools):
             for table in ("measurements", "timings"):
                 self._rows.labels(spool, table)

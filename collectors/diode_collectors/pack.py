@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.files import spool_errors
 from diode_collectors.reading import NO_SEGMENT, SEGMENT_SUFFIXES, segments_of, strictly_decoded
-from diode_collectors.segment import SEALED_SUFFIX, Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_collectors.segment import SEALED_SUFFIX
 from diode_collectors.writer import DEFAULT_SEGMENT_BYTES
 from diode_store.codec import encode
 from diode_store.errors import ImportFileError
 from diode_store.files import write_durably
 from diode_store.importing import read_strictly
 from diode_store.records import Outcome
+from diode_store.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,16 +5,20 @@ A whole frame is a segment of its own (``.seg``), damaged bytes are a ``.bin``, 
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import json
+import os
+import stat
 from collections import Counter
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
-from diode_collectors.files import file_mode, make_folder_inside, spool_errors
-from diode_collectors.segment import SEALED_SUFFIX, Frame, Header, Reason, end_to_bytes, frame_to_bytes
-from diode_store.files import sync_folder, write_durably
+from diode_collectors.files import file_mode, is_shared, make_folder_inside, spool_errors
+from diode_collectors.segment import SEALED_SUFFIX, Frame, Reason
+from diode_store.files import PRIVATE_FILE, sync_folder, write_durably
+from diode_store.segment_layout import Header, end_to_bytes, frame_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,6 +66,7 @@ class Quarantine:
             places = self._places(segment.name)
             target = next(p for p in places if not p.exists() or filecmp.cmp(p, segment, shallow=False))
             self._put({f"{target.name}{REASON_SUFFIX}": _reason_file(segment, reason, message)})
+            _make_private(segment, self.directory)
             segment.rename(target)
             sync_folder(self.directory)
             sync_folder(segment.parent)
@@ -115,6 +120,26 @@ class Quarantine:
                 freed += _remove(path) + _remove(path.with_name(f"{path.name}{REASON_SUFFIX}"))
             files += 1
         return files, freed
+
+
+def _make_private(path: Path, folder: Path) -> None:
+    """Give a file the mode of those in ``folder`` and, where they are shared, their group.
+
+    It may have been put in by hand, with whatever its owner's umask left. What only its owner may change stays: the
+    folder keeps everybody else out.
+    """
+    with contextlib.suppress(OSError):
+        # By descriptor: a name may become a link, to a file that is not the spool's, between any two looks at it.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(fd)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+                os.fchmod(fd, PRIVATE_FILE)
+                if is_shared(folder):
+                    os.fchown(fd, -1, folder.stat().st_gid)
+                    os.fchmod(fd, file_mode(folder))
+        finally:
+            os.close(fd)
 
 
 def _remove(path: Path) -> int:

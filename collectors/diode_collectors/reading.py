@@ -6,7 +6,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from diode_collectors.files import spool_errors
+from diode_collectors.files import open_regular, spool_errors
 from diode_collectors.segment import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader
 from diode_collectors.spool import Spool
 from diode_store.codec import decode
@@ -150,7 +150,7 @@ def _opened(names: Iterable[Path], *, must_exist: bool) -> tuple[Path, int] | No
     """Open the first of these files that is there; return its name and file descriptor."""
     for name in names:
         try:
-            return name, os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+            return name, open_regular(name, os.O_RDONLY)
         except FileNotFoundError:
             if must_exist:
                 raise

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diode_collectors import run_options as options  # noqa: TC001 - Typer reads the annotations when it runs
+from diode_collectors import garbage
+from diode_collectors import run_options as options
 from diode_collectors.daemon_settings import OFF, DaemonSettings, default_config, load, parse
 from diode_store.errors import DatabaseError, SettingsError
 from diode_store.urls import refuse_password_on_command_line, sqlite_path
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from diode_collectors.daemon import DaemonOptions, Observer, Reloaded
@@ -108,11 +108,11 @@ def _run(given: Mapping[str, object], config: Path | None) -> None:
 
     def work(stop: threading.Event) -> None:
         with ExitStack() as closing:
-            with _loading():
+            with garbage.loading():
                 check_address(settings.database)
                 observers = _observers(settings, closing)
                 options = _options(settings)
-            with sparing_what_is_loaded():
+            with garbage.ingesting():
                 opens = partial(open_store, settings.database)
                 daemon.run_daemon(settings.spool, opens, stop, options=options, observers=observers, reload=reload)
 
@@ -188,28 +188,3 @@ def _reloaded(current: list[DaemonSettings], given: Mapping[str, object], config
     logs.configure(after.log_level, after.log_format)
     opens = partial(open_store, after.database) if after.database != before.database else None
     return Reloaded(_options(after), opens, tuple(name for name in differ if name not in FIXED), kept)
-
-
-@contextmanager
-def _loading() -> Iterator[None]:
-    """Keep the garbage collector from looking while modules are loaded: it finds nothing, and takes a tenth of it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextmanager
-def sparing_what_is_loaded() -> Iterator[None]:
-    """Keep the garbage collector from walking what is loaded by now, and stays, while records come and go.
-
-    That would cost a tenth of the rate.
-    """
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

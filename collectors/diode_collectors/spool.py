@@ -21,20 +21,16 @@ from diode_collectors.files import (
     locked,
     make_private_folder,
     make_shared_folder,
+    open_segment,
     spool_errors,
+    unreadable,
 )
 from diode_collectors.quarantine import Quarantine
-from diode_collectors.segment import (
-    OPEN_SUFFIX,
-    SEALED_SUFFIX,
-    Frame,
-    SegmentReader,
-    end_to_bytes,
-    read_segment,
-)
+from diode_collectors.segment import OPEN_SUFFIX, SEALED_SUFFIX, Frame, SegmentReader, read_segment
 from diode_collectors.writer import SpoolWriter
 from diode_store.errors import SegmentError, SpoolError
 from diode_store.files import sync_folder, try_lock, write_at, write_durably
+from diode_store.segment_layout import end_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,13 +125,15 @@ class Spool:
             with locked(segment) as fd:
                 yield None if fd is None else SegmentReader(fd, sealed=False)
             return
-        with contextlib.ExitStack() as stack:
-            try:
-                file = stack.enter_context(segment.open("rb", buffering=0))
-            except FileNotFoundError:
-                yield None
-            else:
-                yield SegmentReader(file.fileno(), sealed=True)
+        try:
+            fd = open_segment(segment, os.O_RDONLY)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            yield SegmentReader(fd, sealed=True)
+        finally:
+            os.close(fd)
 
     def adopt_idle(self) -> list[Adopted]:
         """Seal every unsealed segment whose writer is gone, cutting off what it did not finish.
@@ -148,13 +146,17 @@ class Spool:
         adopted = []
         for path in self.unsealed():
             try:
-                with spool_errors(path, "seal the segment of a writer that is gone"), locked(path) as fd:
-                    if fd is not None:
+                with locked(path) as fd:
+                    if fd is None:
+                        continue
+                    with spool_errors(path, "seal the segment of a writer that is gone"):
                         adopted.append(_adopt(path, fd))
             except SegmentError as error:
                 adopted.append(Adopted(path, 0, f"{path}: {error}"))
             except SpoolError as error:
                 adopted.append(Adopted(path, 0, str(error)))
+            except OSError as error:
+                adopted.append(Adopted(path, 0, f"{path}: {unreadable(error)}"))
         return adopted
 
     def remove(self, segment: Path) -> None:
@@ -323,5 +325,9 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _is_idle(path: Path) -> bool:
-    with locked(path) as fd:
-        return fd is not None
+    """Tell whether an unsealed segment waits to be ingested; one that cannot be opened waits for somebody too."""
+    try:
+        with locked(path) as fd:
+            return fd is not None
+    except OSError:
+        return True

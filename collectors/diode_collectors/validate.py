@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from diode_collectors.files import open_segment, unreadable
 from diode_collectors.ingest import measurement_of, reason_of
 from diode_collectors.segment import OPEN_SUFFIX, Frame, Reason, SegmentReader
 from diode_collectors.spool import Spool
@@ -51,15 +52,17 @@ def segments_of(paths: Iterable[Path]) -> list[Path]:
 def validate(path: Path) -> Validation:
     """Check one segment, whether or not a writer is at work on it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_segment(path, os.O_RDONLY)
+    except FileNotFoundError as error:
+        return Validation(path, 0, 0, 0, (f"cannot be read: {error.strerror}; check the path",))
     except OSError as error:
-        return Validation(path, 0, 0, 0, (f"cannot be read: {error.strerror}; check the path and its permissions",))
+        return Validation(path, 0, 0, 0, (unreadable(error),))
     try:
         return _validate(path, SegmentReader(fd, sealed=path.suffix != OPEN_SUFFIX))
     except SegmentError as error:
         return Validation(path, 0, 0, 0, (f"offset 0: {error}",))
     except OSError as error:
-        return Validation(path, 0, 0, 0, (f"cannot be read: {error.strerror}; check the disk",))
+        return Validation(path, 0, 0, 0, (unreadable(error),))
     finally:
         os.close(fd)
 

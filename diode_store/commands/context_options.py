@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diode_store.errors import ImportFileError
+
 if TYPE_CHECKING:
     from diode_store.exchange.context import ImportContext
     from diode_store.records import Hardware
+
+
+def check_time(text: str | None) -> str | None:
+    """Return the value of an option that says a time, which must be one, before anything is opened.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    from diode_store.exchange.options import time_of
+
+    try:
+        if text is not None:
+            time_of(text).astimezone(UTC)
+    except ImportFileError as error:
+        raise typer.BadParameter(str(error)) from error
+    except OverflowError as error:
+        raise typer.BadParameter(f"{text!r} is no time that UTC has; write 2026-11-20") from error
+    return text
+
 
 EnvironmentOption = Annotated[
     Path | None, typer.Option("--environment", metavar="FILE", help='JSON: {"torch": "2.11.0", …}; else unknown.')
 ]
 MeasuredAtOption = Annotated[
-    str | None, typer.Option("--measured-at", metavar="TIME", help="When, as ISO 8601; UTC unless it names a zone.")
+    str | None,
+    typer.Option(
+        "--measured-at", metavar="TIME", help="When, as ISO 8601; UTC unless it names a zone.", callback=check_time
+    ),
 ]
 DatasetOption = Annotated[str | None, typer.Option("--dataset", help="Name of the data set the rows belong to.")]
 LicenceOption = Annotated[str | None, typer.Option("--licence", help="Licence of the data set, as an SPDX identifier.")]

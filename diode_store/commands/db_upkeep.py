@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path  # noqa: TC003 - Typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diode_store.commands.context_options import check_time
 from diode_store.console import DatabaseOption, JsonOption, print_json, print_note, print_pairs, print_rows, progress
+from diode_store.errors import PruneError
 from diode_store.render import counted, quantity
 
 if TYPE_CHECKING:
@@ -24,20 +27,41 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, only say
 HardwareOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only what was measured on this hardware.")]
 AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")]
 
-_SPAN = re.compile(r"(?P<number>[1-9]\d{0,5})(?P<unit>[hdwy])")
+_SPAN = re.compile(r"(?P<number>[1-9]\d*)(?P<unit>[hdwy])")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+_MOST_YEARS = 1_000
+_MOST_DIGITS = 9
 
 
 def span_of(text: str) -> timedelta:
     """Return how long ``180d`` is; h, d, w and y are hours, days, weeks and years of 365 days.
 
     Raises:
-        typer.BadParameter: it is none of these.
+        typer.BadParameter: it is none of these, or longer than a thousand years.
     """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is no span of time; write 12h, 180d, 26w or 1y")
-    return timedelta(hours=int(match["number"]) * _HOURS[match["unit"]])
+    hours = int(match["number"][:_MOST_DIGITS]) * _HOURS[match["unit"]]
+    # Of so many digits the first ones are too many already.
+    if hours > _MOST_YEARS * _HOURS["y"]:
+        raise typer.BadParameter(f"{text!r} is too long a time; {_MOST_YEARS}y is the longest")
+    return timedelta(hours=hours)
+
+
+def _check_span(text: str | None) -> str | None:
+    if text is not None:
+        span_of(text)
+    return text
+
+
+_OlderThanOption = Annotated[
+    str | None,
+    typer.Option(metavar="SPAN", help="Only what came in longer ago: 12h, 180d, 26w, 1y.", callback=_check_span),
+]
+_MeasuredBeforeOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only what was measured before, as ISO 8601.", callback=check_time)
+]
 
 
 def prune(  # noqa: PLR0913 - one a option
@@ -46,12 +70,8 @@ def prune(  # noqa: PLR0913 - one a option
     superseded: Annotated[bool, typer.Option("--superseded", help="What another measurement replaced.")] = False,
     replays: Annotated[bool, typer.Option("--replays", help="What came out of Inductor's cache.")] = False,
     flagged: Annotated[bool, typer.Option("--flagged", help="What there is a reason not to trust.")] = False,
-    older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Only what came in longer ago: 12h, 180d, 26w, 1y.")
-    ] = None,
-    measured_before: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what was measured before, as ISO 8601.")
-    ] = None,
+    older_than: _OlderThanOption = None,
+    measured_before: _MeasuredBeforeOption = None,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only what belongs to this data set.")] = None,
     hardware: HardwareOption = None,
     all_matches: AllMatchesOption = False,
@@ -68,22 +88,27 @@ def prune(  # noqa: PLR0913 - one a option
     Example: diode db prune --replays --older-than 180d
     """
     from diode_store.exchange.options import time_of
-    from diode_store.pruning import Rule, plan
+    from diode_store.pruning import Rule, missing_dataset, plan
     from diode_store.store import Store
 
+    rule = Rule(
+        superseded=superseded,
+        replays=replays,
+        flagged=flagged,
+        older_than=span_of(older_than) if older_than else None,
+        measured_before=time_of(measured_before) if measured_before else None,
+        dataset=dataset,
+        keep=0 if everything else keep,
+    )
+    if rule.is_empty and hardware is None:
+        raise typer.BadParameter(str(PruneError()))
     with Store.open(database) as store:
-        rule = Rule(
-            superseded=superseded,
-            replays=replays,
-            flagged=flagged,
-            older_than=span_of(older_than) if older_than else None,
-            measured_before=time_of(measured_before) if measured_before else None,
-            dataset=dataset,
-            hardware_ids=_hardware_ids(store, hardware, all_matches=all_matches),
-            keep=0 if everything else keep,
-        )
+        rule = replace(rule, hardware_ids=_hardware_ids(store, hardware, all_matches=all_matches))
         with store.engine.connect() as connection:
             wanted = plan(connection, rule)
+            missing = missing_dataset(connection, dataset) if dataset is not None and not wanted.ids else None
+        if missing:
+            print_note(missing)
         if not yes:
             _show_plan(wanted, as_json=as_json)
             return

@@ -10,7 +10,6 @@ import typer
 
 from diode_store.commands.exporters import SUFFIXES, Format, LookupTableOptions, Request, Written
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
-from diode_store.errors import ExportError
 
 if TYPE_CHECKING:
     from diode_store.hardware import StoredHardware
@@ -98,7 +97,7 @@ def _hardware(store: Store, name: str | None, *, all_matches: bool) -> list[Stor
 
 
 def _write(request: Request, output: Path, *, force: bool) -> Written:
-    from diode_store.commands.exporters import write_parquet, write_stream
+    from diode_store.commands.exporters import nothing_to_export, write_parquet, write_stream
     from diode_store.exporting import new_file, open_for_lines
 
     if output == _STDOUT:
@@ -110,13 +109,8 @@ def _write(request: Request, output: Path, *, force: bool) -> Written:
             with open_for_lines(beside, output.name) as stream:
                 written = write_stream(request, stream)
         if not written.count:
-            raise ExportError(f"there is nothing to export; {_what_there_is(request.store)}")
+            raise nothing_to_export(request.store)
     return written
-
-
-def _what_there_is(store: Store) -> str:
-    counts = store.counts()
-    return f"the warehouse holds {counts['measurements']:,} measurements of other hardware or ops"
 
 
 def _print(written: Written, output: Path, *, as_json: bool) -> None:

@@ -105,6 +105,17 @@ class Written:
         return {self.what: self.count, self.parts: self.part_count, "not_held": self.not_held}
 
 
+def nothing_to_export(store: Store) -> ExportError:
+    """Return the error that says what there is instead."""
+    count = store.counts()["measurements"]
+    there_is = (
+        f"the warehouse holds {count:,} measurements of other hardware or ops"
+        if count
+        else "the warehouse is empty: fill it with `diode import`, or with `diode-ingest`"
+    )
+    return ExportError(f"there is nothing to export; {there_is}")
+
+
 def write_stream(request: Request, stream: IO[bytes]) -> Written:
     """Write any format but Parquet, which needs a path.
 
@@ -182,7 +193,7 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Written:
 
     options, device = request.lookup_table, _only_device(request)
     connection = connected(request.database)
-    environment = ranked_ties.environment_of(connection, device.id, request.op, options.environment_id)
+    environment = ranked_ties.environment_of(connection, device, request.op, options.environment_id)
     version = inductor_lut.torch_version(options.torch or environment.torch)
     key = inductor_lut.device_key(device.hardware) if options.device_key is None else options.device_key
     request.on_note(f"environment: {environment.id}, {environment.description}")
@@ -212,9 +223,12 @@ def _only_device(request: Request) -> StoredHardware:
     if devices is None:
         with request.store.engine.connect() as connection:
             devices = [row for row in list_hardware(connection) if row.measurements]
+    if not devices:
+        raise nothing_to_export(request.store)
     if len(devices) != 1:
-        there = f"it could be any of: {describe(devices)}" if devices else "there is nothing to export"
-        raise ExportError(f"a lookup table is for one device; {there}; name it with --hardware")
+        raise ExportError(
+            f"a lookup table is for one device; it could be any of: {describe(devices)}; name it with --hardware"
+        )
     return devices[0]
 
 

@@ -23,7 +23,11 @@ _DEFAULT_LIMIT = 20
 _KERNEL = """
 CASE WHEN {0}.block_m IS NULL THEN {0}.template
 ELSE concat(
-    {0}.template, ' ', {0}.block_m, 'x', {0}.block_n, 'x', {0}.block_k,
+    {0}.template,
+    coalesce(
+        ' ' || {0}.block_m || 'x' || {0}.block_n || 'x' || {0}.block_k,
+        concat(' m' || {0}.block_m, ' n' || {0}.block_n, ' k' || {0}.block_k)
+    ),
     ' s' || {0}.num_stages, ' w' || {0}.num_warps, ' g' || {0}.group_m
 ) END
 """
@@ -77,7 +81,7 @@ class Row(NamedTuple):
     tf32: bool
     """Whether float32 may be multiplied as TF32, as was asked."""
     kernel: str
-    """Template, block sizes, then s(tages), w(arps) and g(roup)."""
+    """Template, block sizes (as MxNxK, or by letter if some are missing), then s(tages), w(arps) and g(roup)."""
     runtime_us: float
     vendor_us: float | None
     speedup: float | None

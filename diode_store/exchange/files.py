@@ -36,7 +36,10 @@ def open_binary(name: str) -> Iterator[IO[bytes]]:
             try:
                 raw = stack.enter_context(open(name, "rb"))  # noqa: PTH123 - Path.open would take "" for "."
             except OSError as error:
-                raise ImportFileError(f"{name}: {error.strerror or error}; check the file's name") from error
+                remedy = (
+                    "check its owner and its mode" if isinstance(error, PermissionError) else "check the file's name"
+                )
+                raise ImportFileError(f"{name}: {error.strerror or error}; {remedy}") from error
         if raw.peek(2)[:2] == _GZIP_MAGIC:
             yield cast("IO[bytes]", stack.enter_context(gzip.open(raw)))
         else:

@@ -37,6 +37,7 @@ from diode_store.exchange.jsonl_checks import (
     time_with_zone,
     type_name,
     typed,
+    unstorable,
 )
 from diode_store.keys import KEY_BYTES, content_key
 from diode_store.normalise import SHORT_DTYPES, kernel_config
@@ -125,7 +126,7 @@ def measurement_of(row: Mapping[str, Any], context: ImportContext) -> Measuremen
     """
     require(row, _PROBLEM_FIELDS)
     content = {**_metadata(row, context), "problem": problem_of(row), **_tables(row["choices"])}
-    measurement = _validated(content)
+    measurement = _validated(content, row)
     asked = check_shape(row, measurement.problem)
     if asked:
         measurement = replace(measurement, extra={**measurement.extra, "unpadded": asked})
@@ -301,15 +302,17 @@ def _runtime(position: int, row: Mapping[str, Any]) -> float | None:
     return float(codec.check_microseconds(f"choices[{position}].runtime_us", value))
 
 
-def _validated(content: dict[str, Any]) -> Measurement:
-    """Return the measurement, checked by the one module that knows what a record must be."""
+def _validated(content: dict[str, Any], row: Mapping[str, Any]) -> Measurement:
+    """Return the measurement of ``row``, checked by the one module that knows what a record must be."""
     try:
         return codec.decode(msgpack.packb(content))
     except RecordError as error:
         # Messages name what a record calls a timing; in a line it is a choice.
         raise RecordError(_TIMING.sub(r"choices[\1].", str(error)).removeprefix("record.")) from error
     except (TypeError, ValueError, OverflowError) as error:
-        raise RecordError(f"a value cannot be stored: {error}") from error
+        # What no record can hold came from the line, or else from what an option says of all lines.
+        what = unstorable(row) or unstorable(content) or f"a value cannot be stored: {error}"
+        raise RecordError(what) from error
 
 
 def _uid(row: Mapping[str, Any], measurement: Measurement) -> bytes:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _MAX_SIZE = 2**62
+_LEAST_NUMBER, _MOST_NUMBER = -(2**63), 2**64 - 1
 # PyTorch's names, also of 8-bit floats that are yet to come.
 _DTYPE = re.compile(r"bfloat16|float(4|8|16|32|64)(_\w+)?|u?int([1-8]|16|32|64)|complex(32|64|128)|bool")
 # Inductor pads a dimension to a multiple of these many elements and times what comes out.
@@ -41,6 +42,36 @@ def type_name(value: object) -> str:
     """Return what JSON calls the type of ``value``."""
     names = {dict: "an object", list: "a list", str: "text", bool: "true/false", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def unstorable(row: Mapping[str, Any]) -> str | None:
+    """Return which value of ``row`` no record can hold, and why; None if there is none."""
+    # Not recursive: a line may be nested deeper than Python calls.
+    left: list[tuple[str, Any]] = [("", row)]
+    while left:
+        where, value = left.pop()
+        if isinstance(value, dict):
+            broken = next((name for name in value if not _is_unicode(name)), None)
+            if broken is not None:
+                return f"a name in {where or 'the line'} must be whole Unicode characters, not {shown(broken)}"
+            left += [(f"{where}.{name}" if where else str(name), item) for name, item in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{where}[{position}]", item) for position, item in enumerate(value)]
+        elif not _is_unicode(value):
+            return f"{where} must be text of whole Unicode characters, not {shown(value)}"
+        elif type(value) is int and not _LEAST_NUMBER <= value <= _MOST_NUMBER:
+            return f"{where} must be a number of at most 64 bits, not {shown(value)}"
+    return None
+
+
+def _is_unicode(value: object) -> bool:
+    """Tell whether text can be written: JSON may spell half of a surrogate pair, which is no character."""
+    try:
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def digest(where: str, value: object) -> bytes:

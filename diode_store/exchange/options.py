@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from diode_store import record_fields
 from diode_store.errors import ImportFileError
 from diode_store.records import Environment, Hardware
+from diode_store.times import with_zone
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _HARDWARE_TEXTS = ("vendor", "name", "arch")
-_HARDWARE_NUMBERS = tuple(n for n in Hardware.__dataclass_fields__ if n not in {*_HARDWARE_TEXTS, "extra"})
-_ENVIRONMENT_TEXTS = tuple(n for n in Environment.__dataclass_fields__ if n not in {"template_hashes", "extra"})
+_HARDWARE_NUMBERS = tuple(name for name in record_fields.HARDWARE if name not in _HARDWARE_TEXTS)
 
 
 def hardware_file(path: Path) -> Hardware:
@@ -41,11 +42,11 @@ def environment_file(path: Path) -> Environment:
     Raises:
         ImportFileError: it cannot be read, a field is unknown or is not text.
     """
-    content = _object(path, (*_ENVIRONMENT_TEXTS, "template_hashes"))
+    content = _object(path, (*record_fields.ENVIRONMENT, "template_hashes"))
     hashes = content.get("template_hashes", {})
     if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
         raise ImportFileError(f"{path}: template_hashes must be an object of template -> hash")
-    for name in _ENVIRONMENT_TEXTS:
+    for name in record_fields.ENVIRONMENT:
         if name in content and not (isinstance(content[name], str) and content[name]):
             raise ImportFileError(f"{path}: {name} must be text, not {content[name]!r}")
     return Environment(**content)
@@ -61,7 +62,7 @@ def time_of(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ImportFileError(f"{text!r} is no time; write 2026-11-20 or 2026-11-20T12:30:00+01:00") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return with_zone(moment)
 
 
 def _object(path: Path, known: tuple[str, ...]) -> dict[str, Any]:

@@ -10,46 +10,31 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from datetime import UTC
 from typing import IO, TYPE_CHECKING, Any
 
 import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diode_store import codec
+from diode_store import codec, record_fields
 from diode_store.errors import RecordError, first_line
 from diode_store.exchange.context import BadLine
 from diode_store.exchange.jsonl import ROWS_VERSION
 from diode_store.exchange.jsonl_checks import digest
 from diode_store.exchange.parquet import COLUMNS, REQUIRED
-from diode_store.records import CONFIG_COLUMNS, DeviceState, Environment, Hardware, TimingMethod
+from diode_store.records import CONFIG_COLUMNS
+from diode_store.times import with_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
 
     from diode_store.records import Measurement, Problem
 
 _ROWS_AT_ONCE = 20_000
 _UID = "measurement_uid"
 _REMEDY = "make the file with `diode export`"
-_HARDWARE = tuple(name for name in Hardware.__dataclass_fields__ if name not in {"name", "extra"})
-_ENVIRONMENT = tuple(name for name in Environment.__dataclass_fields__ if name not in {"extra", "template_hashes"})
-_PLAIN = (
-    "source",
-    "host",
-    "device_uuid",
-    "sweep_id",
-    "collector_version",
-    "is_replay",
-    "search_space",
-    "sample_seed",
-    "choice_policy",
-    "dataset",
-    "licence",
-)
-_METHOD = tuple(TimingMethod.__dataclass_fields__)
-_STATE = tuple(DeviceState.__dataclass_fields__)
+_HARDWARE = tuple(name for name in record_fields.HARDWARE if name != "name")  # its column is called hardware
 _TIMING = ("runtime_us", "outcome", "is_estimate", "repeats", "p10_us", "p90_us")
 _CHECKED = ("dtype", "b", "m", "n", "k", "layout", "tf32")
 
@@ -135,11 +120,11 @@ def _measurement(rows: list[dict[str, Any]]) -> Measurement:
         "environment": _environment(row),
         "problem": _problem(row),
         "measured_at": _time(row.get("measured_at")),
-        "timing_method": _said(row, _METHOD),
-        "device_state": _said(row, _STATE),
+        "timing_method": _said(row, record_fields.TIMING_METHOD),
+        "device_state": _said(row, record_fields.DEVICE_STATE),
         "flags": row["flags"].split(",") if row.get("flags") else None,
         "extra": _json(row, "measurement_extra", {}),
-        **_said(row, _PLAIN),
+        **_said(row, ("source", *record_fields.MEASUREMENT)),
         **_tables(rows),
     }
     try:
@@ -152,7 +137,11 @@ def _measurement(rows: list[dict[str, Any]]) -> Measurement:
 
 def _environment(row: Mapping[str, Any]) -> dict[str, Any]:
     extra = _json(row, "environment_extra", {})
-    return {**_said(row, _ENVIRONMENT), "template_hashes": _json(row, "template_hashes", {}), "extra": extra}
+    return {
+        **_said(row, record_fields.ENVIRONMENT),
+        "template_hashes": _json(row, "template_hashes", {}),
+        "extra": extra,
+    }
 
 
 def _problem(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,10 +185,8 @@ def _json(row: Mapping[str, Any], name: str, empty: Any) -> Any:
     return value
 
 
-def _time(moment: Any) -> str | None:
-    if moment is None:
-        return None
-    return str((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat())
+def _time(moment: datetime | None) -> str | None:
+    return with_zone(moment).isoformat() if moment is not None else None
 
 
 def _check_shape(row: Mapping[str, Any], problem: Problem) -> None:

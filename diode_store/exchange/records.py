@@ -15,7 +15,8 @@ import msgpack
 from diode_store import codec
 from diode_store.errors import ImportFileError, RecordError
 from diode_store.exchange.context import BadLine
-from diode_store.exchange.segments import MAGIC, SegmentWriter, read_segment
+from diode_store.exchange.segments import SegmentWriter, read_segment
+from diode_store.segment_layout import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,38 +1,36 @@
 """Sealed spool segments as files: what `diode-ingest` reads from a spool, made and read by themselves.
 
-The layout is that of ``diode_collectors.segment``, which also reads segments that a writer still appends to and is
-told apart from this by a test that lets each read what the other wrote::
-
-    header   magic (8) · format (2) · flags (2) · writer id (16) · sequence (8) · CRC-32 of these (4)
-    frame    marker (8) · uid (16) · length (4) · CRC-32 of marker, uid, length and payload (4) · payload
-    end      marker (8) · number of frames (8) · CRC-32 of these (4)
+``diode_collectors.segment`` reads them too, and those that a writer still appends to, but only from files; this reads
+streams, which may be compressed.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from diode_store.codec import MAX_RECORD_BYTES
-from diode_store.errors import ImportFileError, RecordError
+from diode_store.errors import ImportFileError, RecordError, SegmentError
 from diode_store.keys import content_key
+from diode_store.segment_layout import (
+    END_BYTES,
+    FORMAT_VERSION,
+    FRAME_BYTES,
+    FRAME_MARKER,
+    HEADER_BYTES,
+    MARKER_STEM,
+    MAX_PAYLOAD_BYTES,
+    Header,
+    end_to_bytes,
+    frame_head,
+    frame_to_bytes,
+    frames_counted,
+    is_whole_frame,
+    pack_payload,
+    unpack_payload,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAGIC = b"\x89DIODE\r\n"
-FORMAT_VERSION = 1
-
-_MARKER_STEM = b"\xf5\xd1\x0d\xe5\xec\x7f\x1a"
-_FRAME_MARKER = _MARKER_STEM + b"\x01"
-_END_MARKER = _MARKER_STEM + b"\x02"
-_COMPRESSED = 1
-_HEADER = struct.Struct(">8sHH16sQ")
-_FRAME = struct.Struct(">8s16sI")
-_END = struct.Struct(">8sQ")
-_CRC_BYTES = 4
-_MAX_PAYLOAD_BYTES = MAX_RECORD_BYTES + MAX_RECORD_BYTES // 1000 + 64
 _SCAN_BYTES = 2**20
 
 
@@ -53,18 +51,16 @@ class SegmentWriter:
         self._stream = stream
         self._frames = 0
         # Nobody goes on with it, so its writer has no name of its own: the same records are the same bytes.
-        self._stream.write(_with_crc(_HEADER.pack(MAGIC, FORMAT_VERSION, _COMPRESSED, content_key("export", 1, []), 0)))
+        self._stream.write(Header(content_key("export", 1, []), 0, compressed=True).to_bytes())
 
     def add(self, uid: bytes, record: bytes) -> None:
         """Append one encoded record."""
-        payload = zlib.compress(record, 6)
-        head = _FRAME.pack(_FRAME_MARKER, uid, len(payload))
-        self._stream.write(head + zlib.crc32(payload, zlib.crc32(head)).to_bytes(_CRC_BYTES) + payload)
+        self._stream.write(frame_to_bytes(uid, pack_payload(record, compress=True)))
         self._frames += 1
 
     def close(self) -> None:
         """Write the end mark, which says that the segment is whole."""
-        self._stream.write(_with_crc(_END.pack(_END_MARKER, self._frames)))
+        self._stream.write(end_to_bytes(self._frames))
 
 
 def read_segment(stream: IO[bytes]) -> Iterator[Piece]:
@@ -113,11 +109,10 @@ class _Reader:
 
     def end_mark(self) -> int | None:
         """Take the end mark that stands here and return how many frames it counts; None if there is none."""
-        raw = self._peek(_END.size + _CRC_BYTES)
-        if not raw.startswith(_END_MARKER) or raw != _with_crc(raw[: _END.size]):
-            return None
-        self._take(len(raw))
-        return int(_END.unpack(raw[: _END.size])[1])
+        frames = frames_counted(self._peek(END_BYTES))
+        if frames is not None:
+            self._take(END_BYTES)
+        return frames
 
     def frame(self, *, compressed: bool) -> bytes:
         """Take the frame that stands here and return its record; what is none is passed over.
@@ -125,29 +120,29 @@ class _Reader:
         Raises:
             RecordError: why it is none.
         """
-        head = self._peek(_FRAME.size + _CRC_BYTES)
-        if len(head) < _FRAME.size + _CRC_BYTES or not head.startswith(_FRAME_MARKER):
+        head = self._peek(FRAME_BYTES)
+        if len(head) < FRAME_BYTES or not head.startswith(FRAME_MARKER):
             self._skip_to_marker()
             raise RecordError("no record begins here; get a whole copy of the segment")
-        _, _, length = _FRAME.unpack(head[: _FRAME.size])
-        whole = self._peek(len(head) + length) if length <= _MAX_PAYLOAD_BYTES else b""
-        payload = whole[len(head) :]
-        crc = zlib.crc32(payload, zlib.crc32(head[: _FRAME.size])).to_bytes(_CRC_BYTES)
-        if len(payload) != length or crc != head[_FRAME.size :]:
+        _, length = frame_head(head)
+        whole = self._peek(FRAME_BYTES + length) if length <= MAX_PAYLOAD_BYTES else b""
+        payload = whole[FRAME_BYTES:]
+        if len(payload) != length or not is_whole_frame(head, payload):
             self._skip_to_marker()
             raise RecordError("the record's length or CRC does not match its bytes; get a whole copy of the segment")
         self._take(len(whole))
         return _unpacked(payload) if compressed else payload
 
     def _header(self) -> bool:
-        raw = self._peek(_HEADER.size + _CRC_BYTES)
-        if raw[: len(MAGIC)] != MAGIC or raw != _with_crc(raw[: _HEADER.size]):
+        header = Header.of(self._peek(HEADER_BYTES))
+        if header is None:
             raise ImportFileError("its header is damaged, or it is no spool segment; get a whole copy of it")
-        _, version, flags, _, _ = _HEADER.unpack(raw[: _HEADER.size])
-        if version != FORMAT_VERSION:
-            raise ImportFileError(f"spool format {version} is not {FORMAT_VERSION}, which we read; upgrade torch-diode")
-        self._take(len(raw))
-        return bool(flags & _COMPRESSED)
+        if header.format_version != FORMAT_VERSION:
+            raise ImportFileError(
+                f"spool format {header.format_version} is not {FORMAT_VERSION}, which we read; upgrade torch-diode"
+            )
+        self._take(HEADER_BYTES)
+        return header.compressed
 
     def _peek(self, length: int) -> bytes:
         while len(self._window) - self._at < length:
@@ -165,26 +160,18 @@ class _Reader:
     def _skip_to_marker(self) -> None:
         """Pass over what stands here, to where the next frame or end mark seems to begin, or to the end."""
         self._take(1)
-        while (found := self._window.find(_MARKER_STEM, self._at)) < 0:
+        while (found := self._window.find(MARKER_STEM, self._at)) < 0:
             left = len(self._window) - self._at
             if len(self._peek(left + 1)) == left:
                 self._take(left)
                 return
-            self._take(max(0, left - len(_MARKER_STEM) + 1))
+            self._take(max(0, left - len(MARKER_STEM) + 1))
         self._take(found - self._at)
 
 
-def _with_crc(body: bytes) -> bytes:
-    return body + zlib.crc32(body).to_bytes(_CRC_BYTES)
-
-
 def _unpacked(payload: bytes) -> bytes:
-    """Unpack a payload without ever making more of it than a record may have."""
-    unpacker = zlib.decompressobj()
     try:
-        record = unpacker.decompress(payload, MAX_RECORD_BYTES + 1)
-    except zlib.error as error:
-        raise RecordError(f"the record does not unpack ({error}); get a whole copy of the segment") from error
-    if len(record) > MAX_RECORD_BYTES or not unpacker.eof or unpacker.unused_data:
-        raise RecordError("the record does not unpack to what a record may be; get a whole copy of the segment")
-    return record
+        return unpack_payload(payload)
+    except SegmentError as error:
+        why = f" ({error.__cause__})" if error.__cause__ else " to what a record may be"
+        raise RecordError(f"the record does not unpack{why}; get a whole copy of the segment") from error

@@ -22,6 +22,7 @@ from diode_store.exchange.t4 import OBJECTIVE, OUTCOMES, OWN, OWN_VERSION, RUNTI
 from diode_store.exchange.torch_diode import BadProblem
 from diode_store.normalise import DTYPES, kernel_config
 from diode_store.records import MATMUL_OPERANDS, Outcome
+from diode_store.times import with_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -233,7 +234,7 @@ def _moment(text: object) -> str | None:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+    return with_zone(moment).astimezone(UTC).isoformat()
 
 
 def _with_remedy(error: RecordError) -> str:

@@ -35,6 +35,7 @@ LIGHT_STORE = (
     "normalise",
     "records",
     "resources",
+    "segment_layout",
 )
 LIGHT_COLLECTORS = (
     "agreement",

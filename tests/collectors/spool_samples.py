@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from diode_collectors.segment import Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_store.codec import encode
 from diode_store.normalise import kernel_config
 from diode_store.records import Environment, Hardware, Measurement, Outcome, Problem, Source, TensorSpec, Timing
+from diode_store.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -150,7 +150,7 @@ def test_an_unreadable_segment_fails(spool: Path, where: Sequence[object]) -> No
     for _ in range(2):
         ended = ingest("--once", *where)
         assert ended.code == 1
-        assert ended.err == f"error: {spool}/a.seg: cannot be read: Is a directory; check its owner and its mode\n"
+        assert ended.err == f"error: {spool}/a.seg: cannot be read: it is no regular file; move it away\n"
 
 
 def test_another_ingester_at_work(spool: Path, where: Sequence[object]) -> None:
@@ -288,7 +288,7 @@ def test_validate_names_what_is_bad(spool: Path) -> None:
     assert lines[1].endswith(remedy)
     assert lines[2].startswith(f"error: {future}: offset 0: spool format 2 is not 1")
     assert lines[2].endswith("upgrade torch-diode")
-    assert lines[3] == f"error: {absent}: cannot be read: No such file or directory; check the path and its permissions"
+    assert lines[3] == f"error: {absent}: cannot be read: No such file or directory; check the path"
 
 
 def test_validate_json(spool: Path) -> None:

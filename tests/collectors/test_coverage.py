@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor import select_algorithm
 from torch._inductor.exc import InductorError
-from torch._inductor.select_algorithm import AsyncAutotuner
 from torch._inductor.virtualized import V
 
 from diode_collectors.coverage import CounterWatch, Coverage, Fate, inside_a_choice
@@ -140,7 +140,10 @@ def test_pipelined_autotuning_tells_nobody() -> None:
     def results(choices: Any, *_: Any, **__: Any) -> dict[Any, float]:
         return {choice: block_time_ms(choice) for choice in choices}
 
-    with mock.patch.object(AsyncAutotuner, "start"), mock.patch.object(AsyncAutotuner, "get_results", results):
+    tuner = getattr(select_algorithm, "AsyncAutotuner", None)
+    if tuner is None:
+        pytest.skip("this torch autotunes nothing in the background")
+    with mock.patch.object(tuner, "start"), mock.patch.object(tuner, "get_results", results):
         assert covered(torch.mm, A, B, pipeline_max_autotune_gemm=True) == Coverage(total=1, pipelined=1)
 
 

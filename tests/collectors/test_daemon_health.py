@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import socket
 import sqlite3
@@ -57,6 +58,35 @@ def test_readiness_follows_the_database(daemon: Daemon, directory: Path, databas
     shown = daemon.metrics()
     assert shown["diode_ingest_database_up"] == 1
     assert shown[f'diode_ingest_failures_total{{part="database",spool="{directory}"}}'] >= 1
+
+
+def test_readiness_follows_segments_that_cannot_be_read(daemon: Daemon, directory: Path, database_path: Path) -> None:
+    """A folder, a pipe or a link to nothing in its place is named and counted until it is gone; no other one waits."""
+    gauge = f'diode_ingest_unreadable_segments{{spool="{directory}"}}'
+    eventually(lambda: daemon.get("/readyz")[0] == 200)
+    assert daemon.metrics()[gauge] == 0
+    (directory / "0.seg").mkdir()
+    (directory / "1.seg").symlink_to("nowhere")
+    (directory / "2.open").symlink_to("nowhere")
+    for name in ("3.open", "3.seg"):
+        os.mkfifo(directory / name)
+    fill(directory, range(3))
+    eventually(lambda: stored_in(database_path) == [0, 1, 2])
+    nowhere = "it is a link to a file that is not there"
+    expected = (
+        f"{directory}/2.open: cannot be read: {nowhere}; move it away\n"
+        f"{directory}/3.open: cannot be read: it is no regular file; move it away\n"
+        f"{directory}/0.seg: cannot be read: it is no regular file; move it away\n"
+        f"{directory}/1.seg: cannot be read: {nowhere}; move it away\n"
+        f"{directory}/3.seg: cannot be read: it is no regular file; move it away\n"
+    )
+    eventually(lambda: daemon.get("/readyz") == (503, expected))
+    assert (daemon.metrics()[gauge], daemon.metrics()["diode_ingest_ready"]) == (5, 0)
+    (directory / "0.seg").rmdir()
+    for name in ("1.seg", "2.open", "3.open", "3.seg"):
+        (directory / name).unlink()
+    eventually(lambda: daemon.get("/readyz") == (200, "ready\n"))
+    assert daemon.metrics()[gauge] == 0
 
 
 def test_liveness_sees_a_loop_that_hangs(directory: Path, database_path: Path) -> None:
@@ -164,6 +194,32 @@ def test_health_is_of_every_spool_and_the_database(tmp_path: Path) -> None:
     assert health.hung() is None
     health.stopped()
     assert health.problems() == ["stopped"]
+
+
+def test_what_cannot_be_read_is_remembered_when_a_pass_ends_early(tmp_path: Path) -> None:
+    """Such a pass did not come to every segment; only a whole one shows that all can be read again."""
+    health = Health(10)
+    metrics = Metrics(health)
+    metrics.started([tmp_path])
+    for report, expected in (
+        (IngestReport(unreadable=("a", "b")), ["a", "b"]),
+        (IngestReport(stopped=True), ["a", "b"]),
+        (IngestReport(unreadable=("b", "c"), stopped=True), ["a", "b", "c"]),
+        (IngestReport(unreadable=("c",)), ["c"]),
+        (IngestReport(), []),
+    ):
+        for observer in (health, metrics):
+            observer.passed(tmp_path, report, 0.1)
+        assert health.problems() == expected
+        gauge = metrics.registry.get_sample_value("diode_ingest_unreadable_segments", {"spool": str(tmp_path)})
+        assert gauge == len(expected)
+
+
+def test_many_segments_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    """A whole spool of the wrong owner makes a few lines, not thousands."""
+    health = Health(10)
+    health.passed(tmp_path, IngestReport(unreadable=tuple(f"{n}.seg: bad" for n in range(1_006))), 0.1)
+    assert health.problems() == [*(f"{n}.seg: bad" for n in range(5)), f"{tmp_path}: 1,001 more cannot be read"]
 
 
 def test_a_pass_is_counted_once(tmp_path: Path) -> None:

@@ -107,6 +107,30 @@ def test_many_users_write_and_one_daemon_ingests(place: Path, database_path: Pat
 
 
 @needs_root
+def test_a_segment_put_in_by_hand_is_the_groups_in_quarantine(place: Path, database_path: Path) -> None:
+    """Whatever mode and group it had; one of another user, which the daemon cannot change, moves as it is."""
+    spool = place / "spool"
+    Spool(spool).share_with(a_group())
+    warehouse = place / "w.db"
+    shutil.copy(database_path, warehouse)
+    for path in (place, warehouse):
+        os.chown(path, DAEMON, DAEMON)
+    for name, owner in (("1.seg", DAEMON), ("2.seg", WRITER)):
+        (spool / name).write_bytes(header_bytes(version=2))
+        os.chown(spool / name, owner, owner)
+        (spool / name).chmod(0o604)
+
+    def ingest() -> None:
+        with Store.open(str(warehouse)) as store:
+            assert ingest_once(spool, store).rejected == 2
+
+    as_user(DAEMON, ingest)
+    own, others = (spool / "quarantine" / name for name in ("1.seg", "2.seg"))
+    assert (mode(own), own.stat().st_gid) == ("0o660", grp.getgrnam(a_group()).gr_gid)
+    assert (mode(others), others.stat().st_uid) == ("0o604", WRITER)
+
+
+@needs_root
 def test_somebody_outside_the_group_is_refused(place: Path) -> None:
     """In one line, and sees nothing."""
     spool = place / "spool"

@@ -17,7 +17,7 @@ from diode_collectors.ingest import IngestReport, Progress, ingest_once
 from diode_collectors.spool import Spool, SpoolWriter
 from diode_store import codec
 from diode_store.database import make_engine
-from diode_store.errors import DatabaseError
+from diode_store.errors import DatabaseError, SpoolError
 from diode_store.store import Store, WriteReport
 
 if TYPE_CHECKING:
@@ -172,6 +172,28 @@ def test_a_crash_between_commit_and_removal(directory: Path, store: Store, monke
     assert stored(store) == [1, 2]
     assert ingest_once(directory, store) == IngestReport(segments=1, duplicates=2)
     assert Spool(directory).sealed() == []
+
+
+def test_a_segment_that_cannot_be_removed(
+    directory: Path, any_store: Store, small_batches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told at the end of the pass, which commits all the others and removes them."""
+    for number in range(1, 8):
+        put(directory, f"{number}.seg", segment_bytes([number]))
+    removes = Spool.remove
+
+    def remove(spool: Spool, segment: Path) -> None:
+        if segment.stem in {"1", "6"}:
+            raise SpoolError(f"{segment.name}: cannot be removed")
+        removes(spool, segment)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Spool, "remove", remove)
+        with pytest.raises(SpoolError, match=r"^1\.seg: cannot be removed$"):
+            ingest_once(directory, any_store)
+    assert stored(any_store) == list(range(1, 8))
+    assert [path.name for path in Spool(directory).sealed()] == ["1.seg", "6.seg"]
+    assert ingest_once(directory, any_store) == IngestReport(segments=2, duplicates=2)
 
 
 # Batches, stopping, progress, dry runs

@@ -109,7 +109,6 @@ def test_pack_refuses_a_bad_line(jsonl_path: Path, tmp_path: Path) -> None:
             ("--hardware", "Abacus"),
             "unknown hardware 'Abacus'; describe it (vendor, name, arch, multiprocessors) as an object in the row",
         ),
-        ((*H200, "--measured-at", "yesterday"), "'yesterday' is no time; write 2026-11-20 or"),
         ((*H200, "--environment", "/absent.json"), "/absent.json: No such file or directory; check the file's name"),
         ((), "the row names no hardware"),
     ],
@@ -120,6 +119,13 @@ def test_pack_with_bad_options(jsonl_path: Path, tmp_path: Path, arguments: tupl
     assert ended.code == 1
     assert message in ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+def test_pack_with_no_time(jsonl_path: Path, tmp_path: Path) -> None:
+    """A time that is none is bad usage."""
+    ended = ingest("pack", *H200, "--measured-at", "yesterday", "-o", tmp_path / "o", jsonl_path)
+    assert ended.code == 2
+    assert "'yesterday' is no time; write 2026-11-20 or" in " ".join(ended.err.split())
 
 
 def test_pack_without_its_file(tmp_path: Path) -> None:

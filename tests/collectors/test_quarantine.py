@@ -145,7 +145,7 @@ def test_a_payload_that_does_not_unpack(directory: Path, store: Store) -> None:
 def test_a_decompression_bomb(directory: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small payload that unpacks to far too much is refused."""
     bomb = pack_payload(bytes(10_000), compress=True)
-    monkeypatch.setattr("diode_collectors.segment.MAX_RECORD_BYTES", 9_999)
+    monkeypatch.setattr("diode_store.segment_layout.MAX_RECORD_BYTES", 9_999)
     put(directory, "a.seg", header_bytes() + frame_to_bytes(uid_of(1), bomb) + end_to_bytes(1))
     report = ingest_once(directory, store)
     assert "unpacks to more than 9,999 bytes" in report.rejections[0].message
@@ -190,8 +190,38 @@ def test_an_unreadable_segment_is_left_and_told(directory: Path, store: Store) -
     put(directory, "b.seg", segment_bytes([1]))
     report = ingest_once(directory, store)
     assert report.measurements == 1
-    assert report.unreadable == (f"{directory}/a.seg: cannot be read: Is a directory; check its owner and its mode",)
+    assert report.unreadable == (f"{directory}/a.seg: cannot be read: it is no regular file; move it away",)
     assert (directory / "a.seg").exists()
+
+
+def test_a_dangling_link_is_left_and_told(directory: Path, store: Store) -> None:
+    """Sealed or not, a link to nothing is no segment that went away, which nobody needs to hear of."""
+    for name in ("a.seg", "b.open"):
+        (directory / name).symlink_to("nowhere")
+    put(directory, "c.seg", segment_bytes([1]))
+    for dry_run in (True, False):
+        report = ingest_once(directory, store, dry_run=dry_run)
+        assert report.measurements == 1
+        assert [line.partition(": ")[0] for line in sorted(report.unreadable)] == [
+            f"{directory}/a.seg",
+            f"{directory}/b.open",
+        ]
+        assert all(
+            line.endswith("it is a link to a file that is not there; move it away") for line in report.unreadable
+        )
+    assert {path.name for path in directory.iterdir()} == {"a.seg", "b.open"}
+
+
+def test_a_segment_in_quarantine_is_private(directory: Path, store: Store, tmp_path: Path) -> None:
+    """Whatever mode it was put in with; a link moves as it is, and what it leads to keeps its mode."""
+    elsewhere = put(tmp_path, "elsewhere", b"no segment")
+    (directory / "b.seg").symlink_to(elsewhere)
+    for path in (put(directory, "a.seg", header_bytes(version=2)), elsewhere):
+        path.chmod(0o644)
+    assert ingest_once(directory, store).rejected == 2
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (directory / "quarantine").glob("*.seg")}
+    assert modes == {"a.seg": "0o600", "b.seg": "0o644"}
+    assert (directory / "quarantine" / "b.seg").is_symlink()
 
 
 def test_an_unsealed_segment_of_a_newer_format_is_left_and_told(directory: Path, store: Store) -> None:

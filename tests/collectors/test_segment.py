@@ -12,20 +12,16 @@ from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
 
 from diode_collectors.segment import (
     END_BYTES,
-    FRAME_BYTES,
     HEADER_BYTES,
-    MAX_PAYLOAD_BYTES,
     Frame,
-    Header,
     Reason,
     SegmentReader,
     end_to_bytes,
     frame_to_bytes,
-    pack_payload,
     read_segment,
 )
 from diode_store import codec
-from diode_store.errors import RecordError, SegmentError
+from diode_store.errors import SegmentError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,17 +47,6 @@ def good(frames: list[Frame]) -> list[bytes | None]:
 def damage(frames: list[Frame]) -> list[tuple[int, Reason | None]]:
     """Return where the damage is, and of what kind."""
     return [(frame.offset, frame.reason) for frame in frames if frame.error is not None]
-
-
-def test_format_is_pinned() -> None:
-    """The bytes of format 1 never change: old segments must stay readable."""
-    header = Header(bytes(range(16)), 258, compressed=True).to_bytes()
-    assert header.hex() == "8944494f44450d0a00010001000102030405060708090a0b0c0d0e0f0000000000000102c47a4b1a"
-    assert frame_to_bytes(bytes(range(16)), b"payload").hex() == (
-        "f5d10de5ec7f1a01000102030405060708090a0b0c0d0e0f0000000759f830657061796c6f6164"
-    )
-    assert end_to_bytes(3).hex() == "f5d10de5ec7f1a020000000000000003cfe6bb8f"
-    assert (HEADER_BYTES, FRAME_BYTES, END_BYTES) == (40, 32, 20)
 
 
 @pytest.mark.parametrize("compress", [True, False])
@@ -299,7 +284,7 @@ def compressed_frame(payload: bytes) -> Frame:
 
 def test_decompression_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A payload that unpacks to more than a record may have is refused without unpacking it."""
-    monkeypatch.setattr("diode_collectors.segment.MAX_RECORD_BYTES", 1000)
+    monkeypatch.setattr("diode_store.segment_layout.MAX_RECORD_BYTES", 1000)
     assert compressed_frame(zlib.compress(bytes(1000))).record_bytes() == bytes(1000)
     with pytest.raises(SegmentError, match="unpacks to more than 1,000 bytes"):
         compressed_frame(zlib.compress(bytes(1001))).record_bytes()
@@ -325,17 +310,3 @@ def test_damage_has_no_record() -> None:
     (error,) = read(b"rubbish")
     with pytest.raises(SegmentError, match=r"^offset 0: the header is damaged"):
         error.record_bytes()
-
-
-def test_too_large_a_record_is_refused_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer does not write what no reader would read."""
-    monkeypatch.setattr("diode_collectors.segment.MAX_RECORD_BYTES", 100)
-    assert pack_payload(bytes(100), compress=False) == bytes(100)
-    with pytest.raises(RecordError, match="101 bytes is over the limit of 100; split its timings"):
-        pack_payload(bytes(101), compress=False)
-
-
-def test_incompressible_records_fit_a_frame() -> None:
-    """The largest record fits the largest payload even if zlib cannot make it smaller."""
-    overhead = len(zlib.compress(b"", 0)) + 5 * (codec.MAX_RECORD_BYTES // 16_000 + 1)
-    assert codec.MAX_RECORD_BYTES + overhead <= MAX_PAYLOAD_BYTES

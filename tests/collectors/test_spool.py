@@ -308,6 +308,14 @@ def test_status(directory: Path) -> None:
     writer.close()
 
 
+def test_status_with_segments_that_cannot_be_opened(directory: Path) -> None:
+    """They wait like others."""
+    for name in ("a.seg", "b.open"):
+        (directory / name).mkdir(parents=True)
+    status = Spool(directory).status()
+    assert (status.segments, status.live_segments) == (2, 0)
+
+
 def test_a_segment_ends_with_its_end_mark(directory: Path) -> None:
     """Sealing adds the end mark that tells a whole segment from a cut one."""
     with SpoolWriter(directory) as writer:

@@ -30,6 +30,7 @@ MAY_IMPORT = {
 OWN_NAMES = {
     "diode_store/analytics.py": "names of our own views and files; files are quoted",
     "diode_store/bulk.py": "columns of our own tables, and placeholders",
+    "diode_store/dimensions.py": "our own tables and columns, and placeholders",
     "diode_store/facts.py": "columns of our own tables, and placeholders",
     "diode_store/lake_copy.py": "columns of our own tables, and integers",
     "diode_store/lake_diff.py": "integers",

@@ -11,9 +11,9 @@ from compare import assert_exactly_once
 from processes import drained, eventually, free_port, readiness
 from producing import produce, produced
 
-from diode_collectors.segment import Header, end_to_bytes, frame_to_bytes
 from diode_collectors.spool import Spool, SpoolWriter
 from diode_store import codec
+from diode_store.segment_layout import Header, end_to_bytes, frame_to_bytes
 from diode_store.store import Store
 
 if TYPE_CHECKING:

@@ -52,6 +52,23 @@ def finish(processes: ForkServer, daemon: Child, writer: Child, spool: Path, url
     assert assert_exactly_once(url, processes.acknowledged(), produced, others=True) > 0
 
 
+def at_each_commit(server: PostgresServer, database_name: str, action: str) -> None:
+    """Let the server run a statement of PL/pgSQL for each new measurement, at the end of its transaction."""
+    server.sql(
+        f"CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {action}; END $$;"
+        "CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON measurements DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION at_commit()",
+        database_name,
+    )
+
+
+def stored(server: PostgresServer, database_name: str) -> int:
+    """Return how many rows of measurements and timings the server has, past our own code."""
+    query = "SELECT (SELECT count(*) FROM measurements) + (SELECT count(*) FROM timings)"
+    [(count,)] = server.sql(query, database_name)
+    return int(count)
+
+
 def test_a_server_killed_while_the_daemon_writes(
     processes: ForkServer, spool: Path, server: PostgresServer, url: str
 ) -> None:
@@ -138,17 +155,12 @@ def test_a_commit_of_which_the_answer_is_lost(
 def test_a_commit_that_fails(processes: ForkServer, spool: Path, server: PostgresServer, url: str) -> None:
     """The transaction is refused at its very end, again and again: nothing of it stays, and it is all tried again."""
     name = str(sa.make_url(url).database)
-    server.sql(
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$;"
-        "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON measurements DEFERRABLE INITIALLY DEFERRED"
-        " FOR EACH ROW EXECUTE FUNCTION refuse()",
-        name,
-    )
+    at_each_commit(server, name, "RAISE 'no room'")
     writer = processes.writer(spool, 1, pause_s=0.05)
     daemon = processes.daemon(spool, url)
     eventually(lambda: daemon.says("event=failed") >= 3)
-    assert server.sql("SELECT (SELECT count(*) FROM measurements) + (SELECT count(*) FROM timings)", name) == [(0,)]
-    server.sql("DROP TRIGGER refuse ON measurements", name)
+    assert stored(server, name) == 0
+    server.sql("DROP TRIGGER at_commit ON measurements", name)
     daemon.says_more("event=ingested")
     finish(processes, daemon, writer, spool, url)
 
@@ -156,19 +168,14 @@ def test_a_commit_that_fails(processes: ForkServer, spool: Path, server: Postgre
 def test_a_server_killed_inside_a_commit(processes: ForkServer, spool: Path, server: PostgresServer, url: str) -> None:
     """The server dies while the transaction's last checks run, before it is committed: it is all tried again."""
     name = str(sa.make_url(url).database)
-    server.sql(
-        "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); END $$;"
-        "CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON measurements DEFERRABLE INITIALLY DEFERRED"
-        " FOR EACH ROW EXECUTE FUNCTION linger()",
-        name,
-    )
+    at_each_commit(server, name, "PERFORM pg_sleep(60)")
     writer = processes.writer(spool, 1, pause_s=0.05)
     daemon = processes.daemon(spool, url)
     eventually(lambda: server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == [(1,)])
     server.kill()
     daemon.says_more("event=failed")
     server.start()
-    assert server.sql("SELECT (SELECT count(*) FROM measurements) + (SELECT count(*) FROM timings)", name) == [(0,)]
-    server.sql("ALTER TABLE measurements DISABLE TRIGGER linger", name)
+    assert stored(server, name) == 0
+    server.sql("ALTER TABLE measurements DISABLE TRIGGER at_commit", name)
     daemon.says_more("event=ingested")
     finish(processes, daemon, writer, spool, url)

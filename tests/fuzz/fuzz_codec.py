@@ -17,10 +17,13 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["diode_store.codec", "diode_store.checks", "diode_collectors.segment"]):
-    from diode_collectors.segment import HEADER_BYTES, SegmentReader, end_to_bytes, frame_to_bytes, read_segment
+with atheris.instrument_imports(
+    include=["diode_store.codec", "diode_store.checks", "diode_store.segment_layout", "diode_collectors.segment"]
+):
+    from diode_collectors.segment import SegmentReader, read_segment
     from diode_store import codec
     from diode_store.errors import CodecError, SegmentError
+    from diode_store.segment_layout import HEADER_BYTES, Header, end_to_bytes, frame_to_bytes
 
 OLDER = Path(__file__).parent.parent / "data" / "h200-2026-11-twice-1.seg"
 _SOME = 12
@@ -92,13 +95,7 @@ def seed(folder: Path) -> None:
     (folder / "segment").write_bytes(HEADER + frames + end_to_bytes(2))
 
 
-def _header() -> bytes:
-    from diode_collectors.segment import Header
-
-    return Header(bytes(16), 0, compressed=False).to_bytes()
-
-
-HEADER = _header()
+HEADER = Header(bytes(16), 0, compressed=False).to_bytes()
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--seed"]:

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from round_trip import RoundTrip
 from view_warehouse import Warehouse
 
 from diode_store.lake import Lake
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from conftest import MakeMeasurement
+    from conftest import MakeMeasurement, RunCommand
     from diode_store.store import Store
 
 
@@ -30,6 +31,12 @@ def lake(database_path: Path) -> Lake:
 def another_database(_template_database: Path, tmp_path: Path) -> str:
     """Return the path of a second empty warehouse."""
     return str(shutil.copy(_template_database, tmp_path / "another.db"))
+
+
+@pytest.fixture
+def round_trip(diode: RunCommand, database_url: str, another_database: str, tmp_path: Path) -> RoundTrip:
+    """Return the way from the warehouse into the second one."""
+    return RoundTrip(diode, database_url, another_database, tmp_path)
 
 
 @pytest.fixture

@@ -49,10 +49,18 @@ def test_spans_of_time(text: str, days: float) -> None:
     assert span_of(text) == timedelta(days=days)
 
 
-@pytest.mark.parametrize("text", ["180", "0d", "-1d", "1.5d", "d", "1 d", "1m", "1D", "9999999y", ""])
+@pytest.mark.parametrize("text", ["180", "0d", "-1d", "1.5d", "d", "1 d", "1m", "1D", ""])
 def test_no_span_of_time(text: str) -> None:
     """Whatever else is refused with examples; a month is none, and a wrong guess deletes data."""
     with pytest.raises(typer.BadParameter, match="is no span of time; write 12h, 180d, 26w or 1y"):
+        span_of(text)
+
+
+@pytest.mark.parametrize("text", ["1001y", "8760001h", "999999999y", "9" * 5000 + "d"])
+def test_a_span_of_time_before_the_calendar(text: str) -> None:
+    """It is a span of time, but nothing can be that old."""
+    assert span_of("1000y") == span_of("8760000h") == timedelta(days=365_000)
+    with pytest.raises(typer.BadParameter, match=f"^'{text}' is too long a time; 1000y is the longest$"):
         span_of(text)
 
 
@@ -115,18 +123,42 @@ def test_downgrade_of_nothing(diode: RunCommand, tmp_path: Path) -> None:
 def test_prune_asks_for_something(diode: RunCommand, database_path: Path) -> None:
     """A prune that names nothing is refused with what can be named, even with --all and --yes."""
     ended = diode("db", "prune", "--all", "--yes", "--database", database_path)
-    assert ended.code == 1
-    assert ended.err == (
-        "error: Say what to delete: --superseded, --replays, --flagged, --older-than, --dataset or --hardware.\n"
+    assert ended.code == 2
+    assert " ".join(ended.err.split()).endswith(
+        "Say what goes: --superseded, --replays, --flagged, --older-than, --measured-before, --dataset or --hardware."
     )
 
 
 @pytest.mark.parametrize(
-    "args", [("--older-than", "180"), ("--keep", "0", "--replays"), ("--measured-before", "", "--frobnicate")]
+    ("args", "said"),
+    [
+        (("--older-than", "180"), "'--older-than': '180' is no span of time; write 12h"),
+        (("--older-than", ""), "'--older-than': '' is no span of time; write 12h"),
+        (("--older-than", "5000y"), "'--older-than': '5000y' is too long a time; 1000y is the longest"),
+        (("--measured-before", "yesterday"), "'--measured-before': 'yesterday' is no time; write 2026-11-20"),
+        (("--measured-before", ""), "'--measured-before': '' is no time; write 2026-11-20"),
+        (("--measured-before", "0001-01-01T00:00+14:00"), "is no time that UTC has; write 2026-11-20"),
+        (("--keep", "0"), "Invalid value for '--keep': "),
+        (("--measured-before", "2026-11-20", "--frobnicate"), "No such option: --frobnicate"),
+    ],
 )
-def test_prune_bad_usage(diode: RunCommand, database_path: Path, args: tuple[str, ...]) -> None:
-    """A mistyped option deletes nothing and is bad usage."""
-    assert diode("db", "prune", *args, "--yes", "--database", database_path).code == 2
+def test_prune_bad_usage(diode: RunCommand, tmp_path: Path, args: tuple[str, ...], said: str) -> None:
+    """A mistyped option is bad usage, told by its name before the warehouse is even looked for; an empty one is too."""
+    ended = diode("db", "prune", "--replays", *args, "--yes", "--database", tmp_path / "none.db")
+    assert ended.code == 2
+    assert said in " ".join(ended.err.split())
+
+
+def test_prune_of_a_data_set_that_is_not_there(diode: RunCommand, store: Store, database_url: str) -> None:
+    """It is said, with those that are there; no error, since the same command may have deleted it before."""
+    store.write([samples.measurement(1, dataset="d"), samples.measurement(2, dataset="e")])
+    prune = ("db", "prune", "--all", "--database", database_url, "--dataset")
+    assert "data set" not in diode(*prune, "e", "--yes").err
+    told = "no measurement belongs to the data set 'e'; there is: d\n"
+    assert diode(*prune, "e") == (0, "nothing to delete\n", told)
+    again = diode(*prune, "e", "--yes", "--json")
+    assert (again.code, json.loads(again.out)["measurements"], again.err) == (0, 0, told)
+    assert diode(*prune, "d", "--older-than", "1d") == (0, "nothing to delete\n", "")
 
 
 def test_prune_by_hardware_and_data_set(diode: RunCommand, store: Store, database_url: str) -> None:

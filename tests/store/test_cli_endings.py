@@ -50,3 +50,11 @@ def test_an_interrupted_query_is_quiet(database_path: Path) -> None:
         finally:
             process.kill()
     assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_bytes_that_are_no_text(database_path: Path) -> None:
+    """An argument that no database can hold is bad usage, said on one line."""
+    command = [PROGRAM, "db", "prune", "--dataset", b"\xff", "--database", database_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: '\\udcff' is not UTF-8 text; set the terminal to UTF-8\n"

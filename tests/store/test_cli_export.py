@@ -7,28 +7,20 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from round_trip import EVERYTHING, everything
 from stored import content
 
 from diode_store.exchange.parquet import EXTRAS
-from diode_store.records import (
-    Environment,
-    Measurement,
-    Outcome,
-    Problem,
-    TensorSpec,
-    Timing,
-    TimingMethod,
-)
 from diode_store.store import Store
-from samples import EVERY_FIELD
 
 if TYPE_CHECKING:
+    from round_trip import RoundTrip
+
     from conftest import MakeMeasurement, RunCommand
 
 pytestmark = pytest.mark.usefixtures("default_database")
@@ -46,66 +38,24 @@ def sorted_choices(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, "choices": sorted(line["choices"], key=json.dumps)}
 
 
-def everything(make: MakeMeasurement) -> list[Measurement]:
-    """Return measurements that use every field, and some that use none."""
-    base = make(1)
-    bmm = Problem.create(
-        "addmm",
-        (
-            TensorSpec("float16", (24,), (1,)),
-            TensorSpec("float16", (8, 16), (16, 1)),
-            TensorSpec("float16", (16, 24), (1, 16)),
-        ),
-        {"alpha": 0.5},
-    )
-    full = make(
-        2,
-        problem=bmm,
-        hardware=replace(base.hardware, name="NVIDIA H100", l2_bytes=52428800, extra={"bin": 3}),
-        environment=Environment(torch="2.13.0", template_hashes={"triton::mm": "abc"}, extra={"nccl": "2"}),
-        timings=(
-            Timing(base.timings[0].config, 0.1 + 0.2, repeats=40, p10_us=0.3, p90_us=1 / 3),
-            Timing(base.timings[1].config, 1e6, is_estimate=True),
-            Timing(base.timings[2].config, None, Outcome.WRONG_RESULT),
-        ),
-        measured_at=None,
-        **{**EVERY_FIELD, "timing_method": TimingMethod("min", flush_l2=False, launch_hidden=True)},
-    )
-    return [base, full, make(3, environment=Environment(), runtimes=(None,))]
-
-
 def test_jsonl_round_trip(
-    store: Store,
-    diode: RunCommand,
-    tmp_path: Path,
-    another_database: str,
-    database_url: str,
-    make_measurement: MakeMeasurement,
+    store: Store, diode: RunCommand, tmp_path: Path, round_trip: RoundTrip, make_measurement: MakeMeasurement
 ) -> None:
     """Into a fresh warehouse and out again: the same records, keys, timings and counts."""
     store.write(everything(make_measurement))
-    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
-    assert diode("export", "-o", str(first)).out == f"{first}: 3 measurements with 7 timings\n"
-    imported = diode("import", str(first), "--database", another_database)
-    assert imported.out == "3 measurements with 7 timings added\n"
-    assert content(another_database) == content(database_url)
-    with Store.open(another_database) as other:
+    first, second = round_trip.through("first.jsonl", EVERYTHING), tmp_path / "second.jsonl"
+    with Store.open(round_trip.there) as other:
         assert other.counts() == store.counts()
-    diode("export", "-o", str(second), "--database", another_database)
+    diode("export", "-o", str(second), "--database", round_trip.there)
     assert [sorted_choices(line) for line in lines_of(second)] == [sorted_choices(line) for line in lines_of(first)]
 
 
-def test_real_data_survive_the_round_trip(
-    diode: RunCommand, jsonl_path: Path, tmp_path: Path, another_database: str, database_url: str
-) -> None:
+def test_real_data_survive_the_round_trip(diode: RunCommand, jsonl_path: Path, round_trip: RoundTrip) -> None:
     """What was imported from a benchmark's file comes back complete, padded sizes and all."""
     diode("import", *H200, "--dataset", "excerpt", str(jsonl_path))
-    out = tmp_path / "out.jsonl.gz"
-    diode("export", "-o", str(out))
+    out = round_trip.through("out.jsonl.gz", "6 measurements with 79 timings")
     assert gzip.decompress(out.read_bytes()).count(b"\n") == 6
-    diode("import", str(out), "--database", another_database)
-    assert content(another_database) == content(database_url)
-    again = diode("import", *H200, "--dataset", "excerpt", str(jsonl_path), "--database", another_database)
+    again = diode("import", *H200, "--dataset", "excerpt", str(jsonl_path), "--database", round_trip.there)
     assert again.out == "nothing new: all 6 measurements were there already\n"
 
 
@@ -184,6 +134,15 @@ def test_export_of_nothing_leaves_no_file(diode: RunCommand, jsonl_path: Path, t
     assert result.code == 1
     assert "there is nothing to export; the warehouse holds 6 measurements" in result.err
     assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"warehouse.lake"}
+
+
+@pytest.mark.parametrize("fmt", ["jsonl", "parquet", "torch-diode", "inductor-lut"])
+@pytest.mark.usefixtures("store")
+def test_export_of_an_empty_warehouse(diode: RunCommand, tmp_path: Path, fmt: str) -> None:
+    """It says that it is empty, and not that there is anything else."""
+    result = diode("export", "--format", fmt, "-o", str(tmp_path / "out"))
+    said = "there is nothing to export; the warehouse is empty: fill it with `diode import`, or with `diode-ingest`"
+    assert (result.code, result.err) == (1, f"error: {said}\n")
 
 
 def test_export_into_a_folder_that_is_not_there(diode: RunCommand, jsonl_path: Path, tmp_path: Path) -> None:

@@ -98,7 +98,6 @@ def test_import_on_a_device_nobody_knows(diode: RunCommand, jsonl_path: Path, da
         (("--hardware", "a100"), "error: 'a100' could be any of: NVIDIA A100 80GB PCIe (sm_80, 108 multiprocessors), "),
         (("--hardware-file", "missing.json"), "error: missing.json: No such file or directory"),
         ((*H200, "--environment", "missing.json"), "error: missing.json: No such file or directory"),
-        ((*H200, "--measured-at", "soon"), "error: 'soon' is no time"),
     ],
 )
 def test_import_with_options_that_do_not_fit(
@@ -111,8 +110,13 @@ def test_import_with_options_that_do_not_fit(
 
 
 def test_import_bad_usage(diode: RunCommand, jsonl_path: Path) -> None:
-    """Options that exclude each other and formats we do not have exit with 2."""
+    """Options that exclude each other, times that are none and formats we do not have exit with 2."""
     assert diode("import", *H200, "--hardware-file", "x.json", str(jsonl_path)).code == 2
+    soon = diode("import", *H200, "--measured-at", "soon", str(jsonl_path))
+    assert (soon.code, "'--measured-at': 'soon' is no time; write 2026-11-20 or" in " ".join(soon.err.split())) == (
+        2,
+        True,
+    )
     unknown = diode("import", *H200, "--format", "morse", str(jsonl_path))
     assert unknown.code == 2
     assert "'morse' is not one of 'auto', 'jsonl'" in " ".join(unknown.err.split())

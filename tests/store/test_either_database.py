@@ -15,6 +15,7 @@ from stored import content
 import samples
 from diode_store import codec
 from diode_store.measurements import iter_measurements
+from diode_store.records import Timing
 from record_strategies import MEASUREMENTS
 
 if TYPE_CHECKING:
@@ -67,6 +68,17 @@ def test_any_record_comes_back(any_store: Store, batch: list[Measurement]) -> No
             wanted.extra,
             wanted.timing_method,
         )
+
+
+def test_configs_that_differ_as_true_and_one(any_store: Store, any_url: str) -> None:
+    """They are two rows, each with its own time, whether they come as records or are decoded."""
+    configs = [replace(samples.triton_config(), kwargs=(("EVEN_K", value),)) for value in (True, 1)]
+    timings = tuple(Timing(config, float(us)) for us, config in enumerate(configs, 1))
+    written = [samples.measurement(number, timings=timings) for number in (1, 2)]
+    any_store.write([written[0], codec.decode(codec.encode(written[1]))])
+    expected = {(type(dict(config.kwargs)["EVEN_K"]), us) for config, us, *_ in timings}
+    for measured in content(any_url):
+        assert {(type(dict(t.config.kwargs)["EVEN_K"]), t.runtime_us) for t in measured.timings} == expected
 
 
 def test_a_file_in_and_out(any_url: str, diode: RunCommand, jsonl_path: Path, tmp_path: Path) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
-from jsonl_rows import ROW, reason, row_with, with_choice, with_input
+from jsonl_rows import CONTEXT, ROW, reason, row_with, with_choice, with_input
 
 from diode_store import codec
 from diode_store.errors import CodecError
+from diode_store.exchange import jsonl
+from diode_store.exchange.context import BadLine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +54,40 @@ if TYPE_CHECKING:
 def test_a_bad_line_names_its_field_and_a_remedy(row: dict[str, Any], expected: str) -> None:
     """The message is about the line, not about our code."""
     assert reason(row) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (row_with(sample_seed=2**64), "sample_seed must be a number of at most 64 bits, not 18446744073709551616"),
+        (
+            row_with(sample_seed=-(2**63) - 1),
+            "sample_seed must be a number of at most 64 bits, not -9223372036854775809",
+        ),
+        (row_with(host="a\ud800"), r"host must be text of whole Unicode characters, not 'a\ud800'"),
+        (row_with(notes=[1, {"a": [2**70]}]), f"notes[1].a[0] must be a number of at most 64 bits, not {2**70}"),
+        (row_with(**{"\udfff": 1}), r"a name in the line must be whole Unicode characters, not '\udfff'"),
+        (row_with(environment={"\udfff": 1}), r"a name in environment must be whole Unicode characters, not '\udfff'"),
+        (
+            with_choice(kwargs={"BLOCK_M": 2**70}),
+            f"choices[0].kwargs.BLOCK_M must be a number of at most 64 bits, not {2**70}",
+        ),
+        (
+            with_choice(extra={"x": "\ud800"}),
+            r"choices[0].extra.x must be text of whole Unicode characters, not '\ud800'",
+        ),
+    ],
+)
+def test_a_value_that_no_record_holds_is_named(row: dict[str, Any], expected: str) -> None:
+    """Numbers that are too long and half characters, which JSON can spell, wherever in the line they are."""
+    assert reason(row) == f"{expected}; mend or remove the line"
+
+
+def test_an_option_that_no_record_holds_is_named() -> None:
+    """What a terminal gave for bytes that are no text is not the line's fault, so the option's field is named."""
+    [bad] = jsonl.read([json.dumps(ROW).encode()], replace(CONTEXT, dataset="a\udcff"))
+    assert isinstance(bad, BadLine)
+    assert bad.reason.startswith(r"dataset must be text of whole Unicode characters, not 'a\udcff'")
 
 
 def test_a_line_nested_too_deeply() -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from round_trip import EVERYTHING, everything
 from stored import content
-from test_cli_export import everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from round_trip import RoundTrip
 
     from conftest import MakeMeasurement, RunCommand
     from diode_store.store import Store
@@ -30,22 +32,11 @@ def exported(store: Store, diode: RunCommand, tmp_path: Path, make_measurement: 
     return tmp_path / "out.parquet"
 
 
-def test_round_trip(
-    store: Store,
-    diode: RunCommand,
-    tmp_path: Path,
-    another_database: str,
-    database_url: str,
-    make_measurement: MakeMeasurement,
-) -> None:
+def test_round_trip(store: Store, round_trip: RoundTrip, make_measurement: MakeMeasurement) -> None:
     """Every field of every measurement that is not superseded is the same again; twice adds nothing."""
     kept = [replace(m, superseded_by=None) for m in everything(make_measurement)]
     store.write(kept)
-    out = str(tmp_path / "out.parquet")
-    assert diode("export", "-o", out) == (0, f"{out}: 3 measurements with 7 timings\n", "")
-    assert diode("import", out, "--database", another_database).out == "3 measurements with 7 timings added\n"
-    assert content(another_database) == content(database_url)
-    assert diode("import", out, "--database", another_database).out.startswith("nothing new: all 3")
+    round_trip.through("out.parquet", EVERYTHING)
 
 
 def test_real_data_survive_the_round_trip(

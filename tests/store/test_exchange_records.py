@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import io
+import re
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
-from stored import content
-from test_cli_export import everything
+from round_trip import EVERYTHING, everything
 
-from diode_collectors.segment import Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_collectors.segment import read_segment as read_by_collectors
+from diode_collectors.writer import SpoolWriter
 from diode_store import codec
 from diode_store.exchange import records
 from diode_store.exchange.context import BadLine
 from diode_store.records import Measurement
+from diode_store.segment_layout import END_BYTES, HEADER_BYTES, Header, end_to_bytes, frame_to_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from round_trip import RoundTrip
 
     from conftest import MakeMeasurement, RunCommand
     from diode_store.store import Store
@@ -43,23 +47,10 @@ def places(found: list[Measurement | BadLine]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["out.seg", "out.records", "out.records.gz", "out.seg.gz"])
-def test_round_trip(
-    store: Store,
-    diode: RunCommand,
-    tmp_path: Path,
-    another_database: str,
-    database_url: str,
-    make_measurement: MakeMeasurement,
-    name: str,
-) -> None:
+def test_round_trip(store: Store, round_trip: RoundTrip, make_measurement: MakeMeasurement, name: str) -> None:
     """Into another warehouse with every field; importing again adds nothing."""
     store.write(everything(make_measurement))
-    out = str(tmp_path / name)
-    assert diode("export", "-o", out, "--format", "records").out == f"{out}: 3 measurements with 7 timings\n"
-    assert diode("import", out, "--database", another_database).out == "3 measurements with 7 timings added\n"
-    assert content(another_database) == content(database_url)
-    again = diode("import", out, "--database", another_database)
-    assert again.out == "nothing new: all 3 measurements were there already\n"
+    round_trip.through(name, EVERYTHING, "--format", "records")
 
 
 def test_the_collectors_read_an_exported_segment(tmp_path: Path, make_measurement: MakeMeasurement) -> None:
@@ -72,12 +63,45 @@ def test_the_collectors_read_an_exported_segment(tmp_path: Path, make_measuremen
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_segments_of_the_collectors_are_read(make_measurement: MakeMeasurement, *, compressed: bool) -> None:
+def test_segments_of_the_collectors_are_read(
+    tmp_path: Path, make_measurement: MakeMeasurement, *, compressed: bool
+) -> None:
     """Whichever way a writer stores its payloads."""
     given = [make_measurement(1), make_measurement(2)]
-    frames = [frame_to_bytes(m.uid, pack_payload(codec.encode(m), compress=compressed)) for m in given]
-    data = b"".join([Header(bytes(16), 7, compressed).to_bytes(), *frames, end_to_bytes(2)])
-    assert read(data) == given
+    with SpoolWriter(tmp_path, compress=compressed) as writer:
+        for measurement in given:
+            writer.append(measurement)
+    (segment,) = tmp_path.glob("*.seg")
+    assert read(segment.read_bytes()) == given
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"no zlib", r"the record does not unpack \(Error -3 .*\); get a whole copy of the segment"),
+        (zlib.compress(b"x" * 100)[:-3], "the record does not unpack to what a record may be; get a whole copy of the"),
+        (zlib.compress(b"x") + b"more", "the record does not unpack to what a record may be; get a whole copy of the"),
+        (zlib.compress(bytes(1001)), "the record does not unpack to what a record may be; get a whole copy of the"),
+    ],
+)
+def test_a_payload_that_does_not_unpack(
+    make_measurement: MakeMeasurement, monkeypatch: pytest.MonkeyPatch, payload: bytes, reason: str
+) -> None:
+    """It is named with why, never unpacked to more than a record may have, and what follows it is read."""
+    monkeypatch.setattr("diode_store.segment_layout.MAX_RECORD_BYTES", 1000)
+    bad = frame_to_bytes(bytes(16), payload)
+    good = written([make_measurement(1)], as_segment=True)[HEADER_BYTES:-END_BYTES]
+    found = read(Header(bytes(16), 7, compressed=True).to_bytes() + bad + good + end_to_bytes(2))
+    (said,) = places(found)
+    assert re.match(rf"F: record 1: byte 40: {reason}", said)
+    assert found[1] == make_measurement(1)
+
+
+def test_a_segment_of_a_newer_format() -> None:
+    """It is refused by its number."""
+    assert places(read(Header(bytes(16), 7, compressed=True, format_version=2).to_bytes() + b"whatever")) == [
+        "F: record 1: the file breaks off here: spool format 2 is not 1, which we read; upgrade torch-diode"
+    ]
 
 
 def test_damage_costs_one_record(make_measurement: MakeMeasurement) -> None:

@@ -6,14 +6,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from round_trip import EVERYTHING, everything
 from stored import content
-from test_cli_export import everything
 
 from diode_store.normalise import kernel_config
 from diode_store.records import Outcome, Timing, TimingMethod
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from round_trip import RoundTrip
 
     from conftest import MakeMeasurement, RunCommand
     from diode_store.store import Store
@@ -61,33 +63,16 @@ def put(folder: Path, data: Any) -> str:
     return str(path)
 
 
-def test_round_trip(
-    store: Store,
-    diode: RunCommand,
-    tmp_path: Path,
-    another_database: str,
-    database_url: str,
-    make_measurement: MakeMeasurement,
-) -> None:
+def test_round_trip(store: Store, round_trip: RoundTrip, make_measurement: MakeMeasurement) -> None:
     """Every field of every measurement, and each time to the last bit."""
     store.write(everything(make_measurement))
-    out = str(tmp_path / "out.json")
-    exported = diode("export", "--format", "t4", "-o", out)
-    assert exported == (0, f"{out}: 3 measurements with 7 timings\n", "")
-    assert diode("import", out, "--database", another_database).out == "3 measurements with 7 timings added\n"
-    assert content(another_database) == content(database_url)
-    assert diode("import", out, "--database", another_database).out.startswith("nothing new: all 3")
+    round_trip.through("out.json", EVERYTHING, "--format", "t4")
 
 
-def test_real_data_survive_the_round_trip(
-    diode: RunCommand, jsonl_path: Path, tmp_path: Path, another_database: str, database_url: str
-) -> None:
+def test_real_data_survive_the_round_trip(diode: RunCommand, jsonl_path: Path, round_trip: RoundTrip) -> None:
     """Compressed too."""
     diode("import", "--hardware", "h200", str(jsonl_path))
-    out = str(tmp_path / "out.json.gz")
-    diode("export", "--format", "t4", "-o", out)
-    diode("import", out, "--database", another_database)
-    assert content(another_database) == content(database_url)
+    round_trip.through("out.json.gz", "6 measurements with 79 timings", "--format", "t4")
 
 
 def test_an_exported_file_is_what_the_schema_says(

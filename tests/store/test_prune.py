@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import samples
 from diode_store import analytics, pruning, schema
 from diode_store.errors import PruneError
-from diode_store.pruning import Rule, carry_out, plan
+from diode_store.pruning import Rule, carry_out, missing_dataset, plan
 from diode_store.store import Store
 from diode_store.tombstones import buried, list_tombstones
 
@@ -112,8 +112,21 @@ def test_untrusted_alone_is_better_than_nothing(any_store: Store) -> None:
 
 def test_a_rule_that_asks_for_nothing_is_refused(any_store: Store) -> None:
     """Deleting everything is not what an empty command line means."""
-    with any_store.engine.connect() as connection, pytest.raises(PruneError, match="Say what to delete: --superseded"):
+    with any_store.engine.connect() as connection, pytest.raises(PruneError, match="Say what goes: --superseded"):
         plan(connection, Rule(keep=0))
+
+
+def test_a_data_set_that_is_not_there_is_told(any_store: Store) -> None:
+    """A mistyped name does not pass for a data set that needs no pruning; some of those that are there are named."""
+    for number in range(23):
+        told = "no measurement belongs to the data set 'nope'; "
+        there = [f"d{n:02}" for n in range(number)]
+        listed = ", ".join(there[:20]) + (", ..." if number > 20 else "")
+        with any_store.engine.connect() as connection:
+            said = missing_dataset(connection, "nope")
+            assert [name for name in there if missing_dataset(connection, name)] == []
+        assert said == told + (f"there is: {listed}" if there else "none belongs to any")
+        measure(any_store, number, dataset=f"d{number:02}")
 
 
 def test_a_plan_says_what_goes(any_store: Store) -> None:

@@ -175,6 +175,17 @@ def test_vendor_kernels() -> None:
     assert not samples.triton_config().is_vendor
 
 
+def test_true_is_not_one() -> None:
+    """Configs and problems are equal when their keys are, and these tell True from 1."""
+    yes, one = (KernelConfig("triton::mm", 64, kwargs=(("EVEN_K", value),)) for value in (True, 1))
+    assert (yes == one, yes.key == one.key, len({yes, one})) == (False, False, 2)
+    with_yes, with_one = (replace(samples.matmul(64, 64, 64), scalars=(("alpha", value),)) for value in (True, 1))
+    assert (with_yes == with_one, with_yes.key == with_one.key, len({with_yes, with_one})) == (False, False, 2)
+    assert yes == KernelConfig("triton::mm", 64, kwargs=(("EVEN_K", True),))
+    assert yes != replace(yes, extra={"a": 1})
+    assert (yes == "triton::mm", with_yes == "mm") == (False, False)
+
+
 def test_equal_configs_hash_equal() -> None:
     """Configs built apart are one key of a dict."""
     assert {samples.triton_config(64): 1}[samples.triton_config(64)] == 1

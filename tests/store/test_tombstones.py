@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import samples
+from diode_store.store import Store
 from diode_store.tombstones import bury, forget
 
 if TYPE_CHECKING:
+    import pytest
+
     from conftest import RunCommand
-    from diode_store.store import Store
 
 
 def test_what_was_deleted_does_not_come_back(any_store: Store) -> None:
@@ -49,3 +52,18 @@ def test_tombstones_are_listed_and_forgotten(diode: RunCommand, store: Store, da
     assert json.loads(diode("db", "tombstones", "--forget", "--json", "--database", database_url).out) == {
         "forgotten": 1
     }
+
+
+def test_times_are_printed_in_utc(diode: RunCommand, any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan and what it deleted have their times in UTC, and say so, on either database and wherever it is asked."""
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    with Store.open(any_url) as store:
+        store.write([samples.measurement(1, dataset="d")])
+    prune = ("db", "prune", "--dataset", "d", "--all", "--database", any_url)
+    (share,) = json.loads(diode(*prune, "--json").out)["shares"]
+    assert diode(*prune, "--yes").code == 0
+    (stone,) = json.loads(diode("db", "tombstones", "--json", "--database", any_url).out)
+    now = datetime.now(UTC)
+    for text in (share["oldest"], share["newest"], stone["first_deleted_at"], stone["last_deleted_at"]):
+        assert text.endswith("+00:00")
+        assert timedelta(0) <= now - datetime.fromisoformat(text) < timedelta(minutes=5)

@@ -42,8 +42,19 @@ def test_no_batches() -> None:
     assert list(streaming._cases(empty)) == []
 
 
-def test_examples_come_problem_by_problem(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
-    """In the order of hardware, environment and problem; a pair's median is its mean, a failure takes for ever."""
+@pytest.mark.parametrize("timings_at_once", [5_000_000, 4, 1])
+def test_examples_come_problem_by_problem(
+    store: Store,
+    database_url: str,
+    make_measurement: MakeMeasurement,
+    monkeypatch: pytest.MonkeyPatch,
+    timings_at_once: int,
+) -> None:
+    """In the order of hardware, environment and problem; a pair's median is its mean, a failure takes for ever.
+
+    All at once, in two parts, and in more parts than there are cases.
+    """
+    monkeypatch.setattr(streaming, "_TIMINGS_AT_ONCE", timings_at_once)
     times = (Timing(VENDOR, 100.0), Timing(FAST, 80.0), Timing(SLOW, None, Outcome.OUT_OF_RESOURCES))
     again = (Timing(VENDOR, 120.0), Timing(FAST, 9.0, is_estimate=True))
     newer = Environment(torch="2.13.0")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_store import record_fields
 from diode_store.columns import INT_COLUMNS, ConfigColumns
 from diode_store.records import Hardware, ProblemShape, is_vendor_template
 from diode_trainer.dataset import Examples
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
 
     Rows = dict[str, NDArray[Any]]
 
-_HARDWARE = tuple(f.name for f in fields(Hardware) if f.name != "extra")
 _SHAPE = tuple(f.name for f in fields(ProblemShape) if f.name != "tf32")
 _TIMINGS = """
 SELECT case_id, config_id, runtime_us, is_estimate
-FROM training_timings
+FROM (SELECT * FROM training_timings {where})
+WHERE case_id BETWEEN ? AND ?
+ORDER BY case_id, config_id
 """
+_TIMINGS_AT_ONCE = 5_000_000
+"""What is put in order at once; it takes some 600 MiB, however many there are in all."""
 _CASES = "SELECT hardware_id, environment_id, problem_id FROM cases_of('stock') ORDER BY case_id"
 
 
@@ -48,9 +52,18 @@ def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequ
     from diode_store.analytics import stream
 
     dimensions = _Dimensions.read(connection)
-    batches = stream(connection, f"{_TIMINGS} {where} ORDER BY case_id, config_id", parameters)
-    for rows in _cases(batches):
-        yield dimensions.examples(rows)
+    for first, last in _parts(connection, len(dimensions.cases["problem_id"])):
+        for rows in _cases(stream(connection, _TIMINGS.format(where=where), [*parameters, first, last])):
+            yield dimensions.examples(rows)
+
+
+def _parts(connection: DuckDBPyConnection, cases: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and last id of cases that have about ``_TIMINGS_AT_ONCE`` timings together."""
+    ((timings,),) = connection.execute("SELECT count(*) FROM timings").fetchall()
+    parts = max(1, round(timings / _TIMINGS_AT_ONCE))
+    for ids in np.array_split(np.arange(1, cases + 1), parts):
+        if len(ids):
+            yield int(ids[0]), int(ids[-1])
 
 
 def _cases(batches: pa.RecordBatchReader) -> Iterator[Rows]:
@@ -91,7 +104,7 @@ class _Dimensions:
 
     @classmethod
     def read(cls, connection: DuckDBPyConnection) -> _Dimensions:
-        hardware = connection.execute(f"SELECT id, {', '.join(_HARDWARE)} FROM hardware").fetchall()  # noqa: S608 - names
+        hardware = connection.execute(f"SELECT id, {', '.join(record_fields.HARDWARE)} FROM hardware").fetchall()  # noqa: S608 - names
         shapes = connection.execute(
             f"SELECT id, {', '.join(_SHAPE)}, asks_for_tf32(dtype, scalars) FROM problems"  # noqa: S608 - names
         ).fetchall()
@@ -103,7 +116,7 @@ class _Dimensions:
         position[[row[0] for row in configs]] = np.arange(len(configs))
         found = ConfigColumns.from_rows([row[1:] for row in configs])
         return cls(
-            {row[0]: Hardware(**dict(zip(_HARDWARE, row[1:], strict=True))) for row in hardware},
+            {row[0]: Hardware(**dict(zip(record_fields.HARDWARE, row[1:], strict=True))) for row in hardware},
             {row[0]: ProblemShape(*row[1:]) for row in shapes},
             found,
             found.template_mask(is_vendor_template),

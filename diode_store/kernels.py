@@ -1,0 +1,107 @@
+"""Kernel configs: what can solve a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from diode_store.keys import content_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Scalar = bool | int | float | str
+"""What a problem's scalar or a kernel's keyword argument may be."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelConfig:
+    """One kernel that can solve a problem: a template and its parameters.
+
+    Make one with ``diode_store.normalise.kernel_config``, which maps every source's names to these.
+    Vendor kernels (``aten::mm``) are configs without parameters.
+    """
+
+    template: str
+    block_m: int | None = None
+    block_n: int | None = None
+    block_k: int | None = None
+    group_m: int | None = None
+    num_stages: int | None = None
+    num_warps: int | None = None
+    allow_tf32: bool | None = None
+    use_fast_accum: bool | None = None
+    acc_type: str | None = None
+    kwargs: tuple[tuple[str, Scalar], ...] = ()
+    """Every other scalar keyword argument of the template, sorted by name."""
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @cached_property
+    def key(self) -> bytes:
+        """16-byte content key over everything but ``extra``."""
+        return content_key("config", 1, [*self._parts, self.kwargs])
+
+    def __eq__(self, other: object) -> bool:
+        """Compare fields; keyword arguments as the keys do, which tell True from 1."""
+        if not isinstance(other, KernelConfig):
+            return NotImplemented
+        return self._parts == other._parts and same_scalars(self.kwargs, other.kwargs) and self.extra == other.extra
+
+    def __hash__(self) -> int:
+        """Hash once: every timing's config is looked up several times on its way to the warehouse."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self._parts, self.kwargs))
+
+    @property
+    def _parts(self) -> tuple[Scalar | None, ...]:
+        return _COLUMNS_OF(self)
+
+    @property
+    def is_vendor(self) -> bool:
+        """Whether a vendor library runs it (cuBLAS through ATen, say)."""
+        return is_vendor_template(self.template)
+
+    def describe(self) -> str:
+        """Return a short name for a person: ``triton::mm 128x64x32 s3 w4`` (block M x N x K, stages, warps)."""
+        if self.block_m is None:
+            return self.template
+        return f"{self.template} {self.block_m}x{self.block_n}x{self.block_k} s{self.num_stages} w{self.num_warps}"
+
+
+CONFIG_COLUMNS = (
+    "template",
+    "block_m",
+    "block_n",
+    "block_k",
+    "group_m",
+    "num_stages",
+    "num_warps",
+    "allow_tf32",
+    "use_fast_accum",
+    "acc_type",
+)
+"""Fields of ``KernelConfig`` that are columns of their own, in the order every table and record uses."""
+
+_COLUMNS_OF: Callable[[KernelConfig], tuple[Scalar | None, ...]] = attrgetter(*CONFIG_COLUMNS)
+
+
+def is_vendor_template(template: str) -> bool:
+    """Whether a vendor library runs this template (cuBLAS through ATen, say)."""
+    return template.startswith("aten::")
+
+
+def plain_scalar(value: Scalar) -> Scalar:
+    """Return whole floats as ints, so that ``alpha=1.0`` and ``alpha=1`` are one problem."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def same_scalars(some: tuple[tuple[str, Scalar], ...], others: tuple[tuple[str, Scalar], ...]) -> bool:
+    """Tell whether names and values are the same, where True is not 1."""
+    return some == others and [type(value) for _, value in some] == [type(value) for _, value in others]
