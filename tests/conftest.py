@@ -35,7 +35,7 @@ def pytest_configure() -> None:
 @pytest.fixture(autouse=True)
 def _no_user_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep every test away from the settings and the warehouse of whoever runs it."""
-    for name in ("DIODE_DATABASE_URL", "DIODE_SPOOL", "DIODE_LAKE", "DIODE_LOG_LEVEL"):
+    for name in ("DIODE_DATABASE_URL", "DIODE_SPOOL", "DIODE_LAKE", "DIODE_LOG_LEVEL", "DIODE_CONFIG", "DIODE_GROUP"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))

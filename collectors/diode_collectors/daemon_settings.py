@@ -1,4 +1,4 @@
-"""The daemon's settings: a TOML file, the environment over it, and the command line over both."""
+"""The settings of ``diode-ingest``: a TOML file, the environment over it, and the command line over both."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEFAULT_LISTEN = Address("127.0.0.1", 19464)
 
 @dataclass(frozen=True)
 class DaemonSettings:
-    """Every setting of ``diode-ingest run``; the names are the keys of the file."""
+    """Every setting of ``diode-ingest``; the names are the keys of the file."""
 
     database: str
     """The warehouse: a URL, or the path of an SQLite file."""

@@ -81,6 +81,22 @@ class IngestReport:
     stopped: bool = False
     """Whether it ended early because it was asked to."""
 
+    def __add__(self, other: IngestReport) -> IngestReport:
+        """Return what both passes did together."""
+        reasons = Counter(self.rejected_by_reason) + Counter(other.rejected_by_reason)
+        return IngestReport(
+            segments=self.segments + other.segments,
+            measurements=self.measurements + other.measurements,
+            duplicates=self.duplicates + other.duplicates,
+            timings=self.timings + other.timings,
+            rejected=self.rejected + other.rejected,
+            rejected_by_reason=dict(reasons),
+            rejections=(self.rejections + other.rejections)[:_LISTED_REJECTIONS],
+            torn_bytes=self.torn_bytes + other.torn_bytes,
+            unreadable=self.unreadable + other.unreadable,
+            stopped=self.stopped or other.stopped,
+        )
+
 
 class Progress(NamedTuple):
     """How far a pass has come."""

@@ -53,7 +53,7 @@ def run_(  # noqa: PLR0913 - one argument an option
 
     Example: diode-ingest run --spool /var/spool/diode --listen 127.0.0.1:19464
     """
-    given = _checked(context, {**locals(), "listen": OFF if no_listen else listen})
+    given = checked(context, {**locals(), "listen": OFF if no_listen else listen})
     _run(given, config)
 
 
@@ -75,7 +75,7 @@ def unit(
     typer.echo(unit_text(program_path(), config or default_config(), user, writes), nl=False)
 
 
-def _checked(context: typer.Context, written: Mapping[str, object]) -> dict[str, object]:
+def checked(context: typer.Context, written: Mapping[str, object]) -> dict[str, object]:
     """Return the settings that stand on the command line or in the environment, as they were written.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The options of ``diode-ingest run``, one a setting; without it the file says, or the default holds."""
+"""The options of ``diode-ingest``, one a setting; without it the file says, or the default holds."""
 
 from __future__ import annotations
 

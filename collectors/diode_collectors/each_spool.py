@@ -1,0 +1,40 @@
+"""Several spools, one after another, as the commands go through them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from diode_store.errors import SpoolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[_Result]):
+    """What came of a spool: a result or an error."""
+
+    spool: Path
+    result: _Result | None = None
+    error: SpoolError | None = None
+
+
+def on_each(spools: Sequence[Path], work: Callable[[Path], _Result]) -> list[Outcome[_Result]]:
+    """Do ``work`` with each spool; of several, one that fails does not hold up the others.
+
+    Raises:
+        SpoolError: it failed with the only one.
+    """
+    outcomes: list[Outcome[_Result]] = []
+    for spool in spools:
+        try:
+            outcomes.append(Outcome(spool, work(spool)))
+        except SpoolError as error:
+            if len(spools) == 1:
+                raise
+            outcomes.append(Outcome(spool, error=error))
+    return outcomes

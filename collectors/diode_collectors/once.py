@@ -1,0 +1,162 @@
+"""What ``--once`` and ``--dry-run`` do: a pass over each spool, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from diode_collectors import garbage
+from diode_store.console import print_error, print_json, progress
+from diode_store.errors import SpoolError
+from diode_store.render import counted
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from diode_collectors.daemon_settings import DaemonSettings
+    from diode_collectors.each_spool import Outcome
+    from diode_collectors.ingest import IngestReport, Progress
+    from diode_collectors.spool import Spool
+    from diode_store.store import Store
+
+_LISTED = 20
+
+
+def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as_json: bool) -> None:
+    """Ingest what waits in the spools, one after another, and print what came of it.
+
+    Raises:
+        Exit: with 1, when something could not be ingested.
+    """
+    from diode_collectors.each_spool import on_each
+    from diode_collectors.signals import run_until_signalled
+
+    def work(stop: threading.Event) -> list[Outcome[IngestReport]]:
+        from diode_store.store import Store
+
+        with Store.open(settings.database) as store, garbage.ingesting():
+            passes = _Passes(settings, store, stop, bundled=bundled)
+            return on_each(settings.spool, passes.dry if dry_run else passes.real)
+
+    outcomes = run_until_signalled(work)
+    for outcome in outcomes:
+        _print_errors(outcome)
+    if as_json:
+        print_json(_as_json(outcomes, dry_run=dry_run))
+    else:
+        _print_text(outcomes, "dry run: " if dry_run else "")
+    if not all(outcome.result and _is_complete(outcome.result) for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+class _Passes:
+    """Passes over spools: what ships with torch-diode goes into the first one."""
+
+    def __init__(self, settings: DaemonSettings, store: Store, stop: threading.Event, *, bundled: bool) -> None:
+        self._settings = settings
+        self._store = store
+        self._stop = stop
+        self._bundled = bundled
+
+    def dry(self, spool_dir: Path) -> IngestReport:
+        from diode_collectors.ingest import IngestReport
+
+        shipped = self._shipped(spool_dir)
+        folders = [shipped, spool_dir] if shipped else [spool_dir]
+        return sum((self._pass(folder, dry_run=True) for folder in folders), IngestReport())
+
+    def real(self, spool_dir: Path) -> IngestReport:
+        from diode_collectors.spool import Spool
+
+        spool, shipped = Spool(spool_dir), self._shipped(spool_dir)
+        if self._settings.group:
+            spool.share_with(self._settings.group)
+        with spool.lock():
+            if shipped:
+                _copy(shipped, spool)
+            return self._pass(spool_dir, dry_run=False)
+
+    def _shipped(self, spool_dir: Path) -> Path | None:
+        from diode_store.resources import bundled_data_dir
+
+        return bundled_data_dir() if self._bundled and spool_dir == self._settings.spool[0] else None
+
+    def _pass(self, folder: Path, *, dry_run: bool) -> IngestReport:
+        from diode_collectors.ingest import ingest_once
+
+        done = 0.0
+        with progress("ingesting, %", 100) as advance:
+
+            def show(now: Progress) -> None:
+                nonlocal done
+                percent = 100 * now.done_bytes / max(now.total_bytes, 1)
+                advance(percent - done)
+                done = percent
+
+            return ingest_once(folder, self._store, dry_run=dry_run, should_stop=self._stop.is_set, on_progress=show)
+
+
+def _copy(shipped: Path, spool: Spool) -> None:
+    from diode_collectors.spool import Spool
+
+    segments = Spool(shipped).sealed()
+    if not segments:
+        raise SpoolError(f"{shipped}: no measurements there; reinstall torch-diode")
+    for segment in segments:
+        spool.add(segment)
+
+
+def _is_complete(report: IngestReport) -> bool:
+    return not (report.rejected or report.unreadable)
+
+
+def _print_errors(outcome: Outcome[IngestReport]) -> None:
+    if outcome.result is None:
+        print_error(str(outcome.error))
+        return
+    for rejection in outcome.result.rejections[:_LISTED]:
+        print_error(str(outcome.spool / str(rejection)))
+    for problem in outcome.result.unreadable[:_LISTED]:
+        print_error(problem)
+
+
+def _as_json(outcomes: Sequence[Outcome[IngestReport]], *, dry_run: bool) -> Mapping[str, object]:
+    shown = [_plain(outcome, dry_run=dry_run) for outcome in outcomes]
+    if len(shown) == 1:
+        return shown[0]
+    return {"dry_run": dry_run, **asdict(_total(outcomes)), "spools": shown}
+
+
+def _plain(outcome: Outcome[IngestReport], *, dry_run: bool) -> dict[str, object]:
+    found = asdict(outcome.result) if outcome.result else {"error": str(outcome.error)}
+    return {"spool": outcome.spool, "dry_run": dry_run, **found}
+
+
+def _total(outcomes: Sequence[Outcome[IngestReport]]) -> IngestReport:
+    from diode_collectors.ingest import IngestReport
+
+    return sum((outcome.result for outcome in outcomes if outcome.result), IngestReport())
+
+
+def _print_text(outcomes: Sequence[Outcome[IngestReport]], prefix: str) -> None:
+    if len(outcomes) == 1:
+        typer.echo(prefix + _summary(_total(outcomes), f" in {outcomes[0].spool}"))
+        return
+    for outcome in outcomes:
+        if outcome.result:
+            typer.echo(f"{prefix}{outcome.spool}: {_summary(outcome.result)}")
+    typer.echo(f"{prefix}in all: {_summary(_total(outcomes))}")
+
+
+def _summary(report: IngestReport, where: str = "") -> str:
+    counts = f"{report.measurements:,} new, {report.duplicates:,} already stored"
+    if report.rejected:
+        counts += f", {report.rejected:,} rejected"
+    if not (report.segments or report.measurements or report.duplicates or report.rejected or report.stopped):
+        return f"{counts}; nothing waits{where}"
+    ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
+    return f"{counts}; {report.timings:,} new timings, {counted(report.segments, 'segment')} done{ending}"
