@@ -11,7 +11,6 @@ import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -19,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from diode_store import postgres_errors, sqlite_errors
 from diode_store.errors import DatabaseError, DiodeError, RecordError
-from diode_store.urls import check_credentials, redact, refuse_password_on_command_line, sqlite_path
+from diode_store.urls import check_credentials, redact, refuse_password_on_command_line, sqlite_path, sqlite_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -161,7 +160,7 @@ def integrity_problems(engine: sa.Engine) -> list[str]:
 
 def _sqlite_engine(path: Path, busy_timeout_s: float) -> sa.Engine:
     # mode=rw: only `create_database_file` creates one; a mistyped path must not leave an empty database behind.
-    uri = f"file:{quote(str(path))}?mode=rw"
+    uri = sqlite_uri(path, "rw")
 
     def connect() -> sqlite3.Connection:
         sqlite_errors.is_there(path)

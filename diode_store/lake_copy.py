@@ -1,7 +1,8 @@
 """Copy measurements and their timings from the warehouse to segments of the lake.
 
-A segment is read in one snapshot and written while the next one is read. SQLite hands over rows one by one, which
-keeps one processor busy whatever else is done, so ``diode_store.lake_worker`` shares out a large copy to processes.
+A segment is read in one snapshot and written while the next one is read. The standard library's SQLite hands over rows
+one by one, which keeps one processor busy whatever else is done, so ``diode_store.lake_worker`` has a large copy done
+by processes that read columns.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_store.lake_source import Source
+    from diode_store.lake_source import Facts
 
 _ADJACENT = 1000
 """Ids that are at most so far apart are read in one go; what lies between them is left out afterwards."""
@@ -42,7 +43,7 @@ class Job:
     """In one segment."""
 
 
-def copy(source: Source, lake: Lake, job: Job) -> Iterator[Segment]:
+def copy(source: Facts, lake: Lake, job: Job) -> Iterator[Segment]:
     """Write the measurements of ``job`` to new segments; one that is gone by now is left out."""
     with ThreadPoolExecutor(1) as writer:
         writing: deque[Future[Segment]] = deque()
@@ -74,7 +75,7 @@ def segment_of(names: dict[str, str], ids: pa.ChunkedArray, timing_count: int) -
     )
 
 
-def _chunks(source: Source, job: Job) -> Iterator[dict[str, pa.Table]]:
+def _chunks(source: Facts, job: Job) -> Iterator[dict[str, pa.Table]]:
     """Yield the rows of one segment after the other; each is of one state of the database."""
     runs = deque(_runs(job.ids))
     while runs:
@@ -101,7 +102,7 @@ def _chunks(source: Source, job: Job) -> Iterator[dict[str, pa.Table]]:
             job = Job(job.ids, job.generation, job.most_timings * 2)
 
 
-def _timings(source: Source, first: int, last: int, room: int) -> tuple[pa.Table, int]:
+def _timings(source: Facts, first: int, last: int, room: int) -> tuple[pa.Table, int]:
     """Read about ``room`` timings of the measurements from ``first`` on; return them and up to where they are whole."""
     found = _read(source, "timings", first, last, f"LIMIT {room:d}")
     if found.num_rows < room:
@@ -110,7 +111,7 @@ def _timings(source: Source, first: int, last: int, room: int) -> tuple[pa.Table
     return found.filter(pc.less_equal(found["measurement_id"], end)), end
 
 
-def _read(source: Source, table: str, first: int, last: int, limit: str = "") -> pa.Table:
+def _read(source: Facts, table: str, first: int, last: int, limit: str = "") -> pa.Table:
     columns = FACTS[table]
     key = next(iter(columns))
     sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {key} BETWEEN {first:d} AND {last:d} ORDER BY 1, 2 {limit}"  # noqa: S608 - our own

@@ -6,7 +6,6 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ from diode_store.errors import LakeError, first_line
 from diode_store.lake_tables import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from diode_store.lake_folder import Folder
 
@@ -31,12 +30,16 @@ _ARROW = {
     JSON: pa.string(),
     BYTES: pa.binary(),
 }
-_NUMPY = {INT: np.int64, FLAG: np.int8}
-_VIEWED = {INT: np.int64, FLAG: np.bool_}
+_WHOLE = frozenset({int, type(None)})
 # Several groups a file, so that DuckDB reads one file with several threads.
 _ROWS_PER_GROUP = 122_880
 # Measured times are all different, so that a dictionary of them costs twice the time and size.
 _WITHOUT_DICTIONARY = (REAL, BYTES, TIME)
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """Return the Arrow type of one of ``diode_store.lake_tables``' types."""
+    return _ARROW[kind]
 
 
 def arrow_schema(columns: Columns) -> pa.Schema:
@@ -55,11 +58,22 @@ def batch_of(columns: Columns, values: Iterable[Sequence[Any]]) -> pa.RecordBatc
     Raises:
         LakeError: a value is not of its column's type, which SQLite does not prevent.
     """
-    try:
+    with checked_values():
         arrays = [_array(kind, column) for kind, column in zip(columns.values(), values, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+@contextlib.contextmanager
+def checked_values() -> Iterator[None]:
+    """Say of a value that does not fit its column, which SQLite does not prevent, what it is.
+
+    Raises:
+        LakeError: there is one.
+    """
+    try:
+        yield
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise LakeError(f"the warehouse holds a value that its column cannot: {first_line(error)}; mend it") from error
-    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def write(folder: Folder, name: str, columns: Columns, table: pa.Table) -> None:
@@ -127,22 +141,19 @@ def without(table: pa.Table, key: str, dropped: Sequence[int]) -> pa.Table:
 
 def _array(kind: str, values: Sequence[Any]) -> pa.Array:
     if kind == TIME:
-        return _times(values)
-    if values[0] is None and values.count(None) == len(values):
-        return pa.nulls(len(values), _ARROW[kind])
-    if kind in _NUMPY:
-        # NumPy takes Python's whole numbers in half the time, and refuses NULL.
-        with contextlib.suppress(TypeError):
-            return pa.array(np.fromiter(values, _NUMPY[kind], len(values)).view(_VIEWED[kind]))
+        return times_of(pa.array(values, pa.string()))
+    if kind in (INT, FLAG) and not _WHOLE.issuperset(map(type, values)):
+        # Arrow would leave out what is behind the point.
+        raise TypeError(f"{next(value for value in values if type(value) not in _WHOLE)!r} is no whole number")
     return pa.array(values, pa.int8()).cast(pa.bool_()) if kind == FLAG else pa.array(values, _ARROW[kind])
 
 
-def _times(values: Sequence[str | None]) -> pa.Array:
+def times_of(texts: pa.Array) -> pa.Array:
     """Return times without their zone, in UTC; SQLite keeps them as text, in UTC where it names no zone."""
     try:
-        return pa.array(values, pa.string()).cast(_ARROW[TIME])
+        return texts.cast(_ARROW[TIME])
     except pa.ArrowInvalid:
-        return pa.array([value and _utc(value) for value in values], _ARROW[TIME])
+        return pa.array([text and _utc(text) for text in texts.to_pylist()], _ARROW[TIME])
 
 
 def _utc(text: str) -> datetime:

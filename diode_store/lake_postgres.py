@@ -7,19 +7,16 @@ one keeps the server from cleaning up.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diode_store.errors import DatabaseError, first_line
+from diode_store.lake_adbc import AdbcSource
 from diode_store.lake_source import BLOCK, explain
 from diode_store.lake_tables import REVISION, VERSION_TABLE
 from diode_store.urls import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pyarrow as pa
-
-    from diode_store.lake_files import Columns
 
 _DEFAULTS = {"application_name": "torch-diode", "connect_timeout": "10"}
 _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -52,14 +49,10 @@ def open_postgres(url: str) -> Iterator[PostgresSource]:
         raise DatabaseError(f"{redact(url)}: {_reason(url, error)}") from error
 
 
-class PostgresSource:
+class PostgresSource(AdbcSource):
     """A warehouse in PostgreSQL."""
 
     file = None
-
-    def __init__(self, connection: Any, options: dict[str, str]) -> None:
-        self._connection = connection
-        self._options = options
 
     def revision(self) -> str | None:
         """Return the schema's revision, None if there is no warehouse."""
@@ -77,26 +70,6 @@ class PostgresSource:
             yield
         finally:
             self._connection.rollback()
-
-    def rows(self, sql: str) -> Iterator[Any]:
-        """See ``Source``."""
-        with self._connection.cursor(adbc_stmt_kwargs=self._options) as cursor:
-            cursor.execute(sql)
-            for batch in cursor.fetch_record_batch():
-                yield from zip(*(_plain(column).to_pylist() for column in batch.columns), strict=True)
-
-    def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
-        """See ``Source``."""
-        import pyarrow as pa
-
-        from diode_store.lake_files import arrow_schema
-
-        schema = arrow_schema(columns)
-        with self._connection.cursor(adbc_stmt_kwargs=self._options) as cursor:
-            cursor.execute(sql)
-            for batch in cursor.fetch_record_batch():
-                pairs = zip(batch.columns, schema.types, strict=True)
-                yield pa.RecordBatch.from_arrays([_plain(found).cast(kind) for found, kind in pairs], schema=schema)
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
         """See ``Source``; the server combines a 64-bit hash of every key, seeded with its id."""
@@ -118,11 +91,6 @@ def _address(url: str) -> str:
         raise DatabaseError(f"{redact(url)}: {parsed.get_backend_name()} is not supported; use SQLite or PostgreSQL")
     _, named = dialect().create_connect_args(parsed)  # type: ignore[no-untyped-call]
     return make_conninfo(**{**_DEFAULTS, **named})
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """Return what an extension type, JSON's for one, is stored as."""
-    return getattr(array, "storage", array)
 
 
 def _reason(url: str, error: Exception) -> str:

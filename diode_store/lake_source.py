@@ -16,13 +16,12 @@ import contextlib
 import hashlib
 import sqlite3
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
 
 from diode_store.errors import DatabaseError, SchemaError
 from diode_store.lake_tables import MARKS, REVISION, SNAPSHOTS, VERSION_TABLE
 from diode_store.settings import upgrade_command
 from diode_store.sqlite_errors import is_there, reason
-from diode_store.urls import sqlite_path
+from diode_store.urls import sqlite_path, sqlite_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,21 +42,25 @@ _KEYED = ("problems", "configs")
 _MARKED = "SELECT id, flags, superseded_by FROM measurements WHERE flags IS NOT NULL OR superseded_by IS NOT NULL"
 
 
-class Source(Protocol):
+class Facts(Protocol):
+    """What measurements and timings are copied from; iterate over one result at a time."""
+
+    def snapshot(self) -> contextlib.AbstractContextManager[None]:
+        """Hold one state of the database for all that is read inside; keep it short, it holds back cleaning up."""
+
+    def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a SELECT of ``columns`` as Arrow, in the lake's types."""
+
+
+class Source(Facts, Protocol):
     """A warehouse as rows; iterate over one result at a time."""
 
     @property
     def file(self) -> Path | None:
         """The SQLite file, which other processes can read too; None for a server."""
 
-    def snapshot(self) -> contextlib.AbstractContextManager[None]:
-        """Hold one state of the database for all that is read inside; keep it short, it holds back cleaning up."""
-
     def rows(self, sql: str) -> Iterator[Any]:
         """Yield the rows of a SELECT that both databases understand."""
-
-    def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a SELECT of ``columns`` as Arrow, in the lake's types."""
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
         """Return block → digest of the ids and 16-byte keys in it, without the blocks that are empty."""
@@ -136,8 +139,7 @@ class SqliteSource:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path))}?mode=ro"
-    return sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    return sqlite3.connect(sqlite_uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
 
 
 def _revision(connection: sqlite3.Connection) -> str | None:

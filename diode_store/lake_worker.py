@@ -1,8 +1,8 @@
-"""Processes that copy parts of an SQLite warehouse to the lake side by side.
+"""Processes that copy parts of an SQLite warehouse to the lake by columns, side by side.
 
 Each is an interpreter of its own (``python -m diode_store.lake_worker``) that only reads the database, told what to
 do by one line of JSON on stdin for each job, and answering one line a segment. It ends when its stdin does, so none
-outlives the sync by more than one job.
+outlives the sync by more than one job. It has no other connection to the database, as ``diode_store.lake_adbc`` asks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 
 from diode_store.errors import DatabaseError, DiodeError, LakeError
 from diode_store.lake import Lake, Segment
+from diode_store.lake_adbc import open_columns
 from diode_store.lake_copy import Job, copy
 from diode_store.lake_source import open_source
 
@@ -33,18 +34,19 @@ if TYPE_CHECKING:
     from diode_store.lake_source import Source
 
 MOST_WORKERS = 8
-_WORTH_SHARING = 2
-"""Segments from which on starting processes pays: each takes as long as half a segment."""
+WORTH_A_PROCESS = 2
+"""Segments from which on starting processes pays: each takes as long to start as half a segment to copy."""
 _SAMPLES, _SAMPLE = 8, 64
 
 
 def copy_shared(source: Source, lake: Lake, job: Job) -> Iterator[Segment]:
-    """Write the measurements of ``job`` to new segments, with several processes where that is faster."""
+    """Write the measurements of ``job`` to new segments, in other processes where that is faster."""
     timings = _estimated_timings(source, job)
-    workers = min(MOST_WORKERS, len(os.sched_getaffinity(0)), round(timings / job.most_timings))
-    if workers < _WORTH_SHARING or source.file is None or lake.folder.path is None or not sys.executable:
+    segments = round(timings / job.most_timings)
+    if segments < WORTH_A_PROCESS or source.file is None or lake.folder.path is None or not sys.executable:
         yield from copy(source, lake, job)
         return
+    workers = min(MOST_WORKERS, len(os.sched_getaffinity(0)), segments)
     # More ids than a segment takes at a guess would leave a small one behind.
     pieces = np.array_split(job.ids, max(workers, round(timings / job.most_timings * 1.05)))
     limit = job.most_timings * 2
@@ -161,7 +163,9 @@ def _answers(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ids = np.frombuffer(base64.b64decode(order["ids"]), "<i8").astype(np.int64)
     job = Job(ids, order["generation"], order["most_timings"])
     try:
-        with open_source(order["database"]) as source:
+        with open_source(order["database"]):
+            pass  # it is there and of today's schema; closed before another SQLite opens it
+        with open_columns(Path(order["database"])) as source:
             for segment in copy(source, Lake(Path(order["lake"])), job):
                 yield asdict(segment)
     except DiodeError as error:

@@ -7,13 +7,13 @@ import shutil
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from diode_store.database import database_file, describe, size_bytes
 from diode_store.errors import BackupError, DatabaseError
 from diode_store.files import PRIVATE_FILE, sync_folder, whole_file
 from diode_store.render import quantity
 from diode_store.sqlite_errors import reason
+from diode_store.urls import sqlite_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,8 +120,7 @@ def _check_copy(source: Path, copy: Path) -> None:
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path))}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    return sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
 
 
 def _refuse_existing(target: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from diode_store.errors import DatabaseError
 
@@ -45,6 +45,11 @@ def sqlite_path(text: str) -> Path | None:
     if not name.startswith("/") or name in {"/", "/:memory:"}:
         raise DatabaseError(f"{redact(text)}: not a file; write sqlite:///relative.db or sqlite:////absolute/path.db")
     return Path(name[1:])
+
+
+def sqlite_uri(path: Path, mode: str) -> str:
+    """Return what SQLite opens the file ``path`` by, in ``mode``: ``ro``, ``rw`` or ``rwc``."""
+    return f"file:{quote(str(path))}?mode={mode}"
 
 
 def redact(text: str) -> str:

@@ -36,7 +36,7 @@ lake_sync.TIMINGS_PER_SEGMENT = 90
 found = lake.Lake(Path(sys.argv[2]))
 if sys.argv[3] == "one":
     import diode_store.lake_worker as worker
-    worker.MOST_WORKERS = 1
+    worker.WORTH_A_PROCESS = 1_000
 print("ready", flush=True)
 while True:
     lake_sync.sync(sys.argv[1], found, rebuild=True)

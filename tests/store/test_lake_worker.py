@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from conftest import MakeMeasurement
     from diode_store.store import Store
-
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: nothing is shared")
 
 _EVERYTHING = "SELECT * FROM observations ORDER BY ALL"
 
@@ -74,7 +71,7 @@ def test_shared_copies_are_the_same(
     assert workers() == []
     assert sum(copied) == 900
     assert len(copied) >= 4
-    monkeypatch.setattr(lake_worker, "MOST_WORKERS", 1)
+    monkeypatch.setattr(lake_worker, "WORTH_A_PROCESS", 1_000)
     alone = Lake(tmp_path / "alone.lake")
     sync(database_url, alone)
     assert ask(lake, _EVERYTHING) == ask(alone, _EVERYTHING)
@@ -129,7 +126,7 @@ def test_no_second_sqlite_library(database_url: str, store: Store, make_measurem
         "import sys; from diode_store import analytics\n"
         "from diode_store.store import Store\n"
         "with Store.open(sys.argv[1]): analytics.connect(sys.argv[1]).close()\n"
-        "print(*{name for name in sys.modules if 'adbc' in name or 'apsw' in name})\n"
+        "print(*{name for name in sys.modules if name.startswith(('adbc', 'apsw'))})\n"
         "print(*{line.split()[-1] for line in open('/proc/self/maps') if 'sqlite' in line.lower()})\n"
     )
     ended = subprocess.run([sys.executable, "-c", code, database_url], capture_output=True, text=True, check=True)
