@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from dataclasses import asdict
@@ -215,7 +216,8 @@ def _what_next(report: SweepReport, where: Path, *, is_file: bool) -> str:
         return f"{ended}written to {where}"
     if not report.measured:
         return f"{ended}{_NOT_MEASURED}"
-    return f"{ended}in {where}, next: diode-ingest --once"
+    # Named whatever it is: the settings file, which only diode-ingest reads, may name another.
+    return f"{ended}next: diode-ingest --once --spool {shlex.quote(str(where))}"
 
 
 def _bar() -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import threading
 import time
 import weakref
@@ -167,7 +168,8 @@ class SpoolWriter:
         if self._used_bytes + wanted > self._max_bytes:
             raise SpoolFullError(
                 f"{self._directory}: the spool holds {self._used_bytes:,} bytes and its limit is "
-                f"{self._max_bytes:,}; start or check `diode-ingest`, `diode-ingest status` shows what is there"
+                f"{self._max_bytes:,}; start or check `diode-ingest`; "
+                f"`diode-ingest status --spool {shlex.quote(str(self._directory))}` shows what is there"
             )
 
     def _sync(self) -> None:

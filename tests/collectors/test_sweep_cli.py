@@ -53,7 +53,7 @@ def test_problems_are_timed_once_and_skipped_then(tmp_path: Path) -> None:
     note, summary = finished.stderr.splitlines()
     assert note.startswith("timing on ")
     assert summary.startswith("3 of 3 problems measured, 6 timings in ")
-    assert summary.endswith(f"(0 left nothing to time, 0 failed); in {spool}, next: diode-ingest --once")
+    assert summary.endswith(f"(0 left nothing to time, 0 failed); next: diode-ingest --once --spool {spool}")
     assert [line.split()[-7] for line in finished.stdout.splitlines()[1:4]] == ["1", "1", "1"]
     measurements = sorted(spooled(spool), key=lambda m: m.problem.op)
     assert [(m.problem.op, m.problem.shape.b) for m in measurements] == [("addmm", 1), ("bmm", 4), ("mm", 1)]
