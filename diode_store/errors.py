@@ -84,6 +84,10 @@ class LakeError(DiodeError):
     """The Parquet lake cannot be used; delete its folder and run `diode sync` to rebuild it."""
 
 
+class LakeValueError(LakeError):
+    """The warehouse holds a value that its column cannot; mend it."""
+
+
 class ModelError(DiodeError):
     """The model cannot be used."""
 

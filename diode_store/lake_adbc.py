@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from diode_store.errors import DatabaseError, first_line
 from diode_store.lake_files import arrow_type, checked_values, times_of
-from diode_store.lake_tables import JSON, TEXT, TIME
+from diode_store.lake_tables import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
 from diode_store.sqlite_errors import reason
 from diode_store.urls import sqlite_uri
 
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 _BUSY_TIMEOUT = "PRAGMA busy_timeout = 30000"
 # The driver takes a column's type from the first batch, and fails where a later one has text under nothing but NULLs.
 _ALL_ROWS = 2**30
+_STORED_AS = {
+    INT: pa.types.is_integer,
+    FLAG: pa.types.is_integer,
+    REAL: pa.types.is_floating,
+    TEXT: pa.types.is_string,
+    JSON: pa.types.is_string,
+    TIME: pa.types.is_string,
+    BYTES: lambda kind: pa.types.is_binary(kind) or pa.types.is_string(kind),
+}
 
 
 class AdbcSource:
@@ -82,10 +91,14 @@ class SqliteColumns(AdbcSource):
     def _of_type(self, kind: str, values: pa.Array) -> pa.Array:
         if values.null_count == len(values):
             return pa.nulls(len(values), arrow_type(kind))
-        if kind in (TEXT, JSON, TIME):
-            # By way of bytes, which has it checked: SQLite takes for text what is none.
-            values = values.cast(pa.binary()).cast(pa.string())
-        return times_of(values) if kind == TIME else values.cast(arrow_type(kind))
+        # The driver makes one type of all that a column holds: text of everything where there is some, shortening
+        # numbers; and it takes bytes for text, and more of either than Arrow can count, without a look.
+        if not _STORED_AS[kind](values.type):
+            raise TypeError(f"a column of {kind} is stored as {values.type}")
+        values.validate(full=True)
+        if kind == TIME:
+            return times_of(values)
+        return values.cast(pa.int8() if kind == FLAG else arrow_type(kind)).cast(arrow_type(kind))
 
 
 @contextlib.contextmanager
@@ -93,10 +106,13 @@ def open_columns(path: Path) -> Iterator[SqliteColumns]:
     """Open a warehouse's file for reading; ``diode_store.lake_source.open_source`` looks whether it is one.
 
     Raises:
-        DatabaseError: it cannot be read.
+        DatabaseError: it cannot be read, or ADBC is not installed.
     """
-    from adbc_driver_manager import Error
-    from adbc_driver_sqlite import StatementOptions, dbapi
+    try:
+        from adbc_driver_manager import Error
+        from adbc_driver_sqlite import StatementOptions, dbapi
+    except ImportError as error:
+        raise DatabaseError(f"{path}: copying it needs ADBC; run `pip install adbc-driver-sqlite`") from error
 
     try:
         with contextlib.closing(dbapi.connect(sqlite_uri(path, "ro"))) as connection:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from diode_store.errors import LakeError, first_line
+from diode_store.errors import LakeError, LakeValueError, first_line
 from diode_store.lake_tables import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def batch_of(columns: Columns, values: Iterable[Sequence[Any]]) -> pa.RecordBatc
     """Return the columns of some rows of SQLite's as Arrow.
 
     Raises:
-        LakeError: a value is not of its column's type, which SQLite does not prevent.
+        LakeValueError: a value is not of its column's type, which SQLite does not prevent.
     """
     with checked_values():
         arrays = [_array(kind, column) for kind, column in zip(columns.values(), values, strict=True)]
@@ -68,12 +68,14 @@ def checked_values() -> Iterator[None]:
     """Say of a value that does not fit its column, which SQLite does not prevent, what it is.
 
     Raises:
-        LakeError: there is one.
+        LakeValueError: there is one.
     """
     try:
         yield
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise LakeError(f"the warehouse holds a value that its column cannot: {first_line(error)}; mend it") from error
+        raise LakeValueError(
+            f"the warehouse holds a value that its column cannot: {first_line(error)}; mend it"
+        ) from error
 
 
 def write(folder: Folder, name: str, columns: Columns, table: pa.Table) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store.errors import DatabaseError, DiodeError, LakeError
+from diode_store.errors import DatabaseError, DiodeError, LakeError, LakeValueError, first_line
 from diode_store.lake import Lake, Segment
 from diode_store.lake_adbc import open_columns
 from diode_store.lake_copy import Job, copy
@@ -135,6 +135,12 @@ def _feed(process: subprocess.Popen[str], jobs: SimpleQueue[str], found: SimpleQ
                 found.put(Segment(**{**answer, "dropped": tuple(answer["dropped"])}))
     except Empty:
         pass
+    except BaseException:
+        # Nothing that is begun from now on would count.
+        with contextlib.suppress(Empty):
+            while True:
+                jobs.get_nowait()
+        raise
     finally:
         found.put(None)
 
@@ -142,7 +148,10 @@ def _feed(process: subprocess.Popen[str], jobs: SimpleQueue[str], found: SimpleQ
 def _answer(line: str) -> dict[str, Any]:
     if not line:
         raise LakeError("a process of the sync was ended, for want of memory perhaps; run `diode sync` again")
-    answer: dict[str, Any] = json.loads(line)
+    try:
+        answer: dict[str, Any] = json.loads(line)
+    except ValueError:
+        raise LakeError(f"a process of the sync said {line.strip()!r}; keep what Python starts with silent") from None
     if "error" in answer:
         raise (DatabaseError if answer["kind"] == "DatabaseError" else LakeError)(answer["error"])
     return answer
@@ -163,15 +172,25 @@ def _answers(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ids = np.frombuffer(base64.b64decode(order["ids"]), "<i8").astype(np.int64)
     job = Job(ids, order["generation"], order["most_timings"])
     try:
-        with open_source(order["database"]):
-            pass  # it is there and of today's schema; closed before another SQLite opens it
-        with open_columns(Path(order["database"])) as source:
-            for segment in copy(source, Lake(Path(order["lake"])), job):
-                yield asdict(segment)
+        yield from map(asdict, _copied(Path(order["database"]), Lake(Path(order["lake"])), job))
     except DiodeError as error:
         yield {"error": str(error), "kind": type(error).__name__}
+    except Exception as error:  # noqa: BLE001 - whatever it is, the sync says it, and not that memory was wanting
+        yield {"error": f"a process of the sync failed: {type(error).__name__}: {first_line(error)}", "kind": ""}
     else:
         yield {"done": True}
+
+
+def _copied(database: Path, lake: Lake, job: Job) -> list[Segment]:
+    """Copy by columns; what cannot be read so, by rows, which takes any number of bytes and names a wrong value."""
+    with open_source(str(database)):
+        pass  # it is there and of today's schema; closed before another SQLite opens it
+    try:
+        with open_columns(database) as columns:
+            return list(copy(columns, lake, job))
+    except LakeValueError:
+        with open_source(str(database)) as rows:
+            return list(copy(rows, lake, job))
 
 
 if __name__ == "__main__":

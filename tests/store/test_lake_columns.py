@@ -114,7 +114,13 @@ def test_times_that_name_a_zone(path: Path, reader: Reader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("i", "often"), ("i", 1.5), ("r", "fast"), ("f", "yes"), ("w", "noon"), ("w", 12)]
+    ("column", "value"),
+    [
+        *[("i", value) for value in ("often", "0x10", b"12", 1.5)],
+        *[("r", value) for value in ("fast", "nan", b"1.5")],
+        *[("f", value) for value in ("yes", "true", 0.5, 300)],
+        *[("w", value) for value in ("noon", 12)],
+    ],
 )
 def test_a_value_of_another_type(path: Path, reader: Reader, column: str, value: object) -> None:
     """SQLite stores anything anywhere; what the lake cannot hold is an error on one line, not another value."""

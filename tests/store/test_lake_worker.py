@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from lake_reading import ask, did
 
 from diode_store import lake_sync, lake_worker
-from diode_store.errors import LakeError
+from diode_store.errors import DiodeError, LakeError
 from diode_store.lake import Lake
 from diode_store.lake_sync import sync
 
@@ -98,6 +99,45 @@ def test_a_workers_error_is_the_syncs(database_url: str, lake: Lake, raw: sqlite
 
 
 @pytest.mark.usefixtures("many")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: one process, which ends with its error")
+def test_an_error_ends_the_copy(
+    database_url: str, lake: Lake, raw: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other processes do not go on to the end, as nothing of it would count."""
+    monkeypatch.setattr(lake_sync, "TIMINGS_PER_SEGMENT", 3)
+    raw.execute("UPDATE timings SET runtime_us = 'fast' WHERE measurement_id = 1")
+    copied: list[float] = []
+    with pytest.raises(LakeError, match=r"that its column cannot: .*fast"):
+        sync(database_url, lake, on_progress=copied.append)
+    assert sum(copied) < 897
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("adbc_driver_sqlite", "raise ImportError", r"needs ADBC; run `pip install adbc-driver-sqlite`$"),
+        ("adbc_driver_sqlite", "raise RuntimeError('odd')", r"^a process of the sync failed: RuntimeError: odd$"),
+        (
+            "sitecustomize",
+            "print('hello')",
+            r"^a process of the sync said 'hello'; keep what Python starts with silent$",
+        ),
+    ],
+)
+def test_a_worker_that_cannot_work(
+    database_url: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, code: str, said: str
+) -> None:
+    """The sync says why on one line, and no process stays behind."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / f"{module}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path / "first")
+    with pytest.raises(DiodeError, match=said):
+        sync(database_url, lake)
+    assert workers() == []
+
+
+@pytest.mark.usefixtures("many")
 def test_workers_end_with_their_sync(database_url: str, lake: Lake) -> None:
     """Killed or interrupted, a sync leaves no process behind."""
     code = (
@@ -119,12 +159,13 @@ def test_workers_end_with_their_sync(database_url: str, lake: Lake) -> None:
         assert alive == []
 
 
-def test_no_second_sqlite_library(database_url: str, store: Store, make_measurement: MakeMeasurement) -> None:
-    """It would drop the locks of a writer in this process when it closes the file."""
-    store.write([make_measurement(1)])
+@pytest.mark.usefixtures("many")
+def test_no_second_sqlite_library(database_url: str) -> None:
+    """It would drop the locks of a writer in this process when it closes the file; the workers have it."""
     code = (
-        "import sys; from diode_store import analytics\n"
+        "import sys; from diode_store import analytics, lake_sync\n"
         "from diode_store.store import Store\n"
+        "lake_sync.TIMINGS_PER_SEGMENT = 100\n"
         "with Store.open(sys.argv[1]): analytics.connect(sys.argv[1]).close()\n"
         "print(*{name for name in sys.modules if name.startswith(('adbc', 'apsw'))})\n"
         "print(*{line.split()[-1] for line in open('/proc/self/maps') if 'sqlite' in line.lower()})\n"
