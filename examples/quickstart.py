@@ -10,6 +10,7 @@ where the commands keep it by default (``diode db stats`` says where); run it tw
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,8 @@ LAYERS = {
     "Phi-3-mini, attention output, 4096 tokens": (4096, 3072, 3072),
     "Qwen2.5-14B, MLP up, 2048 tokens": (2048, 13824, 5120),
 }
+# A settings file of the daemon's may name another spool and another warehouse, which the other commands do not know of.
+NO_SETTINGS = ("--config", os.devnull)
 MODEL_DIRECTORY = Path(platformdirs.user_data_dir("torch-diode")) / "models" / "quickstart"
 MODEL = MODEL_DIRECTORY / "quickstart_model.pt"
 
@@ -37,7 +40,7 @@ def main() -> int:
     options = parser.parse_args()
     start = time.monotonic()
     step("Create the warehouse, or bring it up to date", "diode", "db", "upgrade")
-    step("Ingest the bundled measurements through the spool", "diode-ingest", "--once", "--bundled")
+    step("Ingest the bundled measurements through the spool", "diode-ingest", "--once", "--bundled", *NO_SETTINGS)
     step("Ask the warehouse", "diode", "query", COUNT_QUERY)
     for name, (m, n, k) in LAYERS.items():
         shape = ("--m", str(m), "--n", str(n), "--k", str(k))

@@ -15,7 +15,7 @@ from diode_collectors import run_options as options  # noqa: TC001 - likewise
 from diode_collectors.daemon_settings import load
 from diode_collectors.once import ingest_waiting
 from diode_collectors.pack_cli import pack
-from diode_collectors.run_cli import checked, run_, unit
+from diode_collectors.run_cli import checked, run_, say_where_from, unit
 from diode_collectors.status_cli import status
 from diode_store.console import JsonOption, make_app, print_error, print_json, progress, run
 from diode_store.render import counted
@@ -53,6 +53,7 @@ def _root(  # noqa: PLR0913 - one argument an option
         _refuse_misplaced_options(context)
     elif once or dry_run:
         settings = load(checked(context, {"spool": spool, "database": database, "group": group}), config)
+        say_where_from(config, settings.database)
         ingest_waiting(settings, dry_run=dry_run, bundled=bundled, as_json=as_json)
     else:
         raise typer.BadParameter("say what to do: --once, --dry-run, or a command such as `run`")

@@ -78,6 +78,17 @@ def default_config() -> Path:
     return user_config_path(APP_NAME) / FILE_NAME
 
 
+def file_read(config: Path | None) -> Path | None:
+    """Return the settings file that ``load`` reads: ``config``, else the user's own, if there is one."""
+    if config is not None:
+        return config
+    own = default_config()
+    try:
+        return own if own.is_file() else None
+    except PermissionError:  # HOME is still that of another user, as under `setpriv`; what is in there is not ours
+        return None
+
+
 def load(given: Mapping[str, object], config: Path | None) -> DaemonSettings:
     """Return the settings: what is ``given``, else what the file says, else the defaults.
 
@@ -89,8 +100,9 @@ def load(given: Mapping[str, object], config: Path | None) -> DaemonSettings:
         SettingsError: a value cannot be used; the message names where it stands.
     """
     values: dict[str, Any] = _defaults()
-    if config is not None or default_config().is_file():
-        values.update(read(config or default_config()))
+    file = file_read(config)
+    if file is not None:
+        values.update(read(file))
     values.update({name: parse(name, value, f"the setting {name}") for name, value in given.items()})
     settings = DaemonSettings(**values)
     if settings.backoff_first_s > settings.backoff_most_s:

@@ -50,6 +50,20 @@ def make_private_folder(path: Path) -> None:
     sync_folder(path.parent)
 
 
+def group_id(group: str) -> int:
+    """Return the number of ``group``.
+
+    Raises:
+        SpoolError: there is no such group.
+    """
+    import grp
+
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise SpoolError(f"there is no group {group}; create it with `groupadd {group}`") from None
+
+
 def make_shared_folder(path: Path, group: str) -> None:
     """Create ``path`` for the members of ``group``, or give a folder of our own to them; one that is stays as it is.
 
@@ -57,12 +71,7 @@ def make_shared_folder(path: Path, group: str) -> None:
         SpoolError: there is no such group.
         OSError: the folder cannot be made, or belongs to somebody else.
     """
-    import grp
-
-    try:
-        gid = grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise SpoolError(f"there is no group {group}; create it with `groupadd {group}`") from None
+    gid = group_id(group)
     make_private_folder(path)
     found = path.stat()
     if found.st_gid == gid and is_shared(path):

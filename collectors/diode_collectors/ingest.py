@@ -19,7 +19,7 @@ from diode_store import codec
 from diode_store.errors import CodecError, SegmentError, SpoolError, UnknownVersionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from diode_collectors.segment import Frame
@@ -113,6 +113,7 @@ def ingest_once(
     dry_run: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[Progress], None] | None = None,
+    leave_out: Collection[str] = (),
 ) -> IngestReport:
     """Bring everything that waits in a spool into the warehouse.
 
@@ -124,12 +125,13 @@ def ingest_once(
         dry_run: only count; neither the spool nor the warehouse is changed.
         should_stop: asked between batches; once it says so, the pass ends with what it has committed.
         on_progress: told now and then how far the pass has come.
+        leave_out: names of segments to leave as they are.
 
     Raises:
         DatabaseError: the database failed; what was not committed is still in the spool.
         SpoolError: the spool cannot be read or written; likewise.
     """
-    work = _Pass(Spool(spool_dir), store, dry_run=dry_run, should_stop=should_stop)
+    work = _Pass(Spool(spool_dir), store, dry_run=dry_run, should_stop=should_stop, leave_out=leave_out)
     return work.run(on_progress or (lambda _progress: None))
 
 
@@ -192,8 +194,17 @@ class _Tally:
 class _Pass:
     """One pass over a spool."""
 
-    def __init__(self, spool: Spool, store: Store, *, dry_run: bool, should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        store: Store,
+        *,
+        dry_run: bool,
+        should_stop: Callable[[], bool],
+        leave_out: Collection[str],
+    ) -> None:
         self._spool = spool
+        self._leave_out = leave_out
         self._store = store
         self._dry_run = dry_run
         self._should_stop = should_stop
@@ -212,7 +223,7 @@ class _Pass:
             self._committing.close()
 
     def _run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
-        segments = self._segments()
+        segments = [path for path in self._segments() if path.name not in self._leave_out]
         sizes = [_size(path) for path in segments]
         done, total = 0, sum(sizes)
         for path, size in zip(segments, sizes, strict=True):

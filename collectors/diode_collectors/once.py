@@ -11,10 +11,11 @@ from diode_collectors import garbage
 from diode_store.console import print_error, print_json, progress
 from diode_store.errors import SpoolError
 from diode_store.render import counted
+from diode_store.urls import redact
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from diode_collectors.daemon_settings import DaemonSettings
@@ -31,9 +32,14 @@ def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as
 
     Raises:
         Exit: with 1, when something could not be ingested.
+        SpoolError: the only spool failed, or there is no such group.
     """
     from diode_collectors.each_spool import on_each
+    from diode_collectors.files import group_id
     from diode_collectors.signals import run_until_signalled
+
+    if settings.group and not dry_run:
+        group_id(settings.group)  # else every spool would fail for the same reason
 
     def work(stop: threading.Event) -> list[Outcome[IngestReport]]:
         from diode_store.store import Store
@@ -46,7 +52,7 @@ def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as
     for outcome in outcomes:
         _print_errors(outcome)
     if as_json:
-        print_json(_as_json(outcomes, dry_run=dry_run))
+        print_json(_as_json(outcomes, {"dry_run": dry_run, "database": redact(settings.database)}))
     else:
         _print_text(outcomes, "dry run: " if dry_run else "")
     if not all(outcome.result and _is_complete(outcome.result) for outcome in outcomes):
@@ -64,10 +70,12 @@ class _Passes:
 
     def dry(self, spool_dir: Path) -> IngestReport:
         from diode_collectors.ingest import IngestReport
+        from diode_collectors.spool import Spool
 
-        shipped = self._shipped(spool_dir)
-        folders = [shipped, spool_dir] if shipped else [spool_dir]
-        return sum((self._pass(folder, dry_run=True) for folder in folders), IngestReport())
+        shipped, report = self._shipped(spool_dir), IngestReport()
+        if shipped:  # a segment whose name the spool has is not copied there
+            report = self._pass(shipped, dry_run=True, leave_out=[path.name for path in Spool(spool_dir).sealed()])
+        return report + self._pass(spool_dir, dry_run=True)
 
     def real(self, spool_dir: Path) -> IngestReport:
         from diode_collectors.spool import Spool
@@ -85,7 +93,7 @@ class _Passes:
 
         return bundled_data_dir() if self._bundled and spool_dir == self._settings.spool[0] else None
 
-    def _pass(self, folder: Path, *, dry_run: bool) -> IngestReport:
+    def _pass(self, folder: Path, *, dry_run: bool, leave_out: Collection[str] = ()) -> IngestReport:
         from diode_collectors.ingest import ingest_once
 
         done = 0.0
@@ -97,7 +105,14 @@ class _Passes:
                 advance(percent - done)
                 done = percent
 
-            return ingest_once(folder, self._store, dry_run=dry_run, should_stop=self._stop.is_set, on_progress=show)
+            return ingest_once(
+                folder,
+                self._store,
+                dry_run=dry_run,
+                should_stop=self._stop.is_set,
+                on_progress=show,
+                leave_out=leave_out,
+            )
 
 
 def _copy(shipped: Path, spool: Spool) -> None:
@@ -124,16 +139,15 @@ def _print_errors(outcome: Outcome[IngestReport]) -> None:
         print_error(problem)
 
 
-def _as_json(outcomes: Sequence[Outcome[IngestReport]], *, dry_run: bool) -> Mapping[str, object]:
-    shown = [_plain(outcome, dry_run=dry_run) for outcome in outcomes]
+def _as_json(outcomes: Sequence[Outcome[IngestReport]], how: Mapping[str, object]) -> Mapping[str, object]:
+    shown = [{"spool": outcome.spool, **how, **_plain(outcome)} for outcome in outcomes]
     if len(shown) == 1:
         return shown[0]
-    return {"dry_run": dry_run, **asdict(_total(outcomes)), "spools": shown}
+    return {**how, **asdict(_total(outcomes)), "spools": shown}
 
 
-def _plain(outcome: Outcome[IngestReport], *, dry_run: bool) -> dict[str, object]:
-    found = asdict(outcome.result) if outcome.result else {"error": str(outcome.error)}
-    return {"spool": outcome.spool, "dry_run": dry_run, **found}
+def _plain(outcome: Outcome[IngestReport]) -> dict[str, object]:
+    return asdict(outcome.result) if outcome.result else {"error": str(outcome.error)}
 
 
 def _total(outcomes: Sequence[Outcome[IngestReport]]) -> IngestReport:
@@ -149,14 +163,17 @@ def _print_text(outcomes: Sequence[Outcome[IngestReport]], prefix: str) -> None:
     for outcome in outcomes:
         if outcome.result:
             typer.echo(f"{prefix}{outcome.spool}: {_summary(outcome.result)}")
-    typer.echo(f"{prefix}in all: {_summary(_total(outcomes))}")
+    failed = sum(not outcome.result for outcome in outcomes)
+    typer.echo(f"{prefix}in all: {_summary(_total(outcomes), failed=failed)}")
 
 
-def _summary(report: IngestReport, where: str = "") -> str:
+def _summary(report: IngestReport, where: str = "", *, failed: int = 0) -> str:
     counts = f"{report.measurements:,} new, {report.duplicates:,} already stored"
     if report.rejected:
         counts += f", {report.rejected:,} rejected"
-    if not (report.segments or report.measurements or report.duplicates or report.rejected or report.stopped):
+    if not (report.segments or report.measurements or report.duplicates or report.rejected or report.stopped or failed):
         return f"{counts}; nothing waits{where}"
     ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
+    if failed:
+        ending += f"; {counted(failed, 'spool')} failed"
     return f"{counts}; {report.timings:,} new timings, {counted(report.segments, 'segment')} done{ending}"

@@ -11,9 +11,10 @@ import typer
 
 from diode_collectors import garbage
 from diode_collectors import run_options as options
-from diode_collectors.daemon_settings import OFF, DaemonSettings, default_config, load, parse
+from diode_collectors.daemon_settings import OFF, DaemonSettings, default_config, file_read, load, parse
+from diode_store.console import print_note
 from diode_store.errors import DatabaseError, SettingsError
-from diode_store.urls import refuse_password_on_command_line, sqlite_path
+from diode_store.urls import redact, refuse_password_on_command_line, sqlite_path
 
 if TYPE_CHECKING:
     import threading
@@ -92,6 +93,16 @@ def checked(context: typer.Context, written: Mapping[str, object]) -> dict[str, 
     except (SettingsError, DatabaseError) as error:
         raise typer.BadParameter(str(error)) from error
     return given
+
+
+def say_where_from(config: Path | None, database: str | None = None) -> None:
+    """Say on stderr which settings file was read, if one was, and which ``database`` that leads to.
+
+    Other commands do not read the file, so theirs may be another one.
+    """
+    file = file_read(config)
+    if file is not None:
+        print_note(f"settings from {file}{f'; the database is {redact(database)}' if database else ''}")
 
 
 def _run(given: Mapping[str, object], config: Path | None) -> None:

@@ -36,6 +36,7 @@ SpoolsOption = Annotated[
         metavar="DIR",
         envvar="DIODE_SPOOL",
         help="A spool: the folder where collectors leave their records. May be given several times.",
+        readable=False,  # not checked here: a folder that cannot be read must not stop what is done with the others
         show_default="spool in your data folder",
     ),
 ]

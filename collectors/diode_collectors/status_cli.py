@@ -9,7 +9,7 @@ import typer
 
 from diode_collectors import run_options as options  # noqa: TC001 - Typer reads the annotations when it runs
 from diode_collectors.daemon_settings import load
-from diode_collectors.run_cli import checked
+from diode_collectors.run_cli import checked, say_where_from
 from diode_store.console import JsonOption, print_error, print_json, print_pairs
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def status(
     from diode_collectors.each_spool import on_each
 
     settings = load(checked(context, {"spool": spool}), config)
+    say_where_from(config)
     outcomes = on_each(settings.spool, _status_of)
     for outcome in outcomes:
         if outcome.error:

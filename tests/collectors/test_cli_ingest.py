@@ -80,7 +80,7 @@ def test_dry_run_says_what_would_go_to_quarantine(spool: Path, where: Sequence[o
     assert not (spool / "quarantine").exists()
 
 
-def test_json(spool: Path, where: Sequence[object]) -> None:
+def test_json(spool: Path, where: Sequence[object], database_path: Path) -> None:
     """Scripts get every count."""
     (spool / "a.seg").write_bytes(segment_bytes([1, 2])[:-END_BYTES])
     ended = ingest("--once", "--json", *where)
@@ -90,6 +90,7 @@ def test_json(spool: Path, where: Sequence[object]) -> None:
     assert report == {
         "spool": str(spool),
         "dry_run": False,
+        "database": str(database_path),
         "segments": 1,
         "measurements": 2,
         "duplicates": 0,

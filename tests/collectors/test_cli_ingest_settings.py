@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_samples import stored_in
-from run_ingest import ingest
+from run_ingest import closed, ingest, ingest_without_power
 from spool_samples import header_bytes, segment_bytes
 from typer.main import get_command
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READERS = [("--once",), ("--dry-run",), ("status",)]
+
+
+def note(config: Path, database: object = None) -> str:
+    """Return the line that says where settings are from."""
+    return f"settings from {config}{f'; the database is {database}' if database else ''}\n"
 
 
 @pytest.fixture
@@ -61,7 +66,7 @@ def test_the_spool_and_the_warehouse_of_the_file(spool: Path, database_path: Pat
     assert json.loads(ingest("status", "--json", "--config", config).out)["directory"] == str(spool)
     assert ingest("--dry-run", "--config", config).out.startswith("dry run: 2 new")
     said = "2 new, 0 already stored; 4 new timings, 1 segment done\n"
-    assert ingest("--once", "--config", config) == (0, said, "")
+    assert ingest("--once", "--config", config) == (0, said, note(config, database_path))
     assert stored_in(database_path) == [1, 2]
 
 
@@ -83,6 +88,45 @@ def test_the_users_own_file_is_read(config: Path, tmp_path: Path) -> None:
         patch.setenv("DIODE_SPOOL", f"{tmp_path}/environment")
         assert directory() == f"{tmp_path}/environment"
         assert directory("--spool", tmp_path / "option") == f"{tmp_path}/option"
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_config_folder_that_may_not_be_entered(
+    command: tuple[str, ...], where: Sequence[object], tmp_path: Path
+) -> None:
+    """It is that of another user, whose HOME is still set: it counts as no file, unless the file is named."""
+    own = tmp_path / "config-home" / "torch-diode" / "diode-ingest.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("listen = 1\n")
+    options = where[:2] if command == ("status",) else where
+    with closed(own.parent):
+        ended = ingest_without_power(*command, *options)
+        named = ingest_without_power(*command, *options, "--config", own)
+    assert (ended.code, ended.err) == (0, "")
+    refused = f"error: {own}: cannot be read: Permission denied; name another file with --config\n"
+    assert named == (1, "", refused)
+
+
+def test_the_file_that_is_read_is_named(config: Path, database_path: Path, tmp_path: Path) -> None:
+    """With the database that it leads to, in JSON too; nothing is said where no file is read."""
+    database = ("--database", f"{tmp_path}/other.db")
+    refused = ingest("--once", "--config", config, *database)
+    assert refused.err.startswith(note(config, f"{tmp_path}/other.db") + "error: ")
+    report = ingest("--dry-run", "--json", "--config", config, "--spool", tmp_path / "a")
+    assert (json.loads(report.out)["database"], report.err) == (str(database_path), note(config, database_path))
+    assert ingest("status", "--json", "--config", config).err == note(config)
+    assert ingest("status").err == ""
+    assert ingest("--once", "--database", database_path).err == ""
+
+
+def test_no_password_is_shown(tmp_path: Path) -> None:
+    """Where the file's database is named."""
+    config = tmp_path / "d.toml"
+    config.write_text("database = 'postgresql://me:geheim@127.0.0.1:1/w'\n")
+    config.chmod(0o600)
+    ended = ingest("--dry-run", "--config", config)
+    assert ended.err.startswith(note(config, "postgresql://me:***@127.0.0.1:1/w") + "error: ")
+    assert "geheim" not in ended.err
 
 
 def test_an_option_goes_before_the_database_of_the_file(spool: Path, database_path: Path, tmp_path: Path) -> None:
@@ -141,7 +185,7 @@ def test_an_option_does_not_go_before_a_command(command: str, option: str) -> No
     assert f"{option} does not go before '{command}'; see `{command} --help`" in " ".join(ended.err.split())
 
 
-def test_a_spool_that_is_made_is_the_groups(config: Path, tmp_path: Path) -> None:
+def test_a_spool_that_is_made_is_the_groups(config: Path, tmp_path: Path, database_path: Path) -> None:
     """`--once` makes it as the daemon would; a dry run and `status` make nothing."""
     own = grp.getgrgid(os.getegid()).gr_name
     with config.open("a") as file:
@@ -152,7 +196,8 @@ def test_a_spool_that_is_made_is_the_groups(config: Path, tmp_path: Path) -> Non
     assert ingest("--once", "--config", config).code == 0
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "ab"] == [0o2770] * 2
     ended = ingest("--once", "--config", config, "--group", "no-such-group", "--spool", tmp_path / "c")
-    assert ended == (1, "", "error: there is no group no-such-group; create it with `groupadd no-such-group`\n")
+    error = "error: there is no group no-such-group; create it with `groupadd no-such-group`\n"
+    assert ended == (1, "", note(config, database_path) + error)
 
 
 # Several spools
@@ -167,7 +212,7 @@ def test_each_spool_is_ingested(spools: tuple[Path, Path], config: Path, databas
         f"{b}: 1 new, 1 already stored; 2 new timings, 1 segment done",
         "in all: 4 new, 1 already stored; 8 new timings, 2 segments done",
     ]
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, ended.err) == (0, note(config, database_path))
     assert stored_in(database_path) == [1, 2, 3, 4]
     nothing = "0 new, 0 already stored; nothing waits\n"
     assert ingest("--once", "--config", config).out == f"{a}: {nothing}{b}: {nothing}in all: {nothing}"
@@ -187,7 +232,7 @@ def test_a_dry_run_of_each_spool(spools: tuple[Path, Path], database_path: Path)
     assert (ended.code, [sorted(each.iterdir()) for each in spools]) == (0, before)
 
 
-def test_json_of_several(spools: tuple[Path, Path], config: Path) -> None:
+def test_json_of_several(spools: tuple[Path, Path], config: Path, database_path: Path) -> None:
     """Sums under the names that one spool has, and under `spools` each as if it were alone."""
     a, b = spools
     (b / "c.seg").write_bytes(header_bytes(version=2))
@@ -199,6 +244,7 @@ def test_json_of_several(spools: tuple[Path, Path], config: Path) -> None:
     assert [each.pop("spool") for each in alone] == [str(a), str(b)]
     assert report == {
         "dry_run": True,
+        "database": str(database_path),
         "segments": 2,
         "measurements": 5,
         "duplicates": 0,
@@ -222,9 +268,11 @@ def test_a_spool_that_fails_does_not_hold_up_the_others(
         ended = ingest("--once", "--json", "--config", config)
     report = json.loads(ended.out)
     assert ended.code == 1
-    assert ended.err.startswith(f"error: {a}: another diode-ingest (pid {os.getpid()}) is at work on this spool")
+    error = ended.err.removeprefix(note(config, database_path) + "error: ")
+    assert error.startswith(f"{a}: another diode-ingest (pid {os.getpid()}) is at work on this spool")
     assert report["measurements"] == 2
-    assert report["spools"][0] == {"spool": str(a), "dry_run": False, "error": ended.err[len("error: ") : -1]}
+    how = {"dry_run": False, "database": str(database_path)}
+    assert report["spools"][0] == {"spool": str(a), **how, "error": error.rstrip("\n")}
     assert report["spools"][1]["spool"] == str(b)
     assert stored_in(database_path) == [3, 4]
     with Spool(a).lock():
@@ -236,7 +284,7 @@ def test_what_is_bad_is_told_with_its_spool(spools: tuple[Path, Path], config: P
     for each in spools:
         (each / "bad.seg").write_bytes(header_bytes(version=2))
     ended = ingest("--once", "--config", config)
-    assert [line.partition(" at offset")[0] for line in ended.err.splitlines()] == [
+    assert [line.partition(" at offset")[0] for line in ended.err.splitlines()[1:]] == [
         f"error: {each}/bad.seg" for each in spools
     ]
     assert (ended.code, ended.out.splitlines()[-1]) == (
@@ -277,7 +325,7 @@ def test_the_status_of_each_spool(spools: tuple[Path, Path], config: Path) -> No
         return [line for line in text.splitlines() if not line.startswith("oldest_s")]
 
     assert without_age(shown.out) == without_age("\n".join(blocks))
-    assert (shown.code, shown.err) == (0, "")
+    assert (shown.code, shown.err) == (0, note(config))
 
 
 def test_json_of_the_status_of_several(spools: tuple[Path, Path], config: Path) -> None:

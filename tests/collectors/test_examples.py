@@ -40,6 +40,29 @@ def test_ctrl_c_ends_the_quickstart_quietly(tmp_path: Path) -> None:
     assert (process.returncode, error) == (130, "\ninterrupted; run it again, what is done is kept\n")
 
 
+def test_the_quickstart_keeps_to_one_warehouse(tmp_path: Path) -> None:
+    """What it ingests is what it queries, whatever the daemon's settings file says."""
+    config = tmp_path / "config" / "torch-diode" / "diode-ingest.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'database = "{tmp_path}/other.db"\nspool = "{tmp_path}/spool"\ngroup = "no-such-group"\n')
+    process = subprocess.Popen(
+        [sys.executable, QUICKSTART],
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "$ diode fastest" in line:
+                os.killpg(process.pid, signal.SIGINT)
+    assert any(line.startswith("NVIDIA H200,mm,bfloat16,540,47919,") for line in lines), lines
+    assert not (tmp_path / "spool").exists()
+
+
 @pytest.mark.slow
 def test_collecting_a_data_set(tmp_path: Path) -> None:
     """It says how much of the compiles was seen, saves a data set and spools every kernel."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import samples
 from diode_store.errors import DatasetError, HardwareError, SchemaError
+from diode_trainer.dataset import ingest_first
 from diode_trainer.from_warehouse import Selection, load_warehouse
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from diode_store.store import Store
     from samples import MakeMeasurement
 
@@ -22,6 +25,34 @@ def test_empty_warehouse(database_url: str) -> None:
     """Without measurements the remedy is named."""
     with pytest.raises(DatasetError, match=r"the warehouse holds no measurements; .*diode-ingest --once --bundled"):
         load_warehouse(database_url, Selection("h200"))
+
+
+def test_the_remedy_fills_the_same_warehouse(database_path: Path, tmp_path: Path) -> None:
+    """Also when the daemon's settings file names another one, and with a blank in its path."""
+    config = tmp_path / "config-home" / "torch-diode" / "diode-ingest.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'database = "{tmp_path}/other.db"\nspool = "{tmp_path}/spool"\n')
+    (tmp_path / "my data").mkdir()
+    url = f"sqlite:///{database_path.rename(tmp_path / 'my data' / 'w.db')}"
+    with pytest.raises(DatasetError) as refused:
+        load_warehouse(url, Selection("h200"))
+    program, *arguments = shlex.split(str(refused.value).split("`")[1])
+    subprocess.run([Path(sys.executable).with_name(program), *arguments], check=True, capture_output=True)
+    assert load_warehouse(url, Selection("h200", op="baddbmm")).dataset.timings == 1407
+
+
+@pytest.mark.parametrize(
+    ("database", "options"),
+    [
+        ("sqlite:////data/w.db", " --database /data/w.db"),
+        ("postgresql://me@db/w", " --database postgresql://me@db/w"),
+        ("postgresql://me:geheim@db/w", ""),
+        ("postgresql://me@db/w?password=geheim", ""),
+    ],
+)
+def test_the_remedy_shows_no_password(database: str, options: str) -> None:
+    """An address that holds one stands in the environment, where diode-ingest finds it too."""
+    assert ingest_first(database).endswith(f": `diode-ingest --once --bundled{options}`")
 
 
 def test_no_warehouse(tmp_path: Path) -> None:

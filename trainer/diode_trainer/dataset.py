@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from diode_store.columns import INT_COLUMNS
 from diode_store.errors import DatasetError
 from diode_store.render import counted
+from diode_store.urls import redact, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, ProblemShape
     from diode_trainer.card import Domain
 
-REMEDY = "ingest measurements first, such as the bundled ones: `diode-ingest --once --bundled`"
-FEW = f"drop --op or --dtype if they leave too much out, or {REMEDY}"
+_INGEST = "ingest measurements first, such as the bundled ones: `diode-ingest --once --bundled{}`"
+FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}"
 """The remedy for too few problems."""
 
 _ENOUGH_PROBLEMS = 40
@@ -111,6 +113,16 @@ def _covered(values: Iterable[str]) -> tuple[str, ...]:
     counts = Counter(values)
     enough = min(_ENOUGH_PROBLEMS, _ENOUGH_SHARE * counts.total())
     return tuple(sorted(value for value, count in counts.items() if count >= enough))
+
+
+def ingest_first(database: str) -> str:
+    """Return the remedy for a warehouse without measurements.
+
+    The command names the warehouse, as a settings file may lead diode-ingest to another one. An address with a password
+    cannot be named: it stands in the environment, which goes before that file.
+    """
+    shown = redact(str(sqlite_path(database) or database))
+    return _INGEST.format("" if "***" in shown else f" --database {shlex.quote(shown)}")
 
 
 def what_there_is(ops_and_dtypes: Iterable[tuple[str, str]]) -> str:

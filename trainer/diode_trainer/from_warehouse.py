@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import DatasetError
 from diode_store.normalise import DTYPES
-from diode_trainer.dataset import REMEDY, Dataset, canonical, what_there_is
+from diode_trainer.dataset import Dataset, canonical, ingest_first, what_there_is
 from diode_trainer.streaming import stream_examples
 
 if TYPE_CHECKING:
@@ -79,18 +79,20 @@ def load_warehouse(url: str, selection: Selection) -> Loaded:
         where, parameters = _condition(matched, selection)
         examples = canonical(stream_examples(connection, where, parameters))
         if not examples:
-            raise DatasetError(_nothing(connection, matched, selection))
+            raise DatasetError(_nothing(connection, matched, selection, ingest_first(url)))
         lineage = _lineage(connection, where, parameters)
     return Loaded(Dataset(examples, lineage), matched)
 
 
-def _nothing(connection: DuckDBPyConnection, matched: tuple[StoredHardware, ...], selection: Selection) -> str:
+def _nothing(
+    connection: DuckDBPyConnection, matched: tuple[StoredHardware, ...], selection: Selection, ingest: str
+) -> str:
     """Return why there are no examples: what was wanted, and what there is or how to get some."""
     where, parameters = _condition(matched, Selection())
     query = f"SELECT DISTINCT op, CASE WHEN tf32 THEN 'tf32' ELSE dtype END FROM training_examples {where}"  # noqa: S608 - no value is in it
     there = connection.execute(query, parameters).fetchall()
     names = ", ".join(row.name for row in matched)
-    remedy = f"there is: {what_there_is(there)}" if there else REMEDY
+    remedy = f"there is: {what_there_is(there)}" if there else ingest
     return f"no examples of {selection.describe() or 'any problem'} on {names}; {remedy}"
 
 
@@ -101,7 +103,7 @@ def _match(url: str, selection: Selection) -> tuple[StoredHardware, ...]:
     with Store.open(url) as store, store.engine.connect() as connection:
         rows = [row for row in hardware.list_hardware(connection) if row.measurements]
     if not rows:
-        raise DatasetError(f"the warehouse holds no measurements; {REMEDY}")
+        raise DatasetError(f"the warehouse holds no measurements; {ingest_first(url)}")
     if selection.hardware is None:
         return tuple(rows)
     return tuple(hardware.match(rows, selection.hardware, all_matches=selection.all_matches))
