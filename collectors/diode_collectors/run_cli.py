@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
@@ -101,7 +102,7 @@ def say_where_from(config: Path | None, database: str | None = None) -> None:
     Other commands do not read the file, so theirs may be another one.
     """
     file = file_read(config)
-    if file is not None:
+    if file is not None and str(file) != os.devnull:  # the empty file is how to do without one
         print_note(f"settings from {file}{f'; the database is {redact(database)}' if database else ''}")
 
 
