@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[_Result]):
+class SpoolOutcome(Generic[_Result]):
     """What came of a spool: a result or an error."""
 
     spool: Path
@@ -23,18 +23,18 @@ class Outcome(Generic[_Result]):
     error: SpoolError | None = None
 
 
-def on_each(spools: Sequence[Path], work: Callable[[Path], _Result]) -> list[Outcome[_Result]]:
+def on_each(spools: Sequence[Path], work: Callable[[Path], _Result]) -> list[SpoolOutcome[_Result]]:
     """Do ``work`` with each spool; of several, one that fails does not hold up the others.
 
     Raises:
         SpoolError: it failed with the only one.
     """
-    outcomes: list[Outcome[_Result]] = []
+    outcomes: list[SpoolOutcome[_Result]] = []
     for spool in spools:
         try:
-            outcomes.append(Outcome(spool, work(spool)))
+            outcomes.append(SpoolOutcome(spool, work(spool)))
         except SpoolError as error:
             if len(spools) == 1:
                 raise
-            outcomes.append(Outcome(spool, error=error))
+            outcomes.append(SpoolOutcome(spool, error=error))
     return outcomes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_collectors.daemon_settings import DaemonSettings
-    from diode_collectors.each_spool import Outcome
+    from diode_collectors.each_spool import SpoolOutcome
     from diode_collectors.ingest import IngestReport, Progress
     from diode_collectors.spool import Spool
     from diode_store.store import Store
@@ -41,7 +41,7 @@ def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as
     if settings.group and not dry_run:
         group_id(settings.group)  # else every spool would fail for the same reason
 
-    def work(stop: threading.Event) -> list[Outcome[IngestReport]]:
+    def work(stop: threading.Event) -> list[SpoolOutcome[IngestReport]]:
         from diode_store.store import Store
 
         with Store.open(settings.database) as store, garbage.ingesting():
@@ -129,7 +129,7 @@ def _is_complete(report: IngestReport) -> bool:
     return not (report.rejected or report.unreadable)
 
 
-def _print_errors(outcome: Outcome[IngestReport]) -> None:
+def _print_errors(outcome: SpoolOutcome[IngestReport]) -> None:
     if outcome.result is None:
         print_error(str(outcome.error))
         return
@@ -139,24 +139,24 @@ def _print_errors(outcome: Outcome[IngestReport]) -> None:
         print_error(problem)
 
 
-def _as_json(outcomes: Sequence[Outcome[IngestReport]], how: Mapping[str, object]) -> Mapping[str, object]:
+def _as_json(outcomes: Sequence[SpoolOutcome[IngestReport]], how: Mapping[str, object]) -> Mapping[str, object]:
     shown = [{"spool": outcome.spool, **how, **_plain(outcome)} for outcome in outcomes]
     if len(shown) == 1:
         return shown[0]
     return {**how, **asdict(_total(outcomes)), "spools": shown}
 
 
-def _plain(outcome: Outcome[IngestReport]) -> dict[str, object]:
+def _plain(outcome: SpoolOutcome[IngestReport]) -> dict[str, object]:
     return asdict(outcome.result) if outcome.result else {"error": str(outcome.error)}
 
 
-def _total(outcomes: Sequence[Outcome[IngestReport]]) -> IngestReport:
+def _total(outcomes: Sequence[SpoolOutcome[IngestReport]]) -> IngestReport:
     from diode_collectors.ingest import IngestReport
 
     return sum((outcome.result for outcome in outcomes if outcome.result), IngestReport())
 
 
-def _print_text(outcomes: Sequence[Outcome[IngestReport]], prefix: str) -> None:
+def _print_text(outcomes: Sequence[SpoolOutcome[IngestReport]], prefix: str) -> None:
     if len(outcomes) == 1:
         typer.echo(prefix + _summary(_total(outcomes), f" in {outcomes[0].spool}"))
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from diode_collectors.each_spool import Outcome
+    from diode_collectors.each_spool import SpoolOutcome
     from diode_collectors.spool import SpoolStatus
 
 
@@ -65,14 +65,14 @@ def _print_blocks(found: Sequence[SpoolStatus]) -> None:
         print_pairs({**asdict(each), "quarantined_by_reason": listed})
 
 
-def _as_json(outcomes: Sequence[Outcome[SpoolStatus]]) -> Mapping[str, object]:
+def _as_json(outcomes: Sequence[SpoolOutcome[SpoolStatus]]) -> Mapping[str, object]:
     shown = [_plain(outcome) for outcome in outcomes]
     if len(shown) == 1:
         return shown[0]
     return {**_added_up([outcome.result for outcome in outcomes if outcome.result]), "spools": shown}
 
 
-def _plain(outcome: Outcome[SpoolStatus]) -> dict[str, object]:
+def _plain(outcome: SpoolOutcome[SpoolStatus]) -> dict[str, object]:
     return asdict(outcome.result) if outcome.result else {"directory": outcome.spool, "error": str(outcome.error)}
 
 
