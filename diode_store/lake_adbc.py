@@ -46,11 +46,6 @@ class AdbcSource:
         self._connection = connection
         self._options = options
 
-    def rows(self, sql: str) -> Iterator[Any]:
-        """See ``diode_store.lake_source.Source``."""
-        for arrays in self._read(sql):
-            yield from zip(*(values.to_pylist() for values in arrays), strict=True)
-
     def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
         """See ``diode_store.lake_source.Source``."""
         for arrays in self._read(sql):

@@ -7,7 +7,7 @@ one keeps the server from cleaning up.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import DatabaseError, first_line
 from diode_store.lake_adbc import AdbcSource
@@ -70,6 +70,11 @@ class PostgresSource(AdbcSource):
             yield
         finally:
             self._connection.rollback()
+
+    def rows(self, sql: str) -> Iterator[Any]:
+        """See ``Source``."""
+        for arrays in self._read(sql):
+            yield from zip(*(values.to_pylist() for values in arrays), strict=True)
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
         """See ``Source``; the server combines a 64-bit hash of every key, seeded with its id."""

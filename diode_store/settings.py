@@ -63,13 +63,19 @@ def default_database_url() -> str:
 def upgrade_command(database: str) -> str:
     """Return the command, in backquotes, that creates or upgrades ``database``, an address fit for messages.
 
-    The command names the database unless it would be taken anyway. An address with a hidden password cannot be
-    named: it stands in the environment, where the command finds it too.
+    The command names the database unless it would be taken anyway.
     """
     taken = os.environ.get("DIODE_DATABASE_URL") or default_database_url()
-    if "***" in database or database in (taken, taken.removeprefix("sqlite:///")):
-        return "`diode db upgrade`"
-    return f"`diode db upgrade --database {shlex.quote(database)}`"
+    is_taken = database in (taken, taken.removeprefix("sqlite:///"))
+    return f"`diode db upgrade{'' if is_taken else database_option(database)}`"
+
+
+def database_option(database: str) -> str:
+    """Return the option that names ``database``, an address fit for messages, behind a command that a message names.
+
+    An address with a hidden password cannot be named: it stands in the environment, where the command finds it too.
+    """
+    return "" if "***" in database else f" --database {shlex.quote(database)}"
 
 
 def _folder(name: str, text: str) -> Path:

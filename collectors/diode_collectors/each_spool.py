@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from diode_store.errors import SpoolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 _Result = TypeVar("_Result")
@@ -21,6 +21,11 @@ class SpoolOutcome(Generic[_Result]):
     spool: Path
     result: _Result | None = None
     error: SpoolError | None = None
+
+
+def in_json(shown: Sequence[Mapping[str, object]], sums: Mapping[str, object]) -> Mapping[str, object]:
+    """Return what a script reads: the object of the only spool, or the sums of all, with each one's in ``spools``."""
+    return shown[0] if len(shown) == 1 else {**sums, "spools": shown}
 
 
 def on_each(spools: Sequence[Path], work: Callable[[Path], _Result]) -> list[SpoolOutcome[_Result]]:

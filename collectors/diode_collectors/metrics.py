@@ -117,8 +117,8 @@ class Metrics(Observer):
     def started(self, spools: Sequence[Path]) -> None:
         """Begin every count at 0, so that a rate over it is right from the first event."""
         for path in spools:
-            self._unreadable.labels(str(path)).set_function(partial(self._health.unreadable, path))
-        for spool in map(str, spools):
+            spool = str(path)
+            self._unreadable.labels(spool).set_function(partial(self._health.unreadable, path))
             for table in ("measurements", "timings"):
                 self._rows.labels(spool, table)
             for counted in (self._duplicates, self._segments, self._torn, self._trimmed, self._batch):

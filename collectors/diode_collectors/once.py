@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from diode_collectors import garbage
+from diode_collectors.each_spool import in_json, on_each
 from diode_store.console import print_error, print_json, progress
 from diode_store.errors import SpoolError
 from diode_store.render import counted
@@ -34,7 +35,6 @@ def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as
         Exit: with 1, when something could not be ingested.
         SpoolError: the only spool failed, or there is no such group.
     """
-    from diode_collectors.each_spool import on_each
     from diode_collectors.files import group_id
     from diode_collectors.signals import run_until_signalled
 
@@ -141,9 +141,7 @@ def _print_errors(outcome: SpoolOutcome[IngestReport]) -> None:
 
 def _as_json(outcomes: Sequence[SpoolOutcome[IngestReport]], how: Mapping[str, object]) -> Mapping[str, object]:
     shown = [{"spool": outcome.spool, **how, **_plain(outcome)} for outcome in outcomes]
-    if len(shown) == 1:
-        return shown[0]
-    return {**how, **asdict(_total(outcomes)), "spools": shown}
+    return in_json(shown, {**how, **asdict(_total(outcomes))})
 
 
 def _plain(outcome: SpoolOutcome[IngestReport]) -> dict[str, object]:

@@ -20,35 +20,15 @@ from diode_store.segment_layout import (
     MARKER_STEM,
     MAX_PAYLOAD_BYTES,
     Header,
-    end_to_bytes,
     frame_head,
-    frame_to_bytes,
     frames_counted,
     is_whole_frame,
-    pack_payload,
     unpack_payload,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-__all__ = [
-    "END_BYTES",
-    "FRAME_BYTES",
-    "HEADER_BYTES",
-    "MAX_PAYLOAD_BYTES",
-    "OPEN_SUFFIX",
-    "SEALED_SUFFIX",
-    "Frame",
-    "Header",
-    "Reason",
-    "SegmentReader",
-    "end_to_bytes",
-    "frame_to_bytes",
-    "pack_payload",
-    "read_segment",
-]
 
 SEALED_SUFFIX = ".seg"
 OPEN_SUFFIX = ".open"

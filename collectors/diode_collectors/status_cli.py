@@ -9,6 +9,7 @@ import typer
 
 from diode_collectors import run_options as options  # noqa: TC001 - Typer reads the annotations when it runs
 from diode_collectors.daemon_settings import load
+from diode_collectors.each_spool import in_json, on_each
 from diode_collectors.run_cli import checked, say_where_from
 from diode_store.console import JsonOption, print_error, print_json, print_pairs
 
@@ -34,8 +35,6 @@ def status(
 
     Example: diode-ingest status --json
     """
-    from diode_collectors.each_spool import on_each
-
     settings = load(checked(context, {"spool": spool}), config)
     say_where_from(config)
     outcomes = on_each(settings.spool, _status_of)
@@ -67,9 +66,7 @@ def _print_blocks(found: Sequence[SpoolStatus]) -> None:
 
 def _as_json(outcomes: Sequence[SpoolOutcome[SpoolStatus]]) -> Mapping[str, object]:
     shown = [_plain(outcome) for outcome in outcomes]
-    if len(shown) == 1:
-        return shown[0]
-    return {**_added_up([outcome.result for outcome in outcomes if outcome.result]), "spools": shown}
+    return in_json(shown, _added_up([outcome.result for outcome in outcomes if outcome.result]))
 
 
 def _plain(outcome: SpoolOutcome[SpoolStatus]) -> dict[str, object]:

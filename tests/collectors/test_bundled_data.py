@@ -17,7 +17,7 @@ from diode_collectors.agreement import Agreement, agreement_of
 from diode_collectors.pack import pack
 from diode_collectors.problems.shapesets import read_shapeset
 from diode_collectors.reading import measurements_in
-from diode_collectors.segment import pack_payload, read_segment
+from diode_collectors.segment import read_segment
 from diode_collectors.spool import Spool
 from diode_store.codec import decode
 from diode_store.devices import known_device
@@ -25,6 +25,7 @@ from diode_store.exchange import jsonl
 from diode_store.exchange.context import ImportContext
 from diode_store.records import Outcome, Source, TimingMethod
 from diode_store.resources import bundled_data_dir
+from diode_store.segment_layout import pack_payload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ import pytest
 from run_ingest import PROGRAM, ingest
 from spool_samples import frames_of, header_bytes, sample, segment_bytes
 
-from diode_collectors.segment import END_BYTES, HEADER_BYTES, end_to_bytes, frame_to_bytes
 from diode_collectors.spool import Spool, SpoolWriter
+from diode_store.segment_layout import END_BYTES, HEADER_BYTES, end_to_bytes, frame_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,11 +11,12 @@ from spool_samples import frames_of, header_bytes, kept, put, sample, segment_by
 
 from diode_collectors import ingest as ingest_module
 from diode_collectors.ingest import IngestReport, ingest_once
-from diode_collectors.segment import HEADER_BYTES, Reason, end_to_bytes, frame_to_bytes, pack_payload
+from diode_collectors.segment import Reason
 from diode_collectors.spool import Spool
 from diode_store import codec
 from diode_store.database import make_engine
 from diode_store.errors import RecordError
+from diode_store.segment_layout import HEADER_BYTES, end_to_bytes, frame_to_bytes, pack_payload
 from diode_store.store import Store, WriteReport
 
 if TYPE_CHECKING:

@@ -10,18 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
 
-from diode_collectors.segment import (
-    END_BYTES,
-    HEADER_BYTES,
-    Frame,
-    Reason,
-    SegmentReader,
-    end_to_bytes,
-    frame_to_bytes,
-    read_segment,
-)
+from diode_collectors.segment import Frame, Reason, SegmentReader, read_segment
 from diode_store import codec
 from diode_store.errors import SegmentError
+from diode_store.segment_layout import END_BYTES, HEADER_BYTES, end_to_bytes, frame_to_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

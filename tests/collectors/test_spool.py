@@ -16,9 +16,10 @@ from spool_reading import mode, names_in, numbers_in
 from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
 
 from diode_collectors.files import folder_bytes
-from diode_collectors.segment import END_BYTES, HEADER_BYTES, Reason, frame_to_bytes
+from diode_collectors.segment import Reason
 from diode_collectors.spool import Adopted, Spool, SpoolWriter, read_segment
 from diode_store.errors import SpoolError
+from diode_store.segment_layout import END_BYTES, HEADER_BYTES, frame_to_bytes
 
 WRITER_PROCESS = Path(__file__).with_name("spool_writer_process.py")
 

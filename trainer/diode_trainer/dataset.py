@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 from diode_store.columns import INT_COLUMNS
 from diode_store.errors import DatasetError
 from diode_store.render import counted
+from diode_store.settings import database_option
 from diode_store.urls import redact, sqlite_path
 
 if TYPE_CHECKING:
@@ -118,11 +118,9 @@ def _covered(values: Iterable[str]) -> tuple[str, ...]:
 def ingest_first(database: str) -> str:
     """Return the remedy for a warehouse without measurements.
 
-    The command names the warehouse, as a settings file may lead diode-ingest to another one. An address with a password
-    cannot be named: it stands in the environment, which goes before that file.
+    The command names the warehouse, as a settings file may lead diode-ingest to another one.
     """
-    shown = redact(str(sqlite_path(database) or database))
-    return _INGEST.format("" if "***" in shown else f" --database {shlex.quote(shown)}")
+    return _INGEST.format(database_option(redact(str(sqlite_path(database) or database))))
 
 
 def what_there_is(ops_and_dtypes: Iterable[tuple[str, str]]) -> str:
