@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import torch
 from torch._inductor.utils import fresh_cache
 
-from diode_collectors.feedback import FeedbackCollector
+from diode_collectors.feedback.collector import FeedbackCollector
 from inductor_harness import compile_and_run, triton_choices_on_cpu
 
 if TYPE_CHECKING:

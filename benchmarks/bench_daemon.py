@@ -22,14 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest import measurement_of
-from diode_collectors.segment import read_segment
-from diode_collectors.spool import Spool
-from diode_store import migrate
-from diode_store.codec import encode
-from diode_store.database import make_engine
+from diode_collectors.ingest.ingest import measurement_of
+from diode_collectors.spool.segment import read_segment
+from diode_collectors.spool.spool import Spool
 from diode_store.resources import bundled_data_dir
-from diode_store.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_store.warehouse import migrate
+from diode_store.warehouse.database import make_engine
+from diode_store.wire.codec import encode
+from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 
 if TYPE_CHECKING:
     from diode_store.records import Measurement

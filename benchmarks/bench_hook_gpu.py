@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.device import use_torchs_assembler
+from diode_collectors.inductor.device import use_torchs_assembler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ from torch._inductor import select_algorithm  # noqa: E402
 from torch._inductor.async_compile import AsyncCompile  # noqa: E402
 from torch._inductor.utils import fresh_cache  # noqa: E402
 
-from diode_collectors.inductor import config_of_choice  # noqa: E402
+from diode_collectors.inductor.adapter import config_of_choice  # noqa: E402
 from diode_integration.choices import DiodeInductorChoices  # noqa: E402
 from diode_integration.install import install  # noqa: E402
 

@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_collectors import garbage
-from diode_collectors.ingest import ingest_once, measurement_of
-from diode_collectors.segment import read_segment
-from diode_collectors.spool import Spool, SpoolWriter
-from diode_store import migrate
-from diode_store.database import make_engine
+from diode_collectors.ingest import garbage
+from diode_collectors.ingest.ingest import ingest_once, measurement_of
+from diode_collectors.spool.segment import read_segment
+from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.resources import bundled_data_dir
-from diode_store.store import Store
+from diode_store.warehouse import migrate
+from diode_store.warehouse.database import make_engine
+from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

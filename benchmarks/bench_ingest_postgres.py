@@ -28,15 +28,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bench_ingest import copies, ingest
 
-from diode_collectors import garbage
-from diode_collectors.ingest import measurement_of
-from diode_collectors.segment import read_segment
-from diode_collectors.spool import Spool, SpoolWriter
-from diode_store import migrate
-from diode_store.copy_format import COLUMNS
-from diode_store.database import make_engine
+from diode_collectors.ingest import garbage
+from diode_collectors.ingest.ingest import measurement_of
+from diode_collectors.spool.segment import read_segment
+from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.resources import bundled_data_dir
-from diode_store.store import Store
+from diode_store.warehouse import migrate
+from diode_store.warehouse.copy_format import COLUMNS
+from diode_store.warehouse.database import make_engine
+from diode_store.warehouse.store import Store
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:

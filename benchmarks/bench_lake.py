@@ -34,13 +34,14 @@ import duckdb  # noqa: F401 - imported before the clock starts, as in a process 
 import pyarrow.parquet  # noqa: F401 - likewise
 from scale import fill
 
-from diode_store import analytics, migrate
-from diode_store import lake_worker as _worker  # noqa: F401 - likewise
-from diode_store.database import make_engine
-from diode_store.lake import Lake
-from diode_store.lake_compact import compact
-from diode_store.lake_sync import sync
-from diode_store.lake_tables import FACTS
+import diode_store.lake.worker  # noqa: F401 - likewise
+from diode_store.lake.compact import compact
+from diode_store.lake.lake import Lake
+from diode_store.lake.sync import sync
+from diode_store.lake.tables import FACTS
+from diode_store.query import analytics
+from diode_store.warehouse import migrate
+from diode_store.warehouse.database import make_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

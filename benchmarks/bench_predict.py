@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch._inductor import config as inductor_config
 
-from diode_collectors.inductor import columns_of_choices, problem_of_inputs
+from diode_collectors.inductor.adapter import columns_of_choices, problem_of_inputs
 from diode_integration import choices as hook
 from diode_integration import registry
 from diode_integration.install import install

@@ -17,13 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from diode_collectors.ingest import measurement_of
-from diode_collectors.segment import read_segment
-from diode_collectors.spool import Spool
-from diode_store import migrate
-from diode_store.database import make_engine
+from diode_collectors.ingest.ingest import measurement_of
+from diode_collectors.spool.segment import read_segment
+from diode_collectors.spool.spool import Spool
 from diode_store.resources import bundled_data_dir
-from diode_store.store import Store
+from diode_store.warehouse import migrate
+from diode_store.warehouse.database import make_engine
+from diode_store.warehouse.store import Store
 
 QUERY = "SELECT * FROM fastest_configs"
 LIMIT_S = 1.0

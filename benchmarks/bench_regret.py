@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_collectors.ingest import measurement_of
-from diode_collectors.segment import read_segment
-from diode_collectors.spool import Spool
+from diode_collectors.ingest.ingest import measurement_of
+from diode_collectors.spool.segment import read_segment
+from diode_collectors.spool.spool import Spool
 from diode_store.console import print_rows
 from diode_store.resources import bundled_data_dir
-from diode_trainer.dataset import Fold, folds
-from diode_trainer.from_file import load_measurements
-from diode_trainer.pack import pack
-from diode_trainer.recipes import RECIPES, make_recipe
+from diode_trainer.commands.recipes import RECIPES, make_recipe
+from diode_trainer.commands.tables import HEADER, rows
+from diode_trainer.data.dataset import Fold, folds
+from diode_trainer.data.from_file import load_measurements
+from diode_trainer.data.tensors import pack
 from diode_trainer.scoring import Scorer
-from diode_trainer.tables import HEADER, rows
 from diode_trainer.train import fit, single_threaded
 from diode_trainer.workflow import judge, predict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diode_trainer.dataset import Dataset
+    from diode_trainer.data.dataset import Dataset
     from diode_trainer.train import Recipe
 
 _FOLDS = 5

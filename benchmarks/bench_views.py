@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 import scale
 
-from diode_store.analytics import open_lake, stream
-from diode_store.lake import Lake, lake_path
-from diode_store.lake_sync import sync
+from diode_store.lake.lake import Lake, lake_path
+from diode_store.lake.sync import sync
+from diode_store.query.analytics import open_lake, stream
 from diode_store.settings import Settings
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def peak_mib() -> float:
 def rows_of(connection: duckdb.DuckDBPyConnection, question: str) -> int:
     """Ask once; return how many rows came."""
     if question == "training stream, by problem":
-        from diode_trainer.streaming import stream_examples
+        from diode_trainer.data.streaming import stream_examples
 
         return sum(len(examples) for examples in stream_examples(connection, "", []))
     if question in TRAINING_QUESTIONS:

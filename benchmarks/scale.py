@@ -27,18 +27,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from diode_collectors.ingest import measurement_of
-from diode_collectors.segment import read_segment
-from diode_collectors.spool import Spool
-from diode_store import migrate, schema
-from diode_store.database import make_engine
+from diode_collectors.ingest.ingest import measurement_of
+from diode_collectors.spool.segment import read_segment
+from diode_collectors.spool.spool import Spool
 from diode_store.devices import known_device
-from diode_store.dimensions import config_values, environment_values, hardware_values, problem_values
-from diode_store.lake import Lake, lake_path
-from diode_store.lake_sync import sync
+from diode_store.lake.lake import Lake, lake_path
+from diode_store.lake.sync import sync
 from diode_store.noise import band_of
 from diode_store.records import Hardware, Problem, TensorSpec
 from diode_store.resources import bundled_data_dir
+from diode_store.warehouse import migrate, schema
+from diode_store.warehouse.database import make_engine
+from diode_store.warehouse.dimensions import config_values, environment_values, hardware_values, problem_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

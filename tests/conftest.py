@@ -18,7 +18,7 @@ import samples
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_store.store import Store
+    from diode_store.warehouse.store import Store
     from samples import MakeMeasurement
 
 DATA = Path(__file__).parent / "data"
@@ -45,7 +45,7 @@ def _no_user_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(scope="session")
 def _template_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Migrate one SQLite file a session; tests get copies of it."""
-    from diode_store import database, migrate
+    from diode_store.warehouse import database, migrate
 
     path = tmp_path_factory.mktemp("template") / "warehouse.db"
     engine = database.make_engine(str(path))
@@ -69,7 +69,7 @@ def database_url(database_path: Path) -> str:
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
     """Return the empty warehouse, open for writing."""
-    from diode_store.store import Store
+    from diode_store.warehouse.store import Store
 
     with Store.open(database_url) as opened:
         yield opened
@@ -81,7 +81,7 @@ def postgres_server() -> Iterator[postgres.PostgresServer]:
 
     A test that stops or kills a server starts one of its own: ``PostgresServer.in_temp_folder()``.
     """
-    from diode_store import database, migrate
+    from diode_store.warehouse import database, migrate
 
     reason = postgres.missing()
     if reason:
@@ -123,7 +123,7 @@ def any_new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]
 @pytest.fixture
 def any_store(any_url: str) -> Iterator[Store]:
     """Return the empty warehouse, open for writing; the test runs once on each kind of database."""
-    from diode_store.store import Store
+    from diode_store.warehouse.store import Store
 
     with Store.open(any_url) as opened:
         yield opened

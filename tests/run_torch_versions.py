@@ -27,19 +27,19 @@ NEWEST_TRITON = "3.9.0"
 PACKAGES = ("numpy", "msgpack", "pytest", "hypothesis")
 IMPORT_FROM = (".", "collectors", "trainer", "integration", "tests", "tests/collectors")
 FILES = (
-    "test_inductor_canary.py",
-    "test_inductor_adapter.py",
-    "test_inductor_records.py",
-    "test_every_op.py",
-    "test_feedback.py",
-    "test_lookup_table.py",
-    "test_lost_choices.py",
-    "test_coverage.py",
-    "test_matmul.py",
-    "test_sweep_outcomes.py",
-    "test_sweep_sampling.py",
-    "test_sweep_triton.py",
-    "test_sweep_measuring.py",
+    "inductor/test_inductor_canary.py",
+    "inductor/test_inductor_adapter.py",
+    "feedback/test_inductor_records.py",
+    "feedback/test_every_op.py",
+    "feedback/test_feedback.py",
+    "inductor/test_lookup_table.py",
+    "feedback/test_lost_choices.py",
+    "feedback/test_coverage.py",
+    "feedback/test_matmul.py",
+    "sweep/test_sweep_outcomes.py",
+    "sweep/test_sweep_sampling.py",
+    "sweep/test_sweep_triton.py",
+    "sweep/test_sweep_measuring.py",
 )
 MARKERS = "slow: takes long\nxdist_group: not beside others\ngpu: needs one"
 COUNTED = ("passed", "failed", "skipped")
@@ -79,7 +79,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".venv-torch", help="where new environments go")
     parser.add_argument("--index-url", help="where torch comes from, such as https://download.pytorch.org/whl/cpu")
-    parser.add_argument("tests", nargs="*", help="names of test files in tests/collectors")
+    parser.add_argument("tests", nargs="*", help="test files below tests/collectors, such as feedback/test_feedback.py")
     return parser.parse_args()
 
 

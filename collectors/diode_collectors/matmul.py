@@ -12,9 +12,9 @@ from collections import deque
 from copy import deepcopy
 from typing import TYPE_CHECKING, Self
 
-from diode_collectors.feedback import DEFAULT_QUEUE_RECORDS, DEFAULT_SEAL_EVERY_S, FeedbackCollector
-from diode_collectors.listening import AutotuningListener, FeedbackStats
-from diode_collectors.writer import DEFAULT_SPOOL_BYTES
+from diode_collectors.feedback.collector import DEFAULT_QUEUE_RECORDS, DEFAULT_SEAL_EVERY_S, FeedbackCollector
+from diode_collectors.feedback.listening import AutotuningListener, FeedbackStats
+from diode_collectors.spool.writer import DEFAULT_SPOOL_BYTES
 from diode_store.exchange.torch_diode import DatasetBuilder, NotHeld
 from diode_store.exchange.torch_diode_files import read_file, write_file
 from diode_store.exchange.torch_diode_types import Dataset, Table
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from diode_collectors.coverage import Coverage
+    from diode_collectors.feedback.coverage import Coverage
     from diode_store.records import Measurement
 
 __all__ = ["DETECTED", "FeedbackStats", "MatmulDatasetCollector", "collect_to_spool"]

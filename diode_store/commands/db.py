@@ -21,7 +21,7 @@ app = make_app(__doc__)
 
 @contextmanager
 def _engine(url: str) -> Iterator[Engine]:
-    from diode_store.database import make_engine
+    from diode_store.warehouse.database import make_engine
 
     engine = make_engine(url)
     try:
@@ -36,8 +36,8 @@ def upgrade(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
     Example: diode db upgrade --database warehouse.db
     """
-    from diode_store import migrate
-    from diode_store.database import describe
+    from diode_store.warehouse import migrate
+    from diode_store.warehouse.database import describe
 
     with _engine(database) as engine:
         done = migrate.upgrade(engine)
@@ -62,8 +62,8 @@ def downgrade(
 
     Example: diode db downgrade 0001
     """
-    from diode_store import migrate
-    from diode_store.database import describe
+    from diode_store.warehouse import migrate
+    from diode_store.warehouse.database import describe
 
     with _engine(database) as engine:
         lost = migrate.losses(engine, revision)
@@ -94,9 +94,9 @@ def current(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
     Example: diode db current
     """
-    from diode_store import migrate
-    from diode_store.database import describe
-    from diode_store.schema import HEAD_REVISION
+    from diode_store.warehouse import migrate
+    from diode_store.warehouse.database import describe
+    from diode_store.warehouse.schema import HEAD_REVISION
 
     with _engine(database) as engine:
         print_pairs(
@@ -111,9 +111,9 @@ def check(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
     Example: diode db check
     """
-    from diode_store import migrate
-    from diode_store.database import describe, integrity_problems
-    from diode_store.soundness import broken_facts
+    from diode_store.warehouse import migrate
+    from diode_store.warehouse.database import describe, integrity_problems
+    from diode_store.warehouse.soundness import broken_facts
 
     with _engine(database) as engine:
         migrate.require_current(engine)
@@ -136,9 +136,9 @@ def stats(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
     Example: diode db stats --json
     """
-    from diode_store.database import describe, size_bytes
-    from diode_store.schema import HEAD_REVISION
-    from diode_store.store import Store
+    from diode_store.warehouse.database import describe, size_bytes
+    from diode_store.warehouse.schema import HEAD_REVISION
+    from diode_store.warehouse.store import Store
 
     with Store.open(database) as store:
         counts: dict[str, Any] = {
@@ -161,7 +161,7 @@ def revision(
     import tempfile
     from pathlib import Path
 
-    from diode_store import migrate
+    from diode_store.warehouse import migrate
 
     with tempfile.TemporaryDirectory() as folder, _engine(str(Path(folder) / "head.db")) as engine:
         migrate.upgrade(engine)

@@ -20,8 +20,8 @@ from diode_store.render import counted, quantity
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from diode_store.pruning import Plan, Rule
-    from diode_store.store import Store
+    from diode_store.warehouse.pruning import Plan, Rule
+    from diode_store.warehouse.store import Store
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")]
 HardwareOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only what was measured on this hardware.")]
@@ -88,8 +88,8 @@ def prune(  # noqa: PLR0913 - one a option
     Example: diode db prune --replays --older-than 180d
     """
     from diode_store.exchange.options import time_of
-    from diode_store.pruning import Rule, missing_dataset, plan
-    from diode_store.store import Store
+    from diode_store.warehouse.pruning import Rule, missing_dataset, plan
+    from diode_store.warehouse.store import Store
 
     rule = Rule(
         superseded=superseded,
@@ -117,7 +117,7 @@ def prune(  # noqa: PLR0913 - one a option
 
 
 def _hardware_ids(store: Store, name: str | None, *, all_matches: bool) -> list[int] | None:
-    from diode_store.hardware import describe, match
+    from diode_store.warehouse.hardware import describe, match
 
     if name is None:
         return None
@@ -148,7 +148,7 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
 
 
 def _delete(engine: Engine, plan: Plan, reason: str, *, as_json: bool) -> None:
-    from diode_store.pruning import carry_out
+    from diode_store.warehouse.pruning import carry_out
 
     started = time.monotonic()
     gone: Counter[str] = Counter()
@@ -192,9 +192,9 @@ def supersede(
 
     Example: diode db supersede 3c19fabde6d9 --by ef46ba8e1fd4
     """
-    from diode_store import superseding
-    from diode_store.database import write_transaction
-    from diode_store.store import Store
+    from diode_store.warehouse import superseding
+    from diode_store.warehouse.database import write_transaction
+    from diode_store.warehouse.store import Store
 
     if (by is None) is not undo:
         raise typer.BadParameter("name the newer sweep with --by, or take it back with --undo")
@@ -226,9 +226,9 @@ def tombstones(
 
     Example: diode db tombstones --forget --reason "prune --dataset h200-2026-11"
     """
-    from diode_store import tombstones as stones
-    from diode_store.database import write_transaction
-    from diode_store.store import Store
+    from diode_store.warehouse import tombstones as stones
+    from diode_store.warehouse.database import write_transaction
+    from diode_store.warehouse.store import Store
 
     if reason is not None and not forget:
         raise typer.BadParameter("--reason goes with --forget")
@@ -254,9 +254,9 @@ def vacuum(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
     Example: diode db vacuum
     """
-    from diode_store.database import describe, size_bytes
-    from diode_store.store import Store
-    from diode_store.upkeep import vacuum as vacuum_database
+    from diode_store.warehouse.database import describe, size_bytes
+    from diode_store.warehouse.store import Store
+    from diode_store.warehouse.upkeep import vacuum as vacuum_database
 
     with Store.open(database) as store:
         before = size_bytes(store.engine)
@@ -280,10 +280,10 @@ def backup(
 
     Example: diode db backup /backups/warehouse-$(date +%F).db
     """
-    from diode_store import migrate
-    from diode_store.database import describe, make_engine
     from diode_store.errors import SchemaError
-    from diode_store.upkeep import backup as back_up
+    from diode_store.warehouse import migrate
+    from diode_store.warehouse.database import describe, make_engine
+    from diode_store.warehouse.upkeep import backup as back_up
 
     engine = make_engine(database)
     try:

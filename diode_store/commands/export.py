@@ -12,8 +12,8 @@ from diode_store.commands.exporters import SUFFIXES, Format, LookupTableOptions,
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 
 if TYPE_CHECKING:
-    from diode_store.hardware import StoredHardware
-    from diode_store.store import Store
+    from diode_store.warehouse.hardware import StoredHardware
+    from diode_store.warehouse.store import Store
 
 app = make_app(__doc__)
 
@@ -56,7 +56,7 @@ def export(  # noqa: PLR0913 - one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Write measurements to FILE, which appears whole or not at all."""
-    from diode_store.store import Store
+    from diode_store.warehouse.store import Store
 
     fmt = fmt or _format_of(output)
     _check_usage(output, fmt, as_json=as_json)
@@ -86,7 +86,7 @@ def _check_usage(output: Path, fmt: Format, *, as_json: bool) -> None:
 
 
 def _hardware(store: Store, name: str | None, *, all_matches: bool) -> list[StoredHardware] | None:
-    from diode_store.hardware import describe, match
+    from diode_store.warehouse.hardware import describe, match
 
     if name is None:
         return None
@@ -98,7 +98,7 @@ def _hardware(store: Store, name: str | None, *, all_matches: bool) -> list[Stor
 
 def _write(request: Request, output: Path, *, force: bool) -> Written:
     from diode_store.commands.exporters import nothing_to_export, write_parquet, write_stream
-    from diode_store.exporting import new_file, open_for_lines
+    from diode_store.exchange.exporting import new_file, open_for_lines
 
     if output == _STDOUT:
         return write_stream(request, sys.stdout.buffer)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from diode_store.hardware import StoredHardware
     from diode_store.records import Measurement
-    from diode_store.store import Store
+    from diode_store.warehouse.hardware import StoredHardware
+    from diode_store.warehouse.store import Store
 
 
 class Format(StrEnum):
@@ -78,7 +78,7 @@ class Request:
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield what is asked for."""
-        from diode_store.measurements import iter_measurements
+        from diode_store.warehouse.measurements import iter_measurements
 
         return iter_measurements(self.store.engine, hardware_ids=self.hardware_ids, op=self.op)
 
@@ -187,9 +187,9 @@ def _torch_diode(request: Request, stream: IO[bytes]) -> Written:
 
 
 def _inductor_lut(request: Request, stream: IO[bytes]) -> Written:
-    from diode_store import ranked_ties
     from diode_store.commands.query import connected
     from diode_store.exchange import inductor_lut
+    from diode_store.query import ranked_ties
 
     options, device = request.lookup_table, _only_device(request)
     connection = connected(request.database)
@@ -217,7 +217,7 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Written:
 
 def _only_device(request: Request) -> StoredHardware:
     from diode_store.devices import describe
-    from diode_store.hardware import list_hardware
+    from diode_store.warehouse.hardware import list_hardware
 
     devices = request.hardware
     if devices is None:

@@ -22,8 +22,8 @@ def list_(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
     Example: diode hardware list --json
     """
-    from diode_store.hardware import list_hardware
-    from diode_store.store import Store
+    from diode_store.warehouse.hardware import list_hardware
+    from diode_store.warehouse.store import Store
 
     with Store.open(database) as store, store.engine.connect() as connection:
         stored = list_hardware(connection)
@@ -58,9 +58,9 @@ def alias(
 
     Example: diode hardware alias "NVIDIA H200" big
     """
-    from diode_store.database import write_transaction
-    from diode_store.hardware import add_alias
-    from diode_store.store import Store
+    from diode_store.warehouse.database import write_transaction
+    from diode_store.warehouse.hardware import add_alias
+    from diode_store.warehouse.store import Store
 
     with Store.open(database) as store, write_transaction(store.engine) as connection:
         found = add_alias(connection, name, alias)

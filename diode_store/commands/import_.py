@@ -26,14 +26,14 @@ from diode_store.commands.context_options import (
 )
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 from diode_store.errors import HardwareError, ImportFileError
-from diode_store.importing import Format
+from diode_store.exchange.importing import Format
 from diode_store.render import counted
 
 if TYPE_CHECKING:
     from diode_store.exchange.context import ImportContext
-    from diode_store.importing import ImportReport
+    from diode_store.exchange.importing import ImportReport
     from diode_store.records import Hardware
-    from diode_store.store import Store
+    from diode_store.warehouse.store import Store
 
 app = make_app(__doc__)
 
@@ -80,8 +80,8 @@ def import_(  # noqa: PLR0913 - one parameter an option
     of t4 do.
     """
     from diode_store.exchange.context import StatedProblem
-    from diode_store.importing import import_files
-    from diode_store.store import Store
+    from diode_store.exchange.importing import import_files
+    from diode_store.warehouse.store import Store
 
     if hardware is not None and hardware_file is not None:
         raise typer.BadParameter("--hardware and --hardware-file exclude each other")
@@ -117,7 +117,7 @@ def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | N
     """Return the device that was named: one of the warehouse, one of the known ones, or a file's."""
     from diode_store.devices import describe, require_device, with_known_attributes
     from diode_store.exchange.options import hardware_file
-    from diode_store.hardware import list_hardware, match
+    from diode_store.warehouse.hardware import list_hardware, match
 
     if file is not None:
         return hardware_file(file)

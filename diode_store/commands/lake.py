@@ -9,8 +9,8 @@ import typer
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_pairs, progress
 
 if TYPE_CHECKING:
-    from diode_store.lake import Lake
-    from diode_store.lake_compact import Compaction
+    from diode_store.lake.compact import Compaction
+    from diode_store.lake.lake import Lake
 
 app = make_app(__doc__)
 
@@ -22,7 +22,7 @@ def status(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
     """Show what the lake holds, how large it is, and which old files it still keeps for readers."""
     from dataclasses import asdict
 
-    from diode_store.lake_status import lake_status
+    from diode_store.lake.status import lake_status
 
     found = asdict(lake_status(_lake_of(database)))
     if not as_json:
@@ -40,7 +40,7 @@ def compact(database: DatabaseOption, *, dry_run: DryRunOption = False, as_json:
     """
     from dataclasses import asdict
 
-    from diode_store.lake_compact import compact as compact_lake
+    from diode_store.lake.compact import compact as compact_lake
 
     lake = _lake_of(database)
     with progress("writing timings to larger segments") as advance:
@@ -52,7 +52,7 @@ def compact(database: DatabaseOption, *, dry_run: DryRunOption = False, as_json:
 
 
 def _lake_of(database: str) -> Lake:
-    from diode_store.lake import Lake, lake_path
+    from diode_store.lake.lake import Lake, lake_path
     from diode_store.settings import Settings
 
     return Lake(lake_path(database, Settings.from_environment().lake_dir))

@@ -47,7 +47,7 @@ def query(
 
     New measurements are copied to the lake first. Only SELECT and EXPLAIN are run, and only the lake is read.
     """
-    from diode_store.analytics import run_query
+    from diode_store.query.analytics import run_query
 
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
@@ -64,7 +64,7 @@ def query(
 
 def _print_plan(connection: Any, sql: str, *, analyze: bool, as_json: bool) -> None:
     """Print how DuckDB goes about ``sql``, a line a step; ``as_json`` gives all it knows, as it says it."""
-    from diode_store.query_plan import plan_json, plan_lines
+    from diode_store.query.plan import plan_json, plan_lines
 
     text = plan_json(connection, sql, analyze=analyze)
     typer.echo(text if as_json else "\n".join(plan_lines(text)))
@@ -72,9 +72,9 @@ def _print_plan(connection: Any, sql: str, *, analyze: bool, as_json: bool) -> N
 
 def connected(database: str, *, sync: bool = True) -> Any:
     """Return a connection to the lake of ``database``; say on stderr if it had to be rebuilt."""
-    from diode_store.analytics import connect
     from diode_store.commands.sync import note_rebuild
     from diode_store.console import progress
+    from diode_store.query.analytics import connect
 
     if not sync:
         _require_warehouse(database)
@@ -87,8 +87,8 @@ def _require_warehouse(database: str) -> None:
 
     A lake whose warehouse is elsewhere, as ``DIODE_LAKE`` allows, can still be read.
     """
-    from diode_store.lake import Lake, lake_path
-    from diode_store.lake_source import open_source
+    from diode_store.lake.lake import Lake, lake_path
+    from diode_store.lake.opening import open_source
     from diode_store.settings import Settings
     from diode_store.urls import sqlite_path
 

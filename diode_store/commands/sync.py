@@ -9,7 +9,7 @@ import typer
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 
 if TYPE_CHECKING:
-    from diode_store.lake_sync import SyncReport
+    from diode_store.lake.sync import SyncReport
 
 app = make_app(__doc__)
 
@@ -24,8 +24,8 @@ def sync(
     """Bring the lake up to date with the warehouse; `diode query` and `diode train` do so by themselves."""
     from dataclasses import asdict
 
-    from diode_store.lake import Lake, lake_path
-    from diode_store.lake_sync import sync as sync_lake
+    from diode_store.lake.lake import Lake, lake_path
+    from diode_store.lake.sync import sync as sync_lake
     from diode_store.settings import Settings
 
     lake = Lake(lake_path(database, Settings.from_environment().lake_dir))

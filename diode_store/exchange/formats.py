@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from diode_store.errors import ImportFileError
 from diode_store.exchange.files import is_upstream_dataset
-from diode_store.segment_layout import MAGIC
+from diode_store.wire.segment_layout import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

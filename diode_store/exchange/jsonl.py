@@ -25,7 +25,6 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
-from diode_store import codec
 from diode_store.checks import shown
 from diode_store.errors import HardwareError, RecordError, first_line
 from diode_store.exchange.context import NO_HARDWARE, BadLine, ImportContext
@@ -50,6 +49,7 @@ from diode_store.records import (
     Timing,
     TimingMethod,
 )
+from diode_store.wire import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -16,7 +16,7 @@ import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diode_store import codec, record_fields
+from diode_store import record_fields
 from diode_store.errors import RecordError, first_line
 from diode_store.exchange.context import BadLine
 from diode_store.exchange.jsonl import ROWS_VERSION
@@ -24,6 +24,7 @@ from diode_store.exchange.jsonl_checks import digest
 from diode_store.exchange.parquet import COLUMNS, REQUIRED
 from diode_store.records import CONFIG_COLUMNS
 from diode_store.times import with_zone
+from diode_store.wire import codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,6 +1,6 @@
 """Records of the wire format, in a sealed spool segment or one after another.
 
-The smallest and the fastest way from one warehouse to another, with nothing left out; ``diode_store.codec``
+The smallest and the fastest way from one warehouse to another, with nothing left out; ``diode_store.wire.codec``
 describes a record. A file whose name ends in ``.seg`` is written as a segment, which a spool of `diode-ingest` may
 hold; any other is the bare records, which msgpack can read.
 """
@@ -12,11 +12,11 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgpack
 
-from diode_store import codec
 from diode_store.errors import ImportFileError, RecordError
 from diode_store.exchange.context import BadLine
 from diode_store.exchange.segments import SegmentWriter, read_segment
-from diode_store.segment_layout import MAGIC
+from diode_store.wire import codec
+from diode_store.wire.segment_layout import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,7 @@
 """Sealed spool segments as files: what `diode-ingest` reads from a spool, made and read by themselves.
 
-``diode_collectors.segment`` reads them too, and those that a writer still appends to, but only from files; this reads
-streams, which may be compressed.
+``diode_collectors.spool.segment`` reads them too, and those that a writer still appends to, but only from files; this
+reads streams, which may be compressed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from diode_store.errors import ImportFileError, RecordError, SegmentError
 from diode_store.keys import content_key
-from diode_store.segment_layout import (
+from diode_store.wire.segment_layout import (
     END_BYTES,
     FORMAT_VERSION,
     FRAME_BYTES,

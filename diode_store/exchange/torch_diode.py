@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from diode_store import codec
 from diode_store.checks import shown
 from diode_store.devices import known_device
 from diode_store.errors import HardwareError, RecordError
@@ -21,6 +20,7 @@ from diode_store.exchange.torch_diode_types import Dataset, MMShape, TritonGEMMC
 from diode_store.keys import content_key
 from diode_store.normalise import kernel_config, template_uid
 from diode_store.records import MATMUL_OPERANDS, Measurement, Outcome, Problem, Source, TensorSpec, Timing, TimingMethod
+from diode_store.wire import codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

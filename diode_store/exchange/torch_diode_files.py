@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from diode_store.errors import ExportError, ImportFileError, RecordError
+from diode_store.exchange.exporting import new_file
 from diode_store.exchange.files import open_binary
 from diode_store.exchange.torch_diode import BadProblem, measurements_of
 from diode_store.exchange.torch_diode_types import Dataset
-from diode_store.exporting import new_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

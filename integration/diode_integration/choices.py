@@ -14,7 +14,7 @@ import numpy as np
 from torch._inductor import config as inductor_config
 from torch._inductor.choices import InductorChoices
 
-from diode_collectors.inductor import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
+from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
 from diode_integration import final, registry
 from diode_integration.listing import EXHAUSTIVE, Listing, Offer, list_as_if_on_cuda, list_candidates
 from diode_integration.policy import Mode, Policy, parse_mode, select

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from diode_collectors.inductor import annotations_of, config_of_ktc
+from diode_collectors.inductor.adapter import annotations_of, config_of_ktc
 from diode_integration.policy import Mode, Policy, select
 from diode_integration.stats import Candidate, Decision
 

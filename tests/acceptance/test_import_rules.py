@@ -17,13 +17,28 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 # Which modules of a component compile or train; the others start without torch.
 WITH_TORCH = {
     "diode_store": set(),
-    "diode_collectors": {"device", "feedback", "inductor", "inductor_records", "listening", "sweep.sampling"},
+    "diode_collectors": {
+        "inductor.device",
+        "feedback.collector",
+        "inductor.adapter",
+        "feedback.records",
+        "feedback.listening",
+        "sweep.lane.sampling",
+    },
 }
-TORCH_FREE_TRAINER = ("cli", "evaluate_cli", "models_cli", "features", "launch", "descriptor", "card")
+TORCH_FREE_TRAINER = (
+    "commands.train",
+    "commands.evaluate",
+    "commands.models",
+    "features",
+    "launch",
+    "descriptor",
+    "card",
+)
 # What runs in a user's process or on a GPU machine, where there is often no more than these packages.
 ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
 LIGHT_STORE = (
-    "codec",
+    "wire.codec",
     "columns",
     "devices",
     "errors",
@@ -35,33 +50,33 @@ LIGHT_STORE = (
     "normalise",
     "records",
     "resources",
-    "segment_layout",
+    "wire.segment_layout",
 )
 LIGHT_COLLECTORS = (
-    "agreement",
-    "already",
-    "coverage",
-    "device",
-    "device_state",
-    "feedback",
-    "inductor",
-    "inductor_records",
-    "listening",
+    "sweep.agreement",
+    "sweep.already",
+    "feedback.coverage",
+    "inductor.device",
+    "sweep.device_state",
+    "feedback.collector",
+    "inductor.adapter",
+    "feedback.records",
+    "feedback.listening",
     "matmul",
-    "offered",
+    "feedback.offered",
     "problems.choices",
     "problems.selection",
-    "quarantine",
-    "reading",
-    "segment",
-    "spool",
-    "statistics_of",
+    "spool.quarantine",
+    "spool.reading",
+    "spool.segment",
+    "spool.spool",
+    "sweep.statistics",
     "sweep.engine",
-    "sweep.lane",
-    "sweep.measuring",
-    "sweep.sampling",
-    "sweep_devices",
-    "sweep_sets",
+    "sweep.lane.process",
+    "sweep.lane.measuring",
+    "sweep.lane.sampling",
+    "sweep.devices",
+    "sweep.sets",
 )
 LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "models", "scoring")
 
@@ -143,7 +158,7 @@ def test_nothing_connects_at_import() -> None:
     """Importing every component writes no file, opens no database and no connection."""
     found = [*modules_of("diode_store"), *modules_of("diode_collectors"), *modules_of("diode_trainer")]
     # A class of Inductor's is its base, and Inductor makes its cache folder when it is imported; only lanes import it.
-    modules = [module for module in found if module != "diode_collectors.sweep.sampling"]
+    modules = [module for module in found if module != "diode_collectors.sweep.lane.sampling"]
     code = (
         "import os, sys, torch\n"
         "writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT\n"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def bundled() -> tuple[Measurement, ...]:
     """Return every bundled measurement; reading them takes a second."""
-    from diode_collectors.reading import measurements_in
+    from diode_collectors.spool.reading import measurements_in
     from diode_store.resources import bundled_data_dir
 
     return tuple(measurements_in(bundled_data_dir()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spool_samples import sample
 
-from diode_collectors.spool import SpoolWriter
+from diode_collectors.spool.spool import SpoolWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_selector_cache
 from torch._inductor.virtualized import V
 
-from diode_collectors.inductor import problem_of_inputs
-from diode_collectors.inductor_records import measurement_from_feedback
+from diode_collectors.feedback.records import measurement_from_feedback
+from diode_collectors.inductor.adapter import problem_of_inputs
 from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cpu
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from diode_collectors import cli
+from diode_collectors.ingest.commands import ingest as cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

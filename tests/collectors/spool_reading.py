@@ -6,8 +6,8 @@ import stat
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from diode_collectors.spool import Spool, read_segment
-from diode_store import codec
+from diode_collectors.spool.spool import Spool, read_segment
+from diode_store.wire import codec
 
 if TYPE_CHECKING:
     from pathlib import Path

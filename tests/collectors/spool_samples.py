@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from diode_store.codec import encode
 from diode_store.normalise import kernel_config
 from diode_store.records import Environment, Hardware, Measurement, Outcome, Problem, Source, TensorSpec, Timing
-from diode_store.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_store.wire.codec import encode
+from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from diode_store.store import Store
+    from diode_store.warehouse.store import Store
 
 HARDWARE = Hardware("nvidia", "NVIDIA H200", "sm_90", 132)
 ENVIRONMENT = Environment(torch="2.11.0", triton="3.6.0", compute="cuda 13.0")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spool_samples import sample
 
-from diode_collectors.spool import SpoolWriter
+from diode_collectors.spool.spool import SpoolWriter
 
 BATCH = 7
 

@@ -21,14 +21,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import samples
-from diode_collectors.reading import measurements_in
-from diode_store.database import make_engine, write_transaction
-from diode_store.hardware import add_alias
-from diode_store.migrate import upgrade
+from diode_collectors.spool.reading import measurements_in
 from diode_store.normalise import kernel_config
 from diode_store.records import Measurement, Outcome, Timing
 from diode_store.resources import bundled_data_dir
-from diode_store.store import Store
+from diode_store.warehouse.database import make_engine, write_transaction
+from diode_store.warehouse.hardware import add_alias
+from diode_store.warehouse.migrate import upgrade
+from diode_store.warehouse.store import Store
 
 EVERY = 70
 MOST_TIMINGS = 100

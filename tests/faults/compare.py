@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from diode_store import schema
-from diode_store.database import make_engine
+from diode_store.warehouse import schema
+from diode_store.warehouse.database import make_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

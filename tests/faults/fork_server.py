@@ -26,9 +26,12 @@ import alembic  # noqa: F401 - nothing of what a daemon needs is loaded in the c
 import sqlalchemy.dialects.sqlite  # noqa: F401 - likewise
 from producing import produced, uid_of
 
-from diode_collectors import cli, daemon, ingest, logs, validate  # noqa: F401 - likewise
-from diode_collectors.spool import SpoolWriter
-from diode_store import dimensions, facts, store  # noqa: F401 - likewise
+import diode_collectors.ingest.daemon
+import diode_collectors.ingest.logs
+import diode_collectors.ingest.validate  # noqa: F401 - likewise
+import diode_store.warehouse.store  # noqa: F401 - likewise
+from diode_collectors.ingest.commands import ingest as cli
+from diode_collectors.spool.spool import SpoolWriter
 from diode_store.errors import SpoolFullError
 
 if TYPE_CHECKING:

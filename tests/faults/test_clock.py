@@ -9,11 +9,11 @@ from compare import assert_exactly_once
 from processes import drained, eventually
 from producing import produce, produced
 
-from diode_collectors.ingest import ingest_once
-from diode_collectors.spool import Spool, SpoolWriter
-from diode_store.database import make_engine
-from diode_store.measurements import iter_measurements
-from diode_store.store import Store
+from diode_collectors.ingest.ingest import ingest_once
+from diode_collectors.spool.spool import Spool, SpoolWriter
+from diode_store.warehouse.database import make_engine
+from diode_store.warehouse.measurements import iter_measurements
+from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def test_records_go_in_by_the_names_of_their_segments(
             for measurement in measurements:
                 writer.append(measurement)
         clock.now_ns -= HOUR_NS
-    monkeypatch.setattr("diode_collectors.batches.BATCH_TIMINGS", 1)
+    monkeypatch.setattr("diode_collectors.ingest.batches.BATCH_TIMINGS", 1)
     with Store.open(database_url) as store:
         ingest_once(spool, store)
     engine = make_engine(database_url)

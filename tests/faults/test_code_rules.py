@@ -12,7 +12,7 @@ from compare import assert_exactly_once
 from processes import PROGRAM
 from producing import produce, produced
 
-from diode_collectors.spool import SpoolWriter
+from diode_collectors.spool.spool import SpoolWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,21 +28,21 @@ MAY_IMPORT = {
 }
 
 OWN_NAMES = {
-    "diode_store/analytics.py": "names of our own views and files; files are quoted",
-    "diode_store/bulk.py": "columns of our own tables, and placeholders",
-    "diode_store/dimensions.py": "our own tables and columns, and placeholders",
-    "diode_store/facts.py": "columns of our own tables, and placeholders",
-    "diode_store/lake_copy.py": "columns of our own tables, and integers",
-    "diode_store/lake_diff.py": "integers",
-    "diode_store/lake_postgres.py": "our own tables and columns, and integers",
-    "diode_store/lake_source.py": "our own tables and columns",
-    "diode_store/lake_worker.py": "integers",
-    "diode_store/ranked_ties.py": "columns of our own tables",
-    "diode_store/upkeep.py": "our own tables",
+    "diode_store/query/analytics.py": "names of our own views and files; files are quoted",
+    "diode_store/warehouse/bulk.py": "columns of our own tables, and placeholders",
+    "diode_store/warehouse/dimensions.py": "our own tables and columns, and placeholders",
+    "diode_store/warehouse/facts.py": "columns of our own tables, and placeholders",
+    "diode_store/lake/copy.py": "columns of our own tables, and integers",
+    "diode_store/lake/diff.py": "integers",
+    "diode_store/lake/postgres.py": "our own tables and columns, and integers",
+    "diode_store/lake/source.py": "our own tables and columns",
+    "diode_store/lake/worker.py": "integers",
+    "diode_store/query/ranked_ties.py": "columns of our own tables",
+    "diode_store/warehouse/upkeep.py": "our own tables",
     "diode_store/commands/exporters.py": "our own conditions; what the user typed are parameters",
     "diode_store/commands/fastest.py": "our own conditions; what the user typed are parameters",
-    "trainer/diode_trainer/from_warehouse.py": "our own columns and conditions; what the user typed are parameters",
-    "trainer/diode_trainer/streaming.py": "our own columns",
+    "trainer/diode_trainer/data/from_warehouse.py": "our own columns and conditions; what is typed are parameters",
+    "trainer/diode_trainer/data/streaming.py": "our own columns",
 }
 """Files that put SQL together, and of what; values are bound in each of them."""
 SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER|TRUNCATE|COPY|ATTACH|PRAGMA|VACUUM|WITH|MERGE)\s")

@@ -9,8 +9,8 @@ import pytest
 from compare import NOT_COMPARED, assert_exactly_once
 from producing import produce, produced
 
-from diode_store import schema
-from diode_store.store import Store
+from diode_store.warehouse import schema
+from diode_store.warehouse.store import Store
 
 MEASUREMENTS = produce(1, range(12))
 UIDS = [m.uid for m in MEASUREMENTS]

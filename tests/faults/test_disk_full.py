@@ -11,10 +11,10 @@ from compare import assert_exactly_once
 from processes import drained, eventually, free_port, readiness
 from producing import produce, produced
 
-from diode_collectors.spool import Spool, SpoolWriter
-from diode_store import codec
-from diode_store.segment_layout import Header, end_to_bytes, frame_to_bytes
-from diode_store.store import Store
+from diode_collectors.spool.spool import Spool, SpoolWriter
+from diode_store.warehouse.store import Store
+from diode_store.wire import codec
+from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from processes import PROGRAM
 from producing import produce, produced, uid_of
 
-from diode_collectors.ingest import ingest_once
-from diode_collectors.segment import SegmentReader
-from diode_collectors.spool import Spool
-from diode_store import codec
+from diode_collectors.ingest.ingest import ingest_once
+from diode_collectors.spool.segment import SegmentReader
+from diode_collectors.spool.spool import Spool
 from diode_store.errors import RecordError
-from diode_store.segment_layout import HEADER_BYTES, Header, end_to_bytes, frame_to_bytes, pack_payload
-from diode_store.store import Store
+from diode_store.warehouse.store import Store
+from diode_store.wire import codec
+from diode_store.wire.segment_layout import HEADER_BYTES, Header, end_to_bytes, frame_to_bytes, pack_payload
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from compare import assert_exactly_once
 from processes import drained, eventually
 from producing import produced
 
-from diode_collectors.spool import Spool
+from diode_collectors.spool.spool import Spool
 
 if TYPE_CHECKING:
     from processes import Child, ForkServer

@@ -13,9 +13,9 @@ from compare import assert_exactly_once
 from processes import drained, eventually
 from producing import produce, produced
 
-from diode_collectors.spool import SpoolWriter
-from diode_store import schema
-from diode_store.database import make_engine
+from diode_collectors.spool.spool import SpoolWriter
+from diode_store.warehouse import schema
+from diode_store.warehouse.database import make_engine
 
 if TYPE_CHECKING:
     from processes import ForkServer

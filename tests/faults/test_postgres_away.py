@@ -13,8 +13,8 @@ from processes import drained, eventually, free_port, readiness
 from producing import produced
 
 import postgres_server
-from diode_collectors.spool import Spool
-from diode_store import database, migrate
+from diode_collectors.spool.spool import Spool
+from diode_store.warehouse import database, migrate
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:

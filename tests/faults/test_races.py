@@ -9,7 +9,7 @@ from compare import assert_exactly_once
 from processes import drained, eventually
 from producing import produced, uid_of
 
-from diode_collectors.spool import Spool, SpoolWriter
+from diode_collectors.spool.spool import Spool, SpoolWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

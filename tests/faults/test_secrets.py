@@ -14,7 +14,7 @@ from processes import ForkServer, drained, eventually, free_port, readiness
 from producing import produced
 
 import postgres_server
-from diode_store import database, migrate
+from diode_store.warehouse import database, migrate
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:

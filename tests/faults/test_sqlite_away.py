@@ -14,7 +14,7 @@ from compare import assert_exactly_once, stored_rows
 from processes import ForkServer, drained, eventually, free_port, readiness
 from producing import produced
 
-from diode_collectors.spool import Spool
+from diode_collectors.spool.spool import Spool
 
 if TYPE_CHECKING:
     from processes import Child

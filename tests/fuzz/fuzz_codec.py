@@ -18,12 +18,17 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(
-    include=["diode_store.codec", "diode_store.checks", "diode_store.segment_layout", "diode_collectors.segment"]
+    include=[
+        "diode_store.wire.codec",
+        "diode_store.checks",
+        "diode_store.wire.segment_layout",
+        "diode_collectors.spool.segment",
+    ]
 ):
-    from diode_collectors.segment import SegmentReader, read_segment
-    from diode_store import codec
+    from diode_collectors.spool.segment import SegmentReader, read_segment
     from diode_store.errors import CodecError, SegmentError
-    from diode_store.segment_layout import HEADER_BYTES, Header, end_to_bytes, frame_to_bytes
+    from diode_store.wire import codec
+    from diode_store.wire.segment_layout import HEADER_BYTES, Header, end_to_bytes, frame_to_bytes
 
 OLDER = Path(__file__).parent.parent / "data" / "h200-2026-11-twice-1.seg"
 _SOME = 12

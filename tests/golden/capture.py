@@ -18,7 +18,7 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_selector_cache
 from torch._inductor.virtualized import V
 
-from diode_collectors.inductor import config_of_choice, config_of_ktc, problem_of_inputs, problem_of_nodes
+from diode_collectors.inductor.adapter import config_of_choice, config_of_ktc, problem_of_inputs, problem_of_nodes
 from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cpu
 
 FOLDER = Path(__file__).parent

@@ -10,7 +10,7 @@ from hooked import OPS, benchmarks, compile_op, each_op, each_path, hooked, watc
 from stand_ins import TileModel
 from torch._inductor import select_algorithm
 
-from diode_collectors.inductor import POLICY_ANNOTATION
+from diode_collectors.inductor.adapter import POLICY_ANNOTATION
 from diode_integration.install import install
 from inductor_harness import compile_and_run
 

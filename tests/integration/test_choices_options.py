@@ -12,7 +12,7 @@ from stand_ins import H200, TileModel
 from torch._inductor import config as inductor_config
 from torch._inductor.utils import fresh_cache
 
-from diode_collectors.inductor import POLICY_ANNOTATION
+from diode_collectors.inductor.adapter import POLICY_ANNOTATION
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.install import install
 from diode_integration.policy import Mode

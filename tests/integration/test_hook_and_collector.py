@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from hooked import OPS, compile_op, hooked
 from stand_ins import DOMAIN, TileModel, card_of
 
-from diode_collectors.feedback import FeedbackCollector
-from diode_collectors.spool import Spool, read_segment
-from diode_store.codec import decode
+from diode_collectors.feedback.collector import FeedbackCollector
+from diode_collectors.spool.spool import Spool, read_segment
+from diode_store.wire.codec import decode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,14 @@ import pytest
 from round_trip import RoundTrip
 from view_warehouse import Warehouse
 
-from diode_store.lake import Lake
+from diode_store.lake.lake import Lake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from conftest import MakeMeasurement, RunCommand
-    from diode_store.store import Store
+    from diode_store.warehouse.store import Store
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diode_store.measurements import iter_measurements
-from diode_store.store import Store
+from diode_store.warehouse.measurements import iter_measurements
+from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
     from diode_store.records import Measurement

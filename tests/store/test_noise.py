@@ -10,7 +10,7 @@ import pytest
 import diode_store
 from diode_store.noise import SIGMA_BANDS, TIE_SIGMAS, band_of, slowest_tie_us, usual_sigma
 
-BASE = (Path(diode_store.__file__).parent / "views" / "base.sql").read_text()
+BASE = (Path(diode_store.__file__).parent / "query" / "views" / "base.sql").read_text()
 
 
 def test_the_views_use_the_same_figures() -> None:

@@ -6,8 +6,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from diode_store import analytics
 from diode_store.normalise import kernel_config
+from diode_store.query import analytics
 from diode_store.records import KernelConfig, Outcome, Timing
 from samples import timings_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from conftest import MakeMeasurement
-    from diode_store.store import Store
+    from diode_store.warehouse.store import Store
 
 VENDOR = kernel_config("mm", {})
 

@@ -15,8 +15,8 @@ from diode_trainer import catalogue
 
 if TYPE_CHECKING:
     from conftest import RunCommand
-    from diode_store.store import Store
-    from diode_trainer.dataset import Examples
+    from diode_store.warehouse.store import Store
+    from diode_trainer.data.dataset import Examples
 
 
 def measurement_of(number: int, example: Examples) -> Measurement:

@@ -9,7 +9,7 @@ import numpy as np
 from diode_store.columns import ConfigColumns
 from diode_store.devices import known_device
 from diode_store.records import Hardware, ProblemShape
-from diode_trainer.dataset import Dataset, Examples, canonical
+from diode_trainer.data.dataset import Dataset, Examples, canonical
 from diode_trainer.features import CONFIG_FEATURES, config_features, roofline_us
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from synthetic import H200, MM, VENDOR_ROW, columns, examples, learnable
 
 from diode_store.records import ProblemShape
 from diode_trainer.baselines import RANDOM_DRAWS, compare, config_keys
-from diode_trainer.dataset import Dataset, Examples, Fold, folds
+from diode_trainer.data.dataset import Dataset, Examples, Fold, folds
 from diode_trainer.inductor_default import DEFAULT_CONFIGS, DefaultConfig, default_configs
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import torch
 from synthetic import learnable
 
 from diode_store.errors import DatasetError, ModelError, SettingsError
-from diode_trainer.dataset import Dataset, Examples
+from diode_trainer.commands.recipes import RECIPES, make_recipe
+from diode_trainer.data.dataset import Dataset, Examples
+from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
-from diode_trainer.pack import normalise, pack
-from diode_trainer.recipes import RECIPES, make_recipe
 from diode_trainer.train import Progress, Recipe, _parts, _schedule, fit, predict, single_threaded
 from diode_trainer.workflow import Evaluation, fit_and_judge, training_facts
 

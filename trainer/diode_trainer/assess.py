@@ -9,7 +9,7 @@ import numpy as np
 
 from diode_store.errors import DatasetError
 from diode_trainer.baselines import compare
-from diode_trainer.dataset import Fold, folds
+from diode_trainer.data.dataset import Fold, folds
 from diode_trainer.metrics import eligible, evaluate, judgeable
 from diode_trainer.workflow import HOLD_OUT, Standing, predict
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from diode_store.records import ProblemShape
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.dataset import Dataset, Examples
+    from diode_trainer.data.dataset import Dataset, Examples
 
 
 @dataclass(frozen=True)

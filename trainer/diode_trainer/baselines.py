@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.dataset import Dataset, Examples, Fold
+    from diode_trainer.data.dataset import Dataset, Examples, Fold
 
     Floats = NDArray[np.float64]
     ConfigKey = tuple[Any, ...]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.dataset import Dataset
+    from diode_trainer.data.dataset import Dataset
     from diode_trainer.train import Recipe
 
 _SUFFIX = ".pt"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_trainer.dataset import Examples
+    from diode_trainer.data.dataset import Examples
 
 KS = (1, 3, 5, 10)
 """The k at which regret is reported."""

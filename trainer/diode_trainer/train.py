@@ -16,10 +16,10 @@ import torch
 
 from diode_store.errors import DatasetError, ModelError
 from diode_store.render import counted
-from diode_trainer.dataset import FEW
+from diode_trainer.data.dataset import FEW
+from diode_trainer.data.tensors import Packed, normalise
 from diode_trainer.losses import listwise, regression
 from diode_trainer.models import TimingNetwork, model_class
-from diode_trainer.pack import Packed, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from diode_trainer.baselines import Baselines, compare
-from diode_trainer.dataset import Fold, folds
+from diode_trainer.data.dataset import Fold, folds
+from diode_trainer.data.tensors import Packed, pack
 from diode_trainer.metrics import Report, evaluate, judgeable
-from diode_trainer.pack import Packed, pack
 from diode_trainer.scoring import Scorer
 from diode_trainer.train import Fit, Progress, Recipe, fit, single_threaded
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.dataset import Dataset, Examples
+    from diode_trainer.data.dataset import Dataset, Examples
 
 HOLD_OUT = 5
 """A single held-out fold is one part in this many."""

@@ -15,8 +15,8 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.already import DoneKey, measured_in_spool
-from diode_collectors.files import check_writable
+from diode_collectors.spool.files import check_writable
+from diode_collectors.sweep.already import DoneKey, measured_in_spool
 from diode_collectors.sweep.channel import environment_of_message, hardware_of_message, result_of_message
 from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
 from diode_collectors.sweep.lanes import LaneProcess

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.sweep.channel import Channel, problem_to_message
-from diode_collectors.sweep.lane import LaneSettings
+from diode_collectors.sweep.lane.process import LaneSettings
 from diode_store.errors import HardwareError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from diode_collectors.sweep.cores import CoreShare
     from diode_collectors.sweep.plan import SweepPlan
 
-_PROGRAM = ("-m", "diode_collectors.sweep.lane")
+_PROGRAM = ("-m", "diode_collectors.sweep.lane.process")
 _TAIL_BYTES = 4000
 _PATIENCE_S = 5.0
 

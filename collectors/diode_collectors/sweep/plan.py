@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from diode_collectors.writer import DEFAULT_SPOOL_BYTES
+from diode_collectors.spool.writer import DEFAULT_SPOOL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from diode_collectors.already import DoneKey
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.search_space import SearchSpace
+    from diode_collectors.sweep.already import DoneKey
     from diode_store.records import Environment, Hardware
 
 DEFAULT_MODE = "max-autotune-no-cudagraphs"

@@ -1,0 +1,1 @@
+"""What listens inside a compile and records what it measures."""

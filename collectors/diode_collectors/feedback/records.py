@@ -1,0 +1,289 @@
+"""One feedback event of Inductor's autotuner as a ``Measurement``.
+
+This is where Inductor's milliseconds become microseconds and its ``inf`` an outcome; neither is seen elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from diode_collectors.inductor.adapter import POLICY_ANNOTATION, annotations_of, config_of_choice, problem_of_nodes
+from diode_collectors.inductor.device import collector_version, detect_environment, detect_hardware, device_uuid
+from diode_store.errors import RecordError
+from diode_store.records import (
+    STOCK_POLICY,
+    DeviceState,
+    Hardware,
+    KernelConfig,
+    Measurement,
+    Outcome,
+    Problem,
+    Source,
+    Timing,
+    TimingMethod,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    TimingOf = Callable[[Any, KernelConfig, float], Timing]
+
+MICROSECONDS_PER_MILLISECOND = 1000.0
+_BENCHMARKS = "select_algorithm_autotune"
+
+# What Inductor's benchmarkers return. None of them hides the launch but the one that asks the profiler.
+_METHODS = {
+    "InductorBenchmarker": TimingMethod(statistic="min", flush_l2=True, launch_hidden=False),
+    "TritonBenchmarker": TimingMethod(statistic="median", flush_l2=True, launch_hidden=False),
+    "TorchProfilerBenchmarker": TimingMethod(statistic="mean", flush_l2=True, launch_hidden=True),
+}
+_CPU_METHOD = TimingMethod(statistic="median", flush_l2=False, launch_hidden=False)
+
+
+class ReplayDetector:
+    """Tells timings that Inductor took from those its cache gave back.
+
+    Inductor counts its benchmarks. An event for which that count has not moved since the last one brought
+    cached timings, bit for bit those of an earlier event. A compiled graph that comes from a cache moves the count
+    too, by as much as when it was compiled, so whoever sees Inductor begin to choose should say so (``look``).
+
+    The count is the process's, so this assumes that one compile runs at a time, as Dynamo's compile lock sees to.
+    Were two to run at once, the benchmarks of one could make a replay in the other pass for a measurement.
+    """
+
+    def __init__(self) -> None:
+        self._counter = _counters("inductor")
+        self._seen = self._counter[_BENCHMARKS]
+        self._hits = _graph_cache_hits()
+        self._silent = 0
+
+    @property
+    def silent(self) -> int:
+        """How many benchmarks no event followed: all choices failed, and Inductor gave up."""
+        return self._silent + (0 if _graph_cache_hits() != self._hits else self._unseen()[0])
+
+    def look(self) -> None:
+        """Forget what moved the count up to now; to be called when Inductor is about to choose."""
+        self._silent = self.silent
+        self._keep()
+
+    def is_replay(self) -> bool:
+        """Return whether nothing was benchmarked since the last call (or since this was made)."""
+        moved, is_replay = self._unseen()
+        self._silent += max(0, moved - 1)
+        self._keep()
+        return is_replay
+
+    def _unseen(self) -> tuple[int, bool]:
+        """Return by how much the count moved, and whether it did not."""
+        counter = _counters("inductor")
+        before = self._seen if counter is self._counter else 0  # torch clears its counters by making new ones
+        return counter[_BENCHMARKS] - before, counter[_BENCHMARKS] == before
+
+    def _keep(self) -> None:
+        self._counter = _counters("inductor")
+        self._seen = self._counter[_BENCHMARKS]
+        self._hits = _graph_cache_hits()
+
+
+class RecordContext(TypedDict, total=False):
+    """What whoever listens knows of an event and Inductor does not say; every field may be left out."""
+
+    uid: bytes
+    source: Source
+    """Who started this compile; ``Source.FEEDBACK`` if not said."""
+    is_replay: bool
+    """Whether the timings came back from Inductor's cache."""
+    sweep_id: str | None
+    """Which sweep started this compile."""
+    sample_seed: int | None
+    """Seed of the sweep's problems."""
+    search_space: str | None
+    """Which configs were listed; Inductor's setting if not said."""
+    timing_method: TimingMethod | None
+    """How the times were taken; as Inductor's benchmarker does if not said."""
+    device_state: DeviceState
+    flags: tuple[str, ...]
+    """Why not to trust the timings."""
+    extra: Mapping[str, Any]
+
+
+def measurement_from_feedback(
+    timings: Mapping[Any, float],
+    name: str,
+    input_nodes: Sequence[Any],
+    choices: Sequence[Any] = (),
+    *,
+    lost: Sequence[Any] = (),
+    timing_of: TimingOf | None = None,
+    **context: Unpack[RecordContext],
+) -> Measurement:
+    """Return what a feedback saver was told, as a record.
+
+    A config that several choices stand for keeps its fastest time. Choices that do not say what they are
+    are left out and counted in ``extra["unreadable_choices"]``.
+
+    Args:
+        timings: choice → milliseconds; ``inf`` where it failed.
+        name: Inductor's name of the op.
+        input_nodes: the op's inputs, the bias first.
+        choices: what was to be timed; only asked who listed it.
+        lost: choices that did not compile, and so are in neither of the two.
+        timing_of: makes the timing of a choice from the choice, its config and its milliseconds, for whoever knows
+            more than a runtime: repeats, percentiles, why it failed.
+        context: the rest of the record, see ``RecordContext``.
+
+    Raises:
+        RecordError: an op or inputs that no record holds, a device nobody knows, or no readable choice.
+    """
+    found, readable, unreadable = _timings(name, timings, lost, timing_of or _timing)
+    device = input_nodes[0].get_device()
+    if unreadable:
+        context["extra"] = {**context.get("extra", {}), "unreadable_choices": unreadable}
+    return Measurement(
+        hardware=_hardware(name, device),
+        environment=replace(detect_environment(), template_hashes=_template_hashes(readable)),
+        problem=_problem(name, input_nodes, readable),
+        timings=found,
+        measured_at=datetime.now(UTC),
+        host=socket.gethostname(),
+        device_uuid=device_uuid(device),
+        collector_version=collector_version(),
+        choice_policy=choice_policy([*readable, *choices]),
+        **_with_defaults(context, device.type),
+    )
+
+
+def choice_policy(choices: Iterable[Any]) -> str:
+    """Return who listed ``choices``: ``stock``, or the hook that filtered them.
+
+    A hook of ours says so on the choices themselves, and only where it did filter. Any other handler that
+    overrides Inductor's list counts as a filter.
+    """
+    for choice in choices:
+        said = annotations_of(choice).get(POLICY_ANNOTATION)
+        if said:
+            return str(said)
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.virtualized import V
+
+    listing = V.choices._finalize_template_configs  # noqa: SLF001 - the hook has no public name in any version
+    owner = getattr(listing, "__self__", None)
+    ours = getattr(owner, "annotates_choices", False)
+    if ours or getattr(listing, "__func__", None) is InductorChoices._finalize_template_configs:  # noqa: SLF001 - likewise
+        return STOCK_POLICY
+    return f"hook:{type(owner).__name__}"
+
+
+def _with_defaults(context: RecordContext, device_type: str) -> dict[str, Any]:
+    """Return ``context`` with what holds where nobody said otherwise and ``Measurement`` has another default."""
+    return {
+        **context,
+        "uid": context.get("uid") or uuid.uuid4().bytes,
+        "source": context.get("source", Source.FEEDBACK),
+        "search_space": context.get("search_space") or _search_space(),
+        "timing_method": context.get("timing_method") or _timing_method(device_type),
+    }
+
+
+def _counters(group: str) -> Any:
+    from torch._dynamo.utils import counters
+
+    return counters[group]
+
+
+def _graph_cache_hits() -> tuple[int, int]:
+    return _counters("inductor")["fxgraph_cache_hit"], _counters("aot_autograd")["autograd_cache_hit"]
+
+
+def _hardware(name: str, device: Any) -> Hardware:
+    hardware = detect_hardware(device)
+    if hardware is None:
+        raise RecordError(f"{name}: timings of a {device.type} device cannot be recorded")
+    return hardware
+
+
+def _timings(
+    name: str, timings: Mapping[Any, float], lost: Sequence[Any], timing_of: TimingOf
+) -> tuple[tuple[Timing, ...], list[Any], int]:
+    """Return each config's best timing in the order first seen, the choices read, and how many were unreadable."""
+    found: dict[KernelConfig, Timing] = {}
+    readable: list[Any] = []
+    unreadable = 0
+    for choice, milliseconds in chain(timings.items(), zip(lost, repeat(None))):
+        try:
+            config = config_of_choice(choice)
+            timing = _lost(config) if milliseconds is None else timing_of(choice, config, float(milliseconds))
+            before = found.get(config)
+            if before is None or _says_more(timing, before):
+                found[config] = timing
+            readable.append(choice)
+        except Exception:  # noqa: BLE001 - a choice that cannot be read must not cost the others of its event
+            unreadable += 1
+    if not found:
+        raise RecordError(f"{name}: none of {unreadable} choices could be read")
+    return tuple(found.values()), readable, unreadable
+
+
+def _timing(_choice: Any, config: KernelConfig, milliseconds: float) -> Timing:
+    if not math.isfinite(milliseconds) or milliseconds <= 0:
+        return Timing(config, None, Outcome.FAILED_UNSPECIFIED)
+    return Timing(config, milliseconds * MICROSECONDS_PER_MILLISECOND)
+
+
+def _lost(config: KernelConfig) -> Timing:
+    return Timing(config, None, Outcome.COMPILE_ERROR)
+
+
+def _says_more(timing: Timing, other: Timing) -> bool:
+    """Whether to keep ``timing`` rather than ``other``: the faster one, and of two failures the one with a reason."""
+    if timing.runtime_us is not None:
+        return other.runtime_us is None or timing.runtime_us < other.runtime_us
+    return other.outcome is Outcome.FAILED_UNSPECIFIED
+
+
+def _problem(name: str, input_nodes: Sequence[Any], choices: Sequence[Any]) -> Problem:
+    layouts = (getattr(choice, "layout", None) for choice in choices)
+    out_dtype = next((layout.dtype for layout in layouts if layout is not None), None)
+    overrides = (getattr(choice, "hint_override", None) for choice in choices)
+    hint_override = next((override for override in overrides if override is not None), None)
+    return problem_of_nodes(
+        name, input_nodes, scalars=_scalars(choices), out_dtype=out_dtype, hint_override=hint_override
+    )
+
+
+def _scalars(choices: Sequence[Any]) -> dict[str, Any]:
+    """Return alpha and beta: the inputs that the choices were made for know them, and so do ATen calls."""
+    for choice in choices:
+        ktc = annotations_of(choice).get("ktc")
+        if ktc is not None:
+            return dict(getattr(ktc.inputs, "_scalars", None) or {})
+    calls = (getattr(choice, "kwargs", None) for choice in choices)
+    arguments = next((call for call in calls if isinstance(call, dict) and "alpha" in call), {})
+    return {name: arguments[name] for name in ("alpha", "beta") if name in arguments}
+
+
+def _template_hashes(choices: Iterable[Any]) -> dict[str, str]:
+    templates = (getattr(annotations_of(choice).get("ktc"), "template", None) for choice in choices)
+    found = {template.uid: getattr(template, "src_hash", None) for template in templates if template is not None}
+    return {uid: digest for uid, digest in found.items() if digest}
+
+
+def _search_space() -> str:
+    from torch._inductor import config
+
+    return str(config.max_autotune_gemm_search_space)
+
+
+def _timing_method(device_type: str) -> TimingMethod:
+    if device_type == "cpu":
+        return _CPU_METHOD
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    return _METHODS.get(type(benchmarker).__name__, TimingMethod())

@@ -1,0 +1,275 @@
+"""Inductor's inputs and choices as records.
+
+The only home of ``torch._inductor`` types beside ``inductor_records``. Collectors and the hook both come through
+here, so that what is recorded and what a model is asked cannot differ. Nothing goes by torch's version: what an
+object offers decides. Tested with torch 2.11, 2.13 and 2.15; ``torch._inductor`` is imported only when used.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import chain, groupby
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_collectors.inductor.device import detect_environment, detect_hardware
+from diode_store.columns import INT_COLUMNS, ConfigColumns
+from diode_store.errors import RecordError
+from diode_store.normalise import kernel_config, template_uid
+from diode_store.records import KernelConfig, Problem, Scalar, TensorSpec, is_vendor_template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "POLICY_ANNOTATION",
+    "columns_of_choices",
+    "config_of_choice",
+    "config_of_ktc",
+    "detect_environment",
+    "detect_hardware",
+    "problem_of_inputs",
+    "problem_of_nodes",
+]
+
+POLICY_ANNOTATION = "diode_choice_policy"
+"""Key in the ``annotations`` of a choice under which a hook that filtered the list says who it is."""
+
+_NUMBERS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
+_get_numbers = itemgetter(*_NUMBERS)
+_ARGUMENT = re.compile(r"(\w+)=('[^']*'|[^,\s]+)")
+_TILE_ORDER = ("BLOCK_M", "BLOCK_K", "BLOCK_N")
+_COUNTER = re.compile(r"_\d+$")
+_FLOAT32 = "float32"
+# What a choice's info_dict says besides its parameters.
+_NOT_PARAMETERS = frozenset({"backend", "name", "op_type", "kernel_call_name"})
+
+
+def problem_of_inputs(kernel_inputs: Any, op_name: str) -> Problem:
+    """Return the problem that Inductor's ``KernelInputs`` describe.
+
+    Args:
+        kernel_inputs: as the choices hook gets them; symbolic sizes count as their hints.
+        op_name: as the hook gets it, such as ``mm`` or ``mm-ah``.
+
+    Raises:
+        RecordError: an op or inputs that are not a matrix product we know.
+    """
+    scalars = getattr(kernel_inputs, "_scalars", None) or {}
+    return problem_of_nodes(op_name, kernel_inputs.nodes(), scalars=scalars, out_dtype=kernel_inputs.out_dtype())
+
+
+def problem_of_nodes(
+    op_name: str,
+    input_nodes: Sequence[Any],
+    *,
+    scalars: Mapping[str, Any] | None = None,
+    out_dtype: Any = None,
+    hint_override: int | None = None,
+) -> Problem:
+    """Return the problem of an op over Inductor's input nodes.
+
+    Args:
+        op_name: Inductor's name of the op; ``mm-ah`` is how AutoHeuristic asks for an ``mm``.
+        input_nodes: IR nodes in Inductor's order (bias first).
+        scalars: ``alpha`` and ``beta``; only values that are not 1 make another problem.
+        out_dtype: torch dtype of the output; only one that is not the inputs' makes another problem.
+        hint_override: the size that stands for every symbolic one, where Inductor compiles for several.
+
+    Raises:
+        RecordError: an op or inputs that are not a matrix product we know.
+    """
+    inputs = tuple(_tensor_spec(node, hint_override) for node in input_nodes)
+    found = {name: plain for name, value in (scalars or {}).items() if (plain := _number(value)) is not None}
+    dtypes = {spec.dtype for spec in inputs}
+    if out_dtype is not None and dtype_name(out_dtype) not in dtypes:
+        found["out_dtype"] = dtype_name(out_dtype)
+    if _FLOAT32 in dtypes and _tf32_is_asked():
+        found["ALLOW_TF32"] = True
+    return Problem.create(op_name.partition("-")[0], inputs, found)
+
+
+def config_of_ktc(ktc: Any) -> KernelConfig:
+    """Return the config of a ``KernelTemplateChoice`` without building its choice.
+
+    Raises:
+        RecordError: a template or parameter that no config can hold.
+    """
+    uid = template_uid(ktc.template.uid)
+    if is_vendor_template(uid):
+        return KernelConfig(uid)
+    arguments = {**_scalars_of(ktc.extra_kwargs), **_parameters(ktc)}
+    if not _is_float32(ktc.inputs):
+        arguments.update(_without_tf32(arguments))
+    return kernel_config(uid, arguments)
+
+
+def columns_of_choices(ktcs: Sequence[Any]) -> ConfigColumns:
+    """Return the columns of many ``KernelTemplateChoice``, in their order.
+
+    The same values as ``config_of_ktc`` for each, a hundred times faster: this runs in every hooked compile.
+    """
+    groups = [(template, list(group)) for template, group in groupby(ktcs, key=attrgetter("template"))]
+    uids = [template_uid(template.uid) for template, _ in groups]
+    templates = tuple(dict.fromkeys(uids))
+    index = [templates.index(uid) for uid in uids]
+    sizes = [len(group) for _, group in groups]
+    numbers = [_numbers_of(uid, group) for uid, (_, group) in zip(uids, groups, strict=True)]
+    tf32 = [_tf32_of(uid, group) for uid, (_, group) in zip(uids, groups, strict=True)]
+    table = np.concatenate(numbers) if numbers else np.empty((0, len(_NUMBERS)), np.int32)
+    return ConfigColumns(
+        templates,
+        np.repeat(np.array(index, dtype=np.int32), sizes),
+        allow_tf32=np.concatenate(tf32) if tf32 else np.empty(0, np.bool_),
+        **dict(zip(INT_COLUMNS, np.ascontiguousarray(table.T), strict=True)),
+    )
+
+
+def config_of_choice(choice: Any) -> KernelConfig:
+    """Return the config of a ``ChoiceCaller`` that was timed.
+
+    What the choices hook listed carries its ``KernelTemplateChoice``. Others (C++, CUTLASS, subgraphs, lowerings
+    with their own lists) are read from what they print of themselves.
+
+    Raises:
+        RecordError: a choice that says too little of itself.
+    """
+    ktc = annotations_of(choice).get("ktc")
+    if ktc is not None:
+        return config_of_ktc(ktc)
+    info = choice.info_dict()
+    backend = str(info.get("backend", "")).lower().replace("cuda", "cutlass")
+    if backend == "extern":
+        return KernelConfig(f"aten::{choice.name}")
+    if backend == "triton":
+        arguments = _described(choice.description) or _arguments_of_info(info)
+        if dtype_name(choice.input_nodes[0].get_dtype()) != _FLOAT32:
+            arguments.update(_without_tf32(arguments))
+        return kernel_config(choice.name, arguments)
+    if backend in {"subgraph", "cpp"}:
+        return kernel_config(choice.name, _described(choice.description) if backend == "subgraph" else {})
+    if not backend:
+        raise RecordError(f"the choice {choice.name!r} does not say which backend made it")
+    kind = str(info.get("op_type") or _COUNTER.sub("", choice.name))
+    kept = {name: value for name, value in info.items() if name not in _NOT_PARAMETERS}
+    return kernel_config(f"{backend}::{kind}", _scalars_of(kept))
+
+
+def annotations_of(choice: Any) -> Mapping[str, Any]:
+    """Return what was attached to a choice; empty where this version of torch attaches nothing, and for garbage."""
+    try:
+        found = getattr(choice, "annotations", None)
+    except Exception:  # noqa: BLE001 - this is asked of whatever a feedback saver is told
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return a torch dtype as records name it: ``bfloat16``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def hinted(expressions: Iterable[Any], hint_override: int | None = None) -> tuple[int, ...]:
+    """Return sizes or strides as numbers, symbolic ones by Inductor's hints."""
+    expressions = tuple(expressions)
+    try:
+        return tuple(int(expression) for expression in expressions)
+    except TypeError:  # symbolic
+        from torch._inductor.virtualized import V
+
+        sizevars = V.graph.sizevars
+        if hasattr(sizevars, "optimization_hints_with_override"):
+            hints = sizevars.optimization_hints_with_override(expressions, hint_override)
+        else:  # torch 2.10
+            from torch._inductor import config
+
+            fallback = config.unbacked_symint_fallback
+            hints = sizevars.size_hints(expressions, fallback=fallback, hint_override=hint_override)
+        return tuple(int(hint) for hint in hints)
+
+
+def _tensor_spec(node: Any, hint_override: int | None) -> TensorSpec:
+    sizes = hinted(node.get_size(), hint_override)
+    return TensorSpec(dtype_name(node.get_dtype()), sizes, hinted(node.get_stride(), hint_override))
+
+
+def _tf32_is_asked() -> bool:
+    import torch
+
+    return getattr(torch.backends.cuda.matmul, "fp32_precision", None) == "tf32"
+
+
+def _number(value: object) -> Scalar | None:
+    if isinstance(value, (bool, int, float)):
+        return value
+    try:
+        return float(value)  # type: ignore[arg-type]  # sympy numbers convert, symbols raise
+    except (TypeError, ValueError):
+        return None
+
+
+def _parameters(ktc: Any) -> dict[str, Any]:
+    found = getattr(ktc.params, "kwargs", None)
+    return found if isinstance(found, dict) else dict(ktc.params.to_kwargs())
+
+
+def _scalars_of(arguments: Mapping[str, Any]) -> dict[str, Scalar]:
+    return {name: value for name, value in arguments.items() if isinstance(value, (bool, int, float, str))}
+
+
+def _is_float32(kernel_inputs: Any) -> bool:
+    """Whether TF32 means anything for these inputs; Triton ignores the flag for any other dtype."""
+    operands = kernel_inputs.mat1mat2() if hasattr(kernel_inputs, "mat1mat2") else kernel_inputs.nodes()
+    return dtype_name(operands[0].get_dtype()) == _FLOAT32
+
+
+def _without_tf32(arguments: Mapping[str, Any]) -> dict[str, bool]:
+    return {"ALLOW_TF32": False} if "ALLOW_TF32" in arguments else {}
+
+
+def _numbers_of(uid: str, group: list[Any]) -> NDArray[np.int32]:
+    """Return shape (n, 6): the ``INT_COLUMNS`` of one template's choices."""
+    shape = (len(group), len(INT_COLUMNS))
+    if is_vendor_template(uid):
+        return np.zeros(shape, np.int32)
+    arguments = [_parameters(ktc) for ktc in group]
+    try:
+        flat = chain.from_iterable(map(_get_numbers, arguments))
+        return np.fromiter(flat, np.int32, count=shape[0] * shape[1]).reshape(shape)
+    except (KeyError, TypeError):  # a template without some of them
+        rows = [[found.get(name) or 0 for name in _NUMBERS] for found in arguments]
+        return np.array(rows, dtype=np.int32).reshape(shape)
+
+
+def _tf32_of(uid: str, group: list[Any]) -> NDArray[np.bool_]:
+    """Return shape (n,): whether each of one template's choices may use TF32."""
+    if is_vendor_template(uid) or not _is_float32(group[0].inputs):
+        return np.zeros(len(group), np.bool_)
+    values = [_parameters(ktc).get("ALLOW_TF32", ktc.extra_kwargs.get("ALLOW_TF32", False)) for ktc in group]
+    return np.array([value in {True, "True"} for value in values], dtype=np.bool_)
+
+
+def _described(description: str) -> dict[str, Any]:
+    """Parse ``ACC_TYPE='tl.float32', BLOCK_K=16, num_warps=1``, as Triton choices print their arguments."""
+    return {name: _literal(text) for name, text in _ARGUMENT.findall(description)}
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _arguments_of_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a Triton choice's ``info_dict`` says of its arguments, for one without a description."""
+    tile = ast.literal_eval(info["tile_shape"])
+    arguments = dict(zip(_TILE_ORDER, tile, strict=True))
+    names = {"GROUP_M": "GROUP_M", "num_stages": "num_stages", "num_warps": "num_warps", "allow_tf32": "ALLOW_TF32"}
+    arguments.update({ours: info[theirs] for theirs, ours in {**names, "acc_type": "ACC_TYPE"}.items()})
+    return {name: value for name, value in arguments.items() if value not in {-1, "None"}}

@@ -1,0 +1,1 @@
+"""From spools into the warehouse: one pass, and the daemon around it."""

@@ -1,0 +1,136 @@
+"""Batches of measurements on their way from a spool into the warehouse.
+
+On a database server one batch is committed while the next is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from diode_store.errors import RecordError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from diode_collectors.spool.segment import Frame
+    from diode_store.records import Measurement
+    from diode_store.warehouse.store import Store
+
+BATCH_TIMINGS = 50_000
+"""A batch is committed when it has so many: each commit waits for the disk, 4 to 100 ms."""
+BATCH_S = 1.0
+"""Or when its first measurement has waited so long."""
+
+
+class Pending(NamedTuple):
+    """A decoded measurement that waits for its batch, and where it came from."""
+
+    measurement: Measurement
+    segment: Path
+    frame: Frame
+
+
+class Batch:
+    """Measurements that will be committed together, and the segments that are done with once they are."""
+
+    def __init__(self) -> None:
+        self.pending: list[Pending] = []
+        self.completes: list[Path] = []
+        self._timings = 0
+        self._since = 0.0
+
+    def add(self, pending: Pending) -> None:
+        """Take one more."""
+        if not self.pending:
+            self._since = time.monotonic()
+        self.pending.append(pending)
+        self._timings += len(pending.measurement.timings)
+
+    def is_full(self) -> bool:
+        """Tell whether it is time to commit."""
+        old = bool(self.pending) and time.monotonic() - self._since >= BATCH_S
+        return old or self._timings >= BATCH_TIMINGS
+
+    def uids(self) -> set[bytes]:
+        """Return the uids of its measurements."""
+        return {pending.measurement.uid for pending in self.pending}
+
+    def write(self, store: Store) -> tuple[Counter[str], list[tuple[Pending, str]]]:
+        """Commit the batch; if the database refuses a value in it, find out whose and commit the others.
+
+        Returns:
+            The counts of what was written, and what was refused, with the reasons.
+        """
+        if not self.pending:
+            return Counter(), []
+        try:
+            return Counter(asdict(store.write(pending.measurement for pending in self.pending))), []
+        except RecordError:
+            return self._write_one_by_one(store)
+
+    def _write_one_by_one(self, store: Store) -> tuple[Counter[str], list[tuple[Pending, str]]]:
+        written: Counter[str] = Counter()
+        refused = []
+        for pending in self.pending:
+            try:
+                written.update(asdict(store.write([pending.measurement])))
+            except RecordError as error:
+                refused.append((pending, str(error)))
+        return written, refused
+
+
+class Written(NamedTuple):
+    """What came of a batch."""
+
+    batch: Batch
+    counts: Counter[str]
+    refused: list[tuple[Pending, str]]
+    """What the database refused, with the reasons."""
+
+
+class Committing:
+    """Writes one batch after the other; with a database server in a thread of its own, so that the next is read.
+
+    That thread mostly waits for the server: a third more timings a second on two cores. With SQLite, which works in
+    the thread that asks, the two would take Python from each other, and both together were slower than one.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._executor: ThreadPoolExecutor | None = None
+        self._batch: Batch | None = None
+        self._future: Future[tuple[Counter[str], list[tuple[Pending, str]]]] | None = None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether there is a point in reading on before ``finish``."""
+        return self._future is not None
+
+    def start(self, batch: Batch) -> None:
+        """Begin to write a batch, or leave that to ``finish``; the one before must be finished."""
+        self._batch = batch
+        if self._store.has_server and batch.pending:
+            self._executor = self._executor or ThreadPoolExecutor(1, thread_name_prefix="diode-commit")
+            self._future = self._executor.submit(batch.write, self._store)
+
+    def finish(self) -> Written | None:
+        """Return what came of the batch that was started, now that it is written; None if there is none.
+
+        Raises:
+            DatabaseError: the database failed; nothing of the batch was written.
+        """
+        batch, future = self._batch, self._future
+        self._batch = self._future = None
+        if batch is None:
+            return None
+        return Written(batch, *(future.result() if future else batch.write(self._store)))
+
+    def close(self) -> None:
+        """Wait for what is being written, whatever comes of it."""
+        if self._executor is not None:
+            self._executor.shutdown()

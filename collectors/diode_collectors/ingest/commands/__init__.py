@@ -1,0 +1,1 @@
+"""`diode-ingest` and its sub-commands."""

@@ -1,0 +1,116 @@
+"""Bring measurements from the spool into the warehouse.
+
+Once, or as a daemon (`run`). Records are committed to the warehouse before they leave the spool, and one that is
+there already is not added again. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from diode_collectors.ingest.commands import run_options as options  # noqa: TC001 - Typer reads it when it runs
+from diode_collectors.ingest.commands.once import ingest_waiting
+from diode_collectors.ingest.commands.pack import pack
+from diode_collectors.ingest.commands.run import checked, run_, say_where_from, unit
+from diode_collectors.ingest.commands.status import status
+from diode_collectors.ingest.settings import load
+from diode_store.console import JsonOption, make_app, print_error, print_json, progress, run
+from diode_store.render import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diode_collectors.ingest.validate import Validation
+
+app = make_app(
+    __doc__,
+    help=__doc__,
+    invoke_without_command=True,
+    epilog="Example: diode-ingest --once && diode-ingest status",
+)
+
+
+@app.callback()
+def _root(  # noqa: PLR0913 - one argument an option
+    context: typer.Context,
+    *,
+    config: options.ConfigOption = None,
+    spool: options.SpoolsOption = None,
+    database: options.DatabaseOption = None,
+    group: options.GroupOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Ingest what is there, then exit.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what --once would do; change nothing.")] = False,
+    bundled: Annotated[
+        bool,
+        typer.Option("--bundled", help="First put the measurements that come with torch-diode into the (first) spool."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    if context.invoked_subcommand is not None:
+        _refuse_misplaced_options(context)
+    elif once or dry_run:
+        settings = load(checked(context, {"spool": spool, "database": database, "group": group}), config)
+        say_where_from(config, settings.database)
+        ingest_waiting(settings, dry_run=dry_run, bundled=bundled, as_json=as_json)
+    else:
+        raise typer.BadParameter("say what to do: --once, --dry-run, or a command such as `run`")
+
+
+def _refuse_misplaced_options(context: typer.Context) -> None:
+    command = context.invoked_subcommand
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"{parameter.opts[0]} does not go before {command!r}; see `{command} --help`")
+
+
+app.command("run")(run_)
+app.command()(unit)
+app.command()(pack)
+app.command()(status)
+
+
+@app.command()
+def validate(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segments, or folders that hold some.")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every record of segments.
+
+    Each is read and decoded as ingesting would do it. Nothing is changed.
+
+    Example: diode-ingest validate spool/quarantine
+    """
+    from diode_collectors.ingest.validate import segments_of
+
+    reports = _validated(segments_of(files))
+    if as_json:
+        print_json(reports)
+    for report in reports:
+        for problem in report.problems:
+            print_error(f"{report.file}: {problem}")
+        if not as_json:
+            verdict = f"{len(report.problems)} bad" if report.problems else "all good"
+            typer.echo(f"{report.file}: {counted(report.frames, 'record')}, {report.timings:,} timings, {verdict}")
+    if any(report.problems for report in reports):
+        raise typer.Exit(1)
+
+
+def _validated(segments: list[Path]) -> list[Validation]:
+    from diode_collectors.ingest.validate import validate
+
+    reports = []
+    with progress("checking segments", len(segments)) as advance:
+        for segment in segments:
+            reports.append(validate(segment))
+            advance(1)
+    return reports
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run ``diode-ingest`` and exit with its status."""
+    run(app, args, name="diode-ingest")

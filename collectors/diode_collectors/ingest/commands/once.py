@@ -1,0 +1,177 @@
+"""What ``--once`` and ``--dry-run`` do: a pass over each spool, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from diode_collectors.ingest import garbage
+from diode_collectors.ingest.each_spool import in_json, on_each
+from diode_store.console import print_error, print_json, progress
+from diode_store.errors import SpoolError
+from diode_store.render import counted
+from diode_store.urls import redact
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from diode_collectors.ingest.each_spool import SpoolOutcome
+    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.settings import DaemonSettings
+    from diode_collectors.spool.spool import Spool
+    from diode_store.warehouse.store import Store
+
+_LISTED = 20
+
+
+def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as_json: bool) -> None:
+    """Ingest what waits in the spools, one after another, and print what came of it.
+
+    Raises:
+        Exit: with 1, when something could not be ingested.
+        SpoolError: the only spool failed, or there is no such group.
+    """
+    from diode_collectors.ingest.signals import run_until_signalled
+    from diode_collectors.spool.files import group_id
+
+    if settings.group and not dry_run:
+        group_id(settings.group)  # else every spool would fail for the same reason
+
+    def work(stop: threading.Event) -> list[SpoolOutcome[IngestReport]]:
+        from diode_store.warehouse.store import Store
+
+        with Store.open(settings.database) as store, garbage.ingesting():
+            passes = _Passes(settings, store, stop, bundled=bundled)
+            return on_each(settings.spool, passes.dry if dry_run else passes.real)
+
+    outcomes = run_until_signalled(work)
+    for outcome in outcomes:
+        _print_errors(outcome)
+    if as_json:
+        print_json(_as_json(outcomes, {"dry_run": dry_run, "database": redact(settings.database)}))
+    else:
+        _print_text(outcomes, "dry run: " if dry_run else "")
+    if not all(outcome.result and _is_complete(outcome.result) for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+class _Passes:
+    """Passes over spools: what ships with torch-diode goes into the first one."""
+
+    def __init__(self, settings: DaemonSettings, store: Store, stop: threading.Event, *, bundled: bool) -> None:
+        self._settings = settings
+        self._store = store
+        self._stop = stop
+        self._bundled = bundled
+
+    def dry(self, spool_dir: Path) -> IngestReport:
+        from diode_collectors.ingest.ingest import IngestReport
+        from diode_collectors.spool.spool import Spool
+
+        shipped, report = self._shipped(spool_dir), IngestReport()
+        if shipped:  # a segment whose name the spool has is not copied there
+            report = self._pass(shipped, dry_run=True, leave_out=[path.name for path in Spool(spool_dir).sealed()])
+        return report + self._pass(spool_dir, dry_run=True)
+
+    def real(self, spool_dir: Path) -> IngestReport:
+        from diode_collectors.spool.spool import Spool
+
+        spool, shipped = Spool(spool_dir), self._shipped(spool_dir)
+        if self._settings.group:
+            spool.share_with(self._settings.group)
+        with spool.lock():
+            if shipped:
+                _copy(shipped, spool)
+            return self._pass(spool_dir, dry_run=False)
+
+    def _shipped(self, spool_dir: Path) -> Path | None:
+        from diode_store.resources import bundled_data_dir
+
+        return bundled_data_dir() if self._bundled and spool_dir == self._settings.spool[0] else None
+
+    def _pass(self, folder: Path, *, dry_run: bool, leave_out: Collection[str] = ()) -> IngestReport:
+        from diode_collectors.ingest.ingest import ingest_once
+
+        done = 0.0
+        with progress("ingesting, %", 100) as advance:
+
+            def show(now: Progress) -> None:
+                nonlocal done
+                percent = 100 * now.done_bytes / max(now.total_bytes, 1)
+                advance(percent - done)
+                done = percent
+
+            return ingest_once(
+                folder,
+                self._store,
+                dry_run=dry_run,
+                should_stop=self._stop.is_set,
+                on_progress=show,
+                leave_out=leave_out,
+            )
+
+
+def _copy(shipped: Path, spool: Spool) -> None:
+    from diode_collectors.spool.spool import Spool
+
+    segments = Spool(shipped).sealed()
+    if not segments:
+        raise SpoolError(f"{shipped}: no measurements there; reinstall torch-diode")
+    for segment in segments:
+        spool.add(segment)
+
+
+def _is_complete(report: IngestReport) -> bool:
+    return not (report.rejected or report.unreadable)
+
+
+def _print_errors(outcome: SpoolOutcome[IngestReport]) -> None:
+    if outcome.result is None:
+        print_error(str(outcome.error))
+        return
+    for rejection in outcome.result.rejections[:_LISTED]:
+        print_error(str(outcome.spool / str(rejection)))
+    for problem in outcome.result.unreadable[:_LISTED]:
+        print_error(problem)
+
+
+def _as_json(outcomes: Sequence[SpoolOutcome[IngestReport]], how: Mapping[str, object]) -> Mapping[str, object]:
+    shown = [{"spool": outcome.spool, **how, **_plain(outcome)} for outcome in outcomes]
+    return in_json(shown, {**how, **asdict(_total(outcomes))})
+
+
+def _plain(outcome: SpoolOutcome[IngestReport]) -> dict[str, object]:
+    return asdict(outcome.result) if outcome.result else {"error": str(outcome.error)}
+
+
+def _total(outcomes: Sequence[SpoolOutcome[IngestReport]]) -> IngestReport:
+    from diode_collectors.ingest.ingest import IngestReport
+
+    return sum((outcome.result for outcome in outcomes if outcome.result), IngestReport())
+
+
+def _print_text(outcomes: Sequence[SpoolOutcome[IngestReport]], prefix: str) -> None:
+    if len(outcomes) == 1:
+        typer.echo(prefix + _summary(_total(outcomes), f" in {outcomes[0].spool}"))
+        return
+    for outcome in outcomes:
+        if outcome.result:
+            typer.echo(f"{prefix}{outcome.spool}: {_summary(outcome.result)}")
+    failed = sum(not outcome.result for outcome in outcomes)
+    typer.echo(f"{prefix}in all: {_summary(_total(outcomes), failed=failed)}")
+
+
+def _summary(report: IngestReport, where: str = "", *, failed: int = 0) -> str:
+    counts = f"{report.measurements:,} new, {report.duplicates:,} already stored"
+    if report.rejected:
+        counts += f", {report.rejected:,} rejected"
+    if not (report.segments or report.measurements or report.duplicates or report.rejected or report.stopped or failed):
+        return f"{counts}; nothing waits{where}"
+    ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
+    if failed:
+        ending += f"; {counted(failed, 'spool')} failed"
+    return f"{counts}; {report.timings:,} new timings, {counted(report.segments, 'segment')} done{ending}"

@@ -1,0 +1,62 @@
+"""Make sealed segments of spools or jsonl files: the command."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
+from typing import Annotated
+
+import typer
+
+from diode_store.commands.context_options import (
+    DatasetOption,
+    EnvironmentOption,
+    LicenceOption,
+    MeasuredAtOption,
+    SearchSpaceOption,
+    import_context,
+)
+from diode_store.console import print_note, progress
+
+
+def pack(  # noqa: PLR0913 - one argument an option
+    files: Annotated[list[Path], typer.Argument(metavar="FILE|DIR...", help="Spools, segments, .jsonl or .jsonl.gz.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the segments go.")],
+    hardware: Annotated[
+        str | None, typer.Option("--hardware", metavar="NAME", help="What it was measured on, if the rows do not say.")
+    ] = None,
+    environment: EnvironmentOption = None,
+    measured_at: MeasuredAtOption = None,
+    dataset: DatasetOption = None,
+    licence: LicenceOption = None,
+    search_space: SearchSpaceOption = None,
+    *,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Leave out which host and which of its GPUs measured.")
+    ] = False,
+) -> None:
+    """Make sealed segments of spools or jsonl files.
+
+    They can be shipped, or put into a spool. The same files and options give the same bytes again.
+
+    Example: diode-ingest pack --dataset h200-2026-11 --licence Apache-2.0 --anonymous -o data spool
+    """
+    from diode_collectors.ingest.pack import pack
+    from diode_store.devices import require_device
+
+    device = require_device(hardware, elsewhere="") if hardware else None
+    context = import_context(
+        device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
+    )
+    with progress("packing measurements") as advance:
+        name = dataset or _name_of(files[0])
+        packed = pack(files, output, context, name=name, anonymous=anonymous, on_progress=advance)
+    for path in packed.segments:
+        typer.echo(path)
+    print_note(
+        f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
+    )
+
+
+def _name_of(path: Path) -> str:
+    """Return what segments made of ``path`` are called, be it ``.`` or a hidden folder."""
+    return path.resolve().name.lstrip(".").partition(".")[0] or "measurements"

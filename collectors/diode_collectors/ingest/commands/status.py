@@ -1,0 +1,90 @@
+"""Show what is in the spools."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from diode_collectors.ingest.commands import run_options as options  # noqa: TC001 - Typer reads it when it runs
+from diode_collectors.ingest.commands.run import checked, say_where_from
+from diode_collectors.ingest.each_spool import in_json, on_each
+from diode_collectors.ingest.settings import load
+from diode_store.console import JsonOption, print_error, print_json, print_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from diode_collectors.ingest.each_spool import SpoolOutcome
+    from diode_collectors.spool.spool import SpoolStatus
+
+
+def status(
+    context: typer.Context,
+    *,
+    config: options.ConfigOption = None,
+    spool: options.SpoolsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what waits and what is in quarantine.
+
+    In each of the spools that `run` with the same options would empty. Of several, --json adds the numbers up, and has
+    each under `spools`.
+
+    Example: diode-ingest status --json
+    """
+    settings = load(checked(context, {"spool": spool}), config)
+    say_where_from(config)
+    outcomes = on_each(settings.spool, _status_of)
+    for outcome in outcomes:
+        if outcome.error:
+            print_error(str(outcome.error))
+    if as_json:
+        print_json(_as_json(outcomes))
+    else:
+        _print_blocks([outcome.result for outcome in outcomes if outcome.result])
+    if any(outcome.error for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _status_of(spool: Path) -> SpoolStatus:
+    from diode_collectors.spool.spool import Spool
+
+    return Spool(spool).status()
+
+
+def _print_blocks(found: Sequence[SpoolStatus]) -> None:
+    for number, each in enumerate(found):
+        if number:
+            typer.echo()
+        reasons = each.quarantined_by_reason
+        listed = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items()) or None
+        print_pairs({**asdict(each), "quarantined_by_reason": listed})
+
+
+def _as_json(outcomes: Sequence[SpoolOutcome[SpoolStatus]]) -> Mapping[str, object]:
+    shown = [_plain(outcome) for outcome in outcomes]
+    return in_json(shown, _added_up([outcome.result for outcome in outcomes if outcome.result]))
+
+
+def _plain(outcome: SpoolOutcome[SpoolStatus]) -> dict[str, object]:
+    return asdict(outcome.result) if outcome.result else {"directory": outcome.spool, "error": str(outcome.error)}
+
+
+def _added_up(found: Sequence[SpoolStatus]) -> dict[str, object]:
+    from collections import Counter
+
+    reasons: Counter[str] = Counter()
+    for each in found:
+        reasons.update(each.quarantined_by_reason)
+    return {
+        "segments": sum(each.segments for each in found),
+        "live_segments": sum(each.live_segments for each in found),
+        "bytes": sum(each.bytes for each in found),
+        "oldest_s": max((each.oldest_s for each in found if each.oldest_s is not None), default=None),
+        "quarantined": sum(each.quarantined for each in found),
+        "quarantined_by_reason": reasons,
+        "quarantine_bytes": sum(each.quarantine_bytes for each in found),
+    }

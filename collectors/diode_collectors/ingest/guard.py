@@ -1,0 +1,129 @@
+"""Stops ingesting before a disk is full or a quarantine too large, and lets it go on by itself afterwards.
+
+- Little space left where the SQLite file is: ingesting is held. SQLite would fail a moment later, and amid a write.
+- Little space left where a spool is, and the warehouse is elsewhere: told, and ingesting goes on, since that is
+  what makes room there.
+- A quarantine above its limit: its oldest damaged stretches, which nobody can read, are removed. Whole records that
+  only a newer torch-diode can read are never removed: if they alone are above the limit, ingesting is held.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from diode_collectors.spool.files import changed_ns, folder_bytes
+from diode_collectors.spool.spool import Spool
+from diode_store.errors import SpoolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_RESUME_DIVISOR = 10
+"""A tenth more than the limit must be free again, so that it does not go to and fro."""
+
+
+class Verdict(NamedTuple):
+    """What the guard found."""
+
+    problems: tuple[str, ...] = ()
+    """A line for each thing that is wrong, with the remedy."""
+    holds: bool = False
+    """Whether ingesting is to wait."""
+
+
+def free_bytes(path: Path) -> int | None:
+    """Return how much a user may still write where ``path`` is, or will be; None if that cannot be told."""
+    for place in (path, *path.absolute().parents):
+        try:
+            found = os.statvfs(place)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
+    return None
+
+
+class Guard:
+    """Watches the file systems and quarantines of some spools and of the warehouse."""
+
+    def __init__(
+        self,
+        spools: Sequence[Path],
+        database_file: Path | None,
+        *,
+        min_free_bytes: int,
+        quarantine_bytes: int,
+        free: Callable[[Path], int | None] = free_bytes,
+    ) -> None:
+        """Watch from now on.
+
+        Args:
+            spools: the spools.
+            database_file: the SQLite file; None for a warehouse elsewhere.
+            min_free_bytes: how much must be free on each file system.
+            quarantine_bytes: how large a quarantine may grow.
+            free: how much is free where a path is.
+        """
+        self._spools = [Spool(path) for path in spools]
+        self._database_file = database_file
+        self._min_free_bytes = min_free_bytes
+        self._quarantine_bytes = quarantine_bytes
+        self._free = free
+        self._low: set[Path] = set()
+        self._looked: dict[Path, tuple[int | None, str | None]] = {}
+        self.trimmed: list[tuple[Path, int]] = []
+        """Spools whose quarantine lost so many files; whoever tells of it clears the list."""
+
+    def look(self) -> Verdict:
+        """Look at the disks, and at each quarantine that has changed."""
+        holding = [*self._full_quarantines()]
+        if self._database_file and (low := self._low_space(self._database_file)):
+            holding.append(f"{low}, where the warehouse is; make room, ingesting waits for it")
+        told = [
+            f"{low}, where a spool is; make room, or writers will be refused"
+            for spool in self._spools
+            if (low := self._low_space(spool.directory))
+        ]
+        return Verdict((*holding, *told), bool(holding))
+
+    def _low_space(self, path: Path) -> str | None:
+        free = self._free(path)
+        needed = self._min_free_bytes
+        needed += needed // _RESUME_DIVISOR if path in self._low else 0
+        if free is None or free >= needed:
+            self._low.discard(path)
+            return None
+        self._low.add(path)
+        # Without the figure, which changes all the time: the same complaint is told once.
+        return f"{path}: less than {self._min_free_bytes:,} bytes are free"
+
+    def _full_quarantines(self) -> list[str]:
+        return [problem for spool in self._spools if (problem := self._full_quarantine(spool))]
+
+    def _full_quarantine(self, spool: Spool) -> str | None:
+        changed = changed_ns(spool.quarantine_directory)
+        seen, problem = self._looked.get(spool.directory, (-1, None))
+        if seen != changed:
+            try:
+                problem = self._over_limit(spool)
+            except SpoolError as error:
+                return str(error)  # not kept: a mode that is mended does not show in the folder's time
+            self._looked[spool.directory] = (changed_ns(spool.quarantine_directory), problem)
+        return problem
+
+    def _over_limit(self, spool: Spool) -> str | None:
+        size = folder_bytes(spool.quarantine_directory)
+        if size <= self._quarantine_bytes:
+            return None
+        files, freed = spool.trim_quarantine(size - self._quarantine_bytes)
+        if files:
+            self.trimmed.append((spool.directory, files))
+        if size - freed <= self._quarantine_bytes:
+            return None
+        return (
+            f"{spool.quarantine_directory}: above its limit of {self._quarantine_bytes:,} bytes with records that a "
+            "newer torch-diode can read; upgrade and move them back into the spool, or move them elsewhere"
+        )

@@ -1,0 +1,112 @@
+"""Whether the daemon is alive, and whether it can do its work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from diode_collectors.ingest.observer import Observer
+from diode_store.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_store.errors import DiodeError
+
+_UNREADABLE_LISTED = 5
+
+
+class Health(Observer):
+    """Keeps what the daemon last said of itself; may be asked from any thread."""
+
+    def __init__(self, hang_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin, alive and not ready.
+
+        Args:
+            hang_after_s: after how long without a sign of life the daemon counts as hung.
+            clock: never goes back, whatever the time of day does.
+        """
+        self.hang_after_s = hang_after_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._beat_at = clock()
+        self._database: str | None = "the warehouse is not open yet"
+        self._spools: dict[Path, str] = {}
+        self._unreadable: dict[Path, tuple[str, ...]] = {}
+        self._guard: tuple[str, ...] = ()
+        self._is_stopped = False
+
+    def seconds_since_beat(self) -> float:
+        """Return how long ago the daemon last showed that it is alive."""
+        return self._clock() - self._beat_at
+
+    def hung(self) -> str | None:
+        """Return in one line that the daemon hangs; None if it does not."""
+        silent_s = self.seconds_since_beat()
+        return f"no sign of life for {silent_s:.0f} s" if silent_s > self.hang_after_s else None
+
+    def database_is_up(self) -> bool:
+        """Tell whether the warehouse answered last time."""
+        return self._database is None
+
+    def problems(self) -> list[str]:
+        """Return a line for each reason why it is not ready; none when it is."""
+        with self._lock:
+            found = [self._database, *self._spools.values(), *self._unreadable_lines(), *self._guard, self.hung()]
+            found.append("stopped" if self._is_stopped else None)
+        return [problem for problem in found if problem]
+
+    def unreadable(self, spool: Path) -> int:
+        """Return how many segments of ``spool`` could not be read when it was last looked through."""
+        with self._lock:
+            return len(self._unreadable.get(spool, ()))
+
+    def beat(self) -> None:
+        """Keep the time."""
+        self._beat_at = self._clock()
+
+    def connected(self) -> None:
+        """Forget what the warehouse's problem was."""
+        self._database = None
+
+    def progressed(self, spool: Path, progress: Progress) -> None:
+        """Keep the time."""
+        del spool, progress
+        self.beat()
+
+    def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
+        """Forget what this spool's problem was; keep which of its segments could not be read."""
+        del seconds
+        with self._lock:
+            self._database = None
+            self._spools.pop(spool, None)
+            # A pass that ended early did not come to all of them.
+            before = self._unreadable.get(spool, ()) if report.stopped else ()
+            self._unreadable[spool] = tuple(dict.fromkeys((*before, *report.unreadable)))
+
+    def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
+        """Keep what failed."""
+        del retry_s
+        with self._lock:
+            if isinstance(error, DatabaseError):
+                self._database = str(error)
+            else:
+                self._spools[spool] = str(error)
+
+    def guarded(self, problems: Sequence[str], *, holds: bool) -> None:
+        """Keep what the guard complains of."""
+        del holds
+        self._guard = tuple(problems)
+
+    def stopped(self) -> None:
+        """Be no longer ready."""
+        self._is_stopped = True
+
+    def _unreadable_lines(self) -> Iterator[str]:
+        for spool, problems in self._unreadable.items():
+            yield from problems[:_UNREADABLE_LISTED]
+            if (more := len(problems) - _UNREADABLE_LISTED) > 0:
+                yield f"{spool}: {more:,} more cannot be read"

@@ -1,0 +1,123 @@
+"""Tells systemd how the daemon does: ``Type=notify`` and the watchdog, over the socket it names.
+
+Without ``NOTIFY_SOCKET`` in the environment nothing is sent. See sd_notify(3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from diode_collectors.ingest.observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_store.errors import DiodeError
+
+
+class Notifier:
+    """Sends to systemd; a message that cannot be sent is dropped, as sd_notify does."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Read the socket and the watchdog's time from ``environment`` (``os.environ`` unless given)."""
+        values = os.environ if environment is None else environment
+        name = values.get("NOTIFY_SOCKET", "")
+        # "@" stands for the zero byte that an abstract name begins with; other kinds of socket are not ours.
+        self._address = f"\0{name[1:]}" if name.startswith("@") else name if name.startswith("/") else None
+        self.watchdog_s = _watchdog_s(values)
+
+    def send(self, **fields: str | int) -> None:
+        """Send each field as ``NAME=value``."""
+        if self._address is None:
+            return
+        text = "\n".join(f"{name}={' '.join(str(value).split())}" for name, value in fields.items())
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)  # noqa: FBT003 - the standard library's signature
+            sender.sendto(text.encode(), self._address)
+
+
+class NotifyObserver(Observer):
+    """Sends what happens; the watchdog hears of the loop at twice the pace it asks for, as long as it runs."""
+
+    def __init__(self, notifier: Notifier, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notifier = notifier
+        self._clock = clock
+        self._ready = False
+        self._beat_at = float("-inf")
+        self._status = ""
+        self._measurements = 0
+
+    def beat(self) -> None:
+        """Send a sign of life if half of the watchdog's time has gone by."""
+        watchdog_s = self._notifier.watchdog_s
+        if watchdog_s is not None and self._clock() - self._beat_at >= watchdog_s / 2:
+            self._beat_at = self._clock()
+            self._notifier.send(WATCHDOG=1)
+
+    def connected(self) -> None:
+        """Say that all is well."""
+        self._say_ready("the warehouse is open")
+
+    def progressed(self, spool: Path, progress: Progress) -> None:
+        """Count as alive; the status says how far it is."""
+        if progress.total_bytes and progress.done_bytes < progress.total_bytes:
+            self._say(f"ingesting {spool}: {100 * progress.done_bytes // progress.total_bytes} %")
+
+    def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
+        """Say what was stored so far."""
+        del spool, seconds
+        self._measurements += report.measurements
+        self._say(f"waiting for records; {self._measurements:,} measurements stored since the start")
+
+    def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
+        """Say why; a daemon that waits for its database has started nevertheless, or systemd would end it."""
+        del spool
+        self._say_ready(f"{error}; tried again in {retry_s:.0f} s")
+
+    def guarded(self, problems: Sequence[str], *, holds: bool) -> None:
+        """Say what the guard complains of."""
+        if problems:
+            self._say_ready(f"{'holding' if holds else 'warning'}: {'; '.join(problems)}")
+
+    def reloading(self) -> None:
+        """Say so, with the time that systemd asks for."""
+        self._notifier.send(RELOADING=1, MONOTONIC_USEC=time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
+
+    def reloaded(self, changes: Sequence[str], kept: Sequence[str]) -> None:
+        """Be ready again."""
+        del kept
+        self._notifier.send(READY=1, STATUS=f"settings read again; changed: {', '.join(changes) or 'nothing'}")
+
+    def not_reloaded(self, error: DiodeError) -> None:
+        """Be ready again, as before."""
+        self._notifier.send(READY=1, STATUS=f"the old settings stay: {error}")
+
+    def stopped(self) -> None:
+        """Say goodbye."""
+        self._notifier.send(STOPPING=1, STATUS="stopped")
+
+    def _say_ready(self, status: str) -> None:
+        if self._ready:
+            self._say(status)
+            return
+        self._ready, self._status = True, status
+        self._notifier.send(READY=1, STATUS=status)
+
+    def _say(self, status: str) -> None:
+        if status != self._status:
+            self._status = status
+            self._notifier.send(STATUS=status)
+
+
+def _watchdog_s(values: Mapping[str, str]) -> float | None:
+    """Return after how long without a sign of life systemd acts; None if it does not watch this process."""
+    microseconds, pid = values.get("WATCHDOG_USEC", ""), values.get("WATCHDOG_PID", "")
+    if not microseconds.isdigit() or int(microseconds) == 0 or (pid and pid != str(os.getpid())):
+        return None
+    return int(microseconds) / 1e6

@@ -1,0 +1,140 @@
+"""Sealed segments from spools or files of an exchange format, so that data which ships can be made again.
+
+The same input gives the same bytes (with the same zlib): the writer id is a digest of the records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from diode_collectors.spool.files import spool_errors
+from diode_collectors.spool.reading import NO_SEGMENT, SEGMENT_SUFFIXES, segments_of, strictly_decoded
+from diode_collectors.spool.segment import SEALED_SUFFIX
+from diode_collectors.spool.writer import DEFAULT_SEGMENT_BYTES
+from diode_store.errors import ImportFileError
+from diode_store.exchange.importing import read_strictly
+from diode_store.files import write_durably
+from diode_store.records import Outcome
+from diode_store.wire.codec import encode
+from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from diode_store.exchange.context import ImportContext
+    from diode_store.records import Measurement
+
+_TO_BE_SHIPPED = 0o644
+"""Mode of the segments; those in a spool are private."""
+
+
+class PackReport(NamedTuple):
+    """What was packed."""
+
+    segments: tuple[Path, ...]
+    measurements: int
+    timings: int
+    failures: int
+    """Timings whose outcome is not ok."""
+
+
+@dataclass
+class _Totals:
+    measurements: int = 0
+    timings: int = 0
+    failures: int = 0
+
+
+def pack(
+    files: Sequence[Path],
+    output: Path,
+    context: ImportContext,
+    *,
+    name: str,
+    anonymous: bool = False,
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+    on_progress: Callable[[float], None] = lambda _measurements: None,
+) -> PackReport:
+    """Write measurements as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
+
+    Args:
+        files: spools, segments, or files in the format of ``diode_store.exchange.jsonl``; gzip is understood.
+        output: the folder; made if it is not there. Segments of the same names are replaced.
+        context: what the files do not say themselves. Of a spool's or segment's measurements, its data set and
+            licence replace what they say.
+        name: how the segments' names begin.
+        anonymous: leave out which host and which of its GPUs measured.
+        segment_bytes: the size at which the next segment is begun.
+        on_progress: called with the number of measurements just done.
+
+    Raises:
+        ImportFileError: a file cannot be read, or a line or record is bad; nothing was written.
+        SpoolError: a spool cannot be read, or the output cannot be written.
+    """
+    totals = _Totals()
+    found = (measurement for path in files for measurement in _measurements(path, context))
+    if anonymous:
+        found = (replace(measurement, host=None, device_uuid=None) for measurement in found)
+    frames = _told(_frames(found, totals), on_progress)
+    contents = [_segment(group, i) for i, group in enumerate(_groups(frames, segment_bytes))]
+    with spool_errors(output, "write the segments"):
+        output.mkdir(parents=True, exist_ok=True)
+        paths = tuple(output / f"{name}-{i:04d}{SEALED_SUFFIX}" for i in range(len(contents)))
+        write_durably(dict(zip(paths, contents, strict=True)), mode=_TO_BE_SHIPPED)
+    return PackReport(paths, totals.measurements, totals.timings, totals.failures)
+
+
+def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
+    if not path.is_dir() and path.suffix not in SEGMENT_SUFFIXES:
+        yield from read_strictly(str(path), context)
+        return
+    said = {name: value for name in ("dataset", "licence") if (value := getattr(context, name)) is not None}
+    found = False
+    for segment, frames in segments_of(path):
+        found = True
+        for measurement in strictly_decoded(segment, frames):
+            yield replace(measurement, **said)
+    if not found:
+        raise ImportFileError(f"{path} {NO_SEGMENT}")
+
+
+def _frames(measurements: Iterable[Measurement], totals: _Totals) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the uid and the frame of each measurement, the first of those that are the same."""
+    seen = set()
+    for measurement in measurements:
+        if measurement.uid in seen:
+            continue
+        seen.add(measurement.uid)
+        totals.measurements += 1
+        totals.timings += len(measurement.timings)
+        totals.failures += sum(timing.outcome is not Outcome.OK for timing in measurement.timings)
+        payload = pack_payload(encode(measurement), compress=True)
+        yield measurement.uid, frame_to_bytes(measurement.uid, payload)
+
+
+def _told(frames: Iterable[tuple[bytes, bytes]], on_progress: Callable[[float], None]) -> Iterator[tuple[bytes, bytes]]:
+    for frame in frames:
+        on_progress(1)
+        yield frame
+
+
+def _groups(frames: Iterable[tuple[bytes, bytes]], limit: int) -> Iterator[list[tuple[bytes, bytes]]]:
+    group: list[tuple[bytes, bytes]] = []
+    size = 0
+    for uid, frame in frames:
+        if group and size + len(frame) > limit:
+            yield group
+            group, size = [], 0
+        group.append((uid, frame))
+        size += len(frame)
+    if group:
+        yield group
+
+
+def _segment(frames: Sequence[tuple[bytes, bytes]], sequence: int) -> bytes:
+    writer_id = hashlib.blake2b(b"".join(uid for uid, _ in frames), digest_size=16).digest()
+    header = Header(writer_id, sequence, compressed=True)
+    return b"".join((header.to_bytes(), *(frame for _, frame in frames), end_to_bytes(len(frames))))

@@ -1,0 +1,97 @@
+"""Checks segments frame by frame, the way ingesting would, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diode_collectors.ingest.ingest import measurement_of, reason_of
+from diode_collectors.spool.files import open_segment, unreadable
+from diode_collectors.spool.segment import OPEN_SUFFIX, Frame, Reason, SegmentReader
+from diode_collectors.spool.spool import Spool
+from diode_store.errors import CodecError, SegmentError, SpoolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_INGEST = "`diode-ingest` keeps the good records and puts this into quarantine"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What is in a segment."""
+
+    file: Path
+    frames: int
+    """How many good records."""
+    timings: int
+    torn_bytes: int
+    """An unfinished write at the end of an unsealed segment: no error, ingesting cuts it off."""
+    problems: tuple[str, ...]
+    """A line for each thing that is wrong: where, what, and the remedy."""
+
+
+def segments_of(paths: Iterable[Path]) -> list[Path]:
+    """Return ``paths`` with the segments of each folder in its place.
+
+    Raises:
+        SpoolError: there are none at all.
+    """
+    paths = list(paths)
+    segments = [segment for path in paths for segment in _segments(path)]
+    if not segments:
+        names = ", ".join(str(path) for path in paths)
+        raise SpoolError(
+            f"{names}: no segments there; name segments (.seg or .open), a spool, or its quarantine folder"
+        )
+    return segments
+
+
+def validate(path: Path) -> Validation:
+    """Check one segment, whether or not a writer is at work on it."""
+    try:
+        fd = open_segment(path, os.O_RDONLY)
+    except FileNotFoundError as error:
+        return Validation(path, 0, 0, 0, (f"cannot be read: {error.strerror}; check the path",))
+    except OSError as error:
+        return Validation(path, 0, 0, 0, (unreadable(error),))
+    try:
+        return _validate(path, SegmentReader(fd, sealed=path.suffix != OPEN_SUFFIX))
+    except SegmentError as error:
+        return Validation(path, 0, 0, 0, (f"offset 0: {error}",))
+    except OSError as error:
+        return Validation(path, 0, 0, 0, (unreadable(error),))
+    finally:
+        os.close(fd)
+
+
+def _segments(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    spool = Spool(path)
+    return [*spool.sealed(), *spool.unsealed()]
+
+
+def _validate(path: Path, reader: SegmentReader) -> Validation:
+    frames = timings = 0
+    problems = []
+    for frame in reader.frames():
+        found = _timings_in(frame)
+        if isinstance(found, str):
+            problems.append(f"offset {frame.offset}: {found}")
+        else:
+            frames += 1
+            timings += found
+    return Validation(path, frames, timings, reader.torn_bytes, tuple(problems))
+
+
+def _timings_in(frame: Frame) -> int | str:
+    """Return how many timings a frame holds, or what is wrong with it."""
+    if frame.error is not None:
+        return f"{frame.error}; {_INGEST}"
+    try:
+        return len(measurement_of(frame).timings)
+    except (SegmentError, CodecError) as error:
+        return str(error) if reason_of(error) is Reason.NEWER_RECORD else f"{error}; {_INGEST}"

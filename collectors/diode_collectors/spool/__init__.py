@@ -1,0 +1,1 @@
+"""The spool: durable segments between a collector and the daemon."""

@@ -1,0 +1,133 @@
+"""What a sweep need not measure again: it is in a spool or in a warehouse.
+
+A measurement counts if it is a sweep's own (no feedback of a compile, no replay of cached timings), its choices are
+the stock ones, and it is trusted: a flagged or superseded one stays out of every view, so measuring it again is not
+pointless.
+
+Ask the spool before the warehouse: what is ingested in between moves from the one to the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from diode_collectors.spool.reading import segments_of
+from diode_store.errors import CodecError, SegmentError
+from diode_store.records import STOCK_POLICY, Source
+from diode_store.render import counted
+from diode_store.wire.codec import decode_head
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from diode_collectors.spool.segment import Frame
+    from diode_store.records import Environment, Hardware, Problem
+    from diode_store.wire.codec import RecordHead
+
+log = logging.getLogger(__name__)
+
+_SAMPLE = "SAMPLE"
+
+
+class DoneKey(NamedTuple):
+    """What makes measuring again pointless: all of it is the same."""
+
+    problem: bytes
+    hardware: bytes
+    environment: bytes
+    search_space: str
+    """Empty when the measurement does not say."""
+    sample_seed: int | None
+    """What the sample of configs was drawn with; None for a search space that is no sample."""
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        hardware: Hardware,
+        environment: Environment,
+        search_space: str | None,
+        sample_seed: int | None,
+    ) -> DoneKey:
+        """Return the key of what was or would be measured."""
+        return cls.of_keys(problem.key, hardware.key, environment.key, search_space, sample_seed)
+
+    @classmethod
+    def of_keys(
+        cls, problem: bytes, hardware: bytes, environment: bytes, search_space: str | None, sample_seed: int | None
+    ) -> DoneKey:
+        """Return it by the content keys."""
+        space = search_space or ""
+        return cls(problem, hardware, environment, space, sample_seed if space.startswith(_SAMPLE) else None)
+
+
+def measured_in_spool(directory: Path) -> set[DoneKey]:
+    """Return what the segments in a spool hold, sealed ones and those a writer is at work on.
+
+    What is damaged or cannot be read is not counted, so it is measured again; what is in quarantine likewise. Takes
+    no lock, so it disturbs no writer, and misses nothing that was sealed meanwhile.
+
+    Args:
+        directory: the spool; one that does not exist holds nothing.
+
+    Raises:
+        SpoolError: the folder or a segment cannot be read.
+    """
+    done: set[DoneKey] = set()
+    for path, frames in segments_of(directory):
+        done |= _in_segment(path, frames)
+    return done
+
+
+def measured_in_warehouse(url: str) -> set[DoneKey]:
+    """Return what a warehouse holds.
+
+    Raises:
+        SchemaError: there is no warehouse, or one of another revision; the message names the command to run.
+        DatabaseError: it cannot be read.
+    """
+    import sqlalchemy as sa
+
+    from diode_store.warehouse import schema
+    from diode_store.warehouse.store import Store
+
+    measured, problems = schema.measurements, schema.problems
+    devices, environments = schema.hardware, schema.environments
+    query = (
+        sa.select(problems.c.key, devices.c.key, environments.c.key, measured.c.search_space, measured.c.sample_seed)
+        .join_from(measured, problems, measured.c.problem_id == problems.c.id)
+        .join(devices, measured.c.hardware_id == devices.c.id)
+        .join(environments, measured.c.environment_id == environments.c.id)
+        .where(measured.c.source == Source.SWEEP.value, measured.c.choice_policy == STOCK_POLICY)
+        .where(sa.not_(measured.c.is_replay), measured.c.superseded_by.is_(None), measured.c.flags.is_(None))
+        .distinct()
+    )
+    with Store.open(url) as store, store.engine.connect() as connection:
+        rows = connection.execute(query)
+        return {DoneKey.of_keys(bytes(p), bytes(h), bytes(e), space, seed) for p, h, e, space, seed in rows}
+
+
+def _in_segment(path: Path, frames: Iterable[Frame]) -> set[DoneKey]:
+    done = set()
+    unread = 0
+    try:
+        for frame in frames:
+            try:
+                head = decode_head(frame.record_bytes())
+            except (SegmentError, CodecError):
+                unread += 1
+                continue
+            if _counts(head):
+                done.add(DoneKey.of(head.problem, head.hardware, head.environment, head.search_space, head.sample_seed))
+    except SegmentError as error:
+        log.warning("%s: %s; what it holds is measured again", path, error)
+    if unread:
+        log.warning("%s: %s cannot be read; measured again", path, counted(unread, "record"))
+    return done
+
+
+def _counts(head: RecordHead) -> bool:
+    is_a_sweeps = head.source is Source.SWEEP and head.choice_policy == STOCK_POLICY and not head.is_replay
+    return is_a_sweeps and head.superseded_by is None and not head.flags

@@ -1,0 +1,1 @@
+"""`diode-collect` and its sub-commands."""

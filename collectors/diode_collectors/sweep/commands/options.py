@@ -1,0 +1,271 @@
+"""The options of a sweep, and what they ask for."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from diode_collectors.problems.drawing import LogNormalSizes, Sizes, UniformSizes
+from diode_collectors.problems.problem import DTYPE_NAMES, LAYOUTS, OPS
+from diode_collectors.problems.search_space import KNOWN
+from diode_collectors.problems.selection import ProblemRequest
+from diode_collectors.sweep.plan import DEFAULT_CHUNK_SIZE, DEFAULT_MODE, MODES
+from diode_store.checks import INT64
+from diode_store.console import JsonOption  # noqa: TC001 - likewise
+from diode_store.errors import DatabaseError, SettingsError
+from diode_store.settings import Settings
+from diode_store.urls import refuse_password_on_command_line, sqlite_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DRAWN, LOG_NORMAL, RUN, PROBLEMS = "Drawn problems", "Log-normal sizes", "How it runs", "Which problems"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_UNIFORM_ONLY = ("power_of_two", "no_rectangular")
+
+
+def _url(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+    source = context.get_parameter_source(parameter.name or "")
+    if value is not None and source is not None and source.name == "COMMANDLINE":
+        try:
+            sqlite_path(value)
+            refuse_password_on_command_line(value)
+        except DatabaseError as error:
+            raise typer.BadParameter(str(error)) from error
+    return value
+
+
+def _seed(value: int) -> int:
+    if not -INT64 - 1 <= value <= INT64:
+        raise typer.BadParameter(f"{value} does not fit into 64 bits, as records need it to")
+    return value
+
+
+def _list(name: str, help_text: str, metavar: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=f"{help_text} A comma list, or repeated.")
+
+
+def _parameter(dimension: str, what: str) -> Any:
+    default = getattr(LogNormalSizes, f"{dimension}_{what}")
+    text = {"mean": "Mean", "std": "Standard deviation"}[what]
+    help_text = f"{text} of the logarithm of {dimension.upper()}."
+    return typer.Option(f"--log-normal-{dimension}-{what}", help=help_text, show_default=f"{default:.4g}")
+
+
+def _default_spool() -> Path:
+    return Settings.from_environment().spool_dir
+
+
+SpoolOption = Annotated[
+    Path,
+    typer.Option(
+        "--spool",
+        metavar="DIR",
+        envvar="DIODE_SPOOL",
+        help="The spool: the folder where collectors leave their records.",
+        default_factory=_default_spool,
+        show_default="spool in your data folder",
+    ),
+]
+"""``--spool``, else ``DIODE_SPOOL``, else the user's own spool. Takes no default in the signature."""
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What ``diode-collect`` was told; the fields are its options."""
+
+    spool: SpoolOption
+    shape: Annotated[
+        list[str] | None,
+        typer.Option("--shape", metavar="OP:MxNxK[:B]", help="A problem, then /LAYOUT or /DTYPE; can be repeated."),
+    ] = None
+    shapeset: Annotated[
+        list[Path] | None,
+        typer.Option("--shapeset", metavar="FILE", help="Problems of a shape set: JSON, CSV or text; can be repeated."),
+    ] = None
+    family: Annotated[
+        list[str] | None, _list("--family", "Layers of public models (--families lists them).", "NAME")
+    ] = None
+    families: Annotated[bool, typer.Option("--families", help="List the families and their sources.")] = False
+    num_shapes: Annotated[int | None, typer.Option("--num-shapes", min=0, help="Draw so many problems.")] = None
+    min_size: Annotated[
+        int | None, typer.Option("--min-size", help="Smallest size drawn.", show_default="32, log-normal 8")
+    ] = None
+    max_size: Annotated[
+        int | None, typer.Option("--max-size", help="Largest size drawn.", show_default="4096, log-normal 2^20")
+    ] = None
+    power_of_two: Annotated[bool, typer.Option("--power-of-two", help="Draw only powers of two.")] = False
+    no_rectangular: Annotated[bool, typer.Option("--no-rectangular", help="Draw only M = N = K.")] = False
+    no_odd_sizes: Annotated[bool, typer.Option("--no-odd-sizes", help="Draw only even sizes.")] = False
+    log_normal: Annotated[bool, typer.Option("--log-normal", help="Draw log-normal sizes, multiples of 8.")] = False
+    log_normal_m_mean: Annotated[float | None, _parameter("m", "mean")] = None
+    log_normal_m_std: Annotated[float | None, _parameter("m", "std")] = None
+    log_normal_n_mean: Annotated[float | None, _parameter("n", "mean")] = None
+    log_normal_n_std: Annotated[float | None, _parameter("n", "std")] = None
+    log_normal_k_mean: Annotated[float | None, _parameter("k", "mean")] = None
+    log_normal_k_std: Annotated[float | None, _parameter("k", "std")] = None
+    op: Annotated[list[str] | None, _list("--op", f"Only these ops ({', '.join(OPS)}).", "OP")] = None
+    dtype: Annotated[
+        list[str] | None, _list("--dtype", f"{', '.join(DTYPE_NAMES)}; else bf16, on a CPU fp32.", "DTYPE")
+    ] = None
+    layout: Annotated[
+        list[str] | None, _list("--layout", f"Of A and B: {', '.join(LAYOUTS)}; n is row-major, t transposed.", "AB")
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", help="Of problems and samples drawn.", callback=_seed)] = 0
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="I/N",
+            help="Take the I-th of N shares.",
+            show_default="of RANK and WORLD_SIZE, or a Slurm array",
+        ),
+    ] = None
+    search_space: Annotated[str, typer.Option("--search-space", metavar="SPACE", help=f"{KNOWN}.")] = "DEFAULT"
+    search_mode: Annotated[str, typer.Option("--search-mode", help=f"Mode of torch.compile: {' or '.join(MODES)}.")] = (
+        DEFAULT_MODE
+    )
+    include_tma: Annotated[bool, typer.Option(help="Time persistent TMA kernels where the GPU has TMA.")] = True
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            help="cpu, cuda (all GPUs), cuda:N, or a comma list.",
+            show_default="all GPUs, under torchrun cuda:LOCAL_RANK",
+        ),
+    ] = None
+    chunk_size: Annotated[
+        int, typer.Option("--chunk-size", min=1, help="Problems after which records are handed over to diode-ingest.")
+    ] = DEFAULT_CHUNK_SIZE
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", metavar="TIME", help="Begin no problem after 90, 90s, 30m or 2h.")
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            help="Write a data set: .json, .msgpack or .jsonl. FILE.spool keeps the records.",
+        ),
+    ] = None
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            metavar="URL",
+            envvar="DIODE_DATABASE_URL",
+            help="Skip what this warehouse holds; what the spool holds is always skipped.",
+            callback=_url,
+        ),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List problems and choices, estimate the time.")] = False
+    as_json: JsonOption = False
+
+    def request(self, default_dtype: str = "bf16") -> ProblemRequest:
+        """Return which problems are asked for.
+
+        Raises:
+            SettingsError: options that contradict each other.
+        """
+        return ProblemRequest(
+            shapes=tuple(self.shape or ()),
+            shapesets=tuple(self.shapeset or ()),
+            families=_split(self.family),
+            num_shapes=self.num_shapes or 0,
+            sizes=self._sizes(),
+            seed=self.seed,
+            ops=_split(self.op),
+            dtypes=_split(self.dtype),
+            layouts=_split(self.layout),
+            default_dtype=default_dtype,
+        )
+
+    def has_problems(self) -> bool:
+        """Whether any option names a source of problems."""
+        return bool(self.shape or self.shapeset or self.family or self.num_shapes)
+
+    def time_limit_s(self) -> float | None:
+        """Return the time limit in seconds.
+
+        Raises:
+            SettingsError: it is no time.
+        """
+        if self.time_limit is None:
+            return None
+        match = _DURATION.fullmatch(self.time_limit.strip())
+        if match is None:
+            raise SettingsError(f"--time-limit {self.time_limit!r} is no time; write 90, 90s, 30m or 2h")
+        return float(match.group(1)) * _SECONDS[match.group(2)]
+
+    def mode(self) -> str:
+        """Return the mode of ``torch.compile``.
+
+        Raises:
+            SettingsError: it is none that autotunes.
+        """
+        if self.search_mode not in MODES:
+            raise SettingsError(f"unknown --search-mode {self.search_mode!r}; expected {' or '.join(MODES)}")
+        return self.search_mode
+
+    def _sizes(self) -> Sizes:
+        bounds = {name: value for name in ("min_size", "max_size") if (value := getattr(self, name)) is not None}
+        prefix = "log_normal_"
+        parameters = {
+            field.name.removeprefix(prefix): value
+            for field in fields(self)
+            if field.name.startswith(prefix) and (value := getattr(self, field.name)) is not None
+        }
+        if not self.log_normal:
+            if parameters:
+                named = f"--log-normal-{next(iter(parameters)).replace('_', '-')}"
+                raise SettingsError(f"{named} describes log-normal sizes; give --log-normal too")
+            return UniformSizes(
+                **bounds,
+                power_of_two=self.power_of_two,
+                rectangular=not self.no_rectangular,
+                odd_sizes=not self.no_odd_sizes,
+            )
+        for name in _UNIFORM_ONLY:
+            if getattr(self, name):
+                option = f"--{name.replace('_', '-')}"
+                raise SettingsError(f"{option} contradicts --log-normal, whose sizes are any multiples of 8; drop one")
+        return LogNormalSizes(**parameters, **bounds)
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command`` the fields of ``SweepOptions`` as parameters, and one instance in place of its ``options``."""
+    hints = get_type_hints(SweepOptions, include_extras=True)
+    own = get_type_hints(command, include_extras=True)
+    own.pop("return", None)
+    names = [field.name for field in fields(SweepOptions)]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        options = SweepOptions(**{name: given.pop(name) for name in names})
+        command(options=options, **given)
+
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name != "options":
+            parameters.append(parameter.replace(annotation=own[name], kind=parameter.KEYWORD_ONLY))
+    for field in fields(SweepOptions):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
+    del run.__wrapped__  # Typer would look behind it
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _split(values: list[str] | None) -> tuple[str, ...]:
+    """Return what comma lists hold; an empty one stays an empty name, for whoever parses it to refuse."""
+    lists = ([part.strip() for part in value.split(",") if part.strip()] or [""] for value in values or ())
+    return tuple(dict.fromkeys(part for parts in lists for part in parts))

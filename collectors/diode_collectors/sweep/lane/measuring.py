@@ -1,0 +1,360 @@
+"""Measures one problem: a real torch.compile whose autotuner is given our list of choices and our benchmark.
+
+Inductor lists, generates and compiles the kernels and prepares their inputs; from there on they are ours: the device
+is taken for this process alone, each choice is timed by ``benchmark``, and once the record is made the compile is
+given up, for its result is of no use.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from diode_collectors.feedback.offered import OfferedChoices
+from diode_collectors.feedback.records import measurement_from_feedback
+from diode_collectors.inductor.adapter import config_of_choice
+from diode_collectors.inductor.device import device_uuid
+from diode_collectors.sweep.device_state import DeviceMonitor
+from diode_collectors.sweep.lane.benchmark import Candidate, DeviceLostError, relative_error, time_all, works
+from diode_collectors.sweep.lane.eager import EagerCompiles
+from diode_collectors.sweep.lane.exclusive import DeviceLock
+from diode_collectors.sweep.lane.takeover import (
+    captured,
+    leave_products_to_the_autotuner,
+    product,
+    settings_for,
+    taken_over,
+    unload,
+)
+from diode_collectors.sweep.lane.timer import US_PER_MS, CpuTimer, GpuTimer
+from diode_collectors.sweep.plan import recorded_space
+from diode_store.errors import HardwareError
+from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from diode_collectors.problems.problem import SweepProblem
+    from diode_collectors.problems.search_space import SearchSpace
+    from diode_collectors.sweep.device_state import DeviceSample
+    from diode_collectors.sweep.lane.timer import Timer
+    from diode_store.records import KernelConfig, Measurement
+
+LAUNCH_NOT_HIDDEN = "launch_not_hidden"
+"""Flag of a measurement in which some launch came later than the sleep that should hide it."""
+_SAMPLE_EVERY = 50
+# Our tensors, Inductor's copies of the inputs, two outputs; and room for workspaces.
+_MEMORY_FACTOR, _SPARE_BYTES = 4, 2**30
+
+
+class _EnoughError(Exception):
+    """The record is made; what is left of the compile is given up."""
+
+
+class LostConfigError(Exception):
+    """A kernel left the device in a state in which this process cannot use it."""
+
+    def __init__(self, config: KernelConfig, message: str) -> None:
+        super().__init__(message)
+        self.config = config
+
+
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """What stays the same for all problems of a process."""
+
+    device: str
+    space: SearchSpace
+    sweep_id: str
+    seed: int
+    include_tma: bool
+    mode: str
+    lock_folder: Path
+    """Where all sweeps of the host find the locks of its devices."""
+    benchmark_core: int | None = None
+    """The core that benchmarks and nothing else of this sweep runs on."""
+    root_pid: int | None = None
+    """The process that started all of this sweep; None for this one."""
+    contexts: int = 1
+    """How many processes of this sweep use the device."""
+    before: frozenset[int] | None = None
+    """Who used the device before any of them; None if nobody looked."""
+
+
+@dataclass
+class Measured:
+    """What came of one problem."""
+
+    measurement: Measurement | None = None
+    silent: str | None = None
+    """Why there is no measurement, though nothing failed."""
+    compile_s: float = 0.0
+    wait_s: float = 0.0
+    benchmark_s: float = 0.0
+
+
+class Measuring:
+    """Measures problems on one device, one after the other, in the thread that made it."""
+
+    def __init__(self, options: MeasuringOptions, heartbeat: Callable[[], None] = lambda: None) -> None:
+        """Take Inductor over; ``close`` leaves it as it was.
+
+        Args:
+            options: what to time, and where.
+            heartbeat: called now and then while the device is held.
+        """
+        from diode_collectors.sweep.lane.sampling import SweepChoices
+
+        self._options = options
+        self._heartbeat = heartbeat
+        self._on_cpu = options.device == "cpu"
+        uuid = None if self._on_cpu else device_uuid(options.device)
+        self._monitor = DeviceMonitor(uuid, root_pid=options.root_pid, contexts=options.contexts, before=options.before)
+        self._timer: Timer | None = None
+        self._lock = DeviceLock(options.lock_folder, uuid or "cpu", options.benchmark_core)
+        self._offered = OfferedChoices(lambda choices, _offer: self._lists.append(len(choices)))
+        self.choices = SweepChoices(options.space, options.seed)
+        self._stack = ExitStack()
+        settings = settings_for(options.space.listed, on_cpu=self._on_cpu, include_tma=options.include_tma)
+        self._stack.enter_context(taken_over(self, settings))
+        if self._on_cpu:
+            leave_products_to_the_autotuner()
+        self._eager = EagerCompiles()
+        self._stack.enter_context(self._eager.installed())
+        self._offered.register()
+        self._stack.callback(self._offered.unregister)
+        self._stack.callback(self._monitor.close)
+
+    def close(self) -> None:
+        """Leave Inductor as it was."""
+        self._stack.close()
+
+    def is_usable(self) -> bool:
+        """Tell whether the device still works for this process: after some errors nothing does any more."""
+        return self._timer is None or works(self._timer)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def measure(self, problem: SweepProblem, excluded: Mapping[KernelConfig, Outcome] | None = None) -> Measured:
+        """Return the measurement of ``problem``, or why there is none.
+
+        Args:
+            problem: what to measure.
+            excluded: configs that are not tried again, and how trying them ended.
+
+        Raises:
+            HardwareError: it does not fit into the device's memory.
+            LostConfigError: a kernel broke the device; this process is of no more use.
+            Exception: whatever torch raised; the next problem may do better.
+        """
+        self._start(problem, excluded or {})
+        try:
+            self._check_memory(problem)
+            error = self._compile(problem)
+            lost = _cause(error, DeviceLostError)
+            if lost is not None:
+                config = config_of_choice(list(self._timed)[lost.index])
+                raise LostConfigError(config, str(lost)) from error
+            if error is not None and _cause(error, _EnoughError) is None:
+                raise error
+        finally:
+            self._forget()
+        if self._result.measurement is None and self._result.silent is None:
+            self._result.silent = self._why_silent()
+        return self._result
+
+    def _start(self, problem: SweepProblem, excluded: Mapping[KernelConfig, Outcome]) -> None:
+        import torch
+
+        torch.compiler.reset()
+        gc.collect()
+        self._asked, self._excluded = problem, excluded
+        self.choices.excluded = excluded
+        self._lists: list[int] = []
+        self._timed: dict[Any, Candidate] = {}
+        self._samples: list[DeviceSample] = []
+        self._late_launches = 0
+        self._result = Measured()
+        self._started = time.monotonic()
+        if not self._on_cpu:
+            torch.set_float32_matmul_precision("high" if problem.allow_tf32 else "highest")
+
+    def _compile(self, problem: SweepProblem) -> Exception | None:
+        """Return what ended the compile, an ``_EnoughError`` at best; raised, it would keep the cache's files."""
+        import torch
+        from torch._inductor.utils import fresh_cache
+
+        a, b, bias = self._inputs(problem)
+        # With oneDNN, ATen is as fast in fp32, which other libraries compute; in any other dtype it is so slow without
+        # that its times would mean nothing.
+        keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
+        with fresh_cache(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
+            compiled: Any = torch.compile(product(problem.op, b, bias), mode=self._options.mode)
+            try:
+                compiled(a)
+            except Exception as error:  # noqa: BLE001 - looked at by the caller
+                return error
+        return None
+
+    def _check_memory(self, problem: SweepProblem) -> None:
+        needed = _MEMORY_FACTOR * problem.memory_bytes + (0 if self._on_cpu else _SPARE_BYTES)
+        free = self._free_bytes()
+        if needed > free:
+            raise HardwareError(
+                f"{problem} needs about {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} GiB are free on the "
+                "device; leave it out, or stop what else runs there"
+            )
+
+    def _free_bytes(self) -> int:
+        import torch
+
+        if not self._on_cpu:
+            return int(torch.cuda.mem_get_info(torch.device(self._options.device))[0])
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+
+    def _inputs(self, problem: SweepProblem) -> tuple[Any, Any, Any]:
+        """Return A, B and the bias; their values do not matter, Inductor times with random ones of its own."""
+        import torch
+
+        specs = problem.problem().inputs
+        dtype = getattr(torch, problem.dtype)
+
+        def tensor(size: Sequence[int], stride: Sequence[int]) -> Any:
+            return torch.empty_strided(size, stride, dtype=dtype, device=self._options.device)
+
+        a, b = (tensor(spec.size, spec.stride) for spec in specs[-2:])
+        if problem.op == "addmm":
+            return a, b, tensor((problem.n,), (1,))
+        return a, b, tensor(specs[0].size, specs[0].stride) if problem.op == "baddbmm" else None
+
+    def _forget(self) -> None:
+        """Let go of kernels and tensors: what a problem took must not be missing to the next ones."""
+        for choice in self._timed:
+            unload(choice)
+        self._timed = {}
+        self._eager.forget()
+        self.choices.excluded = ()
+
+    def _why_silent(self) -> str:
+        if self._lists:
+            return "Inductor had one choice only"
+        return "Inductor made something else of it, which it does not autotune"
+
+    @contextmanager
+    def device_held(self) -> Iterator[None]:
+        """Hold the device for this process alone."""
+        compiled = time.monotonic()
+        with self._lock:
+            began = time.monotonic()
+            gc.disable()  # a collection in the middle of a launch takes longer than the sleep that hides it
+            try:
+                yield
+            finally:
+                gc.enable()
+                self._result.compile_s, self._result.wait_s = compiled - self._started, began - compiled
+                self._result.benchmark_s = time.monotonic() - began
+
+    def benchmark(self, cache: Any, choices: Sequence[Any], tensors: Any) -> dict[Any, float]:
+        """Stand in for Inductor's loop over the choices; it wants milliseconds."""
+        timer = self._timer = self._timer or (CpuTimer() if self._on_cpu else GpuTimer())
+        late_before = timer.late_launches
+        reference = _Reference()
+        self._timed = {choice: self._candidate(cache, choice, tensors, reference) for choice in choices}
+        time_all(list(self._timed.values()), timer, seed=self._options.seed)
+        self._samples.append(self._monitor.sample())
+        self._late_launches = timer.late_launches - late_before
+        milliseconds = {
+            choice: candidate.median_us / US_PER_MS if candidate.outcome is Outcome.OK else float("inf")
+            for choice, candidate in self._timed.items()
+        }
+        if milliseconds and not any(map(math.isfinite, milliseconds.values())):
+            # Inductor gives up when nothing ran, before it tells anybody; the record holds the outcomes all the same.
+            milliseconds[next(iter(milliseconds))] = 1.0
+        return milliseconds
+
+    def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: _Reference) -> Candidate:
+        is_vendor = bool(cache._is_extern(choice))  # noqa: SLF001 - how Inductor itself tells
+        _, output = tensors.get_benchmark_tensors(is_vendor).unpack()
+
+        def prepare() -> Callable[[], object]:
+            self._heartbeat()
+            if len(self._samples) * _SAMPLE_EVERY <= reference.prepared:
+                self._samples.append(self._monitor.sample())
+            reference.prepared += 1
+            # What the one before wrote is no result of this one.
+            output.fill_(0.0 if is_vendor else float("nan"))
+            return captured(choice, lambda: cache.benchmark_choice(choice, tensors))
+
+        return Candidate(choice.name, is_vendor, prepare, lambda: reference.error_of(output, is_vendor=is_vendor))
+
+    def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
+        """Make the record of what was timed, and end the compile."""
+        if name not in MATMUL_OPERANDS:
+            self._result.silent = f"Inductor made another op of it: {name}"
+            raise _EnoughError
+        offer = self._offered.of(timings)
+        measurement = measurement_from_feedback(
+            timings,
+            name,
+            input_nodes,
+            choices,
+            lost=offer.lost(timings) if offer else (),
+            timing_of=lambda choice, config, _ms: self._timed[choice].timing(config),
+            source=Source.SWEEP,
+            sweep_id=self._options.sweep_id,
+            sample_seed=self._options.seed,
+            search_space=recorded_space(self._options.space, include_tma=self._options.include_tma),
+            timing_method=self._timer.method if self._timer else None,
+            device_state=self._monitor.summary(self._samples),
+            flags=self._flags(),
+        )
+        if measurement.problem.key == self._asked.problem().key:
+            self._result.measurement = self._with_excluded(measurement)
+        else:
+            self._result.silent = f"Inductor made another problem of it: {measurement.problem.shape}"
+        raise _EnoughError
+
+    def _flags(self) -> tuple[str, ...]:
+        flags = self._monitor.flags(self._samples)
+        return (*flags, LAUNCH_NOT_HIDDEN) if self._late_launches else flags
+
+    def _with_excluded(self, measurement: Measurement) -> Measurement:
+        known = {timing.config for timing in measurement.timings}
+        missing = [Timing(config, None, outcome) for config, outcome in self._excluded.items() if config not in known]
+        return replace(measurement, timings=(*measurement.timings, *missing)) if missing else measurement
+
+
+class _Reference:
+    """What the first vendor kernel computed, which the others must agree with."""
+
+    def __init__(self) -> None:
+        self._expected: Any = None
+        self.prepared = 0
+
+    def error_of(self, output: Any, *, is_vendor: bool) -> float | None:
+        """Return how far ``output`` is from the vendor's; None for a vendor's own, and where there is none."""
+        # A vendor kernel without an ``out`` argument leaves the output alone, so only others are compared.
+        if is_vendor:
+            if self._expected is None and bool(output.any()):
+                self._expected = output.clone()
+            return None
+        return None if self._expected is None else relative_error(output, self._expected)
+
+
+def _cause(error: BaseException | None, kind: type[Any]) -> Any:
+    """Return the exception of ``kind`` that ``error`` is or comes from, or None."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error

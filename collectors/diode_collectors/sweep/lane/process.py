@@ -1,0 +1,313 @@
+"""A process of a sweep: it measures the problems it is sent, one at a time, and spools the records itself.
+
+Started by ``engine`` as ``python -m diode_collectors.sweep.lane.process``: commands come on standard input,
+results go to the pipe whose number is its argument. When the sweep dies its standard input ends, and so does the
+lane. What it reports as done is on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.inductor.device import use_torchs_assembler
+from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.spool.writer import SpoolWriter
+from diode_collectors.sweep.channel import (
+    Channel,
+    config_to_message,
+    excluded_of_message,
+    problem_of_message,
+    result_to_message,
+)
+from diode_collectors.sweep.cores import workers_for
+from diode_collectors.sweep.plan import ProblemResult
+from diode_store.errors import HardwareError, SpoolError, SpoolFullError, first_line
+from diode_store.records import Outcome
+
+if TYPE_CHECKING:
+    from diode_collectors.sweep.lane.measuring import Measured, Measuring
+    from diode_store.records import Measurement
+
+log = logging.getLogger(__name__)
+
+_HEARTBEAT_S = 1.0
+_ROOM_RETRY_S = 1.0
+_POOL_TIMEOUT_S = 300
+_WARM_UP = SweepProblem("mm", 64, 128, 128)
+_MOST_RESIDENT_BYTES = 12 * 2**30
+_REMOVE = 'sleep 0.2; rm -rf -- "$0"; rmdir -- "$1"'
+
+
+@dataclass(frozen=True)
+class LaneSettings:
+    """What a lane is told at its start, as JSON."""
+
+    device: str
+    """``cuda:0`` or ``cpu``; of the GPUs of the host it sees one."""
+    label: str
+    """What the sweep calls the device."""
+    spool: str
+    sweep_id: str
+    search_space: str
+    seed: int
+    include_tma: bool
+    mode: str
+    chunk_size: int
+    spool_bytes: int
+    cores: list[int]
+    """Where it compiles."""
+    benchmark_core: int | None
+    """Where it benchmarks, alone."""
+    root_pid: int
+    contexts: int
+    """How many processes of the sweep use the device."""
+    before: list[int] | None
+    """The processes that used the device before."""
+    lock_folder: str
+    """Where all sweeps of the host find the locks of its devices."""
+    folder: str
+    """For files that are of no use once the sweep is over."""
+
+
+class Lane:
+    """Measures what it is sent until told to stop."""
+
+    def __init__(self, settings: LaneSettings, channel: Channel) -> None:
+        self._settings = settings
+        self._channel = channel
+        self._writer = SpoolWriter(settings.spool, max_bytes=settings.spool_bytes)
+        self._since_seal = 0
+        self._beaten_at = 0.0
+        self._at_the_spool = threading.Lock()
+
+    def run(self, commands: queue.Queue[dict[str, Any]]) -> None:
+        """Say ready, and serve."""
+        os.sched_setaffinity(0, self._settings.cores)
+        with self._measuring() as measuring:
+            if self._settings.device != "cpu":
+                _warm_up(measuring)
+            self._say_ready()
+            while (command := commands.get())["do"] == "measure":
+                excluded = excluded_of_message(command["excluded"])
+                result = self._measure(measuring, problem_of_message(command["problem"]), excluded)
+                tired = not measuring.is_usable() or _resident_bytes() > _MOST_RESIDENT_BYTES
+                self._send(type="result", result=result_to_message(result), tired=tired)
+        self._writer.close()
+
+    def leave(self) -> None:
+        """End this process and all that it started; what is spooled is safe and sealed, and nothing more will be.
+
+        To be called when the sweep is gone: then nobody else removes this process's files.
+        """
+        self._at_the_spool.acquire()  # never released: what is measured without its files is not to be recorded
+        with contextlib.suppress(SpoolError):
+            self._writer.close()
+        folder = Path(self._settings.folder)
+        # Behind our back: what is compiling now would leave files in it.
+        with contextlib.suppress(OSError):
+            subprocess.Popen(  # noqa: S603 - nothing of it is from outside
+                ["/bin/sh", "-c", _REMOVE, folder, folder.parent],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        if os.getpgrp() == os.getpid():  # so are its compilers and compile workers
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    def _measuring(self) -> Measuring:
+        from diode_collectors.problems.search_space import SearchSpace
+        from diode_collectors.sweep.lane.measuring import Measuring, MeasuringOptions
+
+        said = self._settings
+        if said.device != "cpu":
+            _wait_for_compile_workers(workers_for(len(said.cores), said.contexts))
+        options = MeasuringOptions(
+            device=said.device,
+            space=SearchSpace.parse(said.search_space),
+            sweep_id=said.sweep_id,
+            seed=said.seed,
+            include_tma=said.include_tma,
+            mode=said.mode,
+            lock_folder=Path(said.lock_folder),
+            benchmark_core=said.benchmark_core,
+            root_pid=said.root_pid,
+            contexts=said.contexts,
+            before=None if said.before is None else frozenset(said.before),
+        )
+        return Measuring(options, self._heartbeat)
+
+    def _say_ready(self) -> None:
+        from diode_collectors.inductor.device import detect_environment, detect_hardware
+
+        hardware = detect_hardware(self._settings.device)
+        if hardware is None:
+            raise HardwareError(f"nothing is known of the device {self._settings.label}")
+        self._send(type="ready", hardware=asdict(hardware), environment=asdict(detect_environment()))
+
+    def _measure(self, measuring: Measuring, problem: SweepProblem, excluded: dict[Any, Outcome]) -> ProblemResult:
+        from diode_collectors.sweep.lane.measuring import LostConfigError
+
+        try:
+            measured = measuring.measure(problem, excluded)
+            if measured.measurement is not None:
+                self._spool(measured.measurement)
+        except LostConfigError as error:
+            self._send(type="lost", config=config_to_message(error.config), error=first_line(error))
+            self._end()
+        except SpoolError as error:
+            self._send(type="fatal", error=str(error))
+            self._end()
+        except Exception as error:  # Inductor raises anything; the next problem may do better
+            log.exception("%s", problem)
+            return ProblemResult(problem, self._settings.label, error=f"{type(error).__name__}: {_said_by(error)}")
+        return _result(problem, self._settings.label, measured)
+
+    def _spool(self, measurement: Measurement) -> None:
+        """Put a record on the disk, waiting while the spool is at its limit.
+
+        Raises:
+            SpoolError: the disk is full, or the spool cannot be written.
+        """
+        told = False
+        while not self._is_taken(measurement):
+            if not told:
+                self._send(
+                    type="note", message=f"waiting for room in the spool {self._settings.spool}; run diode-ingest"
+                )
+            told = True
+            time.sleep(_ROOM_RETRY_S)
+            self._heartbeat()
+
+    def _is_taken(self, measurement: Measurement) -> bool:
+        """Put a record on the disk, unless the spool is at its limit."""
+        with self._at_the_spool:
+            try:
+                self._writer.append(measurement)
+            except SpoolFullError as error:
+                if isinstance(error.__cause__, OSError):  # the disk, which ingesting may not empty
+                    raise
+                self._writer.seal()  # nobody can ingest what is not sealed
+                self._since_seal = 0
+                return False
+            self._since_seal += 1
+            if self._since_seal < self._settings.chunk_size:
+                self._writer.sync()
+            else:
+                self._writer.seal()
+                self._since_seal = 0
+            return True
+
+    def _heartbeat(self) -> None:
+        now = time.monotonic()
+        if now - self._beaten_at > _HEARTBEAT_S:
+            self._beaten_at = now
+            self._send(type="alive")
+
+    def _send(self, **message: Any) -> None:
+        # When the sweep is gone, the thread that reads from it ends this process.
+        with contextlib.suppress(BrokenPipeError):
+            self._channel.send(**message)
+
+    def _end(self) -> None:
+        """Give up: what is spooled is safe, and this process may not be able to do anything more."""
+        with contextlib.suppress(SpoolError):
+            self._writer.close()
+        os._exit(1)
+
+
+def _result(problem: SweepProblem, device: str, measured: Measured) -> ProblemResult:
+    timings = measured.measurement.timings if measured.measurement else ()
+    return ProblemResult(
+        problem,
+        device,
+        timings=len(timings),
+        failures=sum(timing.outcome is not Outcome.OK for timing in timings),
+        estimates=sum(timing.is_estimate for timing in timings),
+        flags=measured.measurement.flags if measured.measurement else (),
+        compile_s=measured.compile_s,
+        wait_s=measured.wait_s,
+        benchmark_s=measured.benchmark_s,
+        silent=measured.silent,
+    )
+
+
+def _said_by(error: BaseException) -> str:
+    """Return the first line of the innermost error: Inductor wraps what happened in errors of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error)
+
+
+def _warm_up(measuring: Measuring) -> None:
+    """Have Inductor, Triton and each compile worker read in what they need, before time counts."""
+    try:
+        measuring.measure(_WARM_UP)
+    except Exception as error:  # noqa: BLE001 - whatever it is, a problem that matters will say it
+        log.warning("the warm-up failed: %s", error)
+
+
+def _wait_for_compile_workers(count: int) -> None:
+    """Let the first problem compile as fast as the others; without, its kernels compile in this process."""
+    import torch._inductor.config as inductor_config
+    from torch._inductor.async_compile import AsyncCompile
+
+    inductor_config.compile_threads = count
+    try:
+        AsyncCompile.wait_pool_ready(_POOL_TIMEOUT_S)
+    except Exception as error:  # noqa: BLE001 - slower, no worse
+        log.warning("compile workers are not ready: %s", error)
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _read_commands(channel: Channel, commands: queue.Queue[dict[str, Any]], lane: Lane) -> None:
+    """Pass on what the sweep says; when it is gone, be gone."""
+    while (command := channel.receive()) is not None:
+        commands.put(command)
+    lane.leave()
+
+
+def main(kind: type[Lane] = Lane) -> None:
+    """Serve as a lane of ``kind``."""
+    # Both are for the sweep to deal with; a handler of our own is not inherited by what we start.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    use_torchs_assembler()
+    results = int(sys.argv[1])
+    os.set_inheritable(results, False)  # noqa: FBT003 - the function's only argument beside the descriptor
+    channel = Channel(sys.stdin.fileno(), results)
+    said = channel.receive()
+    if said is None:
+        return
+    settings = LaneSettings(**{field.name: said[field.name] for field in fields(LaneSettings)})
+    lane = kind(settings, channel)
+    commands: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=_read_commands, args=(channel, commands, lane), daemon=True).start()
+    try:
+        lane.run(commands)
+    except BaseException:
+        log.exception("it ends")  # the sweep quotes the last line
+        sys.stderr.flush()
+        os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)  # no thread of Inductor's may keep it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Which of Inductor's choices a sweep times: a choices handler that lists, samples, and leaves out.
+
+It stands where the hook of ``diode_integration`` would, in the sweep's own processes only.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from torch._inductor.choices import InductorChoices
+
+from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
+from diode_store.errors import RecordError
+from diode_store.keys import content_key
+from diode_store.records import is_vendor_template
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from diode_collectors.problems.search_space import SearchSpace
+    from diode_store.records import KernelConfig
+
+# Each of their choices compiles a graph of its own (17 s for one shape on an H200).
+_SUBGRAPHS = ("contiguous", "decompose_k")
+_TMA = "tma"
+DEFAULT = "DEFAULT"
+
+
+class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
+    """Lists what a sweep is to time.
+
+    A sample of N holds Inductor's DEFAULT list and random ones of the EXHAUSTIVE list up to N a template: the same
+    ones for the same problem and seed, wherever and whenever it is drawn.
+    """
+
+    annotates_choices = True
+    """This handler filters by chance, not by a model: the choices count as stock ones."""
+
+    def __init__(self, space: SearchSpace, seed: int) -> None:
+        super().__init__()
+        self._space = space
+        self._seed = seed
+        self.excluded: Collection[KernelConfig] = ()
+        """Configs that are not to be tried again: they broke the device."""
+
+    def _finalize_template_configs(
+        self,
+        template_choices: dict[str, Any],
+        kernel_inputs: Any,
+        templates: list[Any],
+        op_name: str,
+        kwarg_overrides: dict[str, Any] | None = None,
+    ) -> list[Any]:
+        """Return the choices of every template that takes part."""
+        found: list[Any] = []
+        for template in templates:
+            choices = template_choices.get(template.uid)
+            if choices is None or template.uid.startswith(_SUBGRAPHS):
+                continue
+            listed = list(choices)
+            if self._space.sample is not None and not is_vendor_template(template.uid):
+                overrides = (kwarg_overrides or {}).get(template.uid, {})
+                size = self._space.tma_sample if _TMA in template.uid else self._space.sample
+                default = self._default(kernel_inputs, template, op_name, overrides)
+                chooser = random.Random(self._seed_of(kernel_inputs, template.uid, op_name))  # noqa: S311 - no secret
+                listed = filled_up(default, listed, size, chooser)
+            found += listed
+        return [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded] if self.excluded else found
+
+    def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:
+        """Return Inductor's DEFAULT choices of a template."""
+        from torch._inductor import config
+
+        with config.patch(max_autotune_gemm_search_space=DEFAULT):
+            return list(self.get_ktc(kernel_inputs, template, op_name, overrides))
+
+    def _seed_of(self, kernel_inputs: Any, uid: str, op_name: str) -> bytes:
+        try:
+            problem = problem_of_inputs(kernel_inputs, op_name).key.hex()
+        except RecordError:  # an op we do not record; its event is passed over
+            problem = op_name
+        return content_key("sweep-sample", 1, [self._seed, problem, uid])
+
+
+def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: random.Random) -> list[Any]:
+    """Return ``chosen`` and behind them random others of ``listed``, ``size`` in all where there are as many."""
+    known = {config_of_ktc(ktc) for ktc in chosen}
+    others = [ktc for ktc in listed if config_of_ktc(ktc) not in known]
+    missing = max(0, size - len(chosen))
+    return [*chosen, *chooser.sample(others, min(missing, len(others)))]

@@ -1,0 +1,1 @@
+"""The lake: Parquet files beside the warehouse, which DuckDB reads."""

@@ -1,0 +1,118 @@
+"""What a sync asks of a warehouse, whichever database holds it.
+
+Whether measurements came or went is told by *blocks*: for every ``BLOCK`` ids a digest of the ids and uids that
+are there. Digests of all blocks are made in one pass by the database itself, which costs a fraction of fetching
+the rows, and only blocks whose digest changed are compared row by row. Counts or a highest id would not do: a
+delete and an insert can balance, and a PostgreSQL transaction with lower ids may commit last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from diode_store.errors import DatabaseError
+from diode_store.lake.tables import MARKS, SNAPSHOTS
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from diode_store.lake.files import Columns
+
+BLOCK = 4096
+"""How many ids share a digest."""
+
+# Dimensions that grow large: told by their keys, and by how many have ``extra``, which may be filled in later.
+_KEYED = ("problems", "configs")
+_MARKED = "SELECT id, flags, superseded_by FROM measurements WHERE flags IS NOT NULL OR superseded_by IS NOT NULL"
+
+
+class Facts(Protocol):
+    """What measurements and timings are copied from; iterate over one result at a time."""
+
+    def snapshot(self) -> contextlib.AbstractContextManager[None]:
+        """Hold one state of the database for all that is read inside; keep it short, it holds back cleaning up."""
+
+    def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a SELECT of ``columns`` as Arrow, in the lake's types."""
+
+
+class Source(Facts, Protocol):
+    """A warehouse as rows; iterate over one result at a time."""
+
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file, which other processes can read too; None for a server."""
+
+    def rows(self, sql: str) -> Iterator[Any]:
+        """Yield the rows of a SELECT that both databases understand."""
+
+    def blocks(self, table: str, key: str) -> dict[str, str]:
+        """Return block → digest of the ids and 16-byte keys in it, without the blocks that are empty."""
+
+
+def explain(url: str) -> None:
+    """Raise the SchemaError that fits; another revision is rare enough to load SQLAlchemy for its message."""
+    from diode_store.warehouse.store import Store
+
+    Store.open(url).close()
+
+
+def warehouse_uuid(source: Source) -> str:
+    """Return which warehouse it is.
+
+    Raises:
+        DatabaseError: the database does not say.
+    """
+    row = next(iter(source.rows("SELECT uuid FROM warehouse")), None)
+    if row is None:
+        raise DatabaseError("the warehouse has lost its uuid; restore the database from a backup")
+    return str(row[0])
+
+
+def highest_id(source: Source) -> int:
+    """Return the highest id of a measurement, -1 if there is none."""
+    return int(next(iter(source.rows("SELECT coalesce(max(id), -1) FROM measurements")))[0])
+
+
+def fingerprints(source: Source) -> dict[str, str]:
+    """Return a digest of each snapshot's table; what is equal need not be copied again."""
+    found = {}
+    for name in SNAPSHOTS:
+        found[name] = _keyed(source, name) if name in _KEYED else digest_of(_rows_of(source, name))
+    return found
+
+
+def measurement_blocks(source: Source) -> dict[str, str]:
+    """Return the digests of the measurements by block."""
+    return source.blocks("measurements", "uid")
+
+
+def select(table: str) -> str:
+    """Return the SELECT of a snapshot's columns."""
+    if table == MARKS:
+        return f"{_MARKED} ORDER BY id"
+    columns = SNAPSHOTS[table]
+    return f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1, 2"  # noqa: S608 - our own names
+
+
+def _rows_of(source: Source, table: str) -> Iterator[bytes]:
+    return (repr(row).encode() for row in source.rows(select(table)))
+
+
+def _keyed(source: Source, table: str) -> str:
+    extras = list(source.rows(f"SELECT count(extra) FROM {table}"))  # noqa: S608 - our own names
+    return digest_of(repr(part).encode() for part in (extras, sorted(source.blocks(table, "key").items())))
+
+
+def digest_of(parts: Iterable[bytes]) -> str:
+    """Return a digest of ``parts`` in their order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+        digest.update(b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,109 @@
+"""Read a warehouse in an SQLite file for the lake, by the standard library alone.
+
+A second SQLite library in a process that writes would drop the writer's locks when it closes the file, so SQLite
+is read by the library that writes it. Light: nothing is imported that a query does not need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import DatabaseError, SchemaError
+from diode_store.lake.source import BLOCK, digest_of, explain
+from diode_store.lake.tables import REVISION, VERSION_TABLE
+from diode_store.settings import upgrade_command
+from diode_store.urls import sqlite_uri
+from diode_store.warehouse.sqlite_errors import is_there, reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from diode_store.lake.files import Columns
+
+_BUSY_TIMEOUT_S = 30.0
+# Few enough that their tuples die before Python's garbage collector counts them.
+_ROWS_AT_ONCE = 500
+
+
+@contextlib.contextmanager
+def open_sqlite(path: Path) -> Iterator[SqliteSource]:
+    """Open the warehouse in the file ``path`` for reading.
+
+    Raises:
+        SchemaError: there is none, or one of another revision.
+        DatabaseError: it cannot be read.
+    """
+    if not is_there(path):
+        raise SchemaError(f"{path} holds no warehouse yet; create it with {upgrade_command(str(path))}")
+    try:
+        with contextlib.closing(_connect(path)) as connection:
+            if _revision(connection) != REVISION:
+                explain(str(path))
+            yield SqliteSource(path, connection)
+    except sqlite3.Error as error:
+        raise DatabaseError(f"{path}: {reason(error)}") from error
+
+
+class SqliteSource:
+    """A warehouse in an SQLite file."""
+
+    def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
+        self.file = file
+        self._connection = connection
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """See ``Source``."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def rows(self, sql: str) -> Iterator[Any]:
+        """See ``Source``."""
+        return self._connection.execute(sql)
+
+    def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
+        """See ``Source``."""
+        from diode_store.lake.files import batch_of
+
+        cursor = self._connection.execute(sql)
+        while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+            yield batch_of(columns, zip(*rows, strict=True))
+
+    def blocks(self, table: str, key: str) -> dict[str, str]:
+        """See ``Source``."""
+        found = {}
+        start = self._first_id(table, 0)
+        # Joining keys and ids in SQLite makes two values a block of what would be two a row.
+        joined = f"SELECT group_concat(id), CAST(group_concat({key}, '') AS BLOB) FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608 - our own names
+        while start is not None:
+            block = start // BLOCK
+            ids, keys = self._connection.execute(joined, (block * BLOCK, block * BLOCK + BLOCK - 1)).fetchone()
+            found[str(block)] = digest_of((ids.encode(), keys))
+            start = self._first_id(table, (block + 1) * BLOCK)
+        return found
+
+    def _first_id(self, table: str, least: int) -> int | None:
+        row = self._connection.execute(f"SELECT min(id) FROM {table} WHERE id >= ?", (least,)).fetchone()  # noqa: S608 - our own names
+        return None if row[0] is None else int(row[0])
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(sqlite_uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+
+
+def _revision(connection: sqlite3.Connection) -> str | None:
+    try:
+        row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608 - our own name
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return None
+        raise
+    return str(row[0]) if row else None

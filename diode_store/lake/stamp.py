@@ -1,0 +1,61 @@
+"""Tell without reading it that an SQLite file has not changed since the lake was last found up to date.
+
+The digests of ``diode_store.lake.source`` cost a pass over the measurements, before every query. What the file system
+says of the database and its write-ahead log costs nothing: inodes, sizes and times. Of the database it is the time of
+change (ctime), which nobody can set; of the log the time of writing, since root changes the other by opening it. Two
+writes can share a time only if they are a moment apart, so files are believed only if they were quiet for
+``SETTLED_S`` when the digests were compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_store.errors import LakeError
+
+if TYPE_CHECKING:
+    from diode_store.lake.lake import Lake
+
+SETTLED_S = 2.0
+"""Coarser than the times of any file system that SQLite's log works on."""
+
+_FILE = "checked.json"
+
+
+def stamp_of(database: Path) -> str | None:
+    """Return what tells this state of an SQLite file from any other, None if it changed just now. Take it first."""
+    parts: list[tuple[int, ...] | None] = []
+    newest = 0.0
+    for path in (database, Path(f"{database}-wal")):
+        try:
+            found = path.stat()
+        except OSError:
+            parts.append(None)
+            continue
+        changed_ns = found.st_ctime_ns if path == database else found.st_mtime_ns
+        newest = max(newest, changed_ns / 1e9)
+        parts.append((found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, changed_ns))
+    if parts[0] is None or Path(f"{database}-journal").exists():
+        return None
+    return json.dumps(parts) if time.time() - newest > SETTLED_S else None
+
+
+def remember(lake: Lake, generation: int, stamp: str | None) -> None:
+    """Note that the database in state ``stamp`` holds what the lake's state ``generation`` holds."""
+    if stamp is None or is_remembered(lake, generation, stamp):
+        return
+    with contextlib.suppress(OSError, LakeError), lake.folder.writing(_FILE) as beside:
+        beside.write_text(json.dumps({"generation": generation, "stamp": stamp}), encoding="utf-8")
+
+
+def is_remembered(lake: Lake, generation: int, stamp: str | None) -> bool:
+    """Whether that was noted."""
+    if stamp is None:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        return bool(json.loads(lake.folder.read(_FILE)) == {"generation": generation, "stamp": stamp})
+    return False

@@ -1,0 +1,81 @@
+"""What a lake holds and how large it is, told by its manifest and its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from diode_store.errors import LakeError
+from diode_store.lake import readers as lake_readers
+from diode_store.lake.compact import SMALL_SEGMENT
+from diode_store.lake.lake import FORMAT, OURS
+
+if TYPE_CHECKING:
+    from diode_store.lake.lake import Lake
+
+
+@dataclass(frozen=True)
+class LakeStatus:
+    """One look at a lake."""
+
+    lake: str
+    format: int
+    revision: str
+    """Schema revision of the warehouse it was copied from."""
+    warehouse: str
+    """The uuid of that warehouse."""
+    generation: int
+    """The number of its state; every change makes a higher one."""
+    synced_at: datetime
+    """When the warehouse was in this state."""
+    measurements: int
+    timings: int
+    dropped: int
+    """Measurements that left the warehouse and are still in a file; nobody sees them."""
+    segments: int
+    small_segments: int
+    """Segments that a compaction would merge."""
+    bytes: int
+    """Size of the files that make up this state."""
+    retired_files: int
+    """Files that are kept for readers of an older state."""
+    retired_bytes: int
+    other_files: int
+    """Files that no state names: of a sync that runs or was killed."""
+    generations_read: tuple[int, ...]
+    """The states that connections of this machine are reading; empty for a lake at a URL, where nobody knows."""
+    damage: str | None
+    """What is wrong with the files, if anything; the next sync mends it."""
+
+
+def lake_status(lake: Lake) -> LakeStatus:
+    """Look at ``lake``, changing nothing.
+
+    Raises:
+        LakeError: there is none, or its manifest is damaged.
+    """
+    manifest = lake.manifest()
+    if manifest is None:
+        raise LakeError(f"{lake} holds no lake; run `diode sync`")
+    there = lake.folder.sizes()
+    parquet = {name for name in there if name.endswith(OURS)}
+    return LakeStatus(
+        lake=str(lake),
+        format=FORMAT,
+        revision=manifest.revision,
+        warehouse=manifest.warehouse,
+        generation=manifest.generation,
+        synced_at=datetime.fromtimestamp(manifest.synced_at, UTC),
+        measurements=sum(segment.measurement_count for segment in manifest.segments),
+        timings=sum(segment.timing_count for segment in manifest.segments),
+        dropped=sum(len(segment.dropped) for segment in manifest.segments),
+        segments=len(manifest.segments),
+        small_segments=sum(segment.timing_count < SMALL_SEGMENT for segment in manifest.segments),
+        bytes=sum(manifest.sizes.values()),
+        retired_files=len(manifest.retired),
+        retired_bytes=sum(there.get(name, 0) for name in manifest.retired),
+        other_files=len(parquet - manifest.files() - manifest.retired.keys()),
+        generations_read=() if lake.folder.path is None else tuple(lake_readers.held(lake.folder.path)),
+        damage=lake.damage(manifest),
+    )

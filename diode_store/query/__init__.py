@@ -1,0 +1,1 @@
+"""Questions to the lake: DuckDB, the guard, the views."""

@@ -1,0 +1,255 @@
+"""Connections to the warehouse: SQLite set up for durability and many processes, or PostgreSQL.
+
+Every error of a driver that passes through an engine made here becomes a one-line ``DatabaseError``, or
+``RecordError`` if it is a value that does not fit.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from diode_store.errors import DatabaseError, DiodeError, RecordError
+from diode_store.urls import check_credentials, redact, refuse_password_on_command_line, sqlite_path, sqlite_uri
+from diode_store.warehouse import postgres_errors, sqlite_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sqlalchemy.engine import ExceptionContext
+
+__all__ = [
+    "begin_write",
+    "create_database_file",
+    "database_file",
+    "describe",
+    "driver_connection",
+    "integrity_problems",
+    "make_engine",
+    "redact",
+    "refuse_password_on_command_line",
+    "size_bytes",
+    "sqlite_path",
+    "write_transaction",
+]
+
+BUSY_TIMEOUT_S = 30.0
+"""How long a statement waits for another process's lock."""
+
+_POSTGRES = ("postgresql", "postgres")
+# A server that is away, or a network that swallows packets, must be an error in a minute, not a daemon that hangs.
+_POSTGRES_DEFAULTS = {
+    "application_name": "torch-diode",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+_WRITE_OPTION = "diode_write"
+_FILE = "diode_file"
+
+
+def make_engine(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Engine:
+    """Return an engine; nothing is opened or created yet.
+
+    Args:
+        url: an SQLite or PostgreSQL URL, or the path of an SQLite file.
+        busy_timeout_s: how long to wait for a lock that another process holds, in seconds.
+
+    Raises:
+        DatabaseError: another kind of database, an address that cannot be read, or a missing driver.
+    """
+    path = sqlite_path(url)
+    engine = _postgres_engine(url, busy_timeout_s) if path is None else _sqlite_engine(path, busy_timeout_s)
+    event.listen(engine, "handle_error", _translate, retval=True)
+    return engine
+
+
+def create_database_file(engine: sa.Engine) -> None:
+    """Create an SQLite engine's file if it does not exist: mode 0600, its folder 0700; else do nothing.
+
+    Raises:
+        DatabaseError: the folder or file cannot be made.
+    """
+    path = database_file(engine)
+    if path is None or sqlite_errors.is_there(path):
+        return
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise DatabaseError(f"{path} cannot be created: {error.strerror}; name another place") from error
+
+
+def database_file(engine: sa.Engine) -> Path | None:
+    """Return the file of an SQLite engine; None for any other."""
+    return Path(engine.url.database or "") if engine.dialect.name == "sqlite" else None
+
+
+def size_bytes(engine: sa.Engine) -> int:
+    """Return how large a database is on its disk; an SQLite file with what its write-ahead log still holds."""
+    path = database_file(engine)
+    if path is not None:
+        return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())
+    with engine.connect() as connection:
+        return int(connection.scalar(sa.select(sa.func.pg_database_size(sa.func.current_database()))) or 0)
+
+
+def describe(engine: sa.Engine) -> str:
+    """Return the engine's file, or its address without the password, for messages."""
+    return str(database_file(engine) or redact(engine.url.render_as_string(hide_password=True)))
+
+
+@contextmanager
+def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Open a transaction that writes; it commits at the end, and rolls back on any error.
+
+    Raises:
+        DatabaseError: the database failed, or what was committed went to a file that was deleted meanwhile.
+    """
+    with engine.connect() as connection:
+        with begin_write(connection):
+            yield connection
+        path = database_file(engine)
+        if path is not None:
+            _check_same_file(path, connection.info)
+
+
+def begin_write(connection: sa.Connection) -> sa.RootTransaction:
+    """Begin a transaction that writes on ``connection``.
+
+    On SQLite it takes the write lock at once (BEGIN IMMEDIATE): a transaction that read first and then wants to
+    write would fail if another one wrote in between.
+    """
+    return connection.execution_options(**{_WRITE_OPTION: True}).begin()
+
+
+@contextmanager
+def driver_connection(connection: sa.Connection) -> Iterator[Any]:
+    """Lend the driver's own connection for what SQLAlchemy has no words for; its errors become ours.
+
+    It takes part in the transaction of ``connection``, and is closed for good when it turns out to be lost.
+    """
+    dialect = connection.dialect
+    driver = connection.connection.driver_connection
+    try:
+        yield driver
+    except dialect.loaded_dbapi.Error as error:
+        if dialect.is_disconnect(error, connection.connection.dbapi_connection, None):
+            connection.invalidate(error)
+        raise _ours(connection.engine, error, dialect) from error
+
+
+def integrity_problems(engine: sa.Engine) -> list[str]:
+    """Return what SQLite finds wrong with its file and the references in it; empty for any other database."""
+    if engine.dialect.name != "sqlite":
+        return []
+    with engine.connect() as connection:
+        damage = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA quick_check") if row[0] != "ok"]
+        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+    return [*damage, *(f"row {row[1]} of {row[0]} refers to a row of {row[2]} that is not there" for row in broken)]
+
+
+def _sqlite_engine(path: Path, busy_timeout_s: float) -> sa.Engine:
+    # mode=rw: only `create_database_file` creates one; a mistyped path must not leave an empty database behind.
+    uri = sqlite_uri(path, "rw")
+
+    def connect() -> sqlite3.Connection:
+        sqlite_errors.is_there(path)
+        # isolation_level=None: the driver begins no transactions of its own, so that DDL is transactional too.
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _set_pragmas(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), creator=connect, poolclass=sa.QueuePool)
+    event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "connect", lambda _, record: record.info.update({_FILE: _identity(path)}))
+    event.listen(engine, "checkout", lambda _, record, __: _check_same_file(path, record.info))
+    return engine
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one of the same name."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _check_same_file(path: Path, info: Mapping[str, Any]) -> None:
+    """Refuse a connection whose file was replaced or deleted, by a restored backup say.
+
+    SQLite would go on writing to the old file, which nobody will ever read, and commit without an error.
+    """
+    if _identity(path) != info.get(_FILE):
+        raise DatabaseError(f"{path} was replaced or deleted while it was open; open it again")
+
+
+def _set_pragmas(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITE_OPTION, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgres_engine(url: str, busy_timeout_s: float) -> sa.Engine:
+    check_credentials(url)
+    try:
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise DatabaseError(f"{redact(url)} is not a database URL") from error
+    dialect = parsed.get_backend_name()
+    if dialect not in _POSTGRES:
+        raise DatabaseError(f"{redact(url)}: {dialect} is not supported; use SQLite or PostgreSQL")
+    options = f"-c lock_timeout={int(busy_timeout_s * 1000)} {_query_value(parsed, 'options')}".rstrip()
+    defaults = {name: value for name, value in _POSTGRES_DEFAULTS.items() if name not in parsed.query}
+    try:
+        return sa.create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            connect_args={**defaults, "options": options},
+            pool_pre_ping=True,
+        )
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise DatabaseError(
+            f"{redact(url)}: PostgreSQL needs a driver; run `pip install torch-diode[postgres]`"
+        ) from error
+
+
+def _query_value(url: sa.URL, name: str) -> str:
+    value = url.query.get(name, "")
+    return value if isinstance(value, str) else " ".join(value)
+
+
+def _translate(context: ExceptionContext) -> DiodeError | None:
+    """Put our one-line error in the place of the driver's; errors that are not the driver's stay as they are."""
+    original = context.original_exception
+    if context.engine is None or not isinstance(original, context.dialect.loaded_dbapi.Error):
+        return None
+    return _ours(context.engine, original, context.dialect)
+
+
+def _ours(engine: sa.Engine, error: BaseException, dialect: sa.Dialect) -> DiodeError:
+    """Return our error for a driver's: a value that does not fit must not look like a database that is away."""
+    reason = (sqlite_errors if dialect.name == "sqlite" else postgres_errors).reason(error)
+    if isinstance(error, dialect.loaded_dbapi.DataError):
+        return RecordError(f"a value of the batch cannot be stored: {reason}")
+    return DatabaseError(f"{describe(engine)}: {reason}")

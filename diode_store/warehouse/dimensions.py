@@ -1,0 +1,184 @@
+"""Hardware, environments, problems and configs as rows: put there once, found again by content key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelConfig, Problem
+from diode_store.warehouse import schema
+from diode_store.warehouse.bulk import insert_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+_R = TypeVar("_R", Hardware, Environment, Problem, KernelConfig)
+
+_LOOK_UP_AT_ONCE = 500
+# A daemon runs for months and sees ever new problems; starting over costs one look-up each.
+_MOST_CACHED = 50_000
+
+_HARDWARE_IDENTITY = ("vendor", "name", "arch", "multiprocessors")
+_HARDWARE_ATTRIBUTES = (
+    "l2_bytes",
+    "shared_memory_per_block_bytes",
+    "memory_bytes",
+    "memory_bandwidth_bytes_per_s",
+    "max_clock_mhz",
+)
+_ENVIRONMENT_IDENTITY = ("torch", "triton", "compute", "driver", "python", "os")
+
+
+def hardware_values(hardware: Hardware) -> dict[str, Any]:
+    """Return the row of ``hardware``."""
+    columns = (*_HARDWARE_IDENTITY, *_HARDWARE_ATTRIBUTES)
+    return {
+        "key": hardware.key,
+        **{name: getattr(hardware, name) for name in columns},
+        "extra": dict(hardware.extra) or None,
+    }
+
+
+def environment_values(environment: Environment) -> dict[str, Any]:
+    """Return the row of ``environment``."""
+    return {
+        "key": environment.key,
+        **{name: getattr(environment, name) for name in _ENVIRONMENT_IDENTITY},
+        "template_hashes": dict(environment.template_hashes) or None,
+        "extra": dict(environment.extra) or None,
+    }
+
+
+def problem_values(problem: Problem) -> dict[str, Any]:
+    """Return the row of ``problem``, with its derived columns."""
+    shape = problem.shape
+    return {
+        "key": problem.key,
+        "op": shape.op,
+        "dtype": shape.dtype,
+        "b": shape.b,
+        "m": shape.m,
+        "n": shape.n,
+        "k": shape.k,
+        "layout": shape.layout,
+        "inputs": [[spec.dtype, list(spec.size), list(spec.stride)] for spec in problem.inputs],
+        "scalars": [list(pair) for pair in problem.scalars],
+        "extra": dict(problem.extra) or None,
+    }
+
+
+def config_values(config: KernelConfig) -> dict[str, Any]:
+    """Return the row of ``config``."""
+    return {
+        "key": config.key,
+        **{name: getattr(config, name) for name in CONFIG_COLUMNS},
+        "kwargs": [list(pair) for pair in config.kwargs],
+        "extra": dict(config.extra) or None,
+    }
+
+
+class Dimension(Generic[_R]):
+    """One dimension table, and the ids this process knows of it.
+
+    ``ids`` is keyed by whole records: one that brings an attribute the cached one lacked is looked up again, and
+    fills in the row.
+    """
+
+    def __init__(self, table: sa.Table, values: Callable[[_R], dict[str, Any]], fillable: tuple[str, ...]) -> None:
+        self.ids: dict[_R, int] = {}
+        self._table = table
+        self._values: Callable[[_R], dict[str, Any]] = values
+        self._fillable = fillable
+
+    def missing(self, records: Iterable[_R]) -> dict[_R, None]:
+        """Return those of ``records`` whose id is not known, once each; ids that are known stay so until the next."""
+        ids = self.ids
+        # Only here: a batch that began with some of its ids known must not lose them when it brings new ones.
+        if len(ids) > _MOST_CACHED:
+            ids.clear()
+        return {record: None for record in records if record not in ids}
+
+    def insert(self, connection: sa.Connection, records: Iterable[_R]) -> dict[_R, int]:
+        """Insert what is not there yet and return every record's id; cache them only after the commit.
+
+        Rows go in sorted by key: concurrent writers that bring the same new rows then wait for each other in one
+        order, and cannot deadlock.
+        """
+        keys = {record: record.key for record in records}
+        if not keys:
+            return {}
+        ids = self._ids_by_key(connection, set(keys.values()))
+        new = {key: record for record, key in keys.items() if key not in ids}
+        if new:
+            insert_missing(connection, self._table, [self._values(record) for record in new.values()], "key")
+            ids.update(self._ids_by_key(connection, set(new)))
+        self._fill(connection, keys)
+        return {record: ids[key] for record, key in keys.items()}
+
+    def _ids_by_key(self, connection: sa.Connection, keys: Collection[bytes]) -> dict[bytes, int]:
+        found = select_by_key(connection, self._table.c.key, list(keys), self._table.c.id)
+        return {bytes(row.key): int(row.id) for row in found}
+
+    def remember(self, ids: dict[_R, int]) -> None:
+        """Cache ids that are committed."""
+        self.ids.update(ids)
+
+    def _fill(self, connection: sa.Connection, records: Iterable[_R]) -> None:
+        """Fill in attributes that an earlier record did not know: each row at once, in the order of the keys.
+
+        One pass for each attribute would lock rows in several orders, and concurrent writers could deadlock.
+        """
+        known = [record for record in records if any(getattr(record, name) for name in self._fillable)]
+        if known:
+            rows = sorted((self._values(record) for record in known), key=lambda row: bytes(row["key"]))
+            values = [{"the_key": row["key"], **{f"new_{n}": row[n] for n in self._fillable}} for row in rows]
+            connection.execute(self._fill_statement(), values)
+
+    def _fill_statement(self) -> sa.Update:
+        columns = self._table.c
+        new = {name: sa.bindparam(f"new_{name}", type_=columns[name].type) for name in self._fillable}
+        news = [sa.and_(columns[name].is_(None), value.is_not(None)) for name, value in new.items()]
+        filled = {name: sa.func.coalesce(columns[name], value) for name, value in new.items()}
+        wanted = sa.and_(columns.key == sa.bindparam("the_key"), sa.or_(*news))
+        return sa.update(self._table).where(wanted).values(filled)
+
+
+class Dimensions:
+    """The four dimension tables, in the one order in which every writer inserts into them."""
+
+    def __init__(self) -> None:
+        self.hardware = Dimension(schema.hardware, hardware_values, (*_HARDWARE_ATTRIBUTES, "extra"))
+        self.environments = Dimension(schema.environments, environment_values, ("template_hashes", "extra"))
+        self.problems = Dimension(schema.problems, problem_values, ("extra",))
+        self.configs = Dimension(schema.configs, config_values, ("extra",))
+        self.in_order: Sequence[Dimension[Any]] = (self.hardware, self.environments, self.problems, self.configs)
+
+    def forget(self) -> None:
+        """Drop every cached id, when what they stand for is no longer sure."""
+        for dimension in self.in_order:
+            dimension.ids.clear()
+
+
+def select_by_key(
+    connection: sa.Connection, key: sa.Column[Any], wanted: Sequence[bytes], *columns: sa.Column[Any]
+) -> Iterator[sa.Row[Any]]:
+    """Yield the key and ``columns`` of every row whose key is wanted, in statements of bounded size."""
+    if connection.dialect.name == "postgresql":
+        some = sa.bindparam("wanted", type_=postgresql.ARRAY(sa.LargeBinary))
+        query = sa.select(key, *columns).where(key == sa.func.any(some))
+        yield from connection.execute(query, {"wanted": wanted})
+        return
+    names = ", ".join(column.name for column in (key, *columns))
+    for start in range(0, len(wanted), _LOOK_UP_AT_ONCE):
+        some_keys = tuple(wanted[start : start + _LOOK_UP_AT_ONCE])
+        marks = ", ".join("?" * len(some_keys))
+        # As text: SQLAlchemy would write the list anew each time, which takes three times as long as the look-up.
+        query_text = f"SELECT {names} FROM {key.table} WHERE {key.name} IN ({marks})"  # noqa: S608 - our own names
+        yield from connection.exec_driver_sql(query_text, some_keys)
+
+
+def insert_for(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """Return the database's own INSERT, which knows ON CONFLICT."""
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)

@@ -1,0 +1,136 @@
+"""Whole measurements out of the warehouse again, as the records they came in as."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from diode_store import record_fields
+from diode_store.records import (
+    CONFIG_COLUMNS,
+    DeviceState,
+    Environment,
+    Hardware,
+    KernelConfig,
+    Measurement,
+    Outcome,
+    Problem,
+    Source,
+    TensorSpec,
+    Timing,
+    TimingMethod,
+)
+from diode_store.times import with_zone
+from diode_store.warehouse import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+_AT_ONCE = 200
+
+
+def iter_measurements(
+    engine: sa.Engine, *, hardware_ids: Collection[int] | None = None, op: str | None = None
+) -> Iterator[Measurement]:
+    """Yield the measurements of the warehouse in the order of their ids, superseded ones too.
+
+    Args:
+        engine: the warehouse.
+        hardware_ids: only those on this hardware.
+        op: only those of this op.
+    """
+    with engine.connect() as connection:
+        reader = _Reader(connection)
+        ids: list[int] = list(connection.scalars(_wanted(hardware_ids, op)).all())
+        for start in range(0, len(ids), _AT_ONCE):
+            yield from reader.read(ids[start : start + _AT_ONCE])
+
+
+def _wanted(hardware_ids: Collection[int] | None, op: str | None) -> sa.Select[Any]:
+    columns = schema.measurements.c
+    query = sa.select(columns.id).order_by(columns.id)
+    if hardware_ids is not None:
+        query = query.where(columns.hardware_id.in_(hardware_ids))
+    if op is not None:
+        query = query.join(schema.problems, schema.problems.c.id == columns.problem_id).where(
+            schema.problems.c.op == op
+        )
+    return query
+
+
+class _Reader:
+    """Keeps the dimensions, which measurements share, and reads measurements a few at a time."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self._hardware = self._dimension(schema.hardware, _hardware)
+        self._environments = self._dimension(schema.environments, _environment)
+        self._problems = self._dimension(schema.problems, _problem)
+        self._configs = self._dimension(schema.configs, _config)
+
+    def _dimension(self, table: sa.Table, make: Any) -> dict[int, Any]:
+        rows = self._connection.execute(sa.select(table)).mappings()
+        return {row["id"]: make(row) for row in rows}
+
+    def read(self, ids: Collection[int]) -> Iterator[Measurement]:
+        timings = self._timings(ids)
+        table = schema.measurements
+        query = sa.select(table).where(table.c.id.in_(ids)).order_by(table.c.id)
+        for row in self._connection.execute(query).mappings():
+            yield self._measurement(row, timings[row["id"]])
+
+    def _timings(self, ids: Collection[int]) -> dict[int, tuple[Timing, ...]]:
+        columns = schema.timings.c
+        query = (
+            sa.select(schema.timings)
+            .where(columns.measurement_id.in_(ids))
+            .order_by(columns.measurement_id, columns.config_id)
+        )
+        rows = self._connection.execute(query)
+        outcomes = {outcome.value: outcome for outcome in Outcome}
+        return {
+            number: tuple(
+                Timing(self._configs[config], us, outcomes[outcome], estimate, repeats, p10, p90)
+                for _, config, us, outcome, estimate, repeats, p10, p90, _extra in group
+            )
+            for number, group in groupby(rows, key=lambda row: row[0])
+        }
+
+    def _measurement(self, row: sa.RowMapping, timings: tuple[Timing, ...]) -> Measurement:
+        measured_at = row["measured_at"]
+        return Measurement(
+            uid=bytes(row["uid"]),
+            hardware=self._hardware[row["hardware_id"]],
+            environment=self._environments[row["environment_id"]],
+            problem=self._problems[row["problem_id"]],
+            timings=timings,
+            source=Source(row["source"]),
+            measured_at=measured_at and with_zone(measured_at),
+            timing_method=TimingMethod(**{name: row[name] for name in record_fields.TIMING_METHOD}),
+            device_state=DeviceState(**{name: row[name] for name in record_fields.DEVICE_STATE}),
+            flags=tuple(row["flags"].split(",")) if row["flags"] else (),
+            superseded_by=bytes(row["superseded_by"]) if row["superseded_by"] else None,
+            extra=row["extra"] or {},
+            **{name: row[name] for name in record_fields.MEASUREMENT},
+        )
+
+
+def _hardware(row: sa.RowMapping) -> Hardware:
+    return Hardware(**{name: row[name] for name in record_fields.HARDWARE}, extra=row["extra"] or {})
+
+
+def _environment(row: sa.RowMapping) -> Environment:
+    fields = {name: row[name] for name in record_fields.ENVIRONMENT}
+    return Environment(**fields, template_hashes=row["template_hashes"] or {}, extra=row["extra"] or {})
+
+
+def _problem(row: sa.RowMapping) -> Problem:
+    inputs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in row["inputs"])
+    return Problem(row["op"], inputs, tuple((name, value) for name, value in row["scalars"]), row["extra"] or {})
+
+
+def _config(row: sa.RowMapping) -> KernelConfig:
+    columns = {name: row[name] for name in CONFIG_COLUMNS}
+    return KernelConfig(**columns, kwargs=tuple((n, v) for n, v in row["kwargs"]), extra=row["extra"] or {})

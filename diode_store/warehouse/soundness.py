@@ -1,0 +1,48 @@
+"""What no constraint of the database holds: that the facts refer to rows that are there.
+
+``timings`` has no foreign keys, which would cost too much at every insert, so this is looked at when somebody asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from diode_store.render import counted
+from diode_store.warehouse import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def broken_facts(engine: sa.Engine) -> list[str]:
+    """Return what is wrong with the rows of ``timings`` and ``measurements``, a line each; reads all of them.
+
+    Raises:
+        DatabaseError: the database cannot be read.
+    """
+    measurements, timings = schema.measurements.c, schema.timings.c
+    # NOT EXISTS and not NOT IN, which PostgreSQL runs row by row against everything once it exceeds its memory.
+    same = timings.measurement_id == measurements.id
+    measured = sa.exists().where(same).correlate(schema.timings)
+    known = sa.exists().where(schema.configs.c.id == timings.config_id).correlate(schema.timings)
+    timed = sa.exists().where(same).correlate(schema.measurements)
+    orphans = sa.select(sa.func.count()).select_from(schema.timings).where(~measured)
+    strangers = sa.select(sa.func.count()).select_from(schema.timings).where(~known)
+    empty = sa.select(sa.func.count()).select_from(schema.measurements).where(~timed)
+    undead = sa.select(sa.func.count()).where(measurements.uid == schema.tombstones.c.uid)
+
+    def found() -> Iterator[str]:
+        with engine.connect() as connection:
+            for query, what, problem in (
+                (orphans, "timing", "of measurements that are not there"),
+                (strangers, "timing", "of configs that are not there"),
+                (empty, "measurement", "without any timing"),
+                (undead, "measurement", "both there and deleted"),
+            ):
+                number = connection.scalar(query) or 0
+                if number:
+                    yield f"{counted(number, what)} {problem}"
+
+    return list(found())

@@ -1,0 +1,276 @@
+"""Batches of measurements into the warehouse: each once, whole or not at all."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Self
+
+import sqlalchemy as sa
+
+from diode_store.errors import DatabaseError, RecordError, first_line
+from diode_store.records import Outcome
+from diode_store.warehouse import schema
+from diode_store.warehouse.database import describe, make_engine, write_transaction
+from diode_store.warehouse.dimensions import Dimensions, select_by_key
+from diode_store.warehouse.facts import insert_measurements, insert_timings
+from diode_store.warehouse.migrate import require_current
+from diode_store.warehouse.tombstones import buried
+from diode_store.wire.timing_table import NumberedConfigs, TimingTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from diode_store.records import KernelConfig, Measurement
+    from diode_store.warehouse.copy_format import TimingRow
+
+
+_REVISION = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(schema.VERSION_TABLE))
+_EXTRA = attrgetter("extra")
+_MOST_KEPT = 50_000
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What one ``Store.write`` did."""
+
+    measurements: int
+    """New measurements written."""
+    duplicates: int
+    """Measurements that were there already, or twice in the batch; nothing was written for them."""
+    timings: int
+    """Timings written with the new measurements."""
+
+
+class Store:
+    """A warehouse open for writing; use it as a context manager.
+
+    One thread writes; others may ask ``known`` meanwhile.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        """Write through ``engine``, whose schema must be current; ``Store.open`` checks that."""
+        self.engine = engine
+        self._dimensions = Dimensions()
+        self._config_ids = _ConfigIds()
+        # What comes after a lost connection may be a restored backup, or a standby that lagged: other rows, other ids.
+        self._was_lost = threading.Event()
+        sa.event.listen(engine, "invalidate", lambda *_: self._was_lost.set())
+
+    @classmethod
+    def open(cls, url: str) -> Store:
+        """Open the warehouse at ``url``.
+
+        Raises:
+            SchemaError: there is none, or one of another revision; the message names the command to run.
+            DatabaseError: it cannot be opened.
+        """
+        engine = make_engine(url)
+        try:
+            require_current(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        """Return the store itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close every connection."""
+        self.close()
+
+    @property
+    def has_server(self) -> bool:
+        """Whether another process does the database's work, so that writing is mostly waiting for it."""
+        return self.engine.dialect.name != "sqlite"
+
+    def write(self, measurements: Iterable[Measurement]) -> WriteReport:
+        """Write those of ``measurements`` that are not there yet, durably, all or none.
+
+        Raises:
+            DatabaseError: the database failed; nothing was written but, perhaps, dimension rows.
+            SchemaError: it was upgraded since it was opened; likewise.
+            RecordError: a record holds a value that no database can store; likewise.
+        """
+        batch = list(measurements)
+        fresh = self._fresh(batch)
+        try:
+            written, timings = self._write(list(fresh.values())) if fresh else (0, 0)
+        except (OverflowError, UnicodeError, TypeError, ValueError, sa.exc.StatementError) as error:
+            self._forget()
+            reason = first_line(getattr(error, "orig", None) or error)
+            raise RecordError(f"a value of the batch cannot be stored: {reason}") from error
+        except BaseException:
+            self._forget()
+            raise
+        return WriteReport(written, len(batch) - written, timings)
+
+    def known(self, uids: Iterable[bytes]) -> set[bytes]:
+        """Return those of ``uids`` whose measurements are in the warehouse, or were deleted from it."""
+        wanted = list(uids)
+        if not wanted:
+            return set()
+        with self.engine.connect() as connection:
+            here = {bytes(row.uid) for row in select_by_key(connection, schema.measurements.c.uid, wanted)}
+            return here | buried(connection, wanted)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of rows by table, and of timings that failed as ``failures``."""
+        tables = (schema.hardware, schema.environments, schema.problems, schema.configs, schema.measurements)
+        with self.engine.connect() as connection:
+            counts = {t.name: connection.scalar(sa.select(sa.func.count()).select_from(t)) or 0 for t in tables}
+            failed = sa.func.count(sa.case((schema.timings.c.outcome != Outcome.OK.value, 1)))
+            timings, failures = connection.execute(sa.select(sa.func.count(), failed)).one()
+        return {**counts, "timings": timings, "failures": failures}
+
+    def _fresh(self, batch: Sequence[Measurement]) -> dict[bytes, Measurement]:
+        """Return what is new, the first of each uid, so that a replay costs one look-up."""
+        by_uid: dict[bytes, Measurement] = {}
+        for measurement in batch:
+            by_uid.setdefault(measurement.uid, measurement)
+        known = self.known(by_uid)
+        return {uid: measurement for uid, measurement in by_uid.items() if uid not in known}
+
+    def _forget(self) -> None:
+        self._dimensions.forget()
+        self._config_ids.forget()
+
+    def _write(self, fresh: Sequence[Measurement]) -> tuple[int, int]:
+        if self._was_lost.is_set():
+            self._was_lost.clear()
+            self._forget()
+        tables = {m.uid: TimingTable.of(m.timings) for m in fresh}
+        config_ids = self._add_dimensions(fresh, tables)
+        now = datetime.now(UTC)
+        with write_transaction(self.engine) as connection:
+            if self._was_lost.is_set():
+                raise DatabaseError(f"{describe(self.engine)}: the connection was lost amid a batch; run it again")
+            # A daemon runs for months: somebody may have upgraded the database since it was opened.
+            if connection.scalar(_REVISION) != schema.HEAD_REVISION:
+                require_current(self.engine)
+            ids = insert_measurements(connection, [self._measurement_values(m, now) for m in fresh])
+            rows = _timing_rows((ids[uid], config_ids[uid], table) for uid, table in tables.items() if uid in ids)
+            insert_timings(connection, rows)
+        return len(ids), sum(len(tables[uid]) for uid in ids)
+
+    def _add_dimensions(
+        self, fresh: Sequence[Measurement], tables: Mapping[bytes, TimingTable]
+    ) -> dict[bytes, Sequence[int]]:
+        """Put missing dimension rows in their own short transaction; return the config ids of every table."""
+        dimensions = self._dimensions
+        found = {uid: self._config_ids.ids(table.configs) for uid, table in tables.items()}
+        unsure = [tables[uid].configs for uid, ids in found.items() if ids is None]
+        missing: Sequence[Iterable[Any]] = (
+            dimensions.hardware.missing(m.hardware for m in fresh),
+            dimensions.environments.missing(m.environment for m in fresh),
+            dimensions.problems.missing(m.problem for m in fresh),
+            dimensions.configs.missing(chain.from_iterable(unsure)),
+        )
+        if any(missing):
+            with write_transaction(self.engine) as connection:
+                pairs = zip(dimensions.in_order, missing, strict=True)
+                inserted = [dimension.insert(connection, records) for dimension, records in pairs]
+            for dimension, ids in zip(dimensions.in_order, inserted, strict=True):
+                dimension.remember(ids)
+        known, row_ids = self._config_ids, dimensions.configs.ids
+        return {
+            uid: ids if ids is not None else known.remember(tables[uid].configs, row_ids) for uid, ids in found.items()
+        }
+
+    def _measurement_values(self, measurement: Measurement, now: datetime) -> dict[str, Any]:
+        m, dimensions = measurement, self._dimensions
+        method, device = m.timing_method, m.device_state
+        return {
+            "uid": m.uid,
+            "hardware_id": dimensions.hardware.ids[m.hardware],
+            "environment_id": dimensions.environments.ids[m.environment],
+            "problem_id": dimensions.problems.ids[m.problem],
+            "source": m.source.value,
+            "measured_at": m.measured_at.astimezone(UTC) if m.measured_at else None,
+            "ingested_at": now,
+            "host": m.host,
+            "device_uuid": m.device_uuid,
+            "sweep_id": m.sweep_id,
+            "collector_version": m.collector_version,
+            "is_replay": m.is_replay,
+            "search_space": m.search_space,
+            "sample_seed": m.sample_seed,
+            "choice_policy": m.choice_policy,
+            "statistic": method.statistic,
+            "flush_l2": method.flush_l2,
+            "launch_hidden": method.launch_hidden,
+            "sm_clock_mhz": device.sm_clock_mhz,
+            "memory_clock_mhz": device.memory_clock_mhz,
+            "temperature_c": device.temperature_c,
+            "throttle_reasons": device.throttle_reasons,
+            "foreign_processes": device.foreign_processes,
+            "flags": ",".join(m.flags) or None,
+            "dataset": m.dataset,
+            "licence": m.licence,
+            "superseded_by": m.superseded_by,
+            "extra": dict(m.extra) or None,
+        }
+
+
+class _ConfigIds:
+    """The ids of configs that are in the warehouse, by the numbers that the codec gives equal ones.
+
+    Looked up for every timing, so without a call into Python, and without touching the config's memory.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[int, int] = {}
+
+    def ids(self, configs: Sequence[KernelConfig]) -> list[int] | None:
+        """Return the ids of ``configs``, or None unless all are known."""
+        if not isinstance(configs, NumberedConfigs):
+            return None
+        try:
+            return list(map(self._ids.__getitem__, configs.numbers))
+        except KeyError:
+            return None
+
+    def remember(self, configs: Sequence[KernelConfig], row_ids: Mapping[KernelConfig, int]) -> list[int]:
+        """Return the ids of ``configs`` out of ``row_ids``; know them by number from now on."""
+        found = [row_ids[config] for config in configs]
+        if len(self._ids) > _MOST_KEPT:
+            self._ids.clear()
+        # What brings something in ``extra`` is looked at each time: the row may lack it.
+        if isinstance(configs, NumberedConfigs) and not any(map(_EXTRA, configs)):
+            self._ids.update(zip(configs.numbers, found, strict=True))
+        return found
+
+    def forget(self) -> None:
+        """Know nothing any more."""
+        self._ids.clear()
+
+
+def _timing_rows(measured: Iterable[tuple[int, Sequence[int], TimingTable]]) -> Iterator[TimingRow]:
+    # Whole columns at a time, and plain int for bool, as bytes yield it: the driver needs no adapter to bind that.
+    blocks = (
+        zip(
+            repeat(number, len(table)),
+            config_ids,
+            table.runtimes_us,
+            table.outcomes,
+            bytes(table.estimates),
+            table.repeats,
+            table.p10_us,
+            table.p90_us,
+            strict=True,
+        )
+        for number, config_ids, table in measured
+    )
+    return chain.from_iterable(blocks)

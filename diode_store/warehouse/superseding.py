@@ -1,0 +1,77 @@
+"""A sweep that takes the place of an earlier one: what both measured, the views take from the newer alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from diode_store.errors import SupersedeError
+from diode_store.render import printable
+from diode_store.warehouse import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LIST = 'list the sweeps with `diode query "SELECT DISTINCT sweep_id FROM measurements"`'
+
+
+@dataclass(frozen=True)
+class Superseding:
+    """What a sweep would take the place of."""
+
+    measurements: int
+    """Measurements of the earlier sweep whose problem the newer one measured on the same hardware and software."""
+    left: int
+    """Measurements of the earlier sweep that the newer one has nothing for; they stay as they are."""
+
+
+def count_superseded(connection: sa.Connection, old: str, new: str) -> Superseding:
+    """Return what ``supersede`` would do.
+
+    Raises:
+        SupersedeError: the sweeps are the same, or one has no measurement.
+    """
+    if old == new:
+        raise SupersedeError
+    columns = schema.measurements.c
+    number = sa.select(sa.func.count()).select_from(schema.measurements)
+    for sweep in (old, new):
+        if not connection.scalar(number.where(columns.sweep_id == sweep)):
+            raise SupersedeError(f"there is no measurement of sweep {printable(sweep)}; {_LIST}")
+    present = number.where(*_present(old))
+    taken = connection.scalar(present.where(_successor(new).exists())) or 0
+    return Superseding(taken, (connection.scalar(present) or 0) - taken)
+
+
+def supersede(connection: sa.Connection, old: str, new: str) -> int:
+    """Mark what ``new`` measured again of sweep ``old``; return how many measurements that were.
+
+    Only measurements of ``new`` that may be believed take another's place.
+    """
+    successor = _successor(new)
+    change = sa.update(schema.measurements).where(*_present(old)).where(successor.exists())
+    return connection.execute(change.values(superseded_by=successor.scalar_subquery())).rowcount
+
+
+def restore(connection: sa.Connection, old: str) -> int:
+    """Let every measurement of sweep ``old`` count again; return how many had been superseded."""
+    columns = schema.measurements.c
+    change = sa.update(schema.measurements).where(columns.sweep_id == old, columns.superseded_by.is_not(None))
+    return connection.execute(change.values(superseded_by=None)).rowcount
+
+
+def _present(sweep: str) -> Sequence[sa.ColumnElement[bool]]:
+    columns = schema.measurements.c
+    return columns.sweep_id == sweep, columns.superseded_by.is_(None)
+
+
+def _successor(sweep: str) -> sa.Select[Any]:
+    """Return the SELECT of the newest measurement of ``sweep`` that repeats the one that is looked at."""
+    newer = schema.measurements.alias("newer").c
+    columns = schema.measurements.c
+    same = (newer[name] == columns[name] for name in ("hardware_id", "environment_id", "problem_id"))
+    trusted = (~newer.is_replay, newer.flags.is_(None), newer.superseded_by.is_(None))
+    query = sa.select(newer.uid).where(newer.sweep_id == sweep, *same, *trusted)
+    return query.order_by(newer.id.desc()).limit(1).correlate(schema.measurements)

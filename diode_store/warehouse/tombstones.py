@@ -1,0 +1,86 @@
+"""Deleting measurements, and remembering that they were deleted.
+
+Delivery is at least once: a segment that is read again, or data that ships with torch-diode, would bring back what
+was deleted. So a measurement leaves a tombstone, and whoever asks which uids are known counts tombstones too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from diode_store.times import with_zone
+from diode_store.warehouse import schema
+from diode_store.warehouse.dimensions import insert_for, select_by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+@dataclass(frozen=True)
+class Tombstones:
+    """The tombstones of one reason."""
+
+    reason: str
+    measurements: int
+    first_deleted_at: datetime
+    last_deleted_at: datetime
+
+
+def buried(connection: sa.Connection, uids: Iterable[bytes]) -> set[bytes]:
+    """Return those of ``uids`` whose measurements were deleted.
+
+    Look for stored measurements *before* this: one that is deleted in between is then found in one of the two.
+    """
+    wanted = list(uids)
+    if not wanted:
+        return set()
+    return {bytes(row.uid) for row in select_by_key(connection, schema.tombstones.c.uid, wanted)}
+
+
+def bury(connection: sa.Connection, ids: Sequence[int], reason: str) -> tuple[int, int]:
+    """Delete measurements with their timings and leave tombstones, all in the connection's transaction.
+
+    Args:
+        connection: inside a transaction that writes.
+        ids: of the measurements, a few hundred at most; one that is not there is left out.
+        reason: what deleted them.
+
+    Returns:
+        How many measurements and timings were deleted.
+    """
+    measurements, timings = schema.measurements, schema.timings
+    # In one order for all: two that delete the same measurements then cannot deadlock.
+    chosen = sa.select(measurements.c.id, measurements.c.uid).where(measurements.c.id.in_(ids)).order_by("id")
+    rows = connection.execute(chosen if connection.dialect.name == "sqlite" else chosen.with_for_update()).all()
+    if not rows:
+        return 0, 0
+    now = datetime.now(UTC)
+    statement = insert_for(connection, schema.tombstones).on_conflict_do_nothing(index_elements=["uid"])
+    connection.execute(statement, [{"uid": row.uid, "deleted_at": now, "reason": reason} for row in rows])
+    found = [row.id for row in rows]
+    gone = connection.execute(sa.delete(timings).where(timings.c.measurement_id.in_(found))).rowcount
+    connection.execute(sa.delete(measurements).where(measurements.c.id.in_(found)))
+    return len(found), gone
+
+
+def list_tombstones(connection: sa.Connection) -> list[Tombstones]:
+    """Return how many measurements were deleted for which reason, the first deleted first."""
+    columns = schema.tombstones.c
+    first, last = sa.func.min(columns.deleted_at), sa.func.max(columns.deleted_at)
+    query = sa.select(columns.reason, sa.func.count(), first, last).group_by(columns.reason).order_by(first)
+    return [
+        Tombstones(reason, number, *(with_zone(moment).astimezone(UTC) for moment in times))
+        for reason, number, *times in connection.execute(query)
+    ]
+
+
+def forget(connection: sa.Connection, reason: str | None = None) -> int:
+    """Drop the tombstones of ``reason``, or all; return how many. What they stood for may then be stored again."""
+    statement = sa.delete(schema.tombstones)
+    if reason is not None:
+        statement = statement.where(schema.tombstones.c.reason == reason)
+    return connection.execute(statement).rowcount

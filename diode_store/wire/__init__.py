@@ -1,0 +1,1 @@
+"""Records as bytes: the codec, and the layout of a segment."""

@@ -1,0 +1,268 @@
+"""The two tables of a record in the wire format: configs, and timings that point into them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from diode_store import checks
+from diode_store.errors import RecordError
+from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
+from diode_store.wire.reading import Interned, RawArray, unpack
+from diode_store.wire.timing_table import ONCE_EACH, NumberedConfigs, TimingTable, repeats_a_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CONFIG_TABLE = (*CONFIG_COLUMNS, "kwargs")
+"""Columns of the config table; ``extra`` follows where a config has one."""
+TIMING_TABLE = ("config", *(name for name in Timing._fields if name != "config"))
+"""Columns of the timing table; ``config`` is a position in the config table."""
+TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
+
+_MOST_CONFIGS = 50_000  # some 1 KiB each
+_MOST_LAYOUTS = 16
+_ROWS_VERSION = 1
+"""The version of the wire format that holds a row a timing."""
+_MOST_COLUMNS = 64
+"""A column costs a few bytes of a record, but as many values as there are timings once it is read."""
+_TIMING_DEFAULTS = {"outcome": Outcome.OK.value, "is_estimate": False}
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_OK = Outcome.OK.value
+_small = partial(checks.integer, least=0, most=checks.INT32)
+_CONFIG_CHECKS: dict[str, checks.Check] = {
+    "template": checks.text,
+    **dict.fromkeys(("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps"), _small),
+    "allow_tf32": checks.flag,
+    "use_fast_accum": checks.flag,
+    "acc_type": checks.text,
+}
+
+
+def write_tables(timings: Sequence[Timing]) -> dict[str, Any]:
+    """Return the fields that hold ``timings`` and their configs."""
+    index: dict[KernelConfig, int] = {}
+    positions = [index.setdefault(timing.config, len(index)) for timing in timings]
+    columns = (*CONFIG_TABLE, "extra") if any(config.extra for config in index) else CONFIG_TABLE
+    configs = [msgpack.packb([getattr(config, name) for name in columns]) for config in index]
+    values = [_packed(column) for column in list(zip(*timings, strict=True))[1:]]
+    in_order = None if positions == list(range(len(positions))) else positions
+    return dict(zip(TABLE_FIELDS, (columns, configs, TIMING_TABLE, [in_order, *values]), strict=True))
+
+
+def _packed(column: Sequence[Any]) -> Any:
+    """Return a column as it is written: one value if it is the same in all rows."""
+    first = column[0]
+    is_constant = all(value is first or (type(value) is type(first) and value == first) for value in column)
+    return first if is_constant else column
+
+
+def read_tables(content: dict[str, Any], version: int) -> tuple[TimingTable, dict[str, Any]]:
+    """Return the timings, and the columns of them that this version does not know.
+
+    Raises:
+        RecordError: the tables are not whole or a value is wrong; as for ``codec.decode``, other errors of reading
+            malformed content may pass through.
+    """
+    numbers, by_number = _configs(content)
+    columns = checks.array("timing_columns", content["timing_columns"])
+    read = _columns_of_rows if version == _ROWS_VERSION else _columns
+    named = read(columns, checks.array("timings", content["timings"]), len(numbers))
+    length = len(named["config"])
+    if not length:
+        raise RecordError("a measurement needs at least one timing")
+    known: list[Any] = [named.pop(name, None) or (_TIMING_DEFAULTS.get(name),) for name in TIMING_TABLE]
+    is_plain = _is_plain(*known, configs=len(numbers))
+    known = [_stretched(column, length) for column in known]
+    if not is_plain:
+        for number, row in enumerate(zip(*known, strict=True)):
+            _check_closely(f"timing {number}", row, len(numbers))
+    positions, *values = known
+    chosen = numbers if isinstance(positions, range) else list(map(numbers.__getitem__, positions))
+    configs = NumberedConfigs(chosen, by_number)
+    # Equal configs have one number, but for what they hold in ``extra``.
+    may_have_extra = content["config_columns"] != CONFIG_TABLE
+    if len(set(chosen)) != length or (may_have_extra and repeats_a_config(configs)):
+        raise RecordError(ONCE_EACH)
+    unknown = {name: list(_stretched(column, length)) for name, column in named.items()}
+    return TimingTable(configs, *values), unknown
+
+
+def _stretched(column: Sequence[Any], length: int) -> Sequence[Any]:
+    """Return a whole column of what may be one value for all rows."""
+    return column if len(column) == length else tuple(column) * length
+
+
+def _columns(columns: tuple[str, ...], values: tuple[Any, ...], configs: int) -> dict[str, Sequence[Any]]:
+    """Return the timing columns by name, each a value a row, or one for all of them."""
+    _check_names(columns)
+    checks.array("timings", values, len(columns))
+    given = dict(zip(columns, values, strict=True))
+    positions = range(configs) if given["config"] is None else checks.array("timings.config", given["config"])
+    for name, column in given.items():
+        if not isinstance(column, tuple):
+            given[name] = (column,)
+        elif len(column) != len(positions):
+            raise RecordError(f"timings.{checks.shown(name)} must hold {len(positions)} values, not {len(column)}")
+    given["config"] = positions
+    return given
+
+
+def _columns_of_rows(columns: tuple[str, ...], rows: tuple[Any, ...], _configs: int) -> dict[str, Sequence[Any]]:
+    """Return the timing columns by name, from the rows that version 1 holds."""
+    _check_names(columns)
+    for position, row in enumerate(rows):
+        if type(row) is not tuple or len(row) != len(columns):
+            checks.array(f"timings[{position}]", row, len(columns))
+    return dict(zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True))
+
+
+@lru_cache(maxsize=16)
+def _check_names(columns: tuple[str, ...]) -> None:
+    if len(columns) > _MOST_COLUMNS:
+        raise RecordError(f"timing_columns names {len(columns):,} columns, and at most {_MOST_COLUMNS} make sense")
+    names = {checks.text("timing_columns", name) for name in columns}
+    checks.require("timing_columns", names, ("config", "runtime_us"))
+    if len(names) != len(columns):
+        raise RecordError("timing_columns names a column twice")
+
+
+def _is_plain(
+    positions: Sequence[Any],
+    runtimes: Sequence[Any],
+    outcomes: Sequence[Any],
+    estimates: Sequence[Any],
+    repeats: Sequence[Any],
+    p10: Sequence[Any],
+    p90: Sequence[Any],
+    *,
+    configs: int,
+) -> bool:
+    """Tell whether whole columns are as they should be, with what Python does at the speed of C.
+
+    Otherwise each row has to be looked at: to find which is wrong, or that all are right in an unusual way.
+    """
+    return (
+        (isinstance(positions, range) or _are_positions(positions, configs))
+        and set(map(type, estimates)) == {bool}
+        and set(map(type, outcomes)) == {str}
+        and _OUTCOMES.keys() >= set(outcomes)
+        and _go_together(outcomes, runtimes)
+        and _are_numbers(runtimes, float, 0, checks.MAX_MICROSECONDS)
+        and _are_numbers(p10, float, 0, checks.MAX_MICROSECONDS)
+        and _are_numbers(p90, float, 0, checks.MAX_MICROSECONDS)
+        and _are_numbers(repeats, int, 0, checks.INT32)
+    )
+
+
+def _are_positions(values: Sequence[Any], configs: int) -> bool:
+    return set(map(type, values)) == {int} and min(values) >= 0 and max(values) < configs
+
+
+def _go_together(outcomes: Sequence[Any], runtimes: Sequence[Any]) -> bool:
+    """Tell whether there is a runtime where the outcome is ok, and nowhere else."""
+    if outcomes.count(_OK) == len(outcomes):
+        return None not in runtimes
+    return [outcome == _OK for outcome in outcomes] == [runtime is not None for runtime in runtimes]
+
+
+def _are_numbers(values: Sequence[Any], kind: type, least: int, most: float) -> bool:
+    """Tell whether those that are there lie between two bounds: if all are positive, none is over their sum.
+
+    The sum of what holds a NaN is one, and fails the comparison.
+    """
+    kinds = set(map(type, values))
+    if type(None) in kinds:
+        kinds.discard(type(None))
+        values = [value for value in values if value is not None]
+    return not values or (kinds == {kind} and min(values) > least and sum(values) < most)
+
+
+def _configs(content: dict[str, Any]) -> tuple[list[int], Mapping[int, KernelConfig]]:
+    """Return the numbers of a record's configs, and what they stand for."""
+    global _known_configs  # noqa: PLW0603 - begun anew when it is full
+    columns = checks.array("config_columns", content["config_columns"])
+    rows = content["configs"]
+    if not isinstance(rows, RawArray):
+        checks.array("configs", rows)
+    if len(_known_configs.by_number) > _MOST_CONFIGS:  # never inside a record
+        _known_configs = _KnownConfigs()
+    known = _known_configs
+    try:
+        return known.of_columns(columns).all_of(rows), known.by_number
+    except RecordError:
+        # Once more, to say which one it is.
+        for position, raw in enumerate(rows):
+            checks.array(f"configs[{position}]", unpack(raw), len(columns))
+        raise
+
+
+class _KnownConfigs:
+    """Configs by number: equal ones have the same, since records repeat the same few thousand."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, KernelConfig] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._readers: dict[tuple[str, ...], Interned[int]] = {}
+
+    def of_columns(self, columns: tuple[str, ...]) -> Interned[int]:
+        """Return what makes numbers of configs that have these columns."""
+        reader = self._readers.get(columns)
+        if reader is None:
+            if len(self._readers) >= _MOST_LAYOUTS:
+                self._readers.clear()
+            reader = self._readers[columns] = Interned(partial(self._number_of, columns), _MOST_CONFIGS)
+        return reader
+
+    def _number_of(self, columns: tuple[str, ...], row: object) -> int:
+        config = _config_of_row(columns, row)
+        number = next(_new_numbers)
+        if not config.extra:
+            # By key, which tells True from 1.
+            number = self._numbers.setdefault(config.key, number)
+        self.by_number.setdefault(number, config)
+        return number
+
+
+# Never used twice, so that whoever keeps a number never takes it for another config.
+_new_numbers = count()
+_known_configs = _KnownConfigs()
+
+
+def _config_of_row(columns: tuple[str, ...], row: object) -> KernelConfig:
+    pairs = zip(columns, checks.array("a config", row, len(columns)), strict=True)
+    values = {name: value for name, value in pairs if value is not None or name == "kwargs"}
+    config = _config(values)
+    extra = checks.extra_fields(values, CONFIG_TABLE)
+    return replace(config, extra=extra) if extra else config
+
+
+def _config(values: dict[str, Any]) -> KernelConfig:
+    known = checks.fields("config", values, _CONFIG_CHECKS)
+    checks.require("a config", known, ("template",))
+    pairs = (checks.array("a kwarg", pair, 2) for pair in checks.array("kwargs", values.get("kwargs", ())))
+    kwargs = (
+        (checks.text("kwarg", name), plain_scalar(checks.scalar(f"kwarg {checks.shown(name)}", value)))
+        for name, value in pairs
+    )
+    return KernelConfig(**known, kwargs=tuple(sorted(dict(kwargs).items())))
+
+
+def _check_closely(what: str, row: Sequence[Any], configs: int) -> None:
+    config, runtime, outcome, guess, repeats, *spread = row
+    known = checks.member(f"{what}: outcome", _OUTCOMES, outcome)
+    if (known is Outcome.OK) != (runtime is not None):
+        raise RecordError(f"{what}: outcome {outcome} does not go with runtime {checks.shown(runtime)}")
+    checks.integer(f"{what}: config", config, least=0, most=configs - 1)
+    checks.flag(f"{what}: is_estimate", guess)
+    if repeats is not None:
+        checks.integer(f"{what}: repeats", repeats, least=1, most=checks.INT32)
+    if runtime is not None:
+        checks.microseconds(f"{what}: runtime_us", runtime)
+    for name, value in zip(("p10_us", "p90_us"), spread, strict=True):
+        if value is not None:
+            checks.microseconds(f"{what}: {name}", value)

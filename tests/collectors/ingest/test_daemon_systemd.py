@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from daemon_process import Daemon
+from daemon_samples import PROGRAM, eventually, fill, stored_in
+from run_ingest import ingest
+
+from diode_collectors.ingest.notify import Notifier, NotifyObserver
+from diode_collectors.ingest.unit import unit_text
+from diode_store.errors import DatabaseError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Systemd:
+    """The end of the notification socket that systemd has."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.heard: list[str] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(name.replace("@", "\0", 1))
+        self._socket.settimeout(0)
+
+    def lines(self) -> list[str]:
+        """Return every line heard so far."""
+        while True:
+            try:
+                self.heard += self._socket.recv(4096).decode().splitlines()
+            except BlockingIOError:
+                return self.heard
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[Systemd]:
+    """Return a notification socket."""
+    listening = Systemd(str(tmp_path / "notify"))
+    yield listening
+    listening.close()
+
+
+def test_a_daemon_tells_systemd_everything(directory: Path, database_path: Path, systemd: Systemd) -> None:
+    """Ready once the warehouse is open, alive while it waits, reloading, and stopping."""
+    env = {"NOTIFY_SOCKET": systemd.name, "WATCHDOG_USEC": "400000"}
+    with Daemon(directory, database_path, env=env) as daemon:
+        eventually(lambda: "READY=1" in systemd.lines())
+        begin = time.monotonic()
+        already = systemd.lines().count("WATCHDOG=1")
+        eventually(lambda: systemd.lines().count("WATCHDOG=1") >= already + 5)
+        assert 0.5 < time.monotonic() - begin < 10
+        fill(directory, range(3))
+        eventually(lambda: "STATUS=waiting for records; 3 measurements stored since the start" in systemd.lines())
+        daemon.process.send_signal(signal.SIGHUP)
+        eventually(lambda: systemd.lines().count("READY=1") == 2)
+        (stamp,) = [line for line in systemd.lines() if line.startswith("MONOTONIC_USEC=")]
+        assert abs(int(stamp.partition("=")[2]) / 1e6 - time.clock_gettime(time.CLOCK_MONOTONIC)) < 30
+        assert systemd.lines().index("RELOADING=1") < len(systemd.lines()) - systemd.lines()[::-1].index("READY=1")
+        assert daemon.end(signal.SIGTERM) == 0
+    assert "STOPPING=1" in systemd.lines()
+
+
+def test_a_loop_that_hangs_feeds_no_watchdog(directory: Path, database_path: Path, systemd: Systemd) -> None:
+    """In a locked database the signs of life end, so that systemd would act; they come back with the database."""
+    with Daemon(directory, database_path, env={"NOTIFY_SOCKET": systemd.name, "WATCHDOG_USEC": "100000"}):
+        eventually(lambda: "WATCHDOG=1" in systemd.lines())
+        rival = sqlite3.connect(database_path)
+        rival.execute("BEGIN IMMEDIATE")
+        fill(directory, range(3))
+        time.sleep(1)
+        before = systemd.lines().count("WATCHDOG=1")
+        time.sleep(0.5)
+        assert systemd.lines().count("WATCHDOG=1") == before
+        rival.rollback()
+        rival.close()
+        eventually(lambda: systemd.lines().count("WATCHDOG=1") > before + 2)
+        eventually(lambda: stored_in(database_path) == [0, 1, 2])
+
+
+def test_a_daemon_without_its_database_has_started(directory: Path, tmp_path: Path, systemd: Systemd) -> None:
+    """Or systemd would end it as one that never came up; the status says what is wrong."""
+    place = tmp_path / "later.db"
+    place.mkdir()
+    with Daemon(directory, place, env={"NOTIFY_SOCKET": systemd.name}):
+        eventually(lambda: "READY=1" in systemd.lines())
+        (status,) = [line for line in systemd.lines() if line.startswith("STATUS=")][:1]
+        assert str(place) in status
+        assert "; tried again in " in status
+
+
+def test_an_abstract_socket() -> None:
+    """A name that begins with @ is not a file, and no field can add a line of its own."""
+    listening = Systemd(f"@diode-test-{os.getpid()}-{time.monotonic_ns()}")
+    Notifier({"NOTIFY_SOCKET": listening.name}).send(READY=1, STATUS="two\nlines")
+    assert listening.lines() == ["READY=1", "STATUS=two lines"]
+    listening.close()
+
+
+@pytest.mark.parametrize("name", ["", "/nowhere/at/all", "vsock:2:1", "relative"])
+def test_nobody_listens(name: str) -> None:
+    """Without a systemd that listens nothing happens."""
+    Notifier({"NOTIFY_SOCKET": name}).send(READY=1)
+
+
+@pytest.mark.parametrize(
+    ("environment", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "2500000"}, 2.5),
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": str(os.getpid())}, 2.5),
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_watchdogs_time(environment: dict[str, str], seconds: float | None) -> None:
+    """It counts for this process alone, and only if it is a time."""
+    assert Notifier(environment).watchdog_s == seconds
+
+
+def test_the_watchdog_hears_at_half_its_time(tmp_path: Path, systemd: Systemd) -> None:
+    """Not at every turn of the loop, and on a clock that setting the time of day does not move."""
+    clock = [50.0]
+    observer = NotifyObserver(Notifier({"NOTIFY_SOCKET": systemd.name, "WATCHDOG_USEC": "10000000"}), lambda: clock[0])
+    for clock[0] in (50.0, 51.0, 54.9, 55.0, 59.0, 60.0):
+        observer.beat()
+    assert systemd.lines() == ["WATCHDOG=1"] * 3
+    observer.failed(tmp_path, DatabaseError("away"), 2)
+    observer.failed(tmp_path, DatabaseError("away"), 2)
+    assert systemd.lines()[3:] == ["READY=1", "STATUS=away; tried again in 2 s"]
+
+
+# The unit
+
+
+def unit_fields(text: str) -> dict[str, str]:
+    """Return what a unit sets, the last of each name."""
+    pairs = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    return {name: value for name, _, value in pairs}
+
+
+def test_the_unit_has_the_operators_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts this diode-ingest with that file, and may write the spools and the warehouse's folder alone."""
+    monkeypatch.delenv("DIODE_LISTEN")
+    config = tmp_path / "d.toml"
+    config.write_text(f'spool = ["{tmp_path}/a", "{tmp_path}/b"]\ndatabase = "{tmp_path}/db/w.db"\n')
+    ended = ingest("unit", "--config", config, "--user", "timings")
+    assert (ended.code, ended.err) == (0, "")
+    fields = unit_fields(ended.out)
+    assert fields["ExecStart"] == f"{PROGRAM} run --config {config}"
+    assert fields["User"] == "timings"
+    assert fields["ReadWritePaths"] == f"{tmp_path}/a {tmp_path}/b {tmp_path}/db"
+    wanted = {
+        "Type": "notify",
+        "NoNewPrivileges": "yes",
+        "ProtectSystem": "strict",
+        "UMask": "0077",
+        "Restart": "on-failure",
+        "WatchdogSec": "300",
+        "ExecReload": "/bin/kill -HUP $MAINPID",
+    }
+    assert {name: fields[name] for name in wanted} == wanted
+
+
+def test_a_warehouse_elsewhere_needs_no_folder(tmp_path: Path) -> None:
+    """With PostgreSQL the daemon writes nothing but its spools."""
+    config = tmp_path / "d.toml"
+    config.write_text(f'spool = "{tmp_path}/a"\ndatabase = "postgresql://me@db/w"\n')
+    assert unit_fields(ingest("unit", "--config", config).out)["ReadWritePaths"] == f"{tmp_path}/a"
+
+
+def test_systemd_finds_no_fault_in_the_unit(tmp_path: Path) -> None:
+    """`systemd-analyze verify` says nothing about it."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    config = tmp_path / "d.toml"
+    config.write_text(f'spool = "{tmp_path}/a"\n')
+    path = tmp_path / "diode-ingest.service"
+    path.write_text(ingest("unit", "--config", config, "--user", "root").out)
+    finished = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", path],  # noqa: S607 - wherever it is
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (finished.returncode, [line for line in finished.stderr.splitlines() if "diode" in line]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("config", "user", "message"),
+    [
+        ("/with blank/d.toml", "me", "a unit file cannot hold this path"),
+        ("/per%cent/d.toml", "me", "a unit file cannot hold this path"),
+        ("/d.toml", "me\nExecStart=/bin/sh", "is no user's name"),
+    ],
+)
+def test_what_would_mean_something_else_in_a_unit(config: str, user: str, message: str) -> None:
+    """A path or name that systemd would read differently is refused."""
+    with pytest.raises(SettingsError, match=message):
+        unit_text(PROGRAM, Path(config), user, [])

@@ -1,0 +1,159 @@
+"""How a sweep times the choices of a problem, with a timer that says what the test wants."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from scripted_timer import CONFIG, Kernel, ScriptedTimer, candidates_of
+
+from diode_collectors.sweep.lane.benchmark import (
+    ESTIMATE_FACTOR,
+    FEWEST_RUNS,
+    FIRST_LOOK_RUNS,
+    LEADER_ROUNDS,
+    MOST_LEADERS,
+    MOST_RUNS,
+    runs_within_budget,
+    time_all,
+)
+from diode_store.records import Outcome, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from diode_collectors.sweep.lane.benchmark import Candidate
+
+
+def timed(kernels: Iterable[Kernel], seed: int = 0) -> tuple[dict[str, Candidate], ScriptedTimer]:
+    """Time the kernels and return their candidates by name, and the timer."""
+    candidates, timer = candidates_of(kernels), ScriptedTimer()
+    time_all(candidates, timer, seed=seed)
+    return {candidate.name: candidate for candidate in candidates}, timer
+
+
+def test_the_vendor_is_timed_first() -> None:
+    """Wherever it stands in the list; the clocks are warmed with it, once."""
+    kernels = [Kernel(f"k{i}", 100.0) for i in range(8)]
+    _, timer = timed([*kernels[:5], Kernel("vendor", 90.0), *kernels[5:]])
+    assert timer.order()[0] == "vendor"
+    assert timer.warmed == ["vendor"]
+
+
+def test_the_others_come_in_an_order_drawn_by_seed() -> None:
+    """The same seed gives the same order, another seed another one; everyone is timed."""
+    names = [f"k{i}" for i in range(8)]
+    orders = [timed([Kernel(name, 100.0) for name in names], seed)[1].order() for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert [sorted(order) for order in orders] == [names] * 3
+    assert orders[0] != names
+
+
+@pytest.mark.parametrize(("factor", "most_runs"), [(3.5, FIRST_LOOK_RUNS), (9.0, FIRST_LOOK_RUNS), (50.0, 1)])
+def test_a_hopeless_choice_keeps_its_first_look(factor: float, most_runs: int) -> None:
+    """Three runs tell at most, one when it is far off; the record says that it is an estimate."""
+    found, timer = timed([Kernel("vendor", 10.0), Kernel("slow", 10.0 * factor)])
+    slow = found["slow"]
+    assert slow.is_estimate
+    assert timer.runs("slow") == most_runs
+    assert slow.timing(CONFIG) == Timing(
+        CONFIG, 10.0 * factor, Outcome.OK, is_estimate=True, repeats=most_runs, p10_us=slow.times_us[0],
+        p90_us=slow.times_us[0],
+    )  # fmt: skip
+
+
+def test_a_slow_first_run_alone_does_not_make_a_choice_hopeless() -> None:
+    """The first look goes by its median, so that one hiccup does not lose the best kernel."""
+    found, _ = timed([Kernel("vendor", 10.0), Kernel("best", 5.0, luck=[8.0])])
+    assert not found["best"].is_estimate
+    assert found["best"].median_us == 5.0
+
+
+def test_a_choice_within_reach_gets_a_median_of_its_own() -> None:
+    """One that is a little below the limit is timed as often as the budget allows, and no more than that."""
+    found, timer = timed([Kernel("vendor", 10.0), Kernel("fair", 10.0 * (ESTIMATE_FACTOR - 0.5))])
+    assert not found["fair"].is_estimate
+    assert len(found["fair"].times_us) == MOST_RUNS
+    assert timer.runs("fair") == FIRST_LOOK_RUNS + MOST_RUNS
+
+
+@pytest.mark.parametrize(
+    ("run_us", "expected"), [(0.5, MOST_RUNS), (200.0, 24), (400.0, 15), (750.0, 8), (5e6, FEWEST_RUNS)]
+)
+def test_runs_fit_the_budget(run_us: float, expected: int) -> None:
+    """So many milliseconds a choice, but neither too few runs for a median nor more than it needs."""
+    assert runs_within_budget(run_us) == expected
+
+
+def test_leaders_are_measured_again_in_turn() -> None:
+    """All within a tenth of the best, three more rounds each, one after the other so that a drift hits all alike."""
+    _, timer = timed([Kernel("vendor", 10.0), Kernel("close", 10.5), Kernel("far", 15.0)])
+    again = timer.timed[-2 * LEADER_ROUNDS :]
+    assert [name for name, _ in again] == ["vendor", "close"] * LEADER_ROUNDS
+    assert timer.runs("vendor") == timer.runs("close") == FIRST_LOOK_RUNS + (1 + LEADER_ROUNDS) * MOST_RUNS
+    assert timer.runs("far") == FIRST_LOOK_RUNS + MOST_RUNS
+
+
+def test_a_lucky_choice_does_not_win() -> None:
+    """One that was a fifth too fast at first ends at its true time, behind the truly best."""
+    lucky = Kernel("lucky", 10.4, luck=[0.8] * (FIRST_LOOK_RUNS + MOST_RUNS))
+    found, _ = timed([Kernel("vendor", 12.0), Kernel("best", 10.0, luck=[0.9] * (FIRST_LOOK_RUNS + MOST_RUNS)), lucky])
+    assert statistics.median(found["lucky"].times_us[:MOST_RUNS]) == pytest.approx(8.32)
+    assert found["lucky"].median_us == 10.4
+    assert found["best"].median_us == 10.0
+
+
+def test_no_more_leaders_than_ten_and_the_vendor() -> None:
+    """Of fifty equals ten are measured again, the fastest ones; the best vendor kernel always is, however slow."""
+    kernels = [Kernel(f"k{i}", 10.0 + i / 100) for i in range(50)]
+    found, timer = timed([*kernels, Kernel("vendor", 28.0)])
+    many = {name for name in found if timer.runs(name) > FIRST_LOOK_RUNS + MOST_RUNS}
+    assert many == {f"k{i}" for i in range(MOST_LEADERS)} | {"vendor"}
+    assert found["vendor"].timing(CONFIG).repeats == (1 + LEADER_ROUNDS) * MOST_RUNS
+
+
+def test_only_the_best_of_several_vendor_kernels_is_measured_again() -> None:
+    """The others are none that anyone would call."""
+    kernels = [Kernel("cublas", 20.0), Kernel("other", 25.0), Kernel("best", 10.0)]
+    timer = ScriptedTimer()
+    time_all(candidates_of(kernels, vendors=("cublas", "other")), timer)
+    assert timer.order()[:2] in (["cublas", "other"], ["other", "cublas"])
+    assert timer.runs("cublas") == FIRST_LOOK_RUNS + (1 + LEADER_ROUNDS) * MOST_RUNS
+    assert timer.runs("other") == FIRST_LOOK_RUNS + MOST_RUNS
+
+
+def test_a_vendor_kernel_that_is_an_estimate_is_not_measured_again() -> None:
+    """It is three times slower than another vendor kernel."""
+    timer = ScriptedTimer()
+    candidates = candidates_of([Kernel("a", 10.0), Kernel("b", 90.0)], vendors=("a", "b"))
+    time_all(candidates, timer, seed=1)
+    assert timer.order() == ["a", "b"]
+    assert [candidate.is_estimate for candidate in candidates] == [False, True]
+
+
+def test_what_is_recorded_is_of_all_runs() -> None:
+    """Median, percentiles and the number of runs, of the budgeted ones and the leaders' rounds together."""
+    noise = np.random.default_rng(0).lognormal(0, 0.05, 200)
+    found, _ = timed([Kernel("vendor", 10.0, luck=list(noise))])
+    times = found["vendor"].times_us
+    timing = found["vendor"].timing(CONFIG)
+    assert timing.repeats == len(times) == (1 + LEADER_ROUNDS) * MOST_RUNS
+    assert times == [10.0 * factor for factor in noise[FIRST_LOOK_RUNS : FIRST_LOOK_RUNS + len(times)]]
+    assert timing.runtime_us == pytest.approx(float(np.median(times)))
+    assert (timing.p10_us, timing.p90_us) == pytest.approx(tuple(np.percentile(times, [10, 90])))
+    assert timing.p10_us < timing.runtime_us < timing.p90_us  # type: ignore[operator]
+
+
+def test_a_large_sweep_spends_little_on_the_hopeless() -> None:
+    """Of a thousand choices up to a hundred times slower than the best, the best is found; runs stay few."""
+    draws = np.random.default_rng(1).lognormal(3.0, 1.5, 1000)
+    kernels = [Kernel(f"k{i}", 10.0 + float(us)) for i, us in enumerate(draws)]
+    found, timer = timed([Kernel("vendor", 12.0), *kernels])
+    best = min(found.values(), key=lambda candidate: candidate.median_us)
+    assert best.name == min(kernels, key=lambda kernel: kernel.us).name
+    estimates = [candidate for candidate in found.values() if candidate.is_estimate]
+    assert len(estimates) > 300
+    assert max(timer.runs(candidate.name) for candidate in estimates) <= FIRST_LOOK_RUNS
+    assert all(candidate.median_us > ESTIMATE_FACTOR * best.median_us for candidate in estimates)

@@ -1,0 +1,288 @@
+"""``diode-collect``: real problems on this CPU, and what it says when asked for something else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spool_reading import spooled
+from typer.testing import CliRunner
+
+from diode_collectors.problems.problem import parse_problem
+from diode_collectors.sweep import devices as sweep_devices
+from diode_collectors.sweep.commands.collect import app
+from diode_collectors.sweep.devices import check_can_be_timed, devices_of_rank, find_devices, parse_devices
+from diode_store.errors import HardwareError, SettingsError
+from diode_store.exchange.torch_diode_files import read_file
+from diode_store.exchange.torch_diode_types import Dataset
+from diode_store.records import Outcome, Source
+
+COLLECT = Path(sys.executable).with_name("diode-collect")
+CPU = ("--device", "cpu")
+OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DIODE_DATABASE_URL", "DIODE_SPOOL")
+
+
+def collect(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``diode-collect``."""
+    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    environment |= {"OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run([COLLECT, *arguments], capture_output=True, text=True, check=False, env=environment)
+
+
+def listed(*arguments: str | Path, **variables: str) -> dict[str, Any]:
+    """Return what a dry run lists."""
+    finished = collect(*arguments, *CPU, "--dry-run", "--json", **variables)
+    assert finished.returncode == 0, finished.stderr
+    told: dict[str, Any] = json.loads(finished.stdout)
+    return told
+
+
+@pytest.mark.slow
+def test_problems_are_timed_once_and_skipped_then(tmp_path: Path) -> None:
+    """ATen's and Inductor's C++ kernels land in the spool; the same command again has nothing left to do."""
+    spool = tmp_path / "spool"
+    shapes = ("--shape", "mm:64x128x256", "--shape", "addmm:64x128x256", "--shape", "bmm:32x48x64:4")
+    finished = collect(*shapes, *CPU, DIODE_SPOOL=str(spool))
+    assert finished.returncode == 0, finished.stderr
+    note, summary = finished.stderr.splitlines()
+    assert note.startswith("timing on ")
+    assert summary.startswith("3 of 3 problems measured, 6 timings in ")
+    assert summary.endswith(f"(0 left nothing to time, 0 failed); next: diode-ingest --once --spool {spool}")
+    assert [line.split()[-7] for line in finished.stdout.splitlines()[1:4]] == ["1", "1", "1"]
+    measurements = sorted(spooled(spool), key=lambda m: m.problem.op)
+    assert [(m.problem.op, m.problem.shape.b) for m in measurements] == [("addmm", 1), ("bmm", 4), ("mm", 1)]
+    assert {(m.source, m.search_space, m.problem.shape.dtype) for m in measurements} == {
+        (Source.SWEEP, "DEFAULT", "float32")
+    }
+    assert len({m.sweep_id for m in measurements}) == 1
+    for measurement in measurements:
+        assert {timing.config.template.partition("::")[0] for timing in measurement.timings} == {"aten", "cpp"}
+        # A tenth of a microsecond to a tenth of a second: no other unit fits.
+        timed = [timing for timing in measurement.timings if timing.outcome is Outcome.OK]
+        assert all(0.1 < (timing.runtime_us or 0) < 1e5 for timing in timed)
+    again = collect(*shapes, *CPU, "--json", DIODE_SPOOL=str(spool))
+    assert again.returncode == 0, again.stderr
+    told = json.loads(again.stdout)
+    assert (told["problems"], told["skipped"], told["measured"]) == (3, 3, 0)
+    assert len(spooled(spool)) == 3
+
+
+@pytest.mark.slow
+def test_data_sets_and_sets_disjoint_from_them(tmp_path: Path) -> None:
+    """A file of upstream's layout or of JSON Lines is written whole; a validation set shares no problem with it."""
+    output = tmp_path / "train.jsonl"
+    finished = collect("--shape", "bmm:32x48x64:4", *CPU, "--output", output)
+    assert finished.returncode == 0, finished.stderr
+    assert f"written to {output}" in finished.stderr
+    [row] = [json.loads(line) for line in output.read_text().splitlines()]
+    assert (row["op"], row["B"], row["M"], row["N"], row["K"]) == ("bmm", 4, 32, 48, 64)
+    assert len(spooled(tmp_path / "train.jsonl.spool")) == 1
+    validation = tmp_path / "validation.json"
+    shapes = ("--shape", "bmm:32x48x64:4/nt", "--shape", "bmm:16x16x16:2")
+    finished = collect("create-validation", "--against", output, *shapes, *CPU, "--output", validation)
+    assert finished.returncode == 0, finished.stderr
+    assert "disjoint from 1 problem\n" in finished.stderr
+    # Nothing of it is a Triton kernel, which is all that this layout holds.
+    assert f"{tmp_path / 'validation.json.spool'} has all of it" in finished.stderr
+    assert isinstance(read_file(validation, Dataset), Dataset)
+    [measurement] = spooled(tmp_path / "validation.json.spool")
+    assert (measurement.problem.shape.m, measurement.problem.shape.b) == (16, 2)
+
+
+def test_dry_run_lists_problems_and_touches_nothing(tmp_path: Path) -> None:
+    """Given and drawn problems are listed once each, in order, with choices and an estimate."""
+    shapes = ("--shape", "mm:64x128x256", "--shape", "mm:64x128x256", "--num-shapes", "2", "--seed", "3")
+    told = listed(*shapes, "--dtype", "fp32", "--spool", tmp_path / "spool")
+    first = {"op": "mm", "dtype": "fp32", "layout": "nn", "b": 1, "m": 64, "n": 128, "k": 256, "choices": 2}
+    assert told["problems"][0] == {**first, "from": "typed"}
+    assert [row["from"] for row in told["problems"]] == ["typed", "drawn/3", "drawn/3"]
+    assert (told["choices"], told["skipped"], told["devices"]) == (6, 0, ["cpu"])
+    assert told["estimate_s"] > 0
+    assert not (tmp_path / "spool").exists()
+
+
+def test_options_reach_the_problems(tmp_path: Path) -> None:
+    """Comma lists and repeated options, ranges, restrictions and shards each have their effect."""
+    spool = ("--spool", tmp_path / "spool")
+    drawn = ("--num-shapes", "12", "--op", "mm,bmm", "--dtype", "fp32,tf32", "--layout", "nn", "--layout", "nt")
+    rows = listed(*drawn, "--min-size", "32", "--max-size", "256", "--power-of-two", *spool)["problems"]
+    assert {(row["op"], row["dtype"], row["layout"]) for row in rows} == {
+        (op, dtype, layout) for op in ("mm", "bmm") for dtype in ("fp32", "tf32") for layout in ("nn", "nt")
+    }
+    assert {size for row in rows for size in (row["m"], row["n"], row["k"])} == {32, 64, 128, 256}
+    normal = ("--num-shapes", "9", "--log-normal", "--log-normal-m-mean", "5", "--log-normal-m-std", "0")
+    assert {row["m"] for row in listed(*normal, *spool)["problems"]} == {148 // 8 * 8 + 8}
+    shards = [listed("--family", "vit-b16", "--shard", f"{i}/3", *spool)["problems"] for i in range(3)]
+    whole = listed("--family", "vit-b16", *spool)["problems"]
+    assert sorted(map(str, whole)) == sorted(str(row) for part in shards for row in part)
+    assert listed("--family", "vit-b16", *spool, RANK="1", WORLD_SIZE="3")["problems"] == shards[1]
+
+
+def test_families_are_listed_with_their_sources() -> None:
+    """Anyone can look them up."""
+    finished = collect("--families", "--json")
+    rows = {row["family"]: row for row in json.loads(finished.stdout)}
+    assert rows["llama3-8b"]["source"] == "https://huggingface.co/meta-llama/Meta-Llama-3-8B/blob/main/config.json"
+    assert rows["llama3-8b"]["problems"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--shape", "mm:1x2"), "'mm:1x2' is no shape"),
+        (("--shape", "conv:1x2x3"), "unknown op 'conv'"),
+        (("--shape", "mm:8x8x8", "--dtype", "int8"), "unknown dtype 'int8'"),
+        (("--shape", "mm:8x8x8", "--search-space", "HUGE"), "unknown search space 'HUGE'; expected DEFAULT"),
+        (("--shape", "mm:8x8x8", "--search-mode", "fast"), "unknown --search-mode 'fast'; expected max-autotune"),
+        (("--shape", "mm:8x8x8", "--time-limit", "soon"), "--time-limit 'soon' is no time; write 90, 90s, 30m or 2h"),
+        (("--shape", "mm:8x8x8", "--shard", "3/3"), "there is no shard 3 of 3"),
+        (("--shape", "mm:8x8x8", "--output", "x.csv"), "--output x.csv: its suffix says the format; expected .json"),
+        (("--shape", "mm:8x8x8", "--output", "x.json", "--spool", "x"), "drop --spool, or --output"),
+        (("--shape", "mm:8x8x8", "--device", ""), "--device names no device; expected cuda, cuda:N or cpu"),
+        (("--shape", "mm:8x8x8", "--shard", ""), "'' is no shard; write i/n"),
+        (("--shape", "mm:8x8x8", "--dtype", ""), "unknown dtype ''; known dtypes: bf16"),
+        (("--shape", "mm:8x8x8", "--op", "mm", "--op", ","), "unknown op ''; known ops: mm"),
+        (("--shape", "mm:8x8x8", "--layout", " "), "unknown layout ''; known layouts: nn"),
+        (("--shape", "mm:8x8x8", "--family", ""), "unknown family ''"),
+        (("--shape", "mm:8x8x8", "--database", ""), "the database address is empty; give a file or a URL"),
+        (("--num-shapes", "1", "--seed", str(2**63)), "9223372036854775808 does not fit into 64 bits"),
+        (("create-validation", "--against", "x", "--seed", str(-(2**63) - 1)), "does not fit into 64 bits"),
+        (("create-validation", "--against", ""), "--against '': there is no such file or folder"),
+        (("--seed", "1"), "give problems with --shape, --shapeset, --family or --num-shapes"),
+        (("--family", "llama3-8"), "did you mean llama3-8b?"),
+        (("--shapeset", "/missing.json"), "/missing.json: cannot read the shape set: No such file or directory"),
+        (("--num-shapes", "1", "--min-size", "9", "--max-size", "8"), "--min-size 9 is more than --max-size 8"),
+        (("--num-shapes", "1", "--log-normal", "--power-of-two"), "--power-of-two contradicts --log-normal"),
+        (("--num-shapes", "1", "--log-normal-m-std", "2"), "--log-normal-m-std describes log-normal sizes; give --log"),
+        (("--shape", "mm:8x8x8", "--device", "gpu"), "unknown device 'gpu'; expected cuda, cuda:N or cpu"),
+        (("--shape", "mm:8x8x8", "create-validation"), "put --shape behind create-validation"),
+        (("create-validation",), "say what it must be disjoint from, with --against or --database"),
+        (("create-validation", "--against", "/missing"), "--against /missing: there is no such file or folder"),
+        (("--shape", "mm:8x8x8", "--database", "postgresql://u:secret@h/d"), "password"),
+    ],
+)
+def test_bad_usage_ends_with_2(arguments: tuple[str, ...], message: str) -> None:
+    """What was typed wrong is named."""
+    finished = collect(*arguments)
+    assert finished.returncode == 2, finished.stderr
+    assert message in " ".join(finished.stderr.split())
+
+
+def test_nobody_s_file_is_overwritten(tmp_path: Path) -> None:
+    """A data set without the spool it came from is somebody else's; a missing folder is named."""
+    (tmp_path / "set.json").write_text("{}")
+    for output, message in (
+        ("set.json", f"error: --output {tmp_path / 'set.json'} exists, and no set.json.spool that it came from"),
+        ("missing/set.json", f"error: --output {tmp_path / 'missing' / 'set.json'}: there is no folder"),
+    ):
+        finished = collect("--shape", "mm:8x8x8", *CPU, "--output", tmp_path / output)
+        assert (finished.returncode, finished.stdout) == (1, "")
+        assert finished.stderr.startswith(message)
+    assert (tmp_path / "set.json").read_text() == "{}"
+
+
+def test_a_spool_that_cannot_be_made_ends_it_first(tmp_path: Path) -> None:
+    """One line that names it."""
+    spool = tmp_path / "file"
+    spool.touch()
+    finished = collect("--shape", "mm:8x8x8", *CPU, "--spool", spool)
+    assert finished.returncode == 1
+    assert finished.stderr.splitlines()[-1].startswith(f"error: {spool}: cannot ")
+
+
+def test_what_onednn_takes_over_is_refused_before_it_compiles(tmp_path: Path) -> None:
+    """On a CPU, mm in bf16 leaves nothing to time; that is said at once, with what does."""
+    spool = tmp_path / "spool"
+    finished = collect("--shape", "mm:64x64x64", "--dtype", "bf16", *CPU, "--spool", spool)
+    assert (finished.returncode, finished.stdout) == (1, "")
+    [line] = finished.stderr.splitlines()
+    assert line.startswith("error: on a CPU oneDNN takes mm and addmm in bfloat16 over")
+    assert "--dtype fp32" in line
+    assert not spool.exists()
+
+
+@pytest.mark.parametrize("text", ["mm:8x8x8/fp32", "bmm:8x8x8:2/bf16"])
+def test_what_can_be_timed_is_not_refused(text: str) -> None:
+    """One such problem is enough; on a GPU there is none that could not be."""
+    refused = parse_problem("mm:8x8x8")
+    check_can_be_timed([refused, parse_problem(text)], on_cpu=True)
+    check_can_be_timed([refused], on_cpu=False)
+    with pytest.raises(HardwareError, match="a baddbmm has one kernel only"):
+        check_can_be_timed([parse_problem("baddbmm:8x8x8:2/fp32")], on_cpu=True)
+
+
+def test_devices_are_named_as_torch_does() -> None:
+    """One, several, all GPUs; each once."""
+    assert parse_devices("cpu") == ("cpu",)
+    assert parse_devices("cuda:1, cuda:0,cuda:1") == ("cuda:1", "cuda:0")
+    for text, message in (
+        ("cuda:0,cpu", "a sweep runs on GPUs or on the CPU, not on both"),
+        ("meta", "a sweep runs on cuda or cpu, not on meta"),
+        ("cpu:0", "unknown device 'cpu:0'"),
+        (",", "--device names no device"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            parse_devices(text)
+
+
+def test_each_process_of_torchrun_has_a_gpu_of_its_own() -> None:
+    """By its number on the host, unless it is alone there or sees but one device."""
+    [cpu] = find_devices(("cpu",))
+    gpus = tuple(replace(cpu, name=f"cuda:{index}") for index in range(4))
+    second = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    assert devices_of_rank(gpus, second) == gpus[1:2]
+    assert devices_of_rank(gpus[:1], second) == gpus[:1]
+    assert devices_of_rank((cpu,), second) == (cpu,)
+    for alone in ({}, {"LOCAL_RANK": "0"}, {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}):
+        assert devices_of_rank(gpus, alone) == gpus
+    with pytest.raises(HardwareError, match=r"LOCAL_RANK 4 has no GPU of its own: there are 4; start no more proc"):
+        devices_of_rank(gpus, {"LOCAL_RANK": "4", "LOCAL_WORLD_SIZE": "8"})
+    with pytest.raises(SettingsError, match=r"LOCAL_RANK is 'x' of LOCAL_WORLD_SIZE '4', which are no numbers"):
+        devices_of_rank(gpus, {**second, "LOCAL_RANK": "x"})
+
+
+def test_torchrun_is_said_and_overruled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note names the GPU; who names devices gets these."""
+    [cpu] = find_devices(("cpu",))
+    gpus = tuple(replace(cpu, name=f"cuda:{index}") for index in range(2))
+    monkeypatch.setattr(sweep_devices, "find_devices", lambda names: gpus if names is None else gpus[:1])
+    for name, value in (("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    asked = ("--shape", "mm:64x64x64", "--dry-run", "--json")
+    found = CliRunner().invoke(app, asked)
+    assert json.loads(found.stdout)["devices"] == ["cuda:1"], found.output
+    assert found.stderr == "of 2 GPUs cuda:1 is used, by LOCAL_RANK; --device names others\n"
+    found = CliRunner().invoke(app, [*asked, "--device", "cuda:0"])
+    assert (json.loads(found.stdout)["devices"], found.stderr) == (["cuda:0"], "")
+
+
+def test_a_missing_device_ends_with_1() -> None:
+    """Asking for a GPU that is not there is no bad usage, but nothing can be done."""
+    finished = collect("--shape", "mm:8x8x8", "--device", "cuda:99")
+    assert (finished.returncode, finished.stdout) == (1, "")
+    [line] = finished.stderr.splitlines()
+    assert line.startswith("error: no device 'cuda:99': torch")
+
+
+def test_the_cpu_is_found_without_torch_here() -> None:
+    """Another process is asked, so that this one holds no GPU."""
+    [device] = find_devices(("cpu",))
+    assert (device.name, device.is_cpu, device.has_tma) == ("cpu", True, False)
+    assert device.environment.torch != "unknown"
+
+
+def test_help_says_how_it_times() -> None:
+    """Whoever trains on the records must know what the times are."""
+    text = " ".join(collect("--help").stdout.split())
+    assert "hides the launch, flushes the L2 cache and takes the median" in text
+    assert "Example: diode-collect --family" in text
+    assert "--log-normal-k-std" in text
+    text = " ".join(collect("create-validation", "--help").stdout.split())
+    assert "that another set does not have" in text
+    assert "--against" in text

@@ -1,0 +1,221 @@
+"""What the page on sweeps names is there, its commands do what it says, and its figures are those of the data."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from diode_collectors.problems.families import families
+from diode_collectors.problems.problem import DTYPE_NAMES, OPS
+from diode_collectors.problems.shapesets import read_shapeset
+from diode_collectors.spool.reading import measurements_in
+from diode_collectors.sweep import devices as sweep_devices
+from diode_collectors.sweep.agreement import Agreement, agreement_of
+from diode_collectors.sweep.commands.collect import app
+from diode_collectors.sweep.device_state import (
+    CLOCK_UNSTEADY,
+    FOREIGN_PROCESS,
+    POWER_CAP_FALL,
+    THROTTLED,
+    UNSTEADY_SHARE,
+)
+from diode_collectors.sweep.devices import SweepDevice
+from diode_collectors.sweep.lane import benchmark
+from diode_collectors.sweep.lane.measuring import LAUNCH_NOT_HIDDEN
+from diode_store.exchange.torch_diode import dataset_of
+from diode_store.exchange.torch_diode_files import write_file
+from diode_store.records import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from click.testing import Result
+
+    from diode_store.records import Measurement
+
+PAGES = Path(__file__).parents[3] / "docs"
+PAGE = (PAGES / "sweep.md").read_text(encoding="utf-8")
+OURS, _, UPSTREAM = PAGE.partition("\n## From upstream's toolkit\n")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+CORES = 16
+FAILURES = {Outcome.COMPILE_ERROR, Outcome.OUT_OF_RESOURCES, Outcome.RUNTIME_ERROR, Outcome.WRONG_RESULT}
+FLAGS = {THROTTLED, CLOCK_UNSTEADY, FOREIGN_PROCESS, LAUNCH_NOT_HIDDEN}
+
+
+def blocks(kind: str) -> list[str]:
+    """Return the page's blocks of a kind."""
+    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    """Return the arguments of each ``diode-collect`` on the page that times problems, or lists them."""
+    lines = [shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()]
+    return [words[1:] for words in lines if words[:1] == ["diode-collect"] and words[1] != "agreement"]
+
+
+def options() -> dict[str, set[str]]:
+    """Return what each command of ``diode-collect`` takes, the main one by the empty name."""
+    group: Any = get_command(app)
+    named = {"": group, **group.commands}
+    return {
+        name: {
+            flag
+            for parameter in command.params
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+            if flag.startswith("--")
+        }
+        for name, command in named.items()
+    }
+
+
+@pytest.fixture
+def on_an_h200(bundled: Sequence[Measurement], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to work in, on a machine that says it has one H200 and 16 cores."""
+    device = SweepDevice("cuda:0", bundled[0].hardware, bundled[0].environment)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "spool"))
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_ARRAY_TASK_ID", "DIODE_DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with (
+        mock.patch.object(sweep_devices, "find_devices", return_value=(device,)),
+        mock.patch.object(os, "sched_getaffinity", return_value=set(range(CORES))),
+    ):
+        yield tmp_path
+
+
+def invoke(*arguments: str) -> Result:
+    """Run ``diode-collect`` in this process."""
+    return CliRunner().invoke(app, arguments)
+
+
+def test_every_option_of_the_page_is_one() -> None:
+    """Each option that the page names is one of ``diode-collect`` or its commands, or of the command beside it."""
+    known = set().union(*options().values()) | {"--once"}  # of diode-ingest
+    assert set(OPTION.findall(OURS)) <= known
+    rows = [line.split("|")[1:-1] for line in UPSTREAM.splitlines() if line.startswith("| `")]
+    assert rows
+    assert {option for _, here in rows for option in OPTION.findall(here)} <= known
+
+
+def test_every_option_is_on_the_page() -> None:
+    """No option of a sweep is left out; ``--include-tma`` is the default, so the page names its opposite."""
+    assert set().union(*options().values()) - set(OPTION.findall(OURS)) <= {"--help", "--include-tma"}
+
+
+def test_the_dry_run_of_the_page(on_an_h200: Path) -> None:
+    """It begins with the page's lines and ends with its estimate, and leaves nothing behind."""
+    (shown,) = (block for block in blocks("text") if "choices  from" in block)
+    first, ellipsis, last = shown.rpartition("...\n")
+    assert ellipsis
+    (arguments,) = (words for words in commands() if "--dry-run" in words)
+    finished = invoke(*arguments)
+    assert finished.exit_code == 0, finished.stderr
+    assert finished.stdout.startswith(first)
+    assert finished.stderr == last
+    assert not (on_an_h200 / "spool").exists()
+
+
+@pytest.mark.parametrize("arguments", commands(), ids=" ".join)
+def test_every_command_of_the_page_is_understood(
+    arguments: list[str], on_an_h200: Path, bundled: Sequence[Measurement]
+) -> None:
+    """Each lists problems, or families."""
+    if "--against" in arguments:
+        write_file(on_an_h200 / "train.msgpack", dataset_of(bundled[:1])[0])
+    finished = invoke(*arguments, *(() if "--dry-run" in arguments else ("--dry-run",)), "--json")
+    assert finished.exit_code == 0, finished.output
+    told = json.loads(finished.stdout)
+    if arguments == ["--families"]:
+        assert {row["family"] for row in told} == {family.name for family in families()}
+    else:
+        assert told["problems"]
+
+
+def test_the_shape_sets_of_the_page(tmp_path: Path) -> None:
+    """The text, the CSV and the JSON are read as the page says."""
+    (text,) = (block for block in blocks("text") if block.startswith("#"))
+    found = {}
+    for kind, content in (("txt", text), ("csv", *blocks("csv")), ("json", *blocks("json"))):
+        path = tmp_path / f"set.{kind}"
+        path.write_text(content, encoding="utf-8")
+        found[kind] = [(str(problem), problem.name) for problem in read_shapeset(path)]
+    assert found == {
+        "txt": [("mm:512x768x1024/nt/bf16", "encoder/qkv"), ("bmm:128x128x64:16/nn/bf16", "set/line 3")],
+        "csv": [("mm:512x768x1024/nt/fp16", "set/line 2")],
+        "json": [("mm:512x768x1024/nn/bf16", "set/mm entry 1")],
+    }
+
+
+def test_the_words_of_the_page() -> None:
+    """It names every op, dtype, flag and failure, and the limits that the code has."""
+    words = set(re.findall(r"`([\w-]+)`", OURS))
+    assert {*OPS, *DTYPE_NAMES, *FLAGS} <= words
+    assert {outcome.value for outcome in FAILURES} <= words
+    assert f"more than {POWER_CAP_FALL:.0%} down" in PAGE
+    assert f"fell by more than {UNSTEADY_SHARE:.0%}" in PAGE
+    assert f"{benchmark.FEWEST_RUNS} to {benchmark.MOST_RUNS} runs" in PAGE
+    assert (benchmark.FIRST_LOOK_RUNS, benchmark.HOPELESS_FACTOR, benchmark.ESTIMATE_FACTOR) == (3, 10.0, 3.0)
+    assert (benchmark.LEADER_FACTOR, benchmark.MOST_LEADERS, benchmark.LEADER_ROUNDS) == (1.1, 10, 4)
+
+
+def test_how_well_two_sweeps_agree() -> None:
+    """The page's figures are what the two sweeps come to."""
+    segments = (PAGES.parent / "tests" / "data" / f"h200-2026-11-twice-{i}.seg" for i in (1, 2))
+    agreed = agreement_of(*map(measurements_in, segments))
+    count, best = len(agreed.problems), agreed.best
+    assert f"Two sweeps of {count} problems" in PAGE
+    assert f"median {best.median:.1%}, p95 {best.p95:.1%}, largest {best.maximum:.1%}" in PAGE
+    assert shares(agreed) == {
+        "each": f"{count} of {count}",
+        "same": re.findall(r"\| the same winner \| (.*) \|", PAGE)[0],
+    }
+    for band in agreed.bands:
+        assert f"| {band.band} | {band.log_ratio_std:.1%} | " in PAGE
+
+
+def shares(agreed: Agreement) -> dict[str, str]:
+    """Return of how many problems each winner is in the other's tie set, and is the same."""
+    count = len(agreed.problems)
+    both = sum(problem.first_in_second and problem.second_in_first for problem in agreed.problems)
+    return {"each": f"{both} of {count}", "same": f"{round(agreed.same_winner_share * count)} of {count}"}
+
+
+def test_the_data_that_ship(bundled: Sequence[Measurement]) -> None:
+    """The README and the page on ingesting count them rightly."""
+    problems = {m.problem.key for m in bundled}
+    exhaustive = {m.problem.key for m in bundled if m.search_space == "EXHAUSTIVE without TMA"}
+    timings = sum(len(m.timings) for m in bundled)
+    ingest = " ".join((PAGES / "ingest.md").read_text(encoding="utf-8").split())
+    counted = f"{len(bundled):,} measurements of {len(problems):,} problems, with {timings:,} timings, on NVIDIA H200"
+    assert f"{counted}; {len(exhaustive)} of the problems are exhaustive" in ingest
+    assert f"{timings:,} bundled timings" in (PAGES.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_sweep_without_a_gpu(tmp_path: Path) -> None:
+    """The page's example measures three problems on a CPU and writes them to its file."""
+    (arguments,) = (words for words in commands() if "cpu" in words)
+    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("diode-collect"), *arguments],
+        cwd=tmp_path,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("3 of 3 problems measured, 6 timings in ")
+    rows = [json.loads(line) for line in (tmp_path / "cpu.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert sorted((row["op"], row["layout"]) for row in rows) == [("addmm", "nt"), ("bmm", "nn"), ("mm", "nn")]

@@ -1,0 +1,212 @@
+"""Which of Inductor's choices a sweep lists, in real compiles with real Triton choices on this CPU."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from inductor_events import A, B, saver
+from torch._inductor.choices import InductorChoices
+from torch._inductor.virtualized import V
+
+from diode_collectors.feedback.records import measurement_from_feedback
+from diode_collectors.inductor.adapter import config_of_ktc
+from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.sweep.lane.sampling import SweepChoices
+from diode_store.records import STOCK_POLICY, is_vendor_template
+from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from diode_store.records import KernelConfig
+
+TMA = "triton::mm_persistent_tma"
+PLAIN = ("triton::mm", "triton::bmm")
+
+
+class Listing(SweepChoices):
+    """Remembers what is listed, by template, and may be offered more than Inductor has for a CPU."""
+
+    def __init__(self, space: SearchSpace, seed: int, more: Callable[..., dict[str, list[Any]]]) -> None:
+        """Offer what ``more`` returns for a call as well."""
+        super().__init__(space, seed)
+        self.more = more
+        self.listed: dict[str, list[KernelConfig]] = {}
+
+    def _finalize_template_configs(
+        self, template_choices: Any, kernel_inputs: Any, templates: Any, op_name: str, kwarg_overrides: Any = None
+    ) -> list[Any]:
+        for uid, choices in self.more(kernel_inputs, op_name).items():
+            if uid not in template_choices:
+                templates = [*templates, SimpleNamespace(uid=uid)]
+            template_choices = {**template_choices, uid: iter(choices)}
+        found = super()._finalize_template_configs(template_choices, kernel_inputs, templates, op_name, kwarg_overrides)
+        return few_of(found, self.listed)
+
+    def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:
+        if isinstance(template, SimpleNamespace):
+            return []
+        return super()._default(kernel_inputs, template, op_name, overrides)
+
+
+class Stock(InductorChoices):
+    """Remembers what Inductor lists by itself."""
+
+    def __init__(self) -> None:
+        """Have seen nothing."""
+        super().__init__()
+        self.listed: dict[str, list[KernelConfig]] = {}
+
+    def _finalize_template_configs(self, *arguments: Any, **named: Any) -> list[Any]:
+        return few_of(super()._finalize_template_configs(*arguments, **named), self.listed)
+
+
+def few_of(found: list[Any], listed: dict[str, list[KernelConfig]]) -> list[Any]:
+    """Add what was found to ``listed``, and return few of it: generating the code of one takes 10 ms."""
+    for ktc in found:
+        listed.setdefault(ktc.template.uid, []).append(config_of_ktc(ktc))
+    vendor = [ktc for ktc in found if is_vendor_template(ktc.template.uid)]
+    return [*vendor, *[ktc for ktc in found if ktc.template.uid in PLAIN][:3]]
+
+
+def listed(
+    space: str, *inputs: torch.Tensor, seed: int = 0, excluded: Iterable[KernelConfig] = (), **options: Any
+) -> tuple[dict[str, list[KernelConfig]], list[Any]]:
+    """Compile an mm, or what the options say, and return what was listed by template, and the records."""
+    parsed = SearchSpace.parse(space)
+    handler = Listing(parsed, seed, options.get("more", lambda *_: {}))
+    handler.excluded = frozenset(excluded)
+    records = compiled_with(handler, parsed.listed, options.get("function", torch.mm), *(inputs or (A, B)))
+    return handler.listed, records
+
+
+def compiled_with(handler: Any, space: str, function: Any, *inputs: torch.Tensor) -> list[Any]:
+    """Compile ``function`` and return the records that come of it."""
+    records: list[Any] = []
+
+    def keep(timings: Any, name: str, nodes: Any, choices: Any, *_: Any) -> None:
+        records.append(measurement_from_feedback(timings, name, nodes, choices))
+
+    with triton_choices_on_cpu(search_space=space), saver(keep), V.set_choices_handler(handler):
+        compile_and_run(function, *inputs)
+    return records
+
+
+def triton_configs(space: str, **options: Any) -> list[KernelConfig]:
+    """Return the configs of the plain Triton template that are listed."""
+    found, _ = listed(space, **options)
+    return found["triton::mm"]
+
+
+@pytest.mark.parametrize("space", ["DEFAULT", "EXHAUSTIVE"])
+def test_default_and_exhaustive_are_inductors_lists(space: str) -> None:
+    """In its order, the vendor's kernel with them."""
+    stock = Stock()
+    compiled_with(stock, space, torch.mm, A, B)
+    found, _ = listed(space)
+    assert found == stock.listed
+    assert set(found) == {"aten::mm", "triton::mm"}
+    assert len(found["triton::mm"]) > 10
+
+
+def test_a_sample_holds_the_default_list_and_random_others() -> None:
+    """So many of the template in all, each once, and the vendor's kernel beside them."""
+    default, everything = triton_configs("DEFAULT"), triton_configs("EXHAUSTIVE")
+    found, _ = listed("SAMPLE:40")
+    sample = found["triton::mm"]
+    assert len(sample) == len(set(sample)) == 40
+    assert set(default) < set(sample)
+    assert set(sample) - set(default) < set(everything)
+    assert len(found["aten::mm"]) == 1
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_a_small_sample_is_the_default_list(size: int) -> None:
+    """It is never less than what a user's compile would try."""
+    assert triton_configs(f"SAMPLE:{size}") == triton_configs("DEFAULT")
+
+
+def test_a_sample_larger_than_the_list_is_the_list() -> None:
+    """With those of the default list that are not in it."""
+    default, everything = triton_configs("DEFAULT"), triton_configs("EXHAUSTIVE")
+    sample = triton_configs("SAMPLE:100000")
+    assert len(sample) == len(set(sample))
+    assert set(sample) == {*default, *everything}
+
+
+def test_a_sample_is_drawn_by_seed_and_problem() -> None:
+    """The same ones wherever and whenever; another seed or another problem has others."""
+    first = triton_configs("SAMPLE:40", seed=1)
+    assert triton_configs("SAMPLE:40", seed=1) == first
+    default = set(triton_configs("DEFAULT"))
+    others = set(first) - default
+    assert set(triton_configs("SAMPLE:40", seed=2)) - default != others
+    wider, _ = listed("SAMPLE:40", A, torch.zeros(512, 512), seed=1)
+    wider_default, _ = listed("DEFAULT", A, torch.zeros(512, 512))
+    assert set(wider["triton::mm"]) - set(wider_default["triton::mm"]) != others
+
+
+def test_a_larger_sample_of_the_same_seed_is_another_draw_of_the_same_list() -> None:
+    """Whatever it draws, the default list is in both."""
+    default = set(triton_configs("DEFAULT"))
+    small, large = (set(triton_configs(f"SAMPLE:{size}", seed=1)) for size in (40, 80))
+    assert default < small & large
+    assert (len(small), len(large)) == (40, 80)
+
+
+def test_a_persistent_tma_template_gets_its_share() -> None:
+    """A quarter of what the plain one gets: it has fewer to choose from."""
+
+    def more(kernel_inputs: Any, op_name: str) -> dict[str, list[Any]]:
+        return {TMA: cuda_choices(kernel_inputs, TMA, op_name)}
+
+    found, _ = listed("SAMPLE:72", more=more)
+    assert (len(found["triton::mm"]), len(found[TMA])) == (72, 18)
+    found, _ = listed("EXHAUSTIVE", more=more)
+    assert len(found[TMA]) > 500
+
+
+@pytest.mark.parametrize("space", ["DEFAULT", "EXHAUSTIVE", "SAMPLE:40"])
+def test_subgraph_templates_take_no_part(space: str) -> None:
+    """Each of their choices compiles a graph of its own; their lists are not even read."""
+
+    def unread() -> Any:
+        raise AssertionError
+        yield
+
+    def more(_kernel_inputs: Any, _op_name: str) -> dict[str, Any]:
+        return {"decompose_k": unread(), "contiguous_mm": unread()}
+
+    found, _ = listed(space, more=more)
+    assert set(found) == {"aten::mm", "triton::mm"}
+
+
+@pytest.mark.parametrize("space", ["DEFAULT", "EXHAUSTIVE", "SAMPLE:40"])
+def test_what_is_excluded_is_left_out(space: str) -> None:
+    """Nothing else changes: a sample does not draw others for it, so that it stays the sample of its seed."""
+    before = triton_configs(space)
+    bad = {before[0], before[-1]}
+    assert triton_configs(space, excluded=bad) == [config for config in before if config not in bad]
+
+
+@pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
+@pytest.mark.parametrize("space", ["DEFAULT", "SAMPLE:1", "SAMPLE:40"])
+def test_no_op_is_left_without_choices(op: str, space: str) -> None:
+    """Every product has the vendor's kernel and Triton's, in as many calls as this version makes."""
+    inputs = {
+        "mm": (A, B), "addmm": (torch.zeros(256), A, B), "bmm": (torch.zeros(2, 32, 64), torch.zeros(2, 64, 48)),
+    }[op]  # fmt: skip
+    found, records = listed(space, *inputs, function=getattr(torch, op))
+    uids = {("aten" if is_vendor_template(uid) else "triton") for uid in found}
+    assert uids == {"aten", "triton"}
+    assert len(records) == 1
+
+
+def test_the_records_say_that_nobody_chose() -> None:
+    """A sample is drawn by chance, not by a model: training on it is not biased."""
+    _, records = listed("SAMPLE:40")
+    assert [record.choice_policy for record in records] == [STOCK_POLICY]
+    assert len(records[0].timings) == 4

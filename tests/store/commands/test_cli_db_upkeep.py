@@ -1,0 +1,186 @@
+"""The commands of `diode db` that delete, go back and list, as people and scripts use them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+
+import samples
+from diode_store.commands.db_upkeep import span_of
+from diode_store.warehouse.schema import HEAD_REVISION
+
+if TYPE_CHECKING:
+    from conftest import RunCommand
+    from diode_store.warehouse.store import Store
+
+DATA = Path(__file__).parents[2] / "data"
+COMMANDS = (
+    ("db", "upgrade"),
+    ("db", "downgrade", "0001"),
+    ("db", "check"),
+    ("db", "stats"),
+    ("db", "prune", "--replays"),
+    ("db", "prune", "--replays", "--yes"),
+    ("db", "tombstones"),
+    ("db", "vacuum"),
+    ("hardware", "list"),
+    ("hardware", "alias", "h200", "x"),
+    ("query", "SELECT 1"),
+    ("fastest", "--hardware", "h200"),
+    ("sync",),
+    ("export", "-o", "{folder}/out.jsonl"),
+    ("import", "{folder}/in.jsonl"),
+    ("ingest", "--once", "--spool", "{folder}/spool"),
+    ("train", "--hardware", "h200", "--output", "{folder}/model"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("1d", 1), ("180d", 180), ("2w", 14), ("1y", 365), ("12h", 0.5), (" 3d ", 3)]
+)
+def test_spans_of_time(text: str, days: float) -> None:
+    """Hours, days, weeks and years are understood."""
+    assert span_of(text) == timedelta(days=days)
+
+
+@pytest.mark.parametrize("text", ["180", "0d", "-1d", "1.5d", "d", "1 d", "1m", "1D", ""])
+def test_no_span_of_time(text: str) -> None:
+    """Whatever else is refused with examples; a month is none, and a wrong guess deletes data."""
+    with pytest.raises(typer.BadParameter, match="is no span of time; write 12h, 180d, 26w or 1y"):
+        span_of(text)
+
+
+@pytest.mark.parametrize("text", ["1001y", "8760001h", "999999999y", "9" * 5000 + "d"])
+def test_a_span_of_time_before_the_calendar(text: str) -> None:
+    """It is a span of time, but nothing can be that old."""
+    assert span_of("1000y") == span_of("8760000h") == timedelta(days=365_000)
+    with pytest.raises(typer.BadParameter, match=f"^'{text}' is too long a time; 1000y is the longest$"):
+        span_of(text)
+
+
+@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+def test_a_newer_schema_is_refused_by_every_command(
+    diode: RunCommand, database_path: Path, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    """Whatever needs the warehouse refuses one that a newer release made, in one line, and changes nothing."""
+    samples.sql(database_path, "UPDATE diode_schema_version SET version_num = '9999'")
+    shutil.copy(DATA / "h200_excerpt.jsonl", tmp_path / "in.jsonl")
+    (tmp_path / "spool").mkdir(mode=0o700)
+    given = [arg.format(folder=tmp_path) for arg in args]
+    ended = diode(*given, "--database", database_path)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == (
+        f"error: {database_path} has schema revision 9999, newer than {HEAD_REVISION}, the newest this torch-diode "
+        "knows; upgrade it with `pip install --upgrade torch-diode`\n"
+    )
+    assert samples.sql(database_path, "SELECT count(*) FROM measurements") == [(0,)]
+
+
+def test_downgrade_says_what_it_loses(diode: RunCommand, store: Store, database_path: Path) -> None:
+    """Without --yes nothing changes; with it, the older revision is there and every command says how to go on."""
+    store.write([samples.measurement(1), samples.measurement(2)])
+    assert diode("db", "prune", "--older-than", "1h", "--all", "--database", database_path).out == "nothing to delete\n"
+    samples.sql(database_path, "UPDATE measurements SET ingested_at = '2026-01-01 00:00:00.000000' WHERE id = 1")
+    assert diode("db", "prune", "--older-than", "1h", "--all", "--yes", "--database", database_path).code == 0
+    ended = diode("db", "downgrade", "0001", "--database", database_path)
+    assert ended.out == (
+        f"would bring {database_path} from revision {HEAD_REVISION} back to 0001, and lose\n"
+        "  tombstones (1 rows): which measurements were deleted; one that is delivered again will be stored again\n"
+        "make a copy with `diode db backup` and do it with --yes\n"
+    )
+    assert diode("db", "check", "--database", database_path).code == 0
+    answer = json.loads(diode("db", "downgrade", "0001", "--yes", "--json", "--database", database_path).out)
+    assert [answer[name] for name in ("dry_run", "before", "after")] == [False, HEAD_REVISION, "0001"]
+    assert "run `diode db upgrade --database" in diode("db", "stats", "--database", database_path).err
+    assert diode("db", "upgrade", "--database", database_path).code == 0
+    assert samples.sql(database_path, "SELECT count(*) FROM timings") == [(3,)]
+
+
+@pytest.mark.parametrize("revision", ["0000", "9999", "base", "-1", "head", HEAD_REVISION])
+def test_downgrade_to_nothing_that_is_there(diode: RunCommand, database_path: Path, revision: str) -> None:
+    """Only an older revision that a release had is gone back to."""
+    ended = diode("db", "downgrade", "--yes", "--database", database_path, "--", revision)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == (
+        f"error: {database_path} has schema revision {HEAD_REVISION} and cannot go back to {revision}; name 0001\n"
+    )
+
+
+def test_downgrade_of_nothing(diode: RunCommand, tmp_path: Path) -> None:
+    """A warehouse that is not there is not made."""
+    path = tmp_path / "none.db"
+    ended = diode("db", "downgrade", "0001", "--yes", "--database", path)
+    assert ended == (1, "", f"error: {path} holds no warehouse; name another database\n")
+    assert not path.exists()
+
+
+def test_prune_asks_for_something(diode: RunCommand, database_path: Path) -> None:
+    """A prune that names nothing is refused with what can be named, even with --all and --yes."""
+    ended = diode("db", "prune", "--all", "--yes", "--database", database_path)
+    assert ended.code == 2
+    assert " ".join(ended.err.split()).endswith(
+        "Say what goes: --superseded, --replays, --flagged, --older-than, --measured-before, --dataset or --hardware."
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--older-than", "180"), "'--older-than': '180' is no span of time; write 12h"),
+        (("--older-than", ""), "'--older-than': '' is no span of time; write 12h"),
+        (("--older-than", "5000y"), "'--older-than': '5000y' is too long a time; 1000y is the longest"),
+        (("--measured-before", "yesterday"), "'--measured-before': 'yesterday' is no time; write 2026-11-20"),
+        (("--measured-before", ""), "'--measured-before': '' is no time; write 2026-11-20"),
+        (("--measured-before", "0001-01-01T00:00+14:00"), "is no time that UTC has; write 2026-11-20"),
+        (("--keep", "0"), "Invalid value for '--keep': "),
+        (("--measured-before", "2026-11-20", "--frobnicate"), "No such option: --frobnicate"),
+    ],
+)
+def test_prune_bad_usage(diode: RunCommand, tmp_path: Path, args: tuple[str, ...], said: str) -> None:
+    """A mistyped option is bad usage, told by its name before the warehouse is even looked for; an empty one is too."""
+    ended = diode("db", "prune", "--replays", *args, "--yes", "--database", tmp_path / "none.db")
+    assert ended.code == 2
+    assert said in " ".join(ended.err.split())
+
+
+def test_prune_of_a_data_set_that_is_not_there(diode: RunCommand, store: Store, database_url: str) -> None:
+    """It is said, with those that are there; no error, since the same command may have deleted it before."""
+    store.write([samples.measurement(1, dataset="d"), samples.measurement(2, dataset="e")])
+    prune = ("db", "prune", "--all", "--database", database_url, "--dataset")
+    assert "data set" not in diode(*prune, "e", "--yes").err
+    told = "no measurement belongs to the data set 'e'; there is: d\n"
+    assert diode(*prune, "e") == (0, "nothing to delete\n", told)
+    again = diode(*prune, "e", "--yes", "--json")
+    assert (again.code, json.loads(again.out)["measurements"], again.err) == (0, 0, told)
+    assert diode(*prune, "d", "--older-than", "1d") == (0, "nothing to delete\n", "")
+
+
+def test_prune_by_hardware_and_data_set(diode: RunCommand, store: Store, database_url: str) -> None:
+    """The hardware's alias is understood and said; the plan is a table; a data set goes as a whole with --all."""
+    store.write([samples.measurement(number, dataset="d" if number % 2 else "e") for number in range(4)])
+    store.write([samples.measurement(9, hardware=samples.H100, dataset="d")])
+    ended = diode("db", "prune", "--hardware", "h200", "--dataset", "d", "--all", "--database", database_url)
+    assert ended.err == "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)\n"
+    header, row, said = ended.out.splitlines()
+    assert header.split() == ["hardware", "dataset", "measurements", "timings", "oldest", "newest"]
+    assert row.split()[:5] == ["NVIDIA", "H200", "d", "2", "6"]
+    assert said == "would delete 2 measurements with 6 timings; do it with --yes"
+    ended = diode("db", "prune", "--dataset", "d", "--yes", "--json", "--database", database_url)
+    assert json.loads(ended.out) == {"dry_run": False, "measurements": 0, "timings": 0, "kept_as_last": 3}
+    ended = diode("db", "prune", "--dataset", "d", "--all", "--yes", "--json", "--database", database_url)
+    assert json.loads(ended.out)["measurements"] == 3
+    assert store.counts()["measurements"] == 2
+
+
+@pytest.mark.parametrize("name", ["downgrade", "prune", "tombstones", "vacuum", "backup"])
+def test_help_has_an_example(diode: RunCommand, name: str) -> None:
+    """Every command's help shows how to call it."""
+    shown = diode("db", name, "--help")
+    assert shown.code == 0
+    assert f"Example: diode db {name}" in shown.out

@@ -1,0 +1,252 @@
+"""A database file of every released revision is kept, with what users have in it, and goes up and down here."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+
+import samples
+from diode_store.query import analytics
+from diode_store.warehouse import migrate, schema
+from diode_store.warehouse.database import integrity_problems, make_engine
+from diode_store.warehouse.measurements import iter_measurements
+from diode_store.warehouse.store import Store
+from diode_store.warehouse.tombstones import bury
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import postgres_server as postgres
+    from conftest import RunCommand
+
+DATA = Path(__file__).parents[2] / "data"
+FIRST = "0001"
+TABLES_OF_0001 = ("warehouse", "hardware", "hardware_aliases", "environments", "problems", "configs", "measurements")
+KILLS = 40 if os.environ.get("DIODE_LONG_TESTS") else 4
+MANY = 150_000
+WRITERS = 4
+_NUMBERS = count()
+COPY = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+    "INSERT INTO measurements (uid, {columns}) "
+    "SELECT randomblob(16), {columns} FROM n JOIN measurements AS m ON m.id = 2"
+)
+MIGRATE = (
+    "import sys; from alembic import command; from diode_store import migrate\n"
+    "from diode_store.warehouse.database import make_engine\n"
+    "engine = make_engine(sys.argv[1]); print('ready', flush=True)\n"
+    "{work}\n"
+)
+WAYS = {"upgrade": "migrate.upgrade(engine)", "downgrade": "migrate.downgrade(engine, '0001')"}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
+    """Return a copy of the kept warehouse of revision 0001, once on each kind of database."""
+    if request.param == "sqlite":
+        url = str(shutil.copy(DATA / "warehouse-0001.db", tmp_path / "kept.db"))
+    else:
+        url = restored(request.getfixturevalue("postgres_server"))
+    engine = make_engine(url)
+    yield engine
+    engine.dispose()
+
+
+def restored(server: postgres.PostgresServer) -> str:
+    """Return the URL of the kept PostgreSQL warehouse, in a database of its own."""
+    import psycopg
+
+    url = server.create_database(f"kept_{next(_NUMBERS)}")
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(gzip.decompress((DATA / "warehouse-0001.sql.gz").read_bytes()))
+    return url
+
+
+def contents(engine: sa.Engine) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every row of the tables of revision 0001, as the driver gives it, in order."""
+    with engine.connect() as connection:
+        select = "SELECT * FROM %s ORDER BY 1, 2"
+        rows = {name: connection.exec_driver_sql(select % name).all() for name in (*TABLES_OF_0001, "timings")}
+    return {name: [tuple(map(repr, row)) for row in found] for name, found in rows.items()}
+
+
+def structure(engine: sa.Engine) -> dict[str, Any]:
+    """Return the tables with their columns, keys and indexes, as the database describes them."""
+    inspector = sa.inspect(engine)
+    names = [name for name in inspector.get_table_names() if name != schema.VERSION_TABLE]
+    return {
+        name: (
+            sorted(
+                (column["name"], repr(column["type"]), column["nullable"]) for column in inspector.get_columns(name)
+            ),
+            inspector.get_pk_constraint(name)["constrained_columns"],
+            sorted(index["name"] or "" for index in inspector.get_indexes(name)),
+            sorted(key["name"] or "" for key in inspector.get_foreign_keys(name)),
+        )
+        for name in names
+    }
+
+
+def test_the_kept_warehouse_goes_up(kept: sa.Engine) -> None:
+    """The upgrade keeps every row of every table bit for bit, and makes exactly the schema of the code."""
+    before = contents(kept)
+    assert {name: len(rows) for name, rows in before.items()} == {
+        "warehouse": 1,
+        "hardware": 3,
+        "hardware_aliases": 2,
+        "environments": 3,
+        "problems": 35,
+        "configs": 858,
+        "measurements": 35,
+        "timings": 1212,
+    }
+    assert migrate.upgrade(kept) == migrate.Upgrade(FIRST, schema.HEAD_REVISION)
+    assert contents(kept) == before
+    assert migrate.differences(kept) == []
+    assert integrity_problems(kept) == []
+
+
+def test_the_kept_warehouse_goes_down_again(kept: sa.Engine) -> None:
+    """Going back leaves the rows and the structure that were there before the upgrade."""
+    rows, tables = contents(kept), structure(kept)
+    migrate.upgrade(kept)
+    assert migrate.downgrade(kept, FIRST) == migrate.Upgrade(schema.HEAD_REVISION, FIRST)
+    assert (contents(kept), structure(kept)) == (rows, tables)
+    assert migrate.current(kept) == FIRST
+    migrate.upgrade(kept)
+    assert migrate.differences(kept) == []
+
+
+def test_an_upgraded_warehouse_is_used(kept: sa.Engine) -> None:
+    """What an older release stored is read as records, is known as duplicates, and takes new measurements."""
+    migrate.upgrade(kept)
+    old = list(iter_measurements(kept))
+    hosts = [measurement.host for measurement in old]
+    assert {"größe-7", "хост", "計算機-3", "معالج", "node \U0001f680", "a'b\"c;--", "tab\there", "line\nbreak"} <= set(
+        hosts
+    )
+    with Store(kept) as store:
+        assert store.write(old).duplicates == len(old) == 35
+        report = store.write([samples.measurement(1000)])
+        assert (report.measurements, report.timings) == (1, 3)
+        assert store.counts()["measurements"] == 36
+
+
+def test_an_upgraded_warehouse_is_queried(tmp_path: Path, diode: RunCommand) -> None:
+    """The old rows are in the views: one answer worked out by hand from the script that made the file."""
+    path = tmp_path / "kept.db"
+    shutil.copy(DATA / "warehouse-0001.db", path)
+    refused = diode("query", "SELECT 1", "--database", path)
+    assert refused.code == 1
+    assert f"has schema revision {FIRST} and this torch-diode needs {schema.HEAD_REVISION}" in refused.err
+    assert diode("db", "upgrade", "--database", path).code == 0
+    with closing(analytics.connect(str(path))) as connection:
+        found = connection.execute(
+            "SELECT hardware, torch, template, runtime_us FROM fastest_configs WHERE m = 68 AND n = 256"
+        ).fetchall()
+    assert found == [("NVIDIA H100 80GB HBM3", "2.13.0+cu130", "aten::mm", 10.5)]
+
+
+def test_going_back_loses_the_tombstones(kept: sa.Engine) -> None:
+    """What a downgrade drops is counted beforehand; what was deleted stays deleted until it is delivered again."""
+    migrate.upgrade(kept)
+    with kept.begin() as connection:
+        assert bury(connection, [2, 3], "prune")[0] == 2
+    [loss] = migrate.losses(kept, FIRST)
+    assert (loss.table, loss.rows) == ("tombstones", 2)
+    migrate.downgrade(kept, FIRST)
+    migrate.upgrade(kept)
+    with kept.connect() as connection:
+        assert connection.scalar(sa.select(sa.func.count()).select_from(schema.measurements)) == 33
+        assert connection.scalar(sa.select(sa.func.count()).select_from(schema.tombstones)) == 0
+
+
+def upgraded(url: str) -> str:
+    """Upgrade in a process of its own."""
+    engine = make_engine(url)
+    try:
+        return migrate.upgrade(engine).after
+    finally:
+        engine.dispose()
+
+
+def test_many_upgrade_the_kept_warehouse_at_once(kept: sa.Engine) -> None:
+    """Daemons that start at the same time on an old warehouse bring it to the newest revision once."""
+    before = contents(kept)
+    url = kept.url.render_as_string(hide_password=False)
+    with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
+        assert pool.map(upgraded, [url] * WRITERS) == [schema.HEAD_REVISION] * WRITERS
+    assert contents(kept) == before
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the kept file with so many measurements that its upgrade takes a while."""
+    path = tmp_path_factory.mktemp("larger") / "larger.db"
+    shutil.copy(DATA / "warehouse-0001.db", path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        names = [row[1] for row in connection.execute("PRAGMA table_info(measurements)") if row[1] not in {"id", "uid"}]
+        columns = ", ".join(names)
+        connection.execute(COPY.format(columns=columns), (MANY,))
+    return path
+
+
+def digest(path: Path) -> tuple[Any, ...]:
+    """Return what tells the contents of a large file."""
+    query = "SELECT count(*), sum(id), min(hex(uid)), max(hex(uid)), sum(problem_id) FROM measurements"
+    return (*samples.sql(path, query)[0], *samples.sql(path, "SELECT count(*), sum(config_id) FROM timings")[0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_migrations_leave_the_old_or_the_new(larger: Path, tmp_path: Path, way: str) -> None:
+    """SIGKILL at any moment of an upgrade or a downgrade leaves one of the two revisions whole, with every row."""
+    expected = digest(larger)
+    engine = make_engine(str(shutil.copy(larger, tmp_path / "timed.db")))
+    tables = {FIRST: structure(engine)}
+    started = time.monotonic()
+    migrate.upgrade(engine)
+    took = time.monotonic() - started
+    tables[schema.HEAD_REVISION] = structure(engine)
+    engine.dispose()
+    before, after = list(tables) if way == "upgrade" else list(tables)[::-1]
+    start = larger if way == "upgrade" else tmp_path / "timed.db"
+    ended = set()
+    for number in range(KILLS):
+        path = Path(shutil.copy(start, tmp_path / f"killed-{number}.db"))
+        kill_while(WAYS[way], path, 1.5 * took * number / KILLS)
+        engine = make_engine(str(path))
+        revision = str(migrate.current(engine))
+        assert structure(engine) == tables[revision]
+        assert integrity_problems(engine) == []
+        assert digest(path) == expected
+        assert migrate.upgrade(engine).after == schema.HEAD_REVISION
+        assert migrate.differences(engine) == []
+        engine.dispose()
+        path.unlink()
+        ended.add(revision)
+    assert before in ended
+    assert ended <= {before, after}
+
+
+def kill_while(work: str, path: Path, after_s: float) -> None:
+    """Start migrating a file in another process, and end that by SIGKILL some time after it began."""
+    code = MIGRATE.format(work=work)
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(after_s)
+        process.send_signal(signal.SIGKILL)

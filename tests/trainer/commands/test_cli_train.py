@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from diode_store.errors import ModelError, SettingsError
+from diode_trainer import artifact
+from diode_trainer.commands.tables import HEADER
+from diode_trainer.jobs import command_line, model_name, output_path, resolve_device
+
+if TYPE_CHECKING:
+    from conftest import CommandResult, RunCommand
+
+QUICK = ("--num-epochs", "5", "--hidden-dim", "8", "--num-layers", "1", "--model-type", "base")
+
+
+@pytest.fixture
+def train(diode: RunCommand) -> Any:
+    """Return a function that trains quickly with more options."""
+
+    def run(*options: str) -> CommandResult:
+        return diode("train", *QUICK, *options)
+
+    return run
+
+
+def test_five_folds(train: Any, filled: str) -> None:
+    """The tables hold the model beside its baselines, and the model is where it says."""
+    result = train("--hardware", "h200", "--name", "mine", "--seed", "1")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0] == "All choices: 24 problems, pooled over 5 folds"
+    assert lines[1].split() == " ".join(HEADER).split()
+    assert [line.split("  ")[0] for line in lines[2:6]] == ["mine", "vendor only", "ranking of other folds", "random"]
+    assert "Triton choices only: 24 problems, pooled over 5 folds" in lines
+    path = Path(lines[-2].split()[1])
+    assert lines[-1].split() == ["card", str(path.with_suffix(".json"))]
+    assert artifact.load(path).card.name == "mine"
+    assert "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)" in result.err
+    assert "data: 24 problems, 360 timings (0 failed), mm, bfloat16" in result.err
+    assert "left out Inductor DEFAULT: the data holds" in result.err
+    assert "fitting 5 folds and the final model, at most 5 epochs each" in result.err
+
+
+def test_json(train: Any, filled: str) -> None:
+    """Scripts get everything as one object."""
+    result = train("--hardware", "NVIDIA H200", "--name", "mine", "--folds", "1", "--json")
+    assert result.code == 0, result.err
+    shown = json.loads(result.out)
+    assert shown["evaluation"]["folds"] == 1
+    assert shown["evaluation"]["all_choices"]["problems"] == 5
+    assert set(shown["evaluation"]["all_choices"]["baselines"]) == {"vendor_only", "fold_ranking", "random"}
+    assert shown["data"]["problems"] == 24
+    assert shown["data"]["datasets"] == ["synthetic"]
+    assert artifact.load(shown["model"]).sha256 == shown["sha256"]
+    assert len(shown["fold_seconds"]) == 1
+
+
+def test_card(train: Any, filled: str, tmp_path: Path) -> None:
+    """The card says what the model covers, how it did, and how to make it again."""
+    result = train("--hardware", "h200", "--name", "mine", "--output", str(tmp_path), "--op", "mm", "--dtype", "bf16")
+    assert result.code == 0, result.err
+    card = artifact.load(tmp_path / "mine.pt").card
+    assert card.command == (
+        "diode-train --hardware h200 --op mm --dtype bf16 --folds 5 --name mine --model-type base --seed 42"
+        " --num-epochs 5 --hidden-dim 8 --num-layers 1"
+    )
+    assert (card.model_type, card.torch, card.licence) == ("base", torch.__version__, "Apache-2.0")
+    assert [(d.name, d.multiprocessors) for d in card.hardware] == [("NVIDIA H200", 132)]
+    assert (card.ops, card.dtypes, card.domain.templates) == (("mm",), ("bfloat16",), ("aten::mm", "triton::mm"))
+    assert (card.metrics["folds"], card.metrics["all_choices"]["problems"]) == (5, 24)
+    assert set(card.baselines) == {"all_choices", "triton_only"}
+    assert card.data["measurements"] == 24
+    assert card.training["hidden_layer_widths"] == [8]
+
+
+def test_the_cards_command_makes_the_model_again(train: Any, diode: RunCommand, filled: str, tmp_path: Path) -> None:
+    """Running what the card says gives the same checkpoint, byte for byte."""
+    assert train("--hardware", "h200", "--folds", "0", "--name", "mine", "-o", str(tmp_path / "one.pt")).code == 0
+    command = artifact.load(tmp_path / "one.pt").card.command.split()
+    assert command[0] == "diode-train"
+    assert diode("train", *command[1:], "-o", str(tmp_path / "two.pt")).code == 0
+    assert (tmp_path / "one.pt").read_bytes() == (tmp_path / "two.pt").read_bytes()
+
+
+def test_no_folds(train: Any, filled: str) -> None:
+    """Without folds nothing is judged, and the card has no figures."""
+    result = train("--hardware", "h200", "--folds", "0", "--name", "mine")
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[0].startswith("fitted 24 problems in ")
+    assert artifact.load(result.out.splitlines()[1].split()[1]).card.metrics == {}
+
+
+def test_a_file_instead_of_a_warehouse(train: Any, jsonl_path: Path, tmp_path: Path) -> None:
+    """A file of too few problems is refused like too small a warehouse."""
+    result = train("--dataset", str(jsonl_path), "--hardware", "h200", "--folds", "0", "-o", str(tmp_path / "m.pt"))
+    assert result.code == 1
+    assert result.err.splitlines()[-1].startswith("error: 6 problems are too few to learn from, 10 needed;")
+    assert not (tmp_path / "m.pt").exists()
+
+
+def test_old_option_names(diode: RunCommand, filled: str, tmp_path: Path) -> None:
+    """The names of the options that users know from before still work."""
+    result = diode(
+        "train",
+        *("--hardware-name", "NVIDIA H200"),
+        *("--op-name", "mm"),
+        *("--model", str(tmp_path / "m.pt")),
+        *("--model-type", "deep"),
+        *("--batch-size", "8", "--num-epochs", "1", "--learning-rate", "0.001", "--weight-decay", "0.01"),
+        *("--patience", "3", "--hidden-dim", "8", "--num-layers", "2", "--seed", "3", "--device", "cpu"),
+        *("--folds", "0"),
+    )
+    assert result.code == 0, result.err
+    training = artifact.load(tmp_path / "m.pt").card.training
+    expected = {"batch_size": 8, "epochs": 1, "learning_rate": 0.001, "weight_decay": 0.01, "patience": 3, "seed": 3}
+    assert {name: training[name] for name in expected} == expected
+    assert training["hidden_layer_widths"] == [8, 8]
+
+
+def test_shipped_model_is_a_baseline(train: Any, filled: str, shipped: Path, trained: Path) -> None:
+    """A shipped model that was trained on these problems is left out, with the reason."""
+    for path in (trained, trained.with_suffix(".json")):
+        (shipped / path.name).write_bytes(path.read_bytes())
+    result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
+    assert result.code == 0, result.err
+    assert "left out model quick: it was trained on 24 of these 24 problems" in result.err
+
+
+def test_the_file_names_the_model(train: Any, filled: str, tmp_path: Path) -> None:
+    """Without --name the output file's stem stands in the table, on the card and in its command."""
+    result = train("--hardware", "h200", "--folds", "1", "-o", str(tmp_path / "quickstart_model.pt"))
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[2].startswith("quickstart_model ")
+    card = artifact.load(tmp_path / "quickstart_model.pt").card
+    assert (card.name, "--name quickstart_model" in card.command) == ("quickstart_model", True)
+
+
+def test_replacing_a_model_is_said(train: Any, filled: str, tmp_path: Path) -> None:
+    """A model of that name is replaced with a line that says from when it was."""
+    options = ("--hardware", "h200", "--folds", "0", "-o", str(tmp_path / "m.pt"))
+    assert "replaces" not in train(*options).err
+    date = artifact.load(tmp_path / "m.pt").card.created_at[:10]
+    assert f"m.pt is there already; this replaces the model of {date}\n" in train(*options).err
+    (tmp_path / "m.json").write_text("[]")
+    assert "this replaces the model of unknown date\n" in train(*options).err
+
+
+# --- what goes wrong
+
+
+def test_no_hardware_named(diode: RunCommand) -> None:
+    """Without a device or a file there is nothing to train on: bad usage."""
+    result = diode("train", "--folds", "0")
+    assert result.code == 2
+    assert "--hardware or --dataset" in result.err
+
+
+def test_unknown_hardware_lists_what_there_is(train: Any, filled: str) -> None:
+    """A name that matches nothing gets the list."""
+    result = train("--hardware", "NVIDIA A100")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
+        "error: no hardware matches 'NVIDIA A100'; there is: NVIDIA H200 (sm_90, 132 multiprocessors)\n"
+    )
+
+
+def test_empty_warehouse(train: Any, database_url: str) -> None:
+    """Without measurements the remedy is named."""
+    result = train("--hardware", "h200", "--database", database_url)
+    assert result.code == 1
+    assert "the warehouse holds no measurements" in result.err
+    assert "diode-ingest --once --bundled" in result.err
+
+
+def test_no_warehouse(train: Any, tmp_path: Path) -> None:
+    """Without a warehouse the remedy is named."""
+    result = train("--hardware", "h200", "--database", str(tmp_path / "none.db"))
+    assert result.code == 1
+    assert "diode db upgrade" in result.err
+
+
+def test_unwritable_output(train: Any, filled: str, tmp_path: Path) -> None:
+    """A model that cannot be written is an error, not a traceback."""
+    (tmp_path / "file").touch()
+    result = train("--hardware", "h200", "--folds", "0", "-o", str(tmp_path / "file" / "m.pt"))
+    assert result.code == 1
+    assert "cannot write the model" in result.err
+
+
+def test_unknown_device(train: Any, filled: str) -> None:
+    """A device that this machine lacks is refused before anything is fitted."""
+    result = train("--hardware", "h200", "--device", "abacus")
+    assert result.code == 1
+    assert "cannot fit on device 'abacus'" in result.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--folds", "11"),
+        ("--model-type", "wide"),
+        ("--num-epochs", "0"),
+        ("--learning-rate", "inf"),
+        ("--learning-rate", "nan"),
+        ("--weight-decay", "nan"),
+        ("--learning-rate", "1e6"),
+        ("--weight-decay", "inf"),
+        ("--seed", "99999999999999999999"),
+        ("--hidden-dim", "100000000"),
+        ("--num-layers", "17"),
+    ],
+)
+def test_bad_usage(diode: RunCommand, options: tuple[str, str]) -> None:
+    """Values out of range exit with 2."""
+    assert diode("train", "--hardware", "h200", *options).code == 2
+
+
+def test_installed_command() -> None:
+    """`diode-train` is `diode train` by the name that scripts use, and starts without torch."""
+    executable = Path(sys.executable).with_name("diode-train")
+    finished = subprocess.run([executable, "--help"], capture_output=True, text=True, check=True)
+    assert 'Example: diode-train --hardware "NVIDIA H200"' in finished.stdout
+    script = "import sys, diode_trainer.commands.train; print({'torch', 'numpy', 'duckdb'} & set(sys.modules))"
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert finished.stdout == "set()\n"
+
+
+# --- parts
+
+
+def test_output_path(tmp_path: Path) -> None:
+    """A file is taken as it is, a folder gets the name, and nothing means the user's models."""
+    assert output_path(tmp_path / "a.pt", "name") == tmp_path / "a.pt"
+    assert output_path(tmp_path, "name") == tmp_path / "name.pt"
+    default = output_path(None, "name")
+    assert default.parts[-4:] == ("torch-diode", "models", "matmul_kernel_runtime_prediction", "name.pt")
+
+
+def test_model_name(tmp_path: Path) -> None:
+    """What is asked for wins, then the file's stem, then a name of ours."""
+    assert model_name(None, None) == model_name(None, tmp_path) == "my_model"
+    assert model_name(None, tmp_path / "h200.v2.pt") == "h200.v2"
+    assert model_name("mine.pt", tmp_path / "other.pt") == "mine"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b", "a\\b", ".hidden", "..", "a\nb"])
+def test_bad_model_name(train: Any, name: str) -> None:
+    """What is no name of a file is refused in one line."""
+    with pytest.raises(SettingsError, match="cannot be a model's name"):
+        model_name(name, None)
+    result = train("--hardware", "h200", "--name", name)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+
+
+def test_command_line() -> None:
+    """Options without a value are left out, switches have none, words are quoted."""
+    options = {"--hardware": "NVIDIA H200", "--op": None, "--all-matches": True, "--x": False, "--seed": 0}
+    assert command_line("diode-train", options) == "diode-train --hardware 'NVIDIA H200' --all-matches --seed 0"
+
+
+def test_resolve_device() -> None:
+    """``auto`` is what this machine has."""
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ModelError, match="use --device cpu"):
+        resolve_device("cuda:99")

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from synthetic import MM, examples, learnable
+
+from diode_store.errors import DatasetError
+from diode_trainer.assess import assess
+from diode_trainer.card import Card, CoveredHardware, Domain
+from diode_trainer.data.dataset import Dataset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from conftest import RunCommand
+    from diode_store.columns import ConfigColumns
+    from diode_store.records import Hardware, ProblemShape
+
+
+class Known:
+    """A model that predicts what it was told to."""
+
+    def __init__(self, *predicted: float, seen: tuple[ProblemShape, ...] = (), domain: Domain | None = None) -> None:
+        self.predicted = np.array(predicted)
+        self.seen = seen
+        self.card = Card("known", "test", "base", 1, domain or Domain())
+
+    def predict_us(self, _shape: ProblemShape, _device: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+        """Return the first of what it was told."""
+        return self.predicted[: len(columns)]
+
+    def was_trained_on(self, shape: ProblemShape) -> bool:
+        """Say whether it was told so."""
+        return shape in self.seen
+
+
+def judged(model: Known, *found: Any, **options: Any) -> Any:
+    """Assess a known model by a few problems."""
+    return assess(model, Dataset(found), **options)  # type: ignore[arg-type]
+
+
+OTHER = replace(MM, m=512)
+
+
+# --- what is shown
+
+
+def test_figures_by_hand() -> None:
+    """It ranks 20 us before 10 us on one problem of two: regret@1 is the root of 2."""
+    found = judged(Known(3.0, 1.0, 2.0), examples([40.0, 20.0, 10.0]), examples([40.0, 10.0, 20.0], OTHER))
+    assert found.problems == 2
+    assert found.standing.model.regret[1].geomean == pytest.approx(math.sqrt(2))
+    assert found.standing.model.regret[3].geomean == pytest.approx(1.0)
+    assert found.standing.model.within_2pct == 0.5
+
+
+def test_worst_choices() -> None:
+    """The costliest choices come first, with what was chosen, what was best, and the times."""
+    found = judged(Known(3.0, 1.0, 2.0), examples([40.0, 20.0, 10.0]), examples([40.0, 30.0, 10.0], OTHER), worst=1)
+    (worst,) = found.worst
+    assert (worst.shape, worst.regret) == (OTHER, pytest.approx(3.0))
+    assert (worst.chosen_us, worst.predicted_us, worst.best_us) == (30.0, 1.0, 10.0)
+    assert worst.chosen == "triton::mm 16x64x64 s2 w4"
+
+
+def test_worst_choices_without_vendor() -> None:
+    """Where the vendor does not count, it is neither chosen nor best."""
+    found = judged(Known(1.0, 3.0, 2.0), examples([5.0, 10.0, 20.0]), vendor=False, worst=5)
+    (worst,) = found.worst
+    assert (worst.best_us, worst.regret) == (10.0, pytest.approx(2.0))
+
+
+def test_a_vendor_kernel_among_the_worst_choices() -> None:
+    """A vendor's kernel has no parameters to name."""
+    assert judged(Known(1.0, 2.0), examples([1.0, 2.0]), worst=1).worst[0].chosen == "aten::mm"
+
+
+def test_seen_problems_are_counted_and_can_be_left_out() -> None:
+    """Problems it was trained on flatter a model."""
+    model = Known(1.0, 2.0, seen=(MM,))
+    both = examples([1.0, 2.0]), examples([2.0, 1.0], OTHER)
+    assert judged(model, *both).seen == 1
+    alone = judged(model, *both, unseen=True)
+    assert (alone.problems, alone.seen) == (1, 0)
+    assert alone.standing.model.regret[1].geomean == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        (Domain(), ()),
+        (Domain(hardware=(CoveredHardware("NVIDIA H200", "sm_90", 132),), ops=("mm",), shapes={"m": (512, 1024)}), ()),
+        (Domain(hardware=(CoveredHardware("NVIDIA L4", "sm_89", 58),)), ("hardware NVIDIA H200",)),
+        (Domain(ops=("bmm",), dtypes=("float32",)), ("dtype bfloat16", "op mm")),
+        (Domain(shapes={"k": (16, 512)}), ("K outside 16 to 512",)),
+    ],
+)
+def test_problems_outside_the_domain_are_counted(domain: Domain, expected: tuple[str, ...]) -> None:
+    """What the card does not cover is counted and named; what it leaves empty is open."""
+    found = judged(Known(1.0, 2.0, domain=domain), examples([1.0, 2.0]), examples([2.0, 1.0], OTHER))
+    assert (found.outside, found.outside_reasons) == (2 if expected else 0, expected)
+
+
+def test_note_on_problems_outside_the_domain(diode: RunCommand, trained: Path, jsonl_path: Path) -> None:
+    """A person is told which problems the model was not made for."""
+    result = diode("evaluate", "--model", "quick", "--dataset", str(jsonl_path), "--hardware", "h200", "--op", "bmm")
+    assert result.code == 0, result.err
+    assert "note: 1 of 1 problem is outside what it was trained on (" in result.err
+    assert "op bmm" in result.err
+
+
+def test_nothing_left_to_judge_by() -> None:
+    """If it has seen everything, or nothing can be judged, that is said."""
+    with pytest.raises(DatasetError, match="trained on all of these problems, so --unseen leaves none; leave it out"):
+        judged(Known(1.0, 2.0, seen=(MM,)), examples([1.0, 2.0]), unseen=True)
+    with pytest.raises(DatasetError, match="no problem has two configs that ran"):
+        judged(Known(1.0, 2.0), examples([1.0, math.inf]))
+
+
+def test_baselines_of_few_problems_have_nothing_to_learn_from() -> None:
+    """With fewer problems than folds a fixed ranking takes the first config."""
+    found = judged(Known(1.0, 2.0), examples([4.0, 2.0]))
+    assert found.standing.baselines.reports["fold_ranking"].regret[1].geomean == pytest.approx(2.0)
+
+
+def test_baselines_learn_from_other_problems() -> None:
+    """On enough problems a fixed ranking is made from four fifths for the other fifth."""
+    dataset = learnable(30)
+    found = assess(Known(*range(1, 16)), dataset)  # type: ignore[arg-type]
+    reports = found.standing.baselines.reports
+    assert reports["fold_ranking"].regret[1].geomean < reports["random"].regret[1].geomean
+    assert {report.problems for report in reports.values()} == {30}
+
+
+# --- the command
+
+
+def test_json(diode: RunCommand, trained: Path) -> None:
+    """The object has the promised shape; baselines are of the same."""
+    result = diode("evaluate", "--model", str(trained), "--hardware", "h200", "--json")
+    assert result.code == 0, result.err
+    shown = json.loads(result.out)
+    assert shown["problems"] == 24
+    assert list(shown["regret"]) == ["1", "3", "5", "10"]
+    assert set(shown["regret"]["1"]) == {"geomean", "p95", "max"}
+    assert {"within_2pct", "within_5pct", "rmse_log", "baselines"} <= set(shown)
+    assert set(shown["baselines"]) == {"vendor_only", "fold_ranking", "random"}
+    assert set(shown["baselines"]["random"]) == {"problems", "regret", "within_2pct", "within_5pct"}
+    assert shown["seen_in_training"] == 24
+
+
+def test_no_vendor(diode: RunCommand, trained: Path) -> None:
+    """Without the vendor there is no vendor's row."""
+    result = diode("evaluate", "--model", str(trained), "--hardware", "h200", "--no-vendor", "--json")
+    assert set(json.loads(result.out)["baselines"]) == {"fold_ranking", "random"}
+
+
+def test_table_and_warning(diode: RunCommand, trained: Path) -> None:
+    """The table names the model; that it has seen the problems is said."""
+    result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--top-n-worst", "2")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:5]] == ["quick", "vendor only", "ranking of other folds", "random"]
+    assert lines[5].startswith("problem")
+    assert len(lines) == 8
+    assert (
+        "it was trained on 24 of these 24 problems, so this flatters it; give --dataset with other measurements"
+        in result.err
+    )
+
+
+def test_dataset_file(diode: RunCommand, trained: Path, jsonl_path: Path) -> None:
+    """Measurements that are in no warehouse judge a model too; impossible templates are never chosen."""
+    result = diode(
+        "evaluate", "--model", str(trained), "--dataset", str(jsonl_path), "--hardware", "h200", "--op", "mm", "--json"
+    )
+    assert result.code == 0, result.err
+    shown = json.loads(result.out)
+    assert (shown["seen_in_training"], shown["outside_domain"]) == (0, 4)
+    assert shown["problems"] >= 3
+    assert shown["regret"]["1"]["geomean"] >= 1.0
+
+
+def test_dataset_file_of_several_devices(diode: RunCommand, trained: Path, jsonl_path: Path) -> None:
+    """A file's lines are filtered by device; devices that differ need --all-matches."""
+    lines = [json.loads(line) for line in jsonl_path.read_text().splitlines()]
+    for line, name in zip(lines, ["NVIDIA H200"] * 2 + ["NVIDIA H100 PCIe"] * 4, strict=True):
+        line["hardware"] = name
+    jsonl_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ("evaluate", "--model", str(trained), "--dataset", str(jsonl_path), "--json")
+    assert json.loads(diode(*command, "--hardware", "h200").out)["problems"] == 2
+    assert json.loads(diode(*command, "--all-matches").out)["problems"] == 6
+    mixed = diode(*command)
+    assert (mixed.code, "holds different devices: NVIDIA H100 PCIe" in mixed.err) == (1, True)
+
+
+def test_worst_in_json(diode: RunCommand, trained: Path) -> None:
+    """Scripts get the worst choices with their shapes."""
+    result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--top-n-worst", "1", "--json")
+    (worst,) = json.loads(result.out)["worst"]
+    assert worst["shape"]["op"] == "mm"
+    assert worst["regret"] >= 1.0
+
+
+def test_unseen_leaves_nothing(diode: RunCommand, trained: Path) -> None:
+    """A model that has seen everything cannot be judged without it."""
+    result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--unseen")
+    assert result.code == 1
+    assert result.err.endswith(
+        "error: the model was trained on all of these problems, so --unseen leaves none; leave it out (the figures"
+        " then flatter the model) or give --dataset with other measurements\n"
+    )
+
+
+def test_unknown_model(diode: RunCommand, trained: Path) -> None:
+    """A name that is none gets the list of names."""
+    result = diode("evaluate", "--model", "nobody", "--hardware", "h200")
+    assert result.code == 1
+    assert result.err == "error: no model 'nobody', neither a file nor a name; there is: quick\n"
+
+
+def test_corrupt_model(diode: RunCommand, filled: str, tmp_path: Path) -> None:
+    """A damaged checkpoint is one line and exit status 1."""
+    (tmp_path / "bad.pt").write_bytes(b"PK nonsense")
+    result = diode("evaluate", "--model", str(tmp_path / "bad.pt"), "--hardware", "h200")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "bad.pt: not a whole checkpoint" in result.err
+
+
+def test_bad_usage(diode: RunCommand) -> None:
+    """Without anything to judge by, or without a model, the command exits with 2."""
+    assert diode("evaluate", "--model", "quick").code == 2
+    assert diode("evaluate", "--hardware", "h200").code == 2

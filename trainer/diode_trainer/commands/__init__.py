@@ -1,0 +1,1 @@
+"""`diode-train`, `diode evaluate` and `diode models`."""

@@ -1,0 +1,85 @@
+"""Judge a model by measured problems: what its choices cost against the best ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_rows
+from diode_store.render import counted
+
+if TYPE_CHECKING:
+    from diode_trainer.assess import Assessment
+
+app = make_app(__doc__)
+
+_DatasetOption = Annotated[Path | None, typer.Option(help="Judge by this file (JSON Lines), not the warehouse.")]
+
+
+@app.command(no_args_is_help=True)
+def evaluate(  # noqa: PLR0913 - one parameter an option
+    database: DatabaseOption,
+    model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
+    hardware: Annotated[
+        str | None, typer.Option("--hardware", "--hardware-name", help="Judge by the data of this device.")
+    ] = None,
+    dataset: _DatasetOption = None,
+    op: Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")] = None,
+    top_n_worst: Annotated[int, typer.Option(min=0, help="List this many of the costliest choices.")] = 0,
+    *,
+    all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False,
+    no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False,
+    unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that it was trained on.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Rank measured problems' choices with a model and show the regret, beside simpler rankings.
+
+    Example: diode evaluate --model v2_model --hardware "NVIDIA H200" --unseen
+    """
+    if hardware is None and dataset is None:
+        raise typer.BadParameter("name a device or a file to judge by", param_hint="--hardware or --dataset")
+    from diode_trainer.artifact import load as load_model
+    from diode_trainer.assess import assess
+    from diode_trainer.catalogue import find_model
+    from diode_trainer.data.from_warehouse import Selection
+    from diode_trainer.data.sources import load
+
+    judged = load_model(find_model(model))
+    found = load(database, dataset, Selection(hardware, op, all_matches=all_matches))
+    for note in found.notes:
+        print_note(note)
+    assessment = assess(judged, found.dataset, vendor=not no_vendor, worst=top_n_worst, unseen=unseen)
+    if as_json:
+        print_json(assessment.to_plain())
+    else:
+        _print(assessment, judged.path.stem)
+
+
+def _print(assessment: Assessment, name: str) -> None:
+    from diode_trainer.commands.tables import HEADER, WORST_HEADER, left_out, rows, worst_rows
+
+    if assessment.seen:
+        problems = counted(assessment.problems, "problem")
+        remedy = (
+            "give --dataset with other measurements"
+            if assessment.seen == assessment.problems
+            else "--unseen leaves them out"
+        )
+        print_note(f"note: it was trained on {assessment.seen} of these {problems}, so this flatters it; {remedy}")
+    if assessment.outside:
+        print_note(_outside(assessment))
+    print_rows(HEADER, rows(assessment.standing, name), title=counted(assessment.problems, "problem"))
+    for line in left_out(assessment.standing):
+        print_note(line)
+    if assessment.worst:
+        print_rows(WORST_HEADER, worst_rows(assessment.worst), title="Costliest choices")
+
+
+def _outside(assessment: Assessment) -> str:
+    """Return how many problems the model was not made for, and why."""
+    reasons = ", ".join(assessment.outside_reasons)
+    problems = counted(assessment.problems, "problem")
+    verb = "is" if assessment.outside == 1 else "are"
+    return f"note: {assessment.outside} of {problems} {verb} outside what it was trained on ({reasons})"

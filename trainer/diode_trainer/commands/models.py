@@ -1,0 +1,101 @@
+"""List, describe and check the models there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diode_store.console import JsonOption, make_app, print_json, print_note, print_pairs, print_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+app = make_app(__doc__)
+
+_COLUMNS = ("name", "purpose", "type", "hardware", "problems", "regret@1", "created", "path")
+_ERROR = "error"
+"""A column for scripts; a person reads what is wrong below the table."""
+
+
+@app.command("list")
+def list_(*, as_json: JsonOption = False) -> None:
+    """Show every model: your own first, then those that ship with torch-diode.
+
+    Example: diode models list --json
+    """
+    from diode_trainer.catalogue import list_models
+
+    rows = [_row(path) for path in list_models()]
+    if as_json:
+        print_rows((*_COLUMNS, _ERROR), rows, as_json=True)
+    elif not rows:
+        print_note("no models yet; train one with `diode-train`")
+    else:
+        print_rows(_COLUMNS, [cells for *cells, _ in rows], title="Models")
+        for *_, error in rows:
+            if error is not None:
+                print_note(f"error: {error}")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A checkpoint, NAME or PURPOSE/NAME.")], *, as_json: JsonOption = False
+) -> None:
+    """Show a model's card.
+
+    Example: diode models show v2_model
+    """
+    from dataclasses import asdict
+
+    from diode_trainer.artifact import card_path
+    from diode_trainer.card import read_card
+    from diode_trainer.catalogue import find_model
+    from diode_trainer.commands.tables import card_pairs
+
+    path = find_model(name)
+    card = read_card(card_path(path))
+    if as_json:
+        print_json({**asdict(card), "path": str(path)})
+    else:
+        print_pairs({**card_pairs(card), "path": str(path)})
+
+
+@app.command()
+def verify(
+    name: Annotated[str | None, typer.Argument(help="A checkpoint, NAME or PURPOSE/NAME; else all.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that models are whole, are what their cards say, and predict finite times; exit with 1 if one is not.
+
+    Example: diode models verify
+    """
+    from diode_trainer.catalogue import find_model, list_models
+    from diode_trainer.verify import verify as check
+
+    paths = [find_model(name)] if name is not None else list_models()
+    problems = [(path, check(path)) for path in paths]
+    rows = [(path.stem, "ok" if problem is None else problem, str(path)) for path, problem in problems]
+    if not rows and not as_json:
+        print_note("no models yet; train one with `diode-train`")
+    else:
+        print_rows(("name", "result", "path"), rows, as_json=as_json)
+    if any(problem is not None for _, problem in problems):
+        raise typer.Exit(1)
+
+
+def _row(path: Path) -> tuple[object, ...]:
+    """Return the cells of ``_COLUMNS``, then what is wrong with the model's card, or None."""
+    from diode_store.errors import ModelError
+    from diode_trainer.artifact import card_path
+    from diode_trainer.card import read_card
+
+    try:
+        card = read_card(card_path(path))
+    except ModelError as error:
+        return path.stem, path.parent.name, None, None, None, None, None, str(path), str(error)
+    hardware = ", ".join(device.name for device in card.hardware)
+    known = (hardware, card.data.get("problems"), card.regret_at_1, card.created_at)
+    # By its file, since that is how it is asked for.
+    return path.stem, card.purpose, card.model_type, *known, str(path), None

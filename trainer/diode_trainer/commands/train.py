@@ -1,0 +1,151 @@
+"""Learn from the warehouse's timings and write a model that picks kernels.
+
+Matches the hardware, evaluates the recipe on problems it has not seen, beside baselines, then fits the model on
+all of the data and writes it with its card.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from diode_store.console import (
+    DatabaseOption,
+    JsonOption,
+    make_app,
+    print_json,
+    print_note,
+    print_rows,
+    progress,
+    run,
+)
+from diode_store.render import counted
+from diode_trainer.commands import train_options as options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from diode_trainer.data.dataset import Dataset
+    from diode_trainer.data.from_warehouse import Selection
+    from diode_trainer.jobs import Job, Trained
+    from diode_trainer.workflow import Evaluation
+
+app = make_app(__doc__)
+
+
+@app.command(no_args_is_help=True)
+def train(  # noqa: PLR0913 - one parameter an option
+    context: typer.Context,
+    database: DatabaseOption,
+    hardware: options.HardwareOption = None,
+    dataset: options.DatasetOption = None,
+    op: options.OpOption = None,
+    dtype: options.DtypeOption = None,
+    *,
+    all_matches: options.AllMatchesOption = False,
+    folds: options.FoldsOption = 5,
+    name: options.NameOption = None,
+    output: options.OutputOption = None,
+    model_type: options.ModelTypeOption = options.ModelType.DEEP,
+    seed: options.SeedOption = 42,
+    device: options.DeviceOption = "cpu",
+    num_epochs: options.EpochsOption = None,
+    batch_size: options.BatchSizeOption = None,
+    learning_rate: options.LearningRateOption = None,
+    weight_decay: options.WeightDecayOption = None,
+    patience: options.PatienceOption = None,
+    hidden_dim: options.HiddenDimOption = None,
+    num_layers: options.NumLayersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model, show how it ranks beside simpler rankings, and write it with its card.
+
+    Example: diode-train --hardware "NVIDIA H200" --name h200_model
+    """
+    if hardware is None and dataset is None:
+        raise typer.BadParameter("name the hardware to train for, or a file", param_hint="--hardware or --dataset")
+    from diode_trainer.commands.recipes import make_recipe
+    from diode_trainer.data.from_warehouse import Selection
+    from diode_trainer.jobs import Job, command_line, model_name, output_path, resolve_device
+
+    recipe = make_recipe(
+        model_type.value,
+        epochs=num_epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        patience=patience,
+        hidden_dim=hidden_dim,
+        num_layers=num_layers,
+    )
+    name = model_name(name, output)
+    command = command_line("diode-train", {**options.what_was_asked(context), "--name": name})
+    job = Job(name, recipe, folds, seed, resolve_device(device), output_path(output, name), command)
+    _run(job, _load(database, dataset, Selection(hardware, op, dtype, all_matches)), as_json=as_json)
+
+
+def _load(database: str, file: Path | None, selection: Selection) -> Dataset:
+    """Read the data and say on stderr what it is."""
+    from diode_trainer.data.sources import load
+
+    found = load(database, file, selection)
+    for line in found.notes:
+        print_note(line)
+    return found.dataset
+
+
+def _run(job: Job, dataset: Dataset, *, as_json: bool) -> None:
+    from diode_trainer.jobs import replaced, run_job
+
+    if (date := replaced(job.path)) is not None:
+        print_note(f"note: {job.path} is there already; this replaces the model of {date}")
+    print_note(f"{_plan(job)}; this can take minutes")
+    with progress("training, epochs", total=job.epochs) as advance:
+        trained = run_job(dataset, job, lambda: advance(1))
+    if as_json:
+        print_json(_as_json(trained))
+        return
+    outcome = trained.outcome
+    if outcome.evaluation is not None:
+        _print_evaluation(outcome.evaluation, job.name)
+    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {outcome.seconds:.0f} s")
+    typer.echo(f"model  {trained.path}")
+    typer.echo(f"card   {trained.path.with_suffix('.json')}")
+
+
+def _plan(job: Job) -> str:
+    """Return what is about to be fitted."""
+    fits = f"fitting {counted(job.folds, 'fold')} and the final model" if job.folds else "fitting the model"
+    return f"{fits}, at most {counted(job.recipe.epochs, 'epoch')} each"
+
+
+def _print_evaluation(evaluation: Evaluation, name: str) -> None:
+    from diode_trainer.commands.tables import HEADER, left_out, rows, titles
+
+    for title, standing in titles(evaluation):
+        typer.echo(title)
+        print_rows(HEADER, rows(standing, name))
+    for line in left_out(evaluation.all_choices):
+        print_note(line)
+    seconds = evaluation.fit_seconds
+    typer.echo(f"judged on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
+
+
+def _as_json(trained: Trained) -> dict[str, object]:
+    evaluation = trained.outcome.evaluation
+    return {
+        "model": str(trained.path),
+        "sha256": trained.card.sha256,
+        "hardware": [device.name for device in trained.card.hardware],
+        "data": trained.card.data,
+        "fit_seconds": trained.outcome.seconds,
+        "fold_seconds": list(evaluation.fit_seconds) if evaluation else [],
+        "evaluation": evaluation.to_plain() if evaluation else None,
+    }
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run ``diode-train`` and exit with its status."""
+    run(app, args, name="diode-train")

@@ -1,0 +1,69 @@
+"""The options of `diode-train`; its recipe's defaults stand in ``diode_trainer.commands.recipes``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+MOST_LEARNING_RATE = 1.0
+MOST_WEIGHT_DECAY = 100.0
+
+
+class ModelType(StrEnum):
+    """What can be trained."""
+
+    DEEP = "deep"
+    BASE = "base"
+
+
+HardwareOption = Annotated[
+    str | None, typer.Option("--hardware", "--hardware-name", help="Alias, name or beginning of a name.")
+]
+DatasetOption = Annotated[
+    Path | None, typer.Option("--dataset", help="Train on this file (JSON Lines) and not on the warehouse.")
+]
+OpOption = Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")]
+DtypeOption = Annotated[str | None, typer.Option("--dtype", help="Only this dtype, such as bf16 or tf32.")]
+AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")]
+FoldsOption = Annotated[
+    int,
+    typer.Option(
+        "--folds", min=0, max=10, help="5: evaluate on five folds; 1: on one that is held out; 0: not at all."
+    ),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option("--name", help="The model's name.", show_default="the output file's, else my_model"),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "--model", "-o", help="File (.pt) or folder to write; else your models folder."),
+]
+ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Equal seeds give equal models.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
+EpochsOption = Annotated[int | None, typer.Option("--num-epochs", min=1, max=100_000, help="Most epochs.")]
+BatchSizeOption = Annotated[int | None, typer.Option("--batch-size", min=1, max=100_000, help="Problems a step.")]
+LearningRateOption = Annotated[
+    float | None, typer.Option("--learning-rate", min=0, max=MOST_LEARNING_RATE, help="Peak.")
+]
+WeightDecayOption = Annotated[
+    float | None, typer.Option("--weight-decay", min=0, max=MOST_WEIGHT_DECAY, help="Of AdamW.")
+]
+PatienceOption = Annotated[
+    int | None, typer.Option("--patience", min=0, max=100_000, help="Epochs without improvement; 0: never stop.")
+]
+HiddenDimOption = Annotated[int | None, typer.Option("--hidden-dim", min=1, max=1024, help="Width of a layer.")]
+NumLayersOption = Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")]
+
+_WHERE = frozenset({"database", "output", "device", "as_json"})
+"""Options that say where a model is made or goes, not which it is."""
+
+
+def what_was_asked(context: typer.Context) -> dict[str, object]:
+    """Return by option what makes a model this one, for the command line that makes it again."""
+    options = (parameter for parameter in context.command.params if parameter.name not in _WHERE)
+    return {option.opts[0]: context.params[option.name] for option in options if option.name in context.params}

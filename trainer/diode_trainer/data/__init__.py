@@ -1,0 +1,1 @@
+"""Datasets: from the warehouse's views, or from files, to tensors."""

@@ -1,0 +1,114 @@
+"""A dataset from measurements that are in no warehouse: a file, or records at hand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_store.columns import ConfigColumns
+from diode_store.errors import DatasetError, ImportFileError
+from diode_store.records import STOCK_POLICY
+from diode_trainer.data.dataset import Dataset, Examples, canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from diode_store.records import Hardware, KernelConfig, Measurement, Timing
+
+    Select = Callable[[list[Measurement]], list[Measurement]]
+
+
+def load_file(path: Path | str, *, hardware: Hardware | None = None, select: Select = lambda usable: usable) -> Dataset:
+    """Read a file of measurements, JSON Lines (gzip or not).
+
+    Args:
+        path: the file.
+        hardware: the device of those lines that name none.
+        select: takes the measurements that can be learned from, returns those that are wanted.
+
+    Raises:
+        DatasetError: no such file, a line that is not a measurement, or nothing to learn from; names file and line.
+    """
+    return load_measurements(_measurements(Path(path), hardware), str(path), select)
+
+
+def load_measurements(
+    measurements: Iterable[Measurement], origin: str, select: Select = lambda usable: usable
+) -> Dataset:
+    """Merge ``measurements`` as the view ``training_examples`` does: one row a problem and config.
+
+    Raises:
+        DatasetError: nothing among them to learn from; the message begins with ``origin``.
+    """
+    usable = [m for m in measurements if _is_usable(m)]
+    if not usable:
+        raise DatasetError(
+            f"{origin}: holds no measurement to learn from (replays, flagged ones and hooks' do not count)"
+        )
+    usable = select(usable)
+    groups: dict[tuple[bytes, bytes, bytes], list[Measurement]] = defaultdict(list)
+    for measurement in usable:
+        groups[measurement.hardware.key, measurement.environment.key, measurement.problem.key].append(measurement)
+    return Dataset(canonical(map(_merged, groups.values())), _lineage(usable))
+
+
+def _measurements(path: Path, hardware: Hardware | None) -> Iterator[Measurement]:
+    from diode_store.exchange.context import ImportContext
+    from diode_store.exchange.importing import read_strictly
+
+    try:
+        yield from read_strictly(str(path), ImportContext(hardware=hardware, dataset=path.name))
+    except ImportFileError as error:
+        raise DatasetError(str(error)) from error
+
+
+def _is_usable(m: Measurement) -> bool:
+    return not m.is_replay and not m.flags and m.superseded_by is None and m.choice_policy == STOCK_POLICY
+
+
+def _merged(group: Sequence[Measurement]) -> Examples:
+    timings: dict[KernelConfig, list[Timing]] = defaultdict(list)
+    for measurement in group:
+        for timing in measurement.timings:
+            timings[timing.config].append(timing)
+    configs = list(timings)
+    typical = [_typical(seen) for seen in timings.values()]
+    first = group[0]
+    return Examples(
+        hardware=first.hardware,
+        environment=first.environment.key.hex(),
+        shape=first.problem.shape,
+        columns=ConfigColumns.from_configs(configs),
+        runtime_us=np.array([runtime for runtime, _ in typical]),
+        is_vendor=np.array([config.is_vendor for config in configs]),
+        is_estimate=np.array([is_estimate for _, is_estimate in typical]),
+    )
+
+
+def _typical(seen: Sequence[Timing]) -> tuple[float, bool]:
+    """Return the median of the true medians if there are any, else of the estimates, else inf."""
+    for is_estimate in (False, True):
+        runtimes = [t.runtime_us for t in seen if t.runtime_us is not None and t.is_estimate is is_estimate]
+        if runtimes:
+            return median(runtimes), is_estimate
+    return float("inf"), False
+
+
+def _lineage(measurements: Sequence[Measurement]) -> dict[str, Any]:
+    dates = sorted(m.measured_at for m in measurements if m.measured_at is not None)
+    environments = {m.environment.key: m.environment for m in measurements}
+    return {
+        "measurements": len(measurements),
+        "timings": sum(len(m.timings) for m in measurements),
+        "measured_from": dates[0].isoformat() if dates else None,
+        "measured_to": dates[-1].isoformat() if dates else None,
+        "environments": [
+            {"torch": e.torch, "triton": e.triton, "compute": e.compute, "driver": e.driver}
+            for e in environments.values()
+        ],
+        "datasets": sorted({m.dataset for m in measurements if m.dataset}),
+    }

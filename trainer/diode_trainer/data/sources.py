@@ -1,0 +1,109 @@
+"""The data a command was pointed at: the warehouse or a file, and what to tell the user about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diode_store.devices import KNOWN_DEVICES, describe, known_device, match_hardware
+from diode_store.errors import DatasetError, HardwareError
+from diode_store.render import counted
+from diode_trainer.data.dataset import Dataset, what_there_is
+from diode_trainer.data.from_warehouse import Selection, load_warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
+
+    from diode_store.records import Hardware, Measurement
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was found."""
+
+    dataset: Dataset
+    notes: tuple[str, ...]
+    """One line each: the hardware that was matched, and how much data there is."""
+
+
+def load(url: str, file: Path | None, selection: Selection) -> Source:
+    """Read the examples of ``selection`` from ``file`` if there is one, else from the warehouse at ``url``.
+
+    Raises:
+        HardwareError: the name matches nothing, or devices that differ; lists what there is.
+        SchemaError: the database has another schema revision.
+        DatasetError: nothing to learn from, or a bad line; says what to do.
+    """
+    if file is not None:
+        dataset = _from_file(file, selection)
+        matched = describe({example.hardware.key: example.hardware for example in dataset}.values())
+    else:
+        loaded = load_warehouse(url, selection)
+        dataset, matched = loaded.dataset, describe(loaded.matched)
+    return Source(dataset, (f"hardware: {matched}", f"data: {_summary(dataset)}"))
+
+
+def _from_file(file: Path, selection: Selection) -> Dataset:
+    from diode_store.exchange.context import NO_HARDWARE
+    from diode_trainer.data.from_file import load_file
+
+    try:
+        known = None if selection.hardware is None else known_device(selection.hardware)
+    except HardwareError:
+        # Several known devices, of which the file may well hold but one.
+        known = None
+    try:
+        return load_file(file, hardware=known, select=lambda usable: _wanted(file, selection, usable))
+    except DatasetError as error:
+        if NO_HARDWARE in str(error) and selection.hardware is not None:
+            # Lines without a device need one that we know by its name: this says which there are.
+            known_device(selection.hardware) or match_hardware(KNOWN_DEVICES, selection.hardware)
+        raise
+
+
+def _wanted(file: Path, selection: Selection, usable: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements of a file that ``selection`` means."""
+    keys = {device.key for device in _devices(file, selection, usable)}
+    on_device = [m for m in usable if m.hardware.key in keys]
+    shapes = ((m, m.problem.shape) for m in on_device)
+    chosen = [
+        m
+        for m, shape in shapes
+        if selection.op in (None, shape.op) and selection.full_dtype in (None, shape.arithmetic)
+    ]
+    if not chosen:
+        there = what_there_is((m.problem.shape.op, m.problem.shape.arithmetic) for m in on_device)
+        raise DatasetError(f"{file}: no examples of {selection.describe()}; there is: {there}")
+    return chosen
+
+
+def _devices(file: Path, selection: Selection, usable: Sequence[Measurement]) -> list[Hardware]:
+    devices = list({m.hardware.key: m.hardware for m in usable}.values())
+    if selection.hardware is not None:
+        try:
+            return match_hardware(devices, selection.hardware, all_matches=selection.all_matches)
+        except HardwareError as error:
+            raise HardwareError(f"{file}: {error}") from None
+    if not selection.all_matches and len({(device.arch, device.multiprocessors) for device in devices}) > 1:
+        raise HardwareError(
+            f"{file}: holds different devices: {describe(devices)}; name one with --hardware, or pass --all-matches"
+        )
+    return devices
+
+
+def _summary(dataset: Dataset) -> str:
+    domain = dataset.domain()
+    ops = _named((example.shape.op for example in dataset), domain.ops)
+    dtypes = _named((example.shape.arithmetic for example in dataset), domain.dtypes)
+    return (
+        f"{counted(len(dataset), 'problem')}, {counted(dataset.timings, 'timing')} ({dataset.failures:,} failed), "
+        f"{ops}, {dtypes}"
+    )
+
+
+def _named(values: Iterable[str], covered: Collection[str]) -> str:
+    """Return the distinct values; those too rare for a model to cover come with their number of problems."""
+    found = sorted(Counter(values).items(), key=lambda item: (item[0] not in covered, item[0]))
+    return ", ".join(value if value in covered else f"{value} ({counted(n, 'problem')})" for value, n in found)

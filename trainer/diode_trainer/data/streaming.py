@@ -1,0 +1,143 @@
+"""The warehouse's examples problem by problem, as a stream: nothing is in memory but the problem at hand.
+
+Timings come as numbers (``training_timings``); what they refer to (devices, problems, configs) is small, is read
+once, and is looked up by number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_store import record_fields
+from diode_store.columns import INT_COLUMNS, ConfigColumns
+from diode_store.records import Hardware, ProblemShape, is_vendor_template
+from diode_trainer.data.dataset import Examples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+    from numpy.typing import NDArray
+
+    Rows = dict[str, NDArray[Any]]
+
+_SHAPE = tuple(f.name for f in fields(ProblemShape) if f.name != "tf32")
+_TIMINGS = """
+SELECT case_id, config_id, runtime_us, is_estimate
+FROM (SELECT * FROM training_timings {where})
+WHERE case_id BETWEEN ? AND ?
+ORDER BY case_id, config_id
+"""
+_TIMINGS_AT_ONCE = 5_000_000
+"""What is put in order at once; it takes some 600 MiB, however many there are in all."""
+_CASES = "SELECT hardware_id, environment_id, problem_id FROM cases_of('stock') ORDER BY case_id"
+
+
+def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequence[Any]) -> Iterator[Examples]:
+    """Yield the examples of each problem on each hardware in each environment, in the order of their ids.
+
+    Args:
+        connection: what ``diode_store.query.analytics.connect`` returned.
+        where: empty, or a WHERE clause over the columns of ``training_timings``, with ``?`` for values.
+        parameters: the values.
+
+    Raises:
+        QueryError: the lake cannot be read.
+    """
+    from diode_store.query.analytics import stream
+
+    dimensions = _Dimensions.read(connection)
+    for first, last in _parts(connection, len(dimensions.cases["problem_id"])):
+        for rows in _cases(stream(connection, _TIMINGS.format(where=where), [*parameters, first, last])):
+            yield dimensions.examples(rows)
+
+
+def _parts(connection: DuckDBPyConnection, cases: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and last id of cases that have about ``_TIMINGS_AT_ONCE`` timings together."""
+    ((timings,),) = connection.execute("SELECT count(*) FROM timings").fetchall()
+    parts = max(1, round(timings / _TIMINGS_AT_ONCE))
+    for ids in np.array_split(np.arange(1, cases + 1), parts):
+        if len(ids):
+            yield int(ids[0]), int(ids[-1])
+
+
+def _cases(batches: pa.RecordBatchReader) -> Iterator[Rows]:
+    """Cut batches, which end anywhere, into the rows of one case each."""
+    left: Rows | None = None
+    for batch in batches:
+        rows = _numpy(batch)
+        if left is not None:
+            rows = {name: np.concatenate([left[name], values]) for name, values in rows.items()}
+        starts = np.flatnonzero(np.diff(rows["case_id"], prepend=-1))
+        for first, after in pairwise(starts):
+            yield {name: values[first:after] for name, values in rows.items()}
+        left = {name: values[starts[-1] :] for name, values in rows.items()} if len(starts) else None
+    if left is not None:
+        yield left
+
+
+def _numpy(batch: pa.RecordBatch) -> Rows:
+    """Return a batch's columns; a time that is NULL, of a config that failed, is infinite."""
+    rows: Rows = {
+        name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names if name != "runtime_us"
+    }
+    return {**rows, "runtime_us": batch.column("runtime_us").fill_null(np.inf).to_numpy()}
+
+
+@dataclass(frozen=True)
+class _Dimensions:
+    """What the numbers stand for."""
+
+    hardware: dict[int, Hardware]
+    shapes: dict[int, ProblemShape]
+    configs: ConfigColumns
+    is_vendor: NDArray[np.bool_]
+    position: NDArray[np.intp]
+    """Id of a config → its place in ``configs``."""
+    cases: Rows
+    """Columns of ids; a case's place is its id less one."""
+
+    @classmethod
+    def read(cls, connection: DuckDBPyConnection) -> _Dimensions:
+        hardware = connection.execute(f"SELECT id, {', '.join(record_fields.HARDWARE)} FROM hardware").fetchall()  # noqa: S608 - names
+        shapes = connection.execute(
+            f"SELECT id, {', '.join(_SHAPE)}, asks_for_tf32(dtype, scalars) FROM problems"  # noqa: S608 - names
+        ).fetchall()
+        columns = ", ".join(f"coalesce({name}, 0)" for name in INT_COLUMNS)
+        configs = connection.execute(
+            f"SELECT id, template, {columns}, coalesce(allow_tf32, false) FROM configs ORDER BY id"  # noqa: S608 - names
+        ).fetchall()
+        position = np.zeros(max((row[0] for row in configs), default=0) + 1, dtype=np.intp)
+        position[[row[0] for row in configs]] = np.arange(len(configs))
+        found = ConfigColumns.from_rows([row[1:] for row in configs])
+        return cls(
+            {row[0]: Hardware(**dict(zip(record_fields.HARDWARE, row[1:], strict=True))) for row in hardware},
+            {row[0]: ProblemShape(*row[1:]) for row in shapes},
+            found,
+            found.template_mask(is_vendor_template),
+            position,
+            dict(connection.execute(_CASES).fetchnumpy()),
+        )
+
+    def examples(self, rows: Rows) -> Examples:
+        """Return the rows of one case as examples."""
+        at = self.position[rows["config_id"]]
+        case = int(rows["case_id"][0]) - 1
+        hardware, environment, problem = (
+            int(self.cases[name][case]) for name in ("hardware_id", "environment_id", "problem_id")
+        )
+        return Examples(
+            hardware=self.hardware[hardware],
+            environment=str(environment),
+            shape=self.shapes[problem],
+            columns=self.configs.take(at),
+            # A slice would keep the whole batch in memory.
+            runtime_us=rows["runtime_us"].copy(),
+            is_vendor=self.is_vendor[at],
+            is_estimate=rows["is_estimate"].copy(),
+        )

@@ -1,0 +1,117 @@
+"""A dataset as tensors: features in, log(runtime / roofline) out.
+
+A problem may have a dozen configs or over a thousand, so they lie behind one another, without padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diode_trainer.features import (
+    CONFIG_FEATURES,
+    PROBLEM_FEATURES,
+    VENDOR_FLAGS,
+    config_features,
+    problem_features,
+    roofline_us,
+)
+
+if TYPE_CHECKING:
+    from diode_trainer.data.dataset import Dataset
+    from diode_trainer.models import TimingNetwork
+
+_CONSTANT = 1e-6
+"""A feature that varies less than this over the training set never varies."""
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """m problems and their r configs that ran, problem by problem; failures are left out."""
+
+    problem: Tensor
+    """(m, P) features."""
+    count: Tensor
+    """(m,) how many configs each problem has; 0 where all failed."""
+    config: Tensor
+    """(r, C) features."""
+    target: Tensor
+    """(r,) log(runtime / roofline)."""
+    vendor: Tensor
+    """(r,) bool."""
+    estimate: Tensor
+    """(r,) bool: an upper-side guess, not a median."""
+
+    def __len__(self) -> int:
+        """Return m."""
+        return len(self.problem)
+
+    @property
+    def problem_of(self) -> Tensor:
+        """Whose each config is, shape (r,)."""
+        numbers = torch.arange(len(self), device=self.count.device)
+        return torch.repeat_interleave(numbers, self.count, output_size=len(self.target))
+
+    def __getitem__(self, problems: Tensor) -> Packed:
+        """Return the problems at ``problems``, in that order."""
+        count = self.count[problems]
+        # What to add to a config's place in the result to get its place here.
+        shift = (self.count.cumsum(0) - self.count)[problems] - (count.cumsum(0) - count)
+        shift = torch.repeat_interleave(shift, count)
+        rows = shift + torch.arange(len(shift), device=shift.device)
+        return Packed(
+            self.problem[problems], count, self.config[rows], self.target[rows], self.vendor[rows], self.estimate[rows]
+        )
+
+    def to(self, device: str) -> Packed:
+        """Return the same on ``device``."""
+        return Packed(*(value.to(device) for value in vars(self).values()))
+
+
+def pack(dataset: Dataset) -> Packed:
+    """Compute the features of every problem of ``dataset`` and of each config that ran."""
+    problem = np.empty((len(dataset), len(PROBLEM_FEATURES)), dtype=np.float32)
+    count = np.array([int(example.ran.sum()) for example in dataset], dtype=np.int64)
+    config = np.empty((int(count.sum()), len(CONFIG_FEATURES)), dtype=np.float32)
+    target = np.empty(len(config), dtype=np.float32)
+    vendor, estimate = (np.empty(len(config), dtype=np.bool_) for _ in range(2))
+    end = 0
+    for i, example in enumerate(dataset):
+        ran, shape, hardware = np.flatnonzero(example.ran), example.shape, example.hardware
+        rows, end = slice(end, end + len(ran)), end + len(ran)
+        problem[i] = problem_features(shape, hardware)
+        config[rows] = config_features(shape, hardware, example.columns.take(ran))
+        target[rows] = np.log(example.runtime_us[ran] / roofline_us(shape, hardware))
+        vendor[rows], estimate[rows] = example.is_vendor[ran], example.is_estimate[ran]
+    return Packed(*(torch.from_numpy(array) for array in (problem, count, config, target, vendor, estimate)))
+
+
+def normalise(network: TimingNetwork, packed: Packed) -> None:
+    """Set the network's normalisation to the mean and spread of ``packed``; flags of vendors keep their values.
+
+    A feature that never varies there gets no weight: what it would do elsewhere cannot be learned.
+    """
+    to = network.normalisation
+    constant = _set(to.problem_mean, to.problem_scale, packed.problem)
+    flags = slice(len(VENDOR_FLAGS) + 1)
+    constant_config = _set(to.config_mean, to.config_scale, packed.config[~packed.vendor])
+    to.config_mean[flags], to.config_scale[flags], constant_config[flags] = 0.0, 1.0, False
+    with torch.no_grad():
+        network.problem_weight[:, constant] = 0
+        network.config_weight[:, constant_config] = 0
+
+
+def _set(mean: Tensor, scale: Tensor, features: Tensor) -> Tensor:
+    """Set mean and scale to those of ``features`` (rows, F); return which of the F never vary."""
+    values = features.double()
+    if not len(values):
+        return torch.ones(features.shape[-1], dtype=torch.bool)
+    mean.copy_(values.mean(0))
+    spread = values.std(0, unbiased=False)
+    constant = spread < _CONSTANT
+    scale.copy_(torch.where(constant, 1.0, spread))
+    return constant
