@@ -30,7 +30,7 @@ KILLS = 200 if os.environ.get("DIODE_LONG_TESTS") else 20
 _WORK = """
 import sys
 from pathlib import Path
-from diode_store import lake, lake_compact, lake_sync
+from diode_store.lake import compact as lake_compact, lake, sync as lake_sync
 lake.RETIREMENT_S = 0.0
 lake_sync.TIMINGS_PER_SEGMENT = 90
 found = lake.Lake(Path(sys.argv[2]))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _READ = """
 import sys
-from diode_store import analytics
+from diode_store.query import analytics
 connection = analytics.connect(sys.argv[1])
 print(connection.execute("SELECT count(*) FROM observations").fetchall()[0][0], flush=True)
 sys.stdin.readline()
@@ -125,7 +125,8 @@ def test_readers_that_come_while_files_go(
     """Whenever a reader comes, every file of its state is there, though another process replaces all of them."""
     store.write([make_measurement(number) for number in range(3)])
     code = (
-        "import sys; from pathlib import Path; from diode_store import lake, lake_sync\n"
+        "import sys; from pathlib import Path; from diode_store.lake import lake\n"
+        "from diode_store.lake import sync as lake_sync\n"
         "lake.RETIREMENT_S = 0.0\n"
         "print('ready', flush=True)\n"
         "while True: lake_sync.sync(sys.argv[1], lake.Lake(Path(sys.argv[2])), rebuild=True)\n"

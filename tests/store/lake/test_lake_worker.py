@@ -142,7 +142,8 @@ def test_a_worker_that_cannot_work(
 def test_workers_end_with_their_sync(database_url: str, lake: Lake) -> None:
     """Killed or interrupted, a sync leaves no process behind."""
     code = (
-        "import sys; from pathlib import Path; from diode_store import lake, lake_sync\n"
+        "import sys; from pathlib import Path; from diode_store.lake import lake\n"
+        "from diode_store.lake import sync as lake_sync\n"
         "lake_sync.TIMINGS_PER_SEGMENT = 100\n"
         "lake_sync.sync(sys.argv[1], lake.Lake(Path(sys.argv[2])))"
     )
@@ -164,7 +165,8 @@ def test_workers_end_with_their_sync(database_url: str, lake: Lake) -> None:
 def test_no_second_sqlite_library(database_url: str) -> None:
     """It would drop the locks of a writer in this process when it closes the file; the workers have it."""
     code = (
-        "import sys; from diode_store import analytics, lake_sync\n"
+        "import sys; from diode_store.lake import sync as lake_sync\n"
+        "from diode_store.query import analytics\n"
         "from diode_store.warehouse.store import Store\n"
         "lake_sync.TIMINGS_PER_SEGMENT = 100\n"
         "with Store.open(sys.argv[1]): analytics.connect(sys.argv[1]).close()\n"

@@ -46,7 +46,7 @@ COPY = (
     "SELECT randomblob(16), {columns} FROM n JOIN measurements AS m ON m.id = 2"
 )
 MIGRATE = (
-    "import sys; from alembic import command; from diode_store import migrate\n"
+    "import sys; from alembic import command; from diode_store.warehouse import migrate\n"
     "from diode_store.warehouse.database import make_engine\n"
     "engine = make_engine(sys.argv[1]); print('ready', flush=True)\n"
     "{work}\n"

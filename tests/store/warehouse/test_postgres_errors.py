@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from conftest import RunCommand
-    from diode_store.warehouse.facts import TimingRow
+    from diode_store.warehouse.copy_format import TimingRow
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
