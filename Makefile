@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup quickstart test test-torch check format benchmarks clean
+.PHONY: help setup quickstart test test-long test-torch check format benchmarks clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -24,7 +24,10 @@ quickstart: $(STAMP)  ## run the whole loop on the bundled H200 measurements
 	$(BIN)/python examples/quickstart.py
 
 test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'not long' $(TESTS)
+
+test-long: $(STAMP)  ## run the campaigns: kills, races, fuzzing, installs, many examples (about half an hour)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'long or hypothesis' --hypothesis-profile=long $(TESTS)
 
 test-torch: $(STAMP)  ## run the collectors' tests against torch 2.11, 2.13 and 2.15, each in an environment of its own
 	$(BIN)/python tests/run_torch_versions.py

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pytest
+from hypothesis import settings
 
 import postgres_server as postgres
 import samples
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parent / "data"
 POSTGRES_TEMPLATE = "warehouse_template"
 _DATABASE_NUMBERS = itertools.count(1)
+
+# A test on a busy machine has no deadline; `make test-long` asks for the other profile.
+settings.register_profile("quick", max_examples=25, deadline=None)
+settings.register_profile("long", max_examples=400, deadline=None)
+settings.load_profile("quick")
 
 
 def pytest_configure() -> None:

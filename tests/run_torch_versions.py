@@ -41,7 +41,7 @@ FILES = (
     "sweep/test_sweep_triton.py",
     "sweep/test_sweep_measuring.py",
 )
-MARKERS = "slow: takes long\nxdist_group: not beside others\ngpu: needs one"
+MARKERS = "long: a campaign\nxdist_group: not beside others\ngpu: needs one"
 COUNTED = ("passed", "failed", "skipped")
 
 

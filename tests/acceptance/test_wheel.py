@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lanes import long
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 DATA = CHECKOUT / "collectors" / "diode_collectors" / "data"
 
@@ -61,7 +63,7 @@ def test_sdist_holds_the_data(tmp_path: Path) -> None:
     assert names == {path.name for path in DATA.iterdir()}
 
 
-@pytest.mark.slow
+@long
 @pytest.mark.timeout(1800)
 def test_loop_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     """From the installed wheel the quickstart runs, twice, and the second run adds nothing."""

@@ -28,7 +28,6 @@ from diode_store.wire.segment_layout import HEADER_BYTES, Header, end_to_bytes, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MORE = 20 if os.environ.get("DIODE_LONG_TESTS") else 1
 _MOST_BYTES = 1500 * 2**20
 
 
@@ -89,7 +88,7 @@ def damaged(draw: Any, content: bytes) -> bytes:
     return content
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_damage_reaches_no_whole_frame(
     tmp_path_factory: pytest.TempPathFactory, database_path: Path, data: st.DataObject
@@ -140,7 +139,7 @@ def mutated(draw: Any, value: Any, depth: int = 0) -> Any:
     return [*value[:place], mutated(draw, value[place], depth + 1), *value[place + 1 :]]
 
 
-@settings(max_examples=100 * MORE, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_record_that_lies_is_refused_or_stored_whole(store: Store, data: st.DataObject) -> None:
     """Anything put anywhere into a record: refused in our words, or a record that survives writing and storing."""

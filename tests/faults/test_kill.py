@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -15,14 +14,11 @@ from processes import drained, eventually
 from producing import produced
 
 from diode_collectors.spool.spool import Spool
+from lanes import sizes
 
 if TYPE_CHECKING:
     from processes import Child, ForkServer
 
-KILLS = 50
-LONG = bool(os.environ.get("DIODE_LONG_TESTS"))
-ROUNDS = 20 if LONG else 4
-STRIDE = 1 if LONG else 9
 WRITERS = 2
 
 
@@ -57,10 +53,10 @@ class Campaign:
         assert self.running[name].end(signal.SIGKILL) == -signal.SIGKILL
         self.start(name)
 
-    def run(self) -> None:
-        """Kill as many as are to be killed; at the end nobody runs any more."""
+    def run(self, kills: int) -> None:
+        """Kill so many processes; none runs at the end."""
         self.begin()
-        for _ in range(KILLS - len(self.running)):
+        for _ in range(kills - len(self.running)):
             self.kill()
         for child in self.running.values():
             assert child.end(signal.SIGKILL) == -signal.SIGKILL
@@ -83,29 +79,32 @@ class Campaign:
         assert Spool(self.spool).status().quarantined == 0
 
 
-def check(processes: ForkServer, spool: Path, database: str, seed: int) -> None:
-    """Run a campaign, and hold what is in the warehouse against what was acknowledged."""
-    campaign = Campaign(processes, spool, database, seed)
-    campaign.run()
+def check(processes: ForkServer, spool: Path, database: str, kills: int) -> None:
+    """Run a campaign, and compare what is in the warehouse with what was acknowledged."""
+    campaign = Campaign(processes, spool, database, seed=kills)
+    campaign.run(kills)
     campaign.finish()
-    assert assert_exactly_once(database, processes.acknowledged(), produced, others=True) > KILLS
+    assert assert_exactly_once(database, processes.acknowledged(), produced, others=True) > kills
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
-def test_kill_9_loses_and_doubles_nothing(processes: ForkServer, spool: Path, database_url: str, seed: int) -> None:
-    """Writers and daemons killed at random moments and steps, 50 at a time: what was acknowledged is there, once."""
-    check(processes, spool, database_url, seed)
+@pytest.mark.parametrize("kills", sizes(20, 1000))
+def test_kill_9_loses_and_doubles_nothing(processes: ForkServer, spool: Path, database_url: str, kills: int) -> None:
+    """Writers and daemons killed at random moments and steps: what was acknowledged is there, once."""
+    check(processes, spool, database_url, kills)
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS // 4))
-def test_kill_9_beside_postgresql(processes: ForkServer, spool: Path, postgres_url: str, seed: int) -> None:
+@pytest.mark.parametrize("kills", sizes(10, 250))
+def test_kill_9_beside_postgresql(processes: ForkServer, spool: Path, postgres_url: str, kills: int) -> None:
     """The same where the daemon's transactions are a server's to roll back."""
-    check(processes, spool, postgres_url, 1000 + seed)
+    check(processes, spool, postgres_url, kills)
 
 
-def test_a_writer_killed_at_one_step_after_the_other(processes: ForkServer, spool: Path, database_url: str) -> None:
+@pytest.mark.parametrize("stride", sizes(9, 1))
+def test_a_writer_killed_at_one_step_after_the_other(
+    processes: ForkServer, spool: Path, database_url: str, stride: int
+) -> None:
     """Before and after each call of the system that a writer makes, in their order, until one comes to its end."""
-    for run, step in enumerate(count(1, STRIDE)):
+    for run, step in enumerate(count(1, stride)):
         ended = processes.writer(spool, run, batches=8, crash_at=step).end()
         if ended == 0:
             break
@@ -116,14 +115,15 @@ def test_a_writer_killed_at_one_step_after_the_other(processes: ForkServer, spoo
     assert assert_exactly_once(database_url, processes.acknowledged(), produced, others=True) > 0
 
 
+@pytest.mark.parametrize("stride", sizes(23, 1))
 def test_an_ingester_killed_at_one_step_after_the_other(
-    processes: ForkServer, spool: Path, database_path: Path, tmp_path: Path
+    processes: ForkServer, spool: Path, database_path: Path, tmp_path: Path, stride: int
 ) -> None:
     """Before and after each call of the system or the database, in their order, until one comes to its end."""
     writer = processes.writer(spool, 1, at_once=2, batches=16, pause_s=0.01, crash_at=90)
     assert writer.end() == -signal.SIGKILL
     assert Spool(spool).status().segments >= 2
-    for step in count(1, STRIDE):
+    for step in count(1, stride):
         there = Path(shutil.copytree(spool, tmp_path / str(step) / "spool"))
         database = str(shutil.copy(database_path, there.parent / "warehouse.db"))
         once = ("--once", "--spool", there, "--database", database)

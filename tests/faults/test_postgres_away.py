@@ -15,6 +15,7 @@ from producing import produced
 import postgres_server
 from diode_collectors.spool.spool import Spool
 from diode_store.warehouse import database, migrate
+from lanes import long
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def stored(server: PostgresServer, database_name: str) -> int:
     return int(count)
 
 
+@long
 def test_a_server_killed_while_the_daemon_writes(
     processes: ForkServer, spool: Path, server: PostgresServer, url: str
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_commit_that_fails(processes: ForkServer, spool: Path, server: Postgre
     finish(processes, daemon, writer, spool, url)
 
 
+@long
 def test_a_server_killed_inside_a_commit(processes: ForkServer, spool: Path, server: PostgresServer, url: str) -> None:
     """The server dies while the transaction's last checks run, before it is committed: it is all tried again."""
     name = str(sa.make_url(url).database)

@@ -10,6 +10,7 @@ from processes import drained, eventually
 from producing import produced, uid_of
 
 from diode_collectors.spool.spool import Spool, SpoolWriter
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,7 @@ def test_a_second_daemon_on_a_spool(processes: ForkServer, spool: Path, database
     assert assert_exactly_once(database_url, uids, produced) == 300
 
 
+@long
 def test_two_daemons_with_the_same_records(processes: ForkServer, tmp_path: Path, any_url: str) -> None:
     """Two spools that hold the same records in another order, two daemons, one warehouse: each record is there once."""
     uids = [uid_of(1, number) for number in range(400)]
@@ -67,6 +69,7 @@ def test_two_daemons_with_the_same_records(processes: ForkServer, tmp_path: Path
     assert assert_exactly_once(any_url, uids, produced) == 400
 
 
+@long
 def test_four_writers_with_the_same_new_dimensions(
     processes: ForkServer, tmp_path: Path, any_url: str, request: pytest.FixtureRequest
 ) -> None:
@@ -90,7 +93,7 @@ def test_a_writer_and_a_daemon_and_a_status_and_a_dry_run(
     writer = processes.writer(spool, 1, pause_s=0.005)
     daemon = processes.daemon(spool, database_url)
     options = ("--spool", spool)
-    for _ in range(15):
+    for _ in range(3):
         looking = [
             processes.ingest("status", *options),
             processes.ingest("--dry-run", *options, "--database", database_url),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import signal
@@ -10,16 +9,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from compare import assert_exactly_once, stored_rows
 from processes import ForkServer, drained, eventually, free_port, readiness
 from producing import produced
 
 from diode_collectors.spool.spool import Spool
+from lanes import sizes
 
 if TYPE_CHECKING:
     from processes import Child
 
-LONG = bool(os.environ.get("DIODE_LONG_TESTS"))
 _DRIVER_WAITS_S = 30.0
 
 
@@ -33,7 +33,10 @@ def finish(processes: ForkServer, daemon: Child, writer: Child, spool: Path, url
     assert assert_exactly_once(url, processes.acknowledged(), produced, others=True) > 0
 
 
-def test_a_file_locked_for_long(processes: ForkServer, spool: Path, database_path: Path, database_url: str) -> None:
+@pytest.mark.parametrize("locked_s", sizes(2, _DRIVER_WAITS_S + 5))
+def test_a_file_locked_for_long(
+    processes: ForkServer, spool: Path, database_path: Path, database_url: str, locked_s: int
+) -> None:
     """Another process holds the write lock: the daemon waits for it; locked too long is a failure it recovers from."""
     writer = processes.writer(spool, 1, pause_s=0.05)
     daemon = processes.daemon(spool, database_url)
@@ -41,11 +44,11 @@ def test_a_file_locked_for_long(processes: ForkServer, spool: Path, database_pat
     with closing(sqlite3.connect(database_path, isolation_level=None)) as rival:
         rival.execute("BEGIN IMMEDIATE")
         before = len(processes.acknowledged())
-        time.sleep(_DRIVER_WAITS_S + 5 if LONG else 2)
+        time.sleep(locked_s)
         assert len(processes.acknowledged()) > before, "a locked warehouse must not stop the writers"
         rival.execute("ROLLBACK")
     daemon.says_more("event=ingested")
-    assert bool(daemon.says("event=failed")) == LONG
+    assert bool(daemon.says("event=failed")) == (locked_s > _DRIVER_WAITS_S)
     finish(processes, daemon, writer, spool, database_url)
 
 

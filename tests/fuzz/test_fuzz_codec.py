@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lanes import sizes
+
 PROGRAM = Path(__file__).with_name("fuzz_codec.py")
-SECONDS = 300 if os.environ.get("DIODE_LONG_TESTS") else 8
 _MOST_BYTES = 2 * 2**30
 # Linux starts a program's peak of memory at that of the process which starts it, and libFuzzer looks at the peak: here
 # that would be pytest's, with all it has loaded. A small process between them keeps the figure the fuzzer's own.
@@ -23,15 +24,16 @@ def limit_memory() -> None:
 
 
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed (pip install -e .[dev])")
-def test_nothing_that_is_read_crashes_the_reader(tmp_path: Path) -> None:
-    """Some seconds of guided fuzzing: no exception but our own, no input that takes 5 s or 600 MiB."""
+@pytest.mark.parametrize("seconds", sizes(4, 300))
+def test_nothing_that_is_read_crashes_the_reader(tmp_path: Path, seconds: int) -> None:
+    """Some time of guided fuzzing: no exception but our own, no input that takes 5 s or 600 MiB."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     paths = (str(PROGRAM.parents[1] / "faults"), os.environ.get("PYTHONPATH", ""))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     subprocess.run([sys.executable, PROGRAM, "--seed", corpus], env=environment, check=True)
     assert len(list(corpus.iterdir())) > 20
-    limits = (f"-max_total_time={SECONDS}", "-rss_limit_mb=600", "-timeout=5", "-max_len=20000")
+    limits = (f"-max_total_time={seconds}", "-rss_limit_mb=600", "-timeout=5", "-max_len=20000")
     fuzz = [
         sys.executable,
         PROGRAM,

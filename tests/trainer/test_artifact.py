@@ -303,7 +303,7 @@ def test_zip_of_something_else(tmp_path: Path) -> None:
     assert "not a readable checkpoint" in refusal(tmp_path / "bad.pt")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.floats(0, 0.999), flip=st.integers(1, 255))
 def test_any_damage_is_noticed(saved: Path, cut: float, flip: int) -> None:
     """A cut or changed checkpoint is refused, with its card and without."""

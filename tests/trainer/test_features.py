@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import H200, MM, TRITON_ROWS, VENDOR_ROW, columns
 
@@ -76,7 +76,6 @@ def triton(block_m: int, block_n: int, block_k: int, stages: int = 3, warps: int
     return ("triton::mm", block_m, block_n, block_k, 8, stages, warps, False)
 
 
-@settings(max_examples=200, deadline=None)
 @given(shape=SHAPES, hardware=DEVICES, rows=st.lists(CONFIG_ROWS, min_size=1, max_size=6))
 def test_features_are_finite(shape: ProblemShape, hardware: Hardware, rows: list[tuple[object, ...]]) -> None:
     """Every shape, device and config has finite features of the declared dimensions, and a positive roofline."""
@@ -89,7 +88,6 @@ def test_features_are_finite(shape: ProblemShape, hardware: Hardware, rows: list
     assert roofline_us(shape, hardware) > 0
 
 
-@settings(max_examples=100, deadline=None)
 @given(shape=SHAPES, rows=st.lists(CONFIG_ROWS, min_size=1, max_size=8))
 def test_batch_equals_single(shape: ProblemShape, rows: list[tuple[object, ...]]) -> None:
     """A config's features and fit do not depend on which others it is asked about with."""

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from spool_reading import spooled
 
 from diode_collectors.matmul import MatmulDatasetCollector
@@ -35,7 +34,6 @@ def run(code: str, folder: Path) -> str:
     return ended.stdout
 
 
-@pytest.mark.slow
 def test_the_data_set_of_the_page(tmp_path: Path) -> None:
     """On a CPU both files are there, empty, and the two kernels are counted."""
     said = run(DATASET, tmp_path)
@@ -45,7 +43,6 @@ def test_the_data_set_of_the_page(tmp_path: Path) -> None:
     assert read_file(tmp_path / "matmul_table.msgpack", Table) == Table()
 
 
-@pytest.mark.slow
 def test_the_spool_of_the_page(tmp_path: Path) -> None:
     """The record is there, with both kernels."""
     assert run(SPOOL, tmp_path).startswith("FeedbackStats(events=1, recorded=1, timings=2, ")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from spool_reading import spooled
 
 from diode_store.exchange.torch_diode_files import read_file
@@ -63,7 +62,6 @@ def test_the_quickstart_keeps_to_one_warehouse(tmp_path: Path) -> None:
     assert not (tmp_path / "spool").exists()
 
 
-@pytest.mark.slow
 def test_collecting_a_data_set(tmp_path: Path) -> None:
     """It says how much of the compiles was seen, saves a data set and spools every kernel."""
     finished = subprocess.run(

@@ -6,15 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool
 
 PAGE = (Path(__file__).parents[3] / "docs" / "ingest.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_the_example_of_collecting_runs(tmp_path: Path) -> None:
     """The page's Python example, on a CPU and with an empty cache, says what the page says and spools a record."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -216,7 +216,6 @@ def test_what_was_in_quarantine(site: Site) -> None:
     assert list((site.spool / "quarantine").iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_database_built_again(site: Site) -> None:
     """From overlapping exports and segments comes what was lost, each measurement once and equal in every field."""
     site.create(some(1, 2))

@@ -234,7 +234,7 @@ def test_an_unsealed_segment_of_a_newer_format_is_left_and_told(directory: Path,
     assert path.exists()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_a_spool_holds(tmp_path_factory: pytest.TempPathFactory, store: Store, data: st.DataObject) -> None:
     """Any bytes under a segment's name end ingested or in quarantine; the spool is empty and no record is made up."""

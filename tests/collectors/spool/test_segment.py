@@ -6,7 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
 
@@ -234,7 +234,6 @@ def test_every_flipped_bit_is_noticed() -> None:
         assert all(codec.decode(frame.record_bytes()) == expected[frame.uid or b""] for frame in kept)
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_damage_is_survived(data: st.DataObject) -> None:
     """Whatever stretch is overwritten, cut out or inserted, frames outside of it come back and nothing is made up."""
@@ -257,7 +256,6 @@ def test_any_damage_is_survived(data: st.DataObject) -> None:
         assert damage(read_back)
 
 
-@settings(max_examples=100, deadline=None)
 @given(payloads=st.lists(st.binary(max_size=300) | st.just(FRAME_MARKER * 3), max_size=6))
 def test_any_payload_round_trips(payloads: list[bytes]) -> None:
     """Frames hold any bytes, markers included."""

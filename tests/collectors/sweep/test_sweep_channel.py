@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import record_strategies as records
@@ -128,7 +128,6 @@ def test_hardware_and_environment_arrive_as_they_were(hardware: Any, environment
     assert hardware_of_message(received["hardware"]).key == hardware.key
 
 
-@settings(max_examples=30)
 @given(st.lists(records.TEXT, max_size=20), st.integers(1, 50))
 def test_messages_come_whole_however_they_were_cut(texts: list[str], piece: int) -> None:
     """A pipe hands over bytes as it likes; a message begun when the other end closes is none."""

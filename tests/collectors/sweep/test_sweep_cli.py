@@ -43,7 +43,6 @@ def listed(*arguments: str | Path, **variables: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.slow
 def test_problems_are_timed_once_and_skipped_then(tmp_path: Path) -> None:
     """ATen's and Inductor's C++ kernels land in the spool; the same command again has nothing left to do."""
     spool = tmp_path / "spool"
@@ -73,7 +72,6 @@ def test_problems_are_timed_once_and_skipped_then(tmp_path: Path) -> None:
     assert len(spooled(spool)) == 3
 
 
-@pytest.mark.slow
 def test_data_sets_and_sets_disjoint_from_them(tmp_path: Path) -> None:
     """A file of upstream's layout or of JSON Lines is written whole; a validation set shares no problem with it."""
     output = tmp_path / "train.jsonl"

@@ -202,7 +202,6 @@ def test_the_data_that_ship(bundled: Sequence[Measurement]) -> None:
     assert f"{timings:,} bundled timings" in (PAGES.parent / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_the_sweep_without_a_gpu(tmp_path: Path) -> None:
     """The page's example measures three problems on a CPU and writes them to its file."""
     (arguments,) = (words for words in commands() if "cpu" in words)

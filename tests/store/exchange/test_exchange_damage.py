@@ -12,7 +12,7 @@ import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch_diode_files import dataset
 
@@ -133,7 +133,6 @@ def test_a_good_file_is_told_and_read(name: str) -> None:
 
 
 @formats
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_damage_is_said_in_a_line(name: str, data: st.DataObject) -> None:
     """Bytes that are flipped, lost or put in make bad lines or other measurements, no tracebacks."""
@@ -152,7 +151,6 @@ def test_damage_is_said_in_a_line(name: str, data: st.DataObject) -> None:
     check(read(bytes(content), FORMATS[name]))
 
 
-@settings(max_examples=150, deadline=None)
 @given(content=st.binary(max_size=200), fmt=st.sampled_from([fmt for fmt in Format if fmt is not Format.AUTO]))
 def test_any_bytes_in_any_format(content: bytes, fmt: Format) -> None:
     """Are refused in a line, or are nothing."""
@@ -168,7 +166,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_t4_with_other_values(data: st.DataObject) -> None:
     """Whatever stands where a T4 file has something else, a line says so."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import sqlite3
@@ -17,6 +16,7 @@ from lake_reading import ask
 
 from diode_store.lake import lake as lake_module
 from diode_store.lake.sync import sync
+from lanes import sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from diode_store.lake.lake import Lake
     from diode_store.warehouse.store import Store
 
-KILLS = 200 if os.environ.get("DIODE_LONG_TESTS") else 20
 # Everything the lake does, again and again, in small pieces so that a kill hits any of them.
 _WORK = """
 import sys
@@ -61,6 +60,7 @@ def _rows(lake: Lake) -> list[tuple[int, int]]:
     return ask(lake, "SELECT measurement_id, count(*) FROM timings GROUP BY 1 ORDER BY 1")
 
 
+@pytest.mark.parametrize("kills", sizes(3, 100))
 @pytest.mark.parametrize("how", ["one", "several"])
 def test_killed_at_any_point(
     store: Store,
@@ -70,6 +70,7 @@ def test_killed_at_any_point(
     make_measurement: MakeMeasurement,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
+    kills: int,
 ) -> None:
     """After every kill readers see whole measurements, the next sync makes the lake right, and no litter stays."""
     chance = random.SystemRandom()
@@ -77,7 +78,7 @@ def test_killed_at_any_point(
     sync(database_url, lake)
     raw = sqlite3.connect(database_path, isolation_level=None)
     with closing(raw):
-        for number in range(KILLS // 2):
+        for number in range(kills):
             process = _start(database_url, lake, how)
             time.sleep(chance.uniform(0.0, 0.6))
             process.send_signal(signal.SIGKILL)

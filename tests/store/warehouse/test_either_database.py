@@ -47,9 +47,7 @@ def test_every_field_comes_back(any_store: Store, any_url: str) -> None:
     assert content(any_url) == [comparable(measured) for measured in written]
 
 
-@settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(batch=st.lists(MEASUREMENTS, max_size=3, unique_by=lambda measured: measured.uid))
 def test_any_record_comes_back(any_store: Store, batch: list[Measurement]) -> None:
     """Whatever a collector hands over comes back with the same keys and numbers."""

@@ -36,9 +36,7 @@ TIMING_ROWS = st.tuples(
     TIMES,
     TIMES,
 )
-MANY_EXAMPLES = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+MANY_EXAMPLES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def stored_timings(connection: sa.Connection) -> list[tuple[Any, ...]]:

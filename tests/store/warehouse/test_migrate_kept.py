@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import multiprocessing
-import os
 import shutil
 import signal
 import sqlite3
@@ -26,6 +25,7 @@ from diode_store.warehouse.database import integrity_problems, make_engine
 from diode_store.warehouse.measurements import iter_measurements
 from diode_store.warehouse.store import Store
 from diode_store.warehouse.tombstones import bury
+from lanes import long, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parents[2] / "data"
 FIRST = "0001"
 TABLES_OF_0001 = ("warehouse", "hardware", "hardware_aliases", "environments", "problems", "configs", "measurements")
-KILLS = 40 if os.environ.get("DIODE_LONG_TESTS") else 4
 MANY = 150_000
 WRITERS = 4
 _NUMBERS = count()
@@ -184,6 +183,7 @@ def upgraded(url: str) -> str:
         engine.dispose()
 
 
+@long
 def test_many_upgrade_the_kept_warehouse_at_once(kept: sa.Engine) -> None:
     """Daemons that start at the same time on an old warehouse bring it to the newest revision once."""
     before = contents(kept)
@@ -211,8 +211,9 @@ def digest(path: Path) -> tuple[Any, ...]:
     return (*samples.sql(path, query)[0], *samples.sql(path, "SELECT count(*), sum(config_id) FROM timings")[0])
 
 
+@pytest.mark.parametrize("kills", sizes(2, 40))
 @pytest.mark.parametrize("way", WAYS)
-def test_killed_migrations_leave_the_old_or_the_new(larger: Path, tmp_path: Path, way: str) -> None:
+def test_killed_migrations_leave_the_old_or_the_new(larger: Path, tmp_path: Path, way: str, kills: int) -> None:
     """SIGKILL at any moment of an upgrade or a downgrade leaves one of the two revisions whole, with every row."""
     expected = digest(larger)
     engine = make_engine(str(shutil.copy(larger, tmp_path / "timed.db")))
@@ -225,9 +226,9 @@ def test_killed_migrations_leave_the_old_or_the_new(larger: Path, tmp_path: Path
     before, after = list(tables) if way == "upgrade" else list(tables)[::-1]
     start = larger if way == "upgrade" else tmp_path / "timed.db"
     ended = set()
-    for number in range(KILLS):
+    for number in range(kills):
         path = Path(shutil.copy(start, tmp_path / f"killed-{number}.db"))
-        kill_while(WAYS[way], path, 1.5 * took * number / KILLS)
+        kill_while(WAYS[way], path, 1.5 * took * number / kills)
         engine = make_engine(str(path))
         revision = str(migrate.current(engine))
         assert structure(engine) == tables[revision]

@@ -15,6 +15,7 @@ from diode_store.warehouse.database import make_engine, write_transaction
 from diode_store.warehouse.facts import insert_timings
 from diode_store.warehouse.postgres_errors import reason
 from diode_store.warehouse.store import Store, WriteReport
+from lanes import long
 from postgres_server import PASSWORD, PostgresServer, missing
 
 if TYPE_CHECKING:
@@ -216,8 +217,17 @@ def commit(connection: sa.Connection) -> None:
     """Do nothing more: the commit is next."""
 
 
-@pytest.mark.parametrize("end", [kill, restart])
-@pytest.mark.parametrize(("first", "then"), [(write_few, select), (select, write_many), (write_few, commit)])
+@pytest.mark.parametrize(
+    ("first", "then", "end"),
+    [
+        (write_few, commit, kill),
+        pytest.param(write_few, commit, restart, marks=long),
+        pytest.param(write_few, select, kill, marks=long),
+        (write_few, select, restart),
+        pytest.param(select, write_many, kill, marks=long),
+        pytest.param(select, write_many, restart, marks=long),
+    ],
+)
 def test_a_server_lost_in_a_transaction(
     own_server: PostgresServer,
     end: Callable[[PostgresServer], None],

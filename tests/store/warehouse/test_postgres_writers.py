@@ -15,6 +15,7 @@ from diode_store.records import Hardware, Timing
 from diode_store.warehouse import migrate, schema
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store, WriteReport
+from lanes import long
 from postgres_server import PostgresServer, missing
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def run_together(target: Any, arguments: Sequence[tuple[Any, ...]], reports_each
     return found
 
 
+@long
 def test_writers_racing_on_the_same_new_rows() -> None:
     """Four processes bring the same new devices, problems and configs, each in its own order.
 
@@ -168,6 +170,7 @@ def test_writers_racing_on_the_same_new_rows() -> None:
         assert server.sql(DEADLOCKS) == [(0, 0)]
 
 
+@long
 def test_many_daemons_that_start_at_once(postgres_server: PostgresServer) -> None:
     """Eight processes upgrade an empty database at the same time: one does it, the others find it done."""
     url = postgres_server.create_database("starting")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sqlite3
@@ -20,6 +19,7 @@ import samples
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import integrity_problems, make_engine
 from diode_store.warehouse.store import Store
+from lanes import long, sizes
 
 if TYPE_CHECKING:
     from conftest import RunCommand
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parents[2] / "data"
 DIODE = str(Path(sys.executable).parent / "diode")
 REPLAYS = 4_000
-KILLS = 40 if os.environ.get("DIODE_LONG_TESTS") else 4
 # Longer than any wait for one short transaction; far shorter than the whole prune with its pauses.
 LONGEST_WAIT_S = 2.0
 
@@ -110,9 +109,10 @@ def test_ctrl_c_says_what_was_deleted(large: Path) -> None:
     assert err == f"ended early; {said}\n"
 
 
-def test_killed_prunes_leave_whole_measurements(large: Path) -> None:
+@pytest.mark.parametrize("kills", sizes(2, 40))
+def test_killed_prunes_leave_whole_measurements(large: Path, kills: int) -> None:
     """SIGKILL at any moment loses nothing half, and running it again deletes the rest."""
-    for _ in range(KILLS):
+    for _ in range(kills):
         process = start(large)
         before = count(large, "tombstones")
         end = time.monotonic() + 30
@@ -136,6 +136,7 @@ def test_killed_prunes_leave_whole_measurements(large: Path) -> None:
     assert check_whole(large) == REPLAYS
 
 
+@long
 def test_writers_get_their_turn(large: Path) -> None:
     """While thousands of measurements are deleted, a writer commits again and again without a long wait."""
     waits = []

@@ -188,9 +188,7 @@ def test_a_batch_keeps_what_it_knows_when_the_cache_is_full(any_store: Store, mo
     assert any_store.counts()["problems"] == 9
 
 
-@settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(batch=st.lists(MEASUREMENTS, max_size=4))
 def test_anything_the_codec_passes_can_be_stored(any_store: Store, batch: list[Measurement]) -> None:
     """Whatever a collector may hand over is stored once, or is there already."""

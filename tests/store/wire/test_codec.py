@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import samples
@@ -73,7 +73,6 @@ def decode_changed(change: Callable[[dict[str, Any]], object]) -> Measurement:
     return codec.decode(msgpack.packb(record))
 
 
-@settings(deadline=None, max_examples=200)
 @given(MEASUREMENTS)
 def test_round_trip(measurement: Measurement) -> None:
     """Whatever a collector may hand over comes back equal, with the same keys and the same extra values."""
@@ -91,7 +90,6 @@ def test_version_1_is_read_for_ever() -> None:
     assert codec.decode(msgpack.packb(VERSION_1)) == measurement
 
 
-@settings(deadline=None, max_examples=100)
 @given(MEASUREMENTS)
 def test_version_1_says_the_same(measurement: Measurement) -> None:
     """Whatever version 1 could hold is read from it as from today's."""
@@ -109,7 +107,6 @@ def test_configs_are_interned() -> None:
     assert first is second
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(payload: bytes) -> None:
     """Bytes that are no record only ever raise CodecError."""
@@ -124,7 +121,6 @@ def test_truncated_record_is_refused() -> None:
             codec.decode(PAYLOAD[:length])
 
 
-@settings(deadline=None, max_examples=500)
 @given(st.lists(st.tuples(st.integers(0, len(PAYLOAD) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_changed_bytes_never_crash(changes: list[tuple[int, int]]) -> None:
     """A record with changed bytes is another valid record or raises CodecError, in one line."""
@@ -139,7 +135,6 @@ def test_changed_bytes_never_crash(changes: list[tuple[int, int]]) -> None:
         assert codec.decode(codec.encode(decoded)) == decoded
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_any_value_in_any_field_never_crashes(data: st.DataObject) -> None:
     """A well-formed map with nonsense in one field raises CodecError or is read."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import samples
@@ -22,7 +22,6 @@ EVERY = samples.measurement(**samples.EVERY_FIELD)
 PAYLOAD = codec.encode(EVERY)
 
 
-@settings(deadline=None, max_examples=100)
 @given(MEASUREMENTS)
 def test_it_says_what_the_whole_record_says(measurement: Measurement) -> None:
     """Every field of the head is the decoded measurement's, with the same keys."""
@@ -87,7 +86,6 @@ def test_oversized_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         codec.decode_head(PAYLOAD)
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, len(PAYLOAD) - 1), st.integers(0, 255)), min_size=1, max_size=8))
 def test_changed_bytes_never_crash(changes: list[tuple[int, int]]) -> None:
     """Damage ends in a head or in our error, never in another."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import H200, MM, contents, examples, learnable
 
@@ -16,7 +16,6 @@ from diode_trainer.data.dataset import Dataset, canonical, folds
 # --- splits
 
 
-@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 100), count=st.integers(2, 6), repeats=st.integers(1, 3))
 def test_split_never_leaks(seed: int, count: int, repeats: int) -> None:
     """No problem is on both sides of a fold, however often and wherever it was measured; each is judged once."""
