@@ -1,6 +1,6 @@
-"""Checks of single values that came from outside: from bytes, a file or a foreign process.
+"""Checks of single values from outside: from bytes, a file or another process.
 
-Messages are one short line whatever the value is: a hostile one may be megabytes long or nested a thousand deep.
+Every message is one short line: a hostile value may be megabytes long or nested a thousand deep.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
 Check = Callable[[str, object], Any]
-"""Takes what a value is called and the value; returns it or raises ``RecordError``."""
+"""Takes a value's name and the value; returns the value or raises ``RecordError``."""
 _M = TypeVar("_M")
 
 MAX_TEXT = 4096
@@ -27,11 +27,11 @@ MAX_DEPTH = 16
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
 MAX_MICROSECONDS = 1e15
-"""Times of 31 years and more are errors of a unit or of a clock."""
+"""31 years; a longer time means a wrong unit or a wrong clock."""
 
 
 def shown(value: object) -> str:
-    """Return what a message shows of ``value``: its repr, cut short."""
+    """Return the repr of ``value``, shortened for a message."""
     whole = reprlib.repr(value)
     return whole if len(whole) <= _MOST_SHOWN else f"{whole[:_MOST_SHOWN]}..."
 
@@ -40,7 +40,7 @@ def text(what: str, value: object) -> str:
     """Return ``value`` if it is text that any database can hold.
 
     Raises:
-        RecordError: it is not; the message begins with ``what``, as for every check here.
+        RecordError: it is not; the message begins with ``what``, like that of every check here.
     """
     if not isinstance(value, str):
         raise RecordError(f"{what} must be text, not {shown(value)}")
@@ -101,7 +101,7 @@ def microseconds(what: str, value: object) -> float:
 
 
 def json_map(what: str, value: object) -> dict[str, Any]:
-    """Return a map as JSON holds it: tuples become lists, bytes hex text.
+    """Return a map of JSON values: tuples become lists, bytes become hex text.
 
     Raises:
         RecordError: it is no map, a key is not text, a number is not finite, or it is nested too deeply.
@@ -112,7 +112,7 @@ def json_map(what: str, value: object) -> dict[str, Any]:
 
 
 def fields(where: str, content: object, wanted: Mapping[str, Check]) -> dict[str, Any]:
-    """Return those values of a map that are wanted, there and not None, each checked.
+    """Return the wanted values of a map that are present and not None, each checked.
 
     Raises:
         RecordError: ``content`` is no map, or a value fails its check.
@@ -123,10 +123,10 @@ def fields(where: str, content: object, wanted: Mapping[str, Check]) -> dict[str
 
 
 def require(what: str, content: Container[str], names: Iterable[str]) -> None:
-    """Make sure that every one of ``names`` is there.
+    """Check that all ``names`` are present.
 
     Raises:
-        RecordError: one is not.
+        RecordError: one is missing.
     """
     for name in names:
         if name not in content:
@@ -134,7 +134,7 @@ def require(what: str, content: Container[str], names: Iterable[str]) -> None:
 
 
 def array(what: str, value: object, length: int | None = None) -> tuple[Any, ...]:
-    """Return ``value`` if it is a tuple, which is what an array is decoded to, and of ``length`` if that is given.
+    """Return ``value`` if it is a tuple (a decoded array), of length ``length`` if given.
 
     Raises:
         RecordError: it is not.
@@ -147,7 +147,7 @@ def array(what: str, value: object, length: int | None = None) -> tuple[Any, ...
 
 
 def member(what: str, members: Mapping[str, _M], value: object) -> _M:
-    """Return what the text ``value`` stands for.
+    """Return the member that ``value`` names.
 
     Raises:
         RecordError: it is none of ``members``.
@@ -158,10 +158,10 @@ def member(what: str, members: Mapping[str, _M], value: object) -> _M:
 
 
 def extra_fields(content: dict[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Return a map's ``extra``, with the keys that this version does not know.
+    """Return a map's ``extra``, together with the keys that this version does not know.
 
     Raises:
-        RecordError: they hold what JSON cannot.
+        RecordError: a value has no JSON representation.
     """
     unknown = {name: value for name, value in content.items() if name not in known and name != "extra"}
     return json_map("extra", content.get("extra") or {}) | json_map("a field", unknown)
@@ -180,7 +180,7 @@ def _json(what: str, value: object, depth: int) -> Any:
         return [_json(what, item, depth + 1) for item in value]
     if isinstance(value, dict):
         return {_key(what, name): _json(what, item, depth + 1) for name, item in value.items()}
-    raise RecordError(f"{what} must hold what JSON can, not {type(value).__name__}")
+    raise RecordError(f"{what} must hold JSON values, not {type(value).__name__}")
 
 
 def _key(what: str, name: object) -> str:

@@ -1,6 +1,6 @@
-"""Many kernel configs as NumPy columns, for whoever computes on all of them at once.
+"""Many kernel configs as NumPy columns, for vectorised computation.
 
-The hook and the trainer share this type, so that a model is asked with what it was trained on.
+The hook and the trainer share this type, so that a model predicts from the same values it was trained on.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ConfigColumns:
         return cls(templates, template_index, allow_tf32=numbers[:, -1] != 0, **by_column)
 
     def config(self, index: int) -> KernelConfig:
-        """Return the config at ``index``, as far as the columns know it."""
+        """Return the config at ``index``, with the fields that have columns."""
         template = self.templates[self.template_index[index]]
         numbers: dict[str, Any] = {name: int(getattr(self, name)[index]) or None for name in INT_COLUMNS}
         allow_tf32 = None if is_vendor_template(template) else bool(self.allow_tf32[index])

@@ -1,6 +1,6 @@
-"""Known devices, what people call them, and how a typed name finds one.
+"""Known devices, their aliases, and the search for a device by name.
 
-The table fills in what a file or a driver does not say (an import names the device only). Figures are the
+The table supplies what a file or a driver leaves out (an imported file only names its device). Figures are the
 vendors' published ones; clocks are maximum boost clocks.
 """
 
@@ -75,7 +75,7 @@ BUILTIN_ALIASES: dict[str, str] = {
 
 
 class DeviceModel(Protocol):
-    """Anything that says which device model it is: ``Hardware``, or a row of a view."""
+    """Anything that identifies a device model: ``Hardware``, or a row of a view."""
 
     @property
     def name(self) -> str:
@@ -99,13 +99,13 @@ def match_hardware(
     all_matches: bool = False,  # noqa: FBT001, FBT002 - the name that every component was promised
     aliases: Mapping[str, Collection[str]] | None = None,
 ) -> list[_Model]:
-    """Return the device models that ``text`` means, ignoring case.
+    """Return the device models that ``text`` names, ignoring case.
 
-    An alias is tried first, then the exact name, then a prefix of the name that ends at a word's end.
+    An alias is tried first, then the exact name, then a prefix of the name that ends at a word boundary.
 
     Args:
-        rows: the device models there are.
-        text: what a person typed.
+        rows: the device models to search.
+        text: the name as typed.
         all_matches: accept device models that differ in arch or multiprocessors.
         aliases: stored ones, lower case → names; the built-in aliases work besides.
 
@@ -123,10 +123,10 @@ def match_hardware(
 
 
 def known_device(name: str) -> Hardware | None:
-    """Return the known device that ``name`` means (alias, name or prefix), or None.
+    """Return the known device with this alias, name or prefix, or None.
 
     Raises:
-        HardwareError: several known devices; the message lists them.
+        HardwareError: several devices match; the message lists them.
     """
     found = _candidates(KNOWN_DEVICES, name.strip().lower(), {})
     if len(found) > 1:
@@ -135,14 +135,14 @@ def known_device(name: str) -> Hardware | None:
 
 
 def require_device(name: str, *, elsewhere: str = " or in `diode import --hardware-file FILE`") -> Hardware:
-    """Return the known device that ``name`` means (alias, name or prefix).
+    """Return the known device with this alias, name or prefix.
 
     Args:
-        name: what a person typed or a row says.
-        elsewhere: where a device may be described beside its row, for the message.
+        name: the name as typed, or from a row.
+        elsewhere: another place where a device may be described, for the message.
 
     Raises:
-        HardwareError: none or several; the message lists what there is.
+        HardwareError: none matches, or several do; the message lists the known or the matching ones.
     """
     found = known_device(name)
     if found is None:
@@ -155,7 +155,7 @@ def require_device(name: str, *, elsewhere: str = " or in `diode import --hardwa
 
 
 def with_known_attributes(hardware: Hardware) -> Hardware:
-    """Return ``hardware`` with what is known of that very device where it does not say itself."""
+    """Return ``hardware`` with missing attributes filled in from the table of known devices."""
     known = next((device for device in KNOWN_DEVICES if device.key == hardware.key), None)
     if known is None:
         return hardware

@@ -1,14 +1,14 @@
 """Every error torch-diode raises, under one root.
 
-The docstring of a class is its default message, so that an error raised without arguments still says
-something a person can act on.
+The docstring of a class is its default message, so that an error raised without arguments is
+still actionable.
 """
 
 from __future__ import annotations
 
 
 class DiodeError(Exception):
-    """torch-diode could not do what was asked."""
+    """The operation failed."""
 
     def __init__(self, message: str | None = None) -> None:
         """Keep ``message``, or the first line of the class's docstring."""
@@ -16,16 +16,16 @@ class DiodeError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error of somebody else's says, or its class if it says nothing."""
+    """Return the first line of another library's error message, or its class if the message is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 class RecordError(DiodeError):
-    """A record breaks the rules of the vocabulary."""
+    """A record is invalid."""
 
 
 class CodecError(RecordError):
-    """Bytes that should hold a record do not."""
+    """The bytes are not a valid record."""
 
 
 class UnknownVersionError(CodecError):
@@ -57,15 +57,15 @@ class BackupError(DiodeError):
 
 
 class SupersedeError(DiodeError):
-    """A sweep cannot take its own place; name two."""
+    """A sweep cannot supersede itself; name two sweeps."""
 
 
 class PruneError(DiodeError):
-    """Say what goes: --superseded, --replays, --flagged, --older-than, --measured-before, --dataset or --hardware."""
+    """Choose what to delete: --superseded, --replays, --flagged, --older-than, --measured-before, --dataset or --hardware."""
 
 
 class HardwareError(DiodeError):
-    """No hardware matches that name; `diode hardware list` shows what there is."""
+    """No hardware matches that name; `diode hardware list` shows the known ones."""
 
 
 class ImportFileError(DiodeError):
@@ -85,7 +85,7 @@ class LakeError(DiodeError):
 
 
 class LakeValueError(LakeError):
-    """The warehouse holds a value that its column cannot; mend it."""
+    """A value in the warehouse does not fit its column; correct the row."""
 
 
 class ModelError(DiodeError):

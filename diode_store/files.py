@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, stay after a crash, and can be locked."""
+"""Atomic, durable and lockable files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PRIVATE_FILE = 0o600
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; it takes its place at the end, and after an error nothing is left.
+    """Yield a temporary path that replaces ``path`` at the end; after an error it is removed.
 
     Raises:
-        OSError: it cannot be put in its place.
+        OSError: it cannot replace ``path``.
     """
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -32,12 +32,12 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_durably(contents: Mapping[Path, bytes], *, mode: int = PRIVATE_FILE) -> None:
-    """Put each content at its path whole or not at all; all are on the disk when this returns.
+    """Write each file atomically; all are on disk when this returns.
 
-    Every file is ready beside its place before the first one takes it.
+    Every temporary file is complete before the first one replaces its target.
 
     Args:
-        contents: path → what goes there.
+        contents: path → content.
         mode: the files' permission bits.
 
     Raises:
@@ -64,7 +64,7 @@ def write_durably(contents: Mapping[Path, bytes], *, mode: int = PRIVATE_FILE) -
 
 
 def write_at(fd: int, offset: int, data: bytes) -> None:
-    """Write all of ``data``, however little the kernel takes at a time."""
+    """Write all of ``data``, in as many calls as the kernel needs."""
     view = memoryview(data)
     while view:
         written = os.pwrite(fd, view, offset)

@@ -1,4 +1,4 @@
-"""Kernel configs: what can solve a problem."""
+"""Kernel configs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class KernelConfig:
         return self._parts == other._parts and same_scalars(self.kwargs, other.kwargs) and self.extra == other.extra
 
     def __hash__(self) -> int:
-        """Hash once: every timing's config is looked up several times on its way to the warehouse."""
+        """Return the cached hash: each timing's config is looked up several times on its way to the warehouse."""
         return self._hash
 
     @cached_property
@@ -103,5 +103,5 @@ def plain_scalar(value: Scalar) -> Scalar:
 
 
 def same_scalars(some: tuple[tuple[str, Scalar], ...], others: tuple[tuple[str, Scalar], ...]) -> bool:
-    """Tell whether names and values are the same, where True is not 1."""
+    """Whether names and values are equal, where True differs from 1."""
     return some == others and [type(value) for _, value in some] == [type(value) for _, value in others]

@@ -1,4 +1,4 @@
-"""Content keys: one digest for one thing, whoever makes it."""
+"""Content keys: the same digest for the same content, on any machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def content_key(kind: str, version: int, content: object) -> bytes:
     """Return the 16-byte key of ``content``.
 
     Args:
-        kind: what it is a key of, so that equal contents of two kinds differ.
+        kind: the kind of record; equal contents of two kinds have different keys.
         version: version of the canonical encoding; raise it when the content's layout changes.
         content: nested lists, strings, numbers, booleans and None; mappings are sorted by key.
     """

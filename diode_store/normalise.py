@@ -1,4 +1,4 @@
-"""One name for one kernel, whatever version of Inductor or file reported it.
+"""One name for one kernel, whichever version of Inductor or file reported it.
 
 Sources differ in how they call a template (``triton_mm_17``, ``mm``, ``triton::mm``), in which keyword
 arguments they list and in whether a flag is a bool or its repr. ``kernel_config`` maps all of them to one
@@ -68,9 +68,9 @@ _SUBGRAPH = re.compile(r"^(decompose_k|contiguous_mm|contiguous_addmm)")
 
 
 def template_uid(name: str) -> str:
-    """Return the template uid that ``name`` stands for.
+    """Return the template uid for ``name``.
 
-    Understands uids (``triton::mm``), ATen op names (``bias_addmm``), Triton template names with or without
+    Accepts uids (``triton::mm``), ATen op names (``bias_addmm``), Triton template names with or without
     their counter (``triton_mm_17``), CPP template names (``cpp_CppMicroGemmFP32Vec_0``) and Inductor's subgraph
     choices (``decompose_k_mm_4_split_0``).
 

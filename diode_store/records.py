@@ -1,8 +1,8 @@
-"""The records that cross every border of torch-diode, and their content keys.
+"""The records that torch-diode's components exchange, and their content keys.
 
 A *measurement* is one autotuning event: on one ``Hardware``, in one ``Environment``, for one ``Problem``, a ``Timing``
 for each ``KernelConfig`` that was tried. All of them are immutable. ``keys`` are BLAKE2b-128 digests of a versioned
-canonical encoding, so that a key made on any machine, by any version of a collector, is the same for the same thing.
+canonical encoding: any machine and any version of a collector makes the same key for the same content.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 UNKNOWN = "unknown"
-"""What an attribute of an environment is called when nobody named it."""
+"""The value of an environment's attribute that is not known."""
 
 STOCK_POLICY = "stock"
-"""The choice policy of a list of kernels that Inductor made and nobody filtered."""
+"""The choice policy of an unfiltered list of Inductor's kernels."""
 
 
 class Source(StrEnum):
-    """How a measurement came to be."""
+    """Where a measurement comes from."""
 
     FEEDBACK = "feedback"
     SWEEP = "sweep"
@@ -74,7 +74,7 @@ class Outcome(StrEnum):
 class Hardware:
     """One device model, not one machine.
 
-    Identity is vendor, name, arch and multiprocessors; the rest is filled in when it is seen.
+    Identity is vendor, name, arch and multiprocessors; the other attributes are filled in once known.
     """
 
     vendor: str
@@ -97,7 +97,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Environment:
-    """The software a timing was made with; timings are comparable inside one environment."""
+    """The software of a timing; timings are comparable within one environment."""
 
     torch: str = UNKNOWN
     triton: str = UNKNOWN
@@ -126,7 +126,7 @@ class TensorSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class ProblemShape:
-    """What a matrix product comes down to: (B, M, K) x (B, K, N) → (B, M, N)."""
+    """The shape of a matrix product: (B, M, K) x (B, K, N) → (B, M, N)."""
 
     op: str
     dtype: str
@@ -137,7 +137,7 @@ class ProblemShape:
     layout: str
     """Two letters, for A and B: n row-major, t transposed, s any other stride."""
     tf32: bool = False
-    """Whether float32 may be multiplied as TF32, as was asked: other kernels, several times faster."""
+    """Whether float32 may be multiplied as TF32, which uses other kernels, several times faster."""
 
     @property
     def arithmetic(self) -> str:
@@ -179,7 +179,7 @@ class Problem:
         scalars: Mapping[str, Scalar] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Problem:
-        """Normalise, so that one problem has one key whoever reports it.
+        """Normalise, so that one problem has one key whichever source reports it.
 
         A bias of one dimension becomes its broadcast view (stride 0), as Inductor's Triton templates see
         it; a bmm over plain matrices, as Inductor lowers a batch of one, is an mm; default scalars
@@ -202,7 +202,7 @@ class Problem:
         return cls(op, inputs, pairs, extra or {})
 
     def __eq__(self, other: object) -> bool:
-        """Compare as the keys do, which tell True from 1; and what is in ``extra``."""
+        """Compare as the keys do, which distinguish True from 1, and also compare ``extra``."""
         if not isinstance(other, Problem):
             return NotImplemented
         same = (self.op, self.inputs) == (other.op, other.inputs) and same_scalars(self.scalars, other.scalars)
@@ -247,10 +247,10 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True)
 class TimingMethod:
-    """How the runtimes of a measurement were taken."""
+    """How the runtimes of a measurement were timed."""
 
     statistic: str | None = None
-    """What ``runtime_us`` is of the repeats: ``median``, ``mean``, ``min``."""
+    """The statistic of the repeats in ``runtime_us``: ``median``, ``mean`` or ``min``."""
     flush_l2: bool | None = None
     launch_hidden: bool | None = None
     """Whether launches were queued behind a device sleep, so that launch gaps are not timed."""
@@ -258,7 +258,7 @@ class TimingMethod:
 
 @dataclass(frozen=True)
 class DeviceState:
-    """What the device was doing while it was measured."""
+    """The state of the device during a measurement."""
 
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
@@ -276,7 +276,7 @@ class Measurement:
     environment: Environment
     problem: Problem
     timings: Sequence[Timing]
-    """A tuple, or a ``TimingTable``, which has checked itself that no config comes twice."""
+    """A tuple, or a ``TimingTable``, which itself ensures that no config is repeated."""
     source: Source
     measured_at: datetime | None = None
     """Timezone-aware; None when an import's file does not say."""
@@ -289,18 +289,18 @@ class Measurement:
     search_space: str | None = None
     sample_seed: int | None = None
     choice_policy: str = STOCK_POLICY
-    """Who listed the choices: ``stock``, or ``hook:<model sha>``, whose filter would bias training."""
+    """What listed the choices: ``stock``, or ``hook:<model sha>``, whose filter would bias training."""
     timing_method: TimingMethod = TimingMethod()
     device_state: DeviceState = DeviceState()
     flags: tuple[str, ...] = ()
-    """Why not to trust it (``throttled``, ``foreign_process`` …); flagged measurements stay out of views."""
+    """Reasons not to trust it (``throttled``, ``foreign_process`` …); views leave out flagged measurements."""
     dataset: str | None = None
     licence: str | None = None
     superseded_by: bytes | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Check what no reader could mend.
+        """Check what no reader could repair.
 
         Raises:
             RecordError: a uid of another length, a time without a zone, a flag that is no single word, no timing,
@@ -319,7 +319,7 @@ class Measurement:
 
 
 def _repeats_a_config(timings: tuple[Timing, ...]) -> bool:
-    """Configs that differ in ``extra`` only are one kernel, though not equal."""
+    """Whether a config occurs twice; configs that differ only in ``extra`` are one kernel."""
     configs = set(map(itemgetter(0), timings))
     by_key = any(map(attrgetter("extra"), configs))
     return len({config.key for config in configs} if by_key else configs) != len(timings)

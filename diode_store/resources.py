@@ -1,4 +1,4 @@
-"""Where the files that come with torch-diode are: migrations, trained models, bundled measurements.
+"""Locates the files that ship with torch-diode: migrations, trained models, bundled measurements.
 
 A wheel carries them inside the packages. An editable install copies them once and the copies go stale, so in a
 checkout (told by its pyproject.toml) the checkout's own folders are used. Nothing here imports another package.
@@ -48,7 +48,7 @@ def _resource(package: str, packaged: str, in_checkout: str) -> Path:
     for parent in list(home.parents)[:_LEVELS_TO_CHECKOUT]:
         if (parent / "pyproject.toml").is_file() and (parent / in_checkout).is_dir():
             return parent / in_checkout
-    raise DiodeError(f"this installation lacks {package}/{packaged}; reinstall it with `pip install torch-diode`")
+    raise DiodeError(f"{package}/{packaged} is missing from this installation; reinstall it with `pip install torch-diode`")
 
 
 def _package_folder(package: str) -> Path:

@@ -1,6 +1,6 @@
-"""Database addresses as text: which are files, and keeping passwords out of sight.
+"""Database addresses as text: file or server, with passwords hidden.
 
-Light on purpose: commands check their options with it before they load SQLAlchemy.
+Light on purpose: commands check their options here before they load SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ def sqlite_path(text: str) -> Path | None:
     """Return the file of an SQLite URL or path; None for any other database.
 
     Raises:
-        DatabaseError: SQLite without a file, as a warehouse must outlive the process; or what is meant as a server's
-            address, but is no URL.
+        DatabaseError: SQLite in memory, which would not outlive the process; or a server's address that is not a URL.
     """
     if not text:
         raise DatabaseError("the database address is empty; give a file or a URL such as sqlite:////data/warehouse.db")
@@ -48,18 +47,18 @@ def sqlite_path(text: str) -> Path | None:
 
 
 def sqlite_uri(path: Path, mode: str) -> str:
-    """Return what SQLite opens the file ``path`` by, in ``mode``: ``ro``, ``rw`` or ``rwc``."""
+    """Return the URI by which SQLite opens ``path`` in ``mode``: ``ro``, ``rw`` or ``rwc``."""
     return f"file:{quote(str(path))}?mode={mode}"
 
 
 def redact(text: str) -> str:
-    """Return ``text`` with every password in it replaced by ``***``, fit for messages and logs."""
+    """Return ``text`` with every password replaced by ``***``, for messages and logs."""
     hidden = _CREDENTIALS.sub(r"\g<scheme>\g<user>:***@", text)
     return _PASSWORD_PARAMETER.sub(r"\g<name>***", hidden)
 
 
 def check_credentials(url: str) -> None:
-    """Refuse a URL whose password holds a plain ``@``: its rest would be taken for the host, and shown in messages.
+    """Refuse a URL whose password holds an unescaped ``@``: what follows it would be taken for the host and shown.
 
     Raises:
         DatabaseError: it does.
@@ -67,7 +66,7 @@ def check_credentials(url: str) -> None:
     credentials = _CREDENTIALS.match(url)
     if credentials and "@" in credentials["password"]:
         raise DatabaseError(
-            f"{redact(url)} is not a database URL: only the @ before the host may stand as it is; "
+            f"{redact(url)} is not a database URL: only the @ before the host may be unescaped; "
             "write any other as %40"
         )
 
