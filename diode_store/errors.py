@@ -61,7 +61,7 @@ class SupersedeError(DiodeError):
 
 
 class PruneError(DiodeError):
-    """Choose what to delete: --superseded, --replays, --flagged, --older-than, --measured-before, --dataset or --hardware."""
+    """Name what goes: --superseded, --replays, --flagged, --older-than, --measured-before, --dataset or --hardware."""
 
 
 class HardwareError(DiodeError):

@@ -48,7 +48,7 @@ def _resource(package: str, packaged: str, in_checkout: str) -> Path:
     for parent in list(home.parents)[:_LEVELS_TO_CHECKOUT]:
         if (parent / "pyproject.toml").is_file() and (parent / in_checkout).is_dir():
             return parent / in_checkout
-    raise DiodeError(f"{package}/{packaged} is missing from this installation; reinstall it with `pip install torch-diode`")
+    raise DiodeError(f"{package}/{packaged} is not installed; reinstall torch-diode with `pip install torch-diode`")
 
 
 def _package_folder(package: str) -> Path:
