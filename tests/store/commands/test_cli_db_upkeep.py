@@ -125,7 +125,7 @@ def test_prune_asks_for_something(diode: RunCommand, database_path: Path) -> Non
     ended = diode("db", "prune", "--all", "--yes", "--database", database_path)
     assert ended.code == 2
     assert " ".join(ended.err.split()).endswith(
-        "Say what goes: --superseded, --replays, --flagged, --older-than, --measured-before, --dataset or --hardware."
+        "Name what goes: --superseded, --replays, --flagged, --older-than, --measured-before, --dataset or --hardware."
     )
 
 

@@ -73,7 +73,7 @@ def test_a_password_with_an_at_sign_is_not_taken_for_a_host(password: str) -> No
     """What stands behind a plain @ would be looked up as a host and named in the message: no part of it is shown."""
     message = refused(f"postgresql://me:{password}@127.0.0.1:1/w")
     assert message == (
-        "postgresql://me:***@127.0.0.1:1/w is not a database URL: only the @ before the host may stand as it is; "
+        "postgresql://me:***@127.0.0.1:1/w is not a database URL: only the @ before the host may be unescaped; "
         "write any other as %40"
     )
 

@@ -113,7 +113,7 @@ def test_untrusted_alone_is_better_than_nothing(any_store: Store) -> None:
 
 def test_a_rule_that_asks_for_nothing_is_refused(any_store: Store) -> None:
     """Deleting everything is not what an empty command line means."""
-    with any_store.engine.connect() as connection, pytest.raises(PruneError, match="Say what goes: --superseded"):
+    with any_store.engine.connect() as connection, pytest.raises(PruneError, match="Name what goes: --superseded"):
         plan(connection, Rule(keep=0))
 
 
