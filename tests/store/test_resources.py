@@ -33,7 +33,7 @@ def test_incomplete_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "bare_package").mkdir()
     (tmp_path / "bare_package" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(DiodeError, match="lacks bare_package/_migrations; reinstall it"):
+    with pytest.raises(DiodeError, match="bare_package/_migrations is not installed; reinstall"):
         resources._resource("bare_package", "_migrations", "migrations")
     with pytest.raises(DiodeError, match="no_such_package is not installed; reinstall"):
         resources._resource("no_such_package", "_migrations", "migrations")
