@@ -66,8 +66,7 @@ def check_credentials(url: str) -> None:
     credentials = _CREDENTIALS.match(url)
     if credentials and "@" in credentials["password"]:
         raise DatabaseError(
-            f"{redact(url)} is not a database URL: only the @ before the host may be unescaped; "
-            "write any other as %40"
+            f"{redact(url)} is not a database URL: only the @ before the host may be unescaped; write any other as %40"
         )
 
 

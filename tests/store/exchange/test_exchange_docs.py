@@ -23,6 +23,7 @@ from diode_store.exchange import jsonl, t4
 from diode_store.exchange.context import BadLine, ImportContext
 from diode_store.exchange.importing import Format as ImportFormat
 from diode_store.exchange.parquet import EXTRAS, REQUIRED
+from lanes import long
 
 if TYPE_CHECKING:
     from conftest import RunCommand
@@ -106,6 +107,7 @@ def test_the_commands_run(
         assert ended.code == 0, (line, ended.err)
 
 
+@long
 def test_the_program_runs(folder: Path, diode: RunCommand, database_path: Path) -> None:
     """With a table that was exported."""
     url = f"sqlite:///{database_path}"

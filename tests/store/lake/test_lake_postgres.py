@@ -22,6 +22,7 @@ from diode_store.lake.source import fingerprints
 from diode_store.lake.sync import sync
 from diode_store.query import analytics
 from diode_store.warehouse.store import Store
+from lanes import long
 from samples import EVERY_FIELD
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def test_without_the_driver(tmp_path: Path, postgres_server: PostgresServer) -> 
     assert "copying from PostgreSQL needs ADBC; run `pip install torch-diode[postgres]`" in ended.stderr
 
 
+@long
 def test_a_lake_of_postgresql_stays_fresh_while_writers_write(
     postgres_url: str, server_lake: Lake, make_measurement: MakeMeasurement
 ) -> None:

@@ -17,6 +17,7 @@ from diode_store.lake import stamp as lake_stamp
 from diode_store.lake import sync as lake_sync
 from diode_store.lake.stamp import stamp_of
 from diode_store.lake.sync import sync
+from lanes import sizes
 
 if TYPE_CHECKING:
     from conftest import MakeMeasurement
@@ -116,11 +117,13 @@ def test_a_file_that_changed_just_now_is_not_believed(store: Store, database_pat
     assert stamp_of(database_path.with_name("nowhere.db")) is None
 
 
+@pytest.mark.usefixtures("reads")
+@pytest.mark.parametrize("commits", sizes(8, 60))
 def test_random_commits_are_all_seen(
-    store: Store, database_url: str, lake: Lake, make_measurement: MakeMeasurement, reads: list[str]
+    store: Store, database_url: str, lake: Lake, make_measurement: MakeMeasurement, commits: int
 ) -> None:
     """Whether a sync follows at once or after a pause, it sees every commit."""
-    for number in range(30):
+    for number in range(commits):
         store.write([make_measurement(number)])
         if number % 5 == 0:
             settle()
