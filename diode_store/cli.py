@@ -14,15 +14,15 @@ from its file. An entry that cannot be loaded fails alone, when it is called.
 from __future__ import annotations
 
 import re
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from diode_store.console import make_app, run
+from diode_store.console import command_of, make_app, run
 from diode_store.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def load_command(entry: EntryPoint) -> Any:
         raise DiodeError(_cannot_load(entry, f"{type(error).__name__}: {error}")) from error
     if not isinstance(app, typer.Typer):
         raise DiodeError(_cannot_load(entry, f"{entry.value} is not a typer.Typer"))
-    command = typer.main.get_command(app)
+    command = command_of(app)
     command.name = entry.name
     return command
 
@@ -109,19 +109,8 @@ app = make_app(
 )
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature Typer calls
-    if wanted:
-        typer.echo(f"torch-diode {version('torch-diode')}")
-        raise typer.Exit
-
-
 @app.callback()
-def _root(
-    *,
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
-    ] = False,
-) -> None:
+def _root() -> None:
     pass
 
 

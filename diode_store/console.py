@@ -3,7 +3,8 @@ r"""What every command of every component shares: options, output, and how it fa
 A command's function parses nothing itself, raises ``DiodeError`` when it cannot do its work, and prints with
 ``print_rows`` or ``print_json``. Its docstring ends with an example, after a blank line and ``\b`` if it has several
 lines, which keeps them apart. Its module makes ``app = make_app(__doc__)``; a console script's ``main`` is
-``run(app)``, which turns errors into exit codes: 0 done, 1 failed with one line, 2 bad usage, 130 interrupted.
+``run(app)``, which adds ``--version`` and shell completion, and turns errors into exit codes: 0 done, 1 failed with
+one line, 2 bad usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -80,6 +81,48 @@ def make_app(doc: str | None, **options: Any) -> typer.Typer:
     return typer.Typer(**{**settings, **options})
 
 
+def command_of(app: typer.Typer, *, completion: bool = False) -> Any:
+    """Return an application as a command, with ``--version``.
+
+    Args:
+        app: the application.
+        completion: also add ``--install-completion`` and ``--show-completion``; for what has a name in the shell.
+    """
+    command = typer.main.get_command(app)
+    version, *shell = typer.main.get_command(_of_every_program).params
+    command.params += [version, *(shell if completion else ())]
+    return command
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature Typer calls
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"torch-diode {version('torch-diode')}")
+        raise typer.Exit
+
+
+_of_every_program = typer.Typer(add_completion=True)
+"""Exists for its parameters: Typer makes options from a function's signature only."""
+
+
+@_of_every_program.command()
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version and exit.",
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 def run(app: typer.Typer, args: Sequence[str] | None = None, *, name: str | None = None) -> NoReturn:
     """Run ``app`` as a console script and exit with its status.
 
@@ -91,7 +134,7 @@ def run(app: typer.Typer, args: Sequence[str] | None = None, *, name: str | None
     status: int | str | None = 0
     with handle_errors():
         try:
-            app(args=None if args is None else list(args), prog_name=name)
+            command_of(app, completion=True)(args=None if args is None else list(args), prog_name=name)
         except SystemExit as done:
             status = done.code
         # A reader that went away must show here, where it is handled, and not while Python shuts down.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import entry_points, version
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
 import pytest
 
@@ -29,10 +33,22 @@ NESTED = (
 )
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an installed command."""
-    executable = Path(sys.executable).with_name(program)
-    return subprocess.run([executable, *arguments], capture_output=True, text=True, check=False)
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(program: str, *arguments: str) -> Ended:
+    """Run a command in this process, as its console script would."""
+    (script,) = entry_points(group="console_scripts", name=program)
+    out, err = io.StringIO(), io.StringIO()
+    argv = mock.patch.object(sys, "argv", [program, *arguments])
+    with argv, redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        script.load()()
+    return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -41,13 +57,29 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help(command: tuple[str, ...]) -> None:
     """Every command explains itself and exits with 0."""
     finished = run(*command, "--help")
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert "Usage" in finished.stdout
+    assert (finished.code, finished.err) == (0, "")
+    assert "Usage" in finished.out
+
+
+@pytest.mark.parametrize(
+    "command", [*((p,) for p in PROGRAMS), *(("diode", name) for name in SUBCOMMANDS)], ids=" ".join
+)
+def test_version(command: tuple[str, ...]) -> None:
+    """Every program and every sub-command of `diode` tells the version, whatever else it needs."""
+    assert run(*command, "--version") == (0, f"torch-diode {version('torch-diode')}\n", "")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_installed_program(program: str) -> None:
+    """The programs are installed, and start as a shell starts them."""
+    executable = Path(sys.executable).with_name(program)
+    finished = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stdout) == (0, f"torch-diode {version('torch-diode')}\n")
 
 
 def test_umbrella_lists_every_subcommand() -> None:
     """`diode --help` names each sub-command with a line of help."""
-    lines = run("diode", "--help").stdout.splitlines()
+    lines = run("diode", "--help").out.splitlines()
     for name in SUBCOMMANDS:
         described = [line for line in lines if name in line.split() and len(line.split()) > 3]
         assert described, f"{name} has no line of help"
@@ -56,11 +88,11 @@ def test_umbrella_lists_every_subcommand() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_unknown_option_is_bad_usage(program: str) -> None:
     """An option that does not exist exits with 2."""
-    assert run(program, "--no-such-option").returncode == 2
+    assert run(program, "--no-such-option").code == 2
 
 
 def test_unknown_subcommand_is_bad_usage() -> None:
     """A sub-command that does not exist exits with 2 and says so."""
     finished = run("diode", "no-such-command")
-    assert finished.returncode == 2
-    assert "no-such-command" in finished.stderr
+    assert finished.code == 2
+    assert "no-such-command" in finished.err
