@@ -81,7 +81,7 @@ def sync(
     present = None if rebuild else _usable(lake)
     if present is None or not is_remembered(lake, present.generation, stamp):
         with open_source(url) as warehouse:
-            if present is None or not _holds_the_same(present, warehouse):
+            if present is None or not holds_the_same(present, warehouse):
                 with lake.lock():
                     return _Sync(warehouse, lake, on_progress).run(started, rebuild=rebuild)
         remember(lake, present.generation, stamp)
@@ -99,7 +99,7 @@ def _usable(lake: Lake) -> Manifest | None:
     return None if manifest is None or manifest.revision != REVISION or lake.damage(manifest) else manifest
 
 
-def _holds_the_same(manifest: Manifest, warehouse: Source) -> bool:
+def holds_the_same(manifest: Manifest, warehouse: Source) -> bool:
     """Whether there is nothing to do."""
     with warehouse.snapshot():
         # A new measurement shows in the highest id, so that there is no need to make digests twice.

@@ -52,12 +52,16 @@ class Domain:
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Smallest and largest b, m, n and k."""
 
+    def covers(self, hardware: Hardware) -> bool:
+        """Return whether the model was trained on this device model, or on any."""
+        identity = (hardware.name, hardware.arch, hardware.multiprocessors)
+        return not self.hardware or identity in {(d.name, d.arch, d.multiprocessors) for d in self.hardware}
+
     def misses(self, shape: ProblemShape, hardware: Hardware) -> Iterator[Miss]:
         """Yield what of a device and a problem is not covered; what the domain leaves empty is open."""
-        identity = (hardware.name, hardware.arch, hardware.multiprocessors)
-        devices = {(device.name, device.arch, device.multiprocessors): device.name for device in self.hardware}
-        if devices and identity not in devices:
-            detail = f"the model knows {', '.join(devices.values())}, not {describe([hardware])}"
+        if not self.covers(hardware):
+            names = dict.fromkeys(device.name for device in self.hardware)
+            detail = f"the model knows {', '.join(names)}, not {describe([hardware])}"
             yield Miss("hardware", f"hardware {hardware.name}", detail)
         # Of float32 a model knows what was asked of it: it may have learned from TF32 alone, or from IEEE alone.
         for name, value, known in (

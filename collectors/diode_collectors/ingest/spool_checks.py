@@ -1,0 +1,133 @@
+"""What `diode doctor` looks at: the spools, and the daemon that empties them."""
+
+from __future__ import annotations
+
+import http.client
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
+from diode_store.errors import DatabaseError, DiodeError
+from diode_store.render import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from diode_collectors.ingest.settings import Address, DaemonSettings
+    from diode_collectors.spool.spool import SpoolStatus
+    from diode_store.diagnosis import Setup
+
+_ANSWER_S = 3.0
+_IDLE = "not running, and nothing waits"
+_VARIABLES = {"database": "DIODE_DATABASE_URL", "spool": "DIODE_SPOOL", "listen": "DIODE_LISTEN"}
+
+
+def check(setup: Setup) -> Iterator[Finding]:
+    """Yield how each spool is, and whether something ingests from it."""
+    settings = _settings()
+    for spool in settings.spool:
+        yield from _check_spool(spool, settings)
+    if _differ(settings.database, setup.database):
+        text = "diode-ingest writes to another warehouse than the one looked at here"
+        yield warning("daemon", text, "set DIODE_DATABASE_URL for both, or pass --database")
+
+
+def _settings() -> DaemonSettings:
+    from diode_collectors.ingest.settings import CONFIG_VARIABLE, load
+
+    given: dict[str, object] = {name: value for name, v in _VARIABLES.items() if (value := os.environ.get(v))}
+    if "spool" in given:
+        given["spool"] = str(given["spool"]).split(os.pathsep)
+    config = os.environ.get(CONFIG_VARIABLE)
+    return load(given, Path(config) if config else None)
+
+
+def _check_spool(spool: Path, settings: DaemonSettings) -> Iterator[Finding]:
+    from diode_collectors.spool.spool import Spool
+
+    if not spool.is_dir():
+        yield _missing(spool)
+        yield ok("daemon", _IDLE)
+        return
+    if not os.access(spool, os.R_OK | os.W_OK | os.X_OK):
+        yield problem("spool", f"{spool}: not yours to read and write", "check its owner and mode, or set DIODE_SPOOL")
+        return
+    try:
+        status = Spool(spool).status()
+    except DiodeError as error:
+        yield problem_of("spool", error)
+        return
+    yield ok("spool", f"{spool}: writable, {_backlog(status)}")
+    yield from _troubles(status, settings)
+    yield _daemon(status, settings.listen)
+
+
+def _missing(spool: Path) -> Finding:
+    if spool.exists():
+        return problem("spool", f"{spool}: not a folder", "move it away, or set DIODE_SPOOL")
+    parent = next(path for path in spool.absolute().parents if path.exists())
+    if os.access(parent, os.W_OK | os.X_OK):
+        return ok("spool", f"{spool}: not there yet; the first collector makes it")
+    return problem("spool", f"{spool}: cannot be made, {parent} is not writable", "make it, or set DIODE_SPOOL")
+
+
+def _backlog(status: SpoolStatus) -> str:
+    if not status.segments:
+        return "nothing waits"
+    return (
+        f"{counted(status.segments, 'segment')} waiting, {status.bytes:,} bytes, oldest {status.oldest_s or 0:,.0f} s"
+    )
+
+
+def _troubles(status: SpoolStatus, settings: DaemonSettings) -> Iterator[Finding]:
+    from diode_collectors.ingest.guard import free_bytes
+
+    if status.quarantined:
+        text = f"{counted(status.quarantined, 'record')} in {status.directory / 'quarantine'}"
+        yield warning("spool", text, "see `diode-ingest status` for the reasons")
+    free = free_bytes(status.directory)
+    if free is not None and free < settings.min_free_bytes:
+        yield problem("spool", f"{status.directory}: {free:,} bytes are free on its disk", "make room")
+
+
+def _daemon(status: SpoolStatus, listen: Address | None) -> Finding:
+    if status.ingest_pid is None:
+        if status.segments:
+            remedy = "start `diode-ingest run`, or run `diode-ingest --once`"
+            return warning("daemon", f"not running, and {_backlog(status)}", remedy)
+        return ok("daemon", _IDLE)
+    running = f"running (pid {status.ingest_pid or 'unknown'})"
+    if listen is None:
+        return ok("daemon", f"{running}; it serves no health")
+    try:
+        code, said = _readiness(listen)
+    except (OSError, http.client.HTTPException):
+        return warning("daemon", f"{running}, but {listen} does not answer", "set DIODE_LISTEN to where it listens")
+    if code == http.client.OK:
+        return ok("daemon", f"{running}, ready at {listen}")
+    return problem("daemon", f"{running}, but not ready: {said}", f"see its log, and http://{listen}/readyz")
+
+
+def _readiness(listen: Address) -> tuple[int, str]:
+    """Ask the daemon.
+
+    Raises:
+        OSError, HTTPException: it does not answer.
+    """
+    connection = http.client.HTTPConnection(listen.host, listen.port, timeout=_ANSWER_S)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status, ", ".join(answer.read(4096).decode(errors="replace").splitlines())
+    finally:
+        connection.close()
+
+
+def _differ(one: str, other: str) -> bool:
+    from diode_store.urls import sqlite_path
+
+    try:
+        return (sqlite_path(one) or one) != (sqlite_path(other) or other)
+    except DatabaseError:  # the check of the warehouse says so
+        return False

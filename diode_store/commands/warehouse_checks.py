@@ -1,0 +1,79 @@
+"""What `diode doctor` looks at without a component's help: versions, the warehouse, and the lake beside it."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
+from diode_store.errors import DiodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from diode_store.diagnosis import Setup
+    from diode_store.lake.lake import Lake
+    from diode_store.lake.source import Source
+
+_NEEDED = ("torch-diode", "torch", "duckdb", "pyarrow", "sqlalchemy")
+_COUNTED = ("measurements", "problems", "hardware")
+
+
+def check_versions(_setup: Setup) -> Iterator[Finding]:
+    """Yield the versions of Python and of the packages that decide what works; nothing is imported for it."""
+    yield ok("Python", platform.python_version())
+    for name in _NEEDED:
+        try:
+            yield ok(name, version(name))
+        except PackageNotFoundError:
+            yield problem(name, "not installed", "run `pip install torch-diode`")
+
+
+def check_warehouse(setup: Setup) -> Iterator[Finding]:
+    """Yield whether the warehouse can be read and what is in it, and how its lake is."""
+    from diode_store.lake.lake import Lake, lake_path
+    from diode_store.lake.opening import open_source
+    from diode_store.settings import Settings, upgrade_command
+    from diode_store.urls import sqlite_path
+
+    file = sqlite_path(setup.database)
+    if file is not None and not file.exists():
+        yield warning("warehouse", f"{file}: none yet", f"create it with {upgrade_command(str(file))}")
+        return
+    try:
+        lake = Lake(lake_path(setup.database, Settings.from_environment().lake_dir))
+        with open_source(setup.database) as source:
+            yield _contents(setup.database, source)
+            yield _lake(lake, source)
+    except DiodeError as error:
+        yield problem_of("warehouse", error)
+
+
+def _contents(database: str, source: Source) -> Finding:
+    from diode_store.lake.tables import REVISION
+    from diode_store.urls import redact, sqlite_path
+
+    with source.snapshot():
+        counts = {name: next(source.rows(f"SELECT count(*) FROM {name}"))[0] for name in _COUNTED}  # noqa: S608 - our own names
+    shown = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    where = sqlite_path(database) or redact(database)
+    return ok("warehouse", f"{where}: revision {REVISION}, {shown}")
+
+
+def _lake(lake: Lake, source: Source) -> Finding:
+    from diode_store.lake.status import lake_status
+    from diode_store.lake.sync import holds_the_same
+
+    try:
+        manifest = lake.manifest()
+        if manifest is None:
+            return ok("lake", f"{lake}: none yet; the first query makes it")
+        status = lake_status(lake)
+        fresh = holds_the_same(manifest, source)
+    except DiodeError as error:
+        return problem_of("lake", error)
+    if status.damage:
+        return warning("lake", f"{lake}: {status.damage}", "run `diode sync`, or ask a query, which repairs it")
+    state = "up to date" if fresh else f"behind since {status.synced_at:%Y-%m-%d %H:%M} UTC; the next query syncs it"
+    return ok("lake", f"{lake}: {status.timings:,} timings, {state}")

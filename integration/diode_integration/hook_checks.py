@@ -1,0 +1,76 @@
+"""What `diode doctor` looks at: whether the models are sound, and what `import torch_diode` would do here."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from diode_store.diagnosis import Setup
+    from diode_store.records import Hardware
+    from diode_trainer.card import Card
+
+
+def check_models(_setup: Setup) -> Iterator[Finding]:
+    """Yield for each model whether it is sound, and whether it knows this machine's GPU."""
+    from diode_trainer.catalogue import list_models
+    from diode_trainer.verify import verify
+
+    gpu = _gpu()
+    for path in list_models():
+        wrong = verify(path)
+        yield problem_of("model", wrong) if wrong is not None else ok("model", f"{path.stem}: {_covers(path, gpu)}")
+    if not list_models():
+        yield problem("model", "there is none", "reinstall torch-diode, or train one with `diode-train`")
+
+
+def check_hook(_setup: Setup) -> Iterator[Finding]:
+    """Yield whether `import torch_diode` would install the hook, and whether a model would choose on this device."""
+    from diode_integration import install
+    from diode_integration.registry import default_model
+
+    wrong = install.missing_capability()
+    if wrong is not None:
+        yield problem_of("hook", wrong)
+        return
+    if os.environ.get("DIODE_DISABLE") == "1":
+        yield warning("hook", "DIODE_DISABLE=1: `import torch_diode` does nothing", "unset it")
+    path = default_model()
+    yield hook_finding(path.stem, _card(path), _gpu())
+
+
+def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:
+    """Return what the hook would do with a model on a GPU, or without one."""
+    known = ", ".join(device.name for device in card.hardware)
+    if gpu is None:
+        return ok("hook", f"can be installed; without a GPU stock Inductor chooses ({name} knows {known})")
+    if not card.domain.covers(gpu):
+        text = f"would abstain: {name} knows {known}, not {gpu.name}; stock Inductor chooses"
+        return warning("hook", text, f'measure and train: `diode-collect`, `diode-train --hardware "{gpu.name}"`')
+    return ok("hook", f"{name} chooses the kernels of {', '.join(card.ops)} in {', '.join(card.dtypes)} on {gpu.name}")
+
+
+def _covers(path: Path, gpu: Hardware | None) -> str:
+    card = _card(path)
+    known = ", ".join(device.name for device in card.hardware) or "any hardware"
+    if gpu is None:
+        return f"sound, for {known}"
+    return f"sound, for {known}: {'fits' if card.domain.covers(gpu) else 'does not fit'} this {gpu.name}"
+
+
+def _card(path: Path) -> Card:
+    from diode_trainer.artifact import card_path
+    from diode_trainer.card import read_card
+
+    return read_card(card_path(path))
+
+
+def _gpu() -> Hardware | None:
+    from diode_collectors.inductor.device import detect_hardware
+
+    return detect_hardware("cuda")

@@ -1,0 +1,331 @@
+"""`diode doctor`: what it says of a sound installation, and of each thing that can be wrong with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diode_collectors.inductor.device_checks import Driver, driver_finding, torch_finding
+from diode_collectors.ingest import spool_checks
+from diode_collectors.ingest.health import Health
+from diode_collectors.ingest.metrics import Metrics
+from diode_collectors.ingest.serving import StatusServer
+from diode_collectors.ingest.settings import Address
+from diode_collectors.spool.spool import Spool
+from diode_collectors.spool.writer import SpoolWriter
+from diode_integration.hook_checks import hook_finding
+from diode_store import diagnosis
+from diode_store.commands import warehouse_checks
+from diode_store.devices import known_device
+from diode_store.diagnosis import Finding, Level, Setup
+from diode_store.errors import SpoolError
+from diode_store.lake.lake import Lake, lake_path
+from diode_store.lake.sync import sync
+from diode_store.resources import trained_models_dir
+from diode_store.settings import default_database_url
+from diode_store.warehouse.store import Store
+from diode_trainer.card import MATMUL_PURPOSE, read_card
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conftest import RunCommand
+    from samples import MakeMeasurement
+
+H200 = "NVIDIA H200"
+
+
+def brief(findings: Iterator[Finding]) -> list[tuple[str, str]]:
+    """Return what was looked at, and how good it is."""
+    return [(finding.subject, str(finding.level)) for finding in findings]
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return every file but the index that SQLite makes for whoever reads."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-shm", "-wal")))
+    return {path: path.read_bytes() for path in files}
+
+
+def entry(function: str, name: str = "mine") -> EntryPoint:
+    """Return a check in this file as another distribution would name it."""
+    return EntryPoint(name, f"{__name__}:{function}", diagnosis.GROUP)
+
+
+def test_sound_installation(diode: RunCommand, database_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at everything, quick things first, finds no problem, exits with 0, and changes no file."""
+    before = contents(database_path.parent)
+    monkeypatch.setenv("DIODE_DATABASE_URL", str(database_path))
+    code, out, err = diode("doctor", "--json", "--timeout", "300")
+    found = json.loads(out)
+    assert (code, err, found["problems"]) == (0, "", 0)
+    subjects = [finding["subject"] for finding in found["findings"]]
+    wanted = ["Python", "torch-diode", "torch", "duckdb", "GPU", "warehouse", "lake", "spool", "daemon"]
+    assert [subject for subject in subjects if subject in wanted] == wanted
+    assert [subject for subject in subjects if subject in {"torch GPU", "Triton", "model", "hook"}] == subjects[-4:]
+    assert contents(database_path.parent) == before
+
+
+def test_every_check_of_ours_has_its_place() -> None:
+    """The order names each check of this distribution, so that none comes behind those of others."""
+    assert [check.name for check in diagnosis.checks()] == list(diagnosis._ORDER)
+
+
+def test_quick_checks_load_no_torch(database_path: Path) -> None:
+    """What stands before torch is printed before torch is imported."""
+    code = (
+        "import sys\n"
+        "from diode_store.diagnosis import Setup, checks, findings\n"
+        "for check in checks():\n"
+        "    if check.name == 'torch': break\n"
+        "    print(check.name, len(list(findings(check, Setup(sys.argv[1]), 300))) > 0)\n"
+        "print('torch' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code, str(database_path)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    expected = ["versions True", "gpu True", "warehouse True", "spool True", "False"]
+    assert finished.stdout.splitlines() == expected
+
+
+def test_problems_are_told_with_their_remedies(
+    diode: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person sees a line and a remedy below it; a problem makes the exit status 1."""
+    monkeypatch.setattr(diagnosis, "checks", lambda: [entry("warns"), entry("fails", "spool")])
+    code, out, err = diode("doctor", "--database", str(tmp_path / "none.db"))
+    assert (code, err) == (1, "")
+    assert out.splitlines() == [
+        "warning  lake         behind",
+        "                      -> run `diode sync`",
+        "problem  spool        the disk is full",
+        "                      -> make room",
+        "",
+        "1 problem, 1 warning",
+    ]
+
+
+def warns(_setup: Setup) -> Iterator[Finding]:
+    """A check that warns."""
+    yield diagnosis.warning("lake", "behind", "run `diode sync`")
+
+
+def fails(_setup: Setup) -> Iterator[Finding]:
+    """A check that raises one of our errors."""
+    raise SpoolError("the disk is full; make room")
+
+
+def breaks(_setup: Setup) -> Iterator[Finding]:
+    """A check with a fault."""
+    yield diagnosis.ok("mine", "so far")
+    raise ZeroDivisionError
+
+
+def hangs(_setup: Setup) -> Iterator[Finding]:
+    """A check that waits for longer than anybody would."""
+    yield diagnosis.ok("mine", "so far")
+    time.sleep(600)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("breaks", "the check failed: ZeroDivisionError: ZeroDivisionError"),
+        ("hangs", "no answer within 0.2 s"),
+    ],
+)
+def test_check_that_does_not_do(function: str, said: str) -> None:
+    """A check that raises or hangs is a problem itself; what it found before is kept."""
+    first, second = diagnosis.findings(entry(function), Setup(""), 0.2)
+    assert (first, second.level, second.text) == (diagnosis.ok("mine", "so far"), Level.PROBLEM, said)
+
+
+def test_check_that_cannot_be_loaded() -> None:
+    """A check of a broken distribution is a problem, and no traceback."""
+    (found,) = diagnosis.findings(EntryPoint("mine", "no_such_module:check", diagnosis.GROUP), Setup(""), 60)
+    assert (found.level, found.remedy) == (Level.PROBLEM, "reinstall no_such_module; if that does not help, report it")
+
+
+def test_warehouse_and_lake(any_url: str, make_measurement: MakeMeasurement) -> None:
+    """On both databases it counts what is there, and tells a fresh lake from one that is behind."""
+    with Store.open(any_url) as store:
+        store.write([make_measurement(1)])
+        lake = Lake(lake_path(any_url))
+        sync(any_url, lake)
+        warehouse, fresh = warehouse_checks.check_warehouse(Setup(any_url))
+        store.write([make_measurement(2)])
+    counted, behind = warehouse_checks.check_warehouse(Setup(any_url))
+    assert "1 measurements" in warehouse.text
+    assert "2 measurements" in counted.text
+    assert fresh.text.endswith("up to date")
+    assert "behind since" in behind.text
+    assert {finding.level for finding in (warehouse, fresh, counted, behind)} == {Level.OK}
+
+
+def test_damaged_lake(database_url: str, make_measurement: MakeMeasurement) -> None:
+    """A lake that lost a file is a warning: the next query repairs it."""
+    with Store.open(database_url) as store:
+        store.write([make_measurement(1)])
+    lake = Lake(lake_path(database_url))
+    sync(database_url, lake)
+    next(lake.path.glob("*-timings.parquet")).unlink()
+    _, found = warehouse_checks.check_warehouse(Setup(database_url))
+    assert (found.subject, found.level) == ("lake", Level.WARNING)
+    assert "is missing" in found.text
+
+
+def test_no_warehouse_yet(tmp_path: Path) -> None:
+    """Who only wants the hook has no warehouse, which is a warning with the command that makes one."""
+    (found,) = warehouse_checks.check_warehouse(Setup(str(tmp_path / "none.db")))
+    assert found.level is Level.WARNING
+    assert found.remedy == f"create it with `diode db upgrade --database {tmp_path / 'none.db'}`"
+
+
+def test_old_warehouse(tmp_path: Path) -> None:
+    """A warehouse of an older revision is a problem, and the remedy is the upgrade."""
+    old = shutil.copy(Path(__file__).parents[1] / "data" / "warehouse-0001.db", tmp_path)
+    (found,) = warehouse_checks.check_warehouse(Setup(str(old)))
+    assert (found.level, found.subject) == (Level.PROBLEM, "warehouse")
+    assert found.remedy == f"run `diode db upgrade --database {old}`"
+
+
+def test_dead_server_does_not_hang() -> None:
+    """A PostgreSQL that takes connections and never answers is left behind after the time limit."""
+    check = EntryPoint("warehouse", "diode_store.commands.warehouse_checks:check_warehouse", diagnosis.GROUP)
+    list(diagnosis.findings(check, Setup("/no/such.db"), 60))  # what it imports takes time of its own
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        url = f"postgresql://somebody@127.0.0.1:{silent.getsockname()[1]}/warehouse?connect_timeout=4"
+        started = time.monotonic()
+        (found,) = diagnosis.findings(check, Setup(url), 1)
+        assert time.monotonic() - started < 4
+    assert (found.level, found.text) == (Level.PROBLEM, "no answer within 1 s")
+
+
+def test_server_that_is_away() -> None:
+    """A PostgreSQL that refuses connections is one line, without the password."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    (found,) = warehouse_checks.check_warehouse(Setup(f"postgresql://somebody:secret@127.0.0.1:{port}/warehouse"))
+    assert found.level is Level.PROBLEM
+    assert "secret" not in f"{found.text} {found.remedy}"
+
+
+def test_spool_that_waits_for_nobody(
+    tmp_path: Path, make_measurement: MakeMeasurement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that wait while nothing ingests are a warning that names the command; an empty spool is not."""
+    monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "spool"))
+    setup = Setup(default_database_url())
+    assert brief(spool_checks.check(setup)) == [("spool", "ok"), ("daemon", "ok")]
+    with SpoolWriter(tmp_path / "spool") as writer:
+        writer.append(make_measurement(1))
+    spool, daemon = spool_checks.check(setup)
+    assert (spool.level, daemon.level) == (Level.OK, Level.WARNING)
+    assert "1 segment waiting" in spool.text
+    assert daemon.remedy == "start `diode-ingest run`, or run `diode-ingest --once`"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_spool_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spool that this user may not write is a problem."""
+    (tmp_path / "spool").mkdir(mode=0o500)
+    monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "spool"))
+    assert brief(spool_checks.check(Setup("")))[0] == ("spool", "problem")
+
+
+def test_spool_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spool that is no folder is a problem."""
+    (tmp_path / "spool").touch()
+    monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "spool"))
+    assert brief(spool_checks.check(Setup("")))[0] == ("spool", "problem")
+
+
+def test_daemon_is_asked_how_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that holds the spool is asked whether it is ready, and may not answer at all."""
+    health = Health(300)
+    server = StatusServer(Address("127.0.0.1", 0), health, Metrics(health), None)
+    said = []
+    with Spool(tmp_path / "spool").lock(), closing(server):
+        server.started([tmp_path / "spool"])
+        monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "spool"))
+        monkeypatch.setenv("DIODE_LISTEN", str(server.address))
+        said += [finding for finding in spool_checks.check(Setup("")) if "running" in finding.text]
+        health.connected()
+        said += [finding for finding in spool_checks.check(Setup("")) if "running" in finding.text]
+        server.close()
+        said += [finding for finding in spool_checks.check(Setup("")) if "running" in finding.text]
+    assert [finding.level for finding in said] == [Level.PROBLEM, Level.OK, Level.WARNING]
+    assert "the warehouse is not open yet" in said[0].text
+    assert f"pid {os.getpid()}" in said[1].text
+
+
+def test_daemon_that_writes_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the daemon's settings name another warehouse than the commands ask, that is a warning."""
+    monkeypatch.setenv("DIODE_DATABASE_URL", str(tmp_path / "one.db"))
+    assert brief(spool_checks.check(Setup(f"sqlite:///{tmp_path / 'one.db'}"))) == [("spool", "ok"), ("daemon", "ok")]
+    assert brief(spool_checks.check(Setup(str(tmp_path / "other.db"))))[-1] == ("daemon", "warning")
+
+
+@pytest.mark.parametrize(
+    ("driver", "amd", "on_bus", "level", "said"),
+    [
+        (Driver("580.1", (H200, H200)), False, 2, Level.OK, f"2 x {H200}, driver 580.1"),
+        (Driver(), False, 0, Level.OK, "none; torch.compile uses the CPU"),
+        (Driver(), False, 1, Level.WARNING, "1 of NVIDIA on the PCI bus, but no driver"),
+        (Driver(error="Driver/library version mismatch"), False, 1, Level.PROBLEM, "the NVIDIA driver does not answer"),
+    ],
+)
+def test_what_the_driver_says(driver: Driver, amd: bool, on_bus: int, level: Level, said: str) -> None:  # noqa: FBT001 - a parameter
+    """No GPU is fine, one without a driver a warning, and a driver that does not answer a problem."""
+    found = driver_finding(driver, amd=amd, on_bus=on_bus)
+    assert found.level is level
+    assert found.text.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("build", "by_driver", "by_torch", "visible", "level"),
+    [
+        ("2.13.0+cpu for cpu", [], [], None, Level.OK),
+        ("2.13.0+cpu for cpu", [H200], [], None, Level.PROBLEM),
+        ("2.13.0 for cuda 13.0", [H200], [H200], None, Level.OK),
+        ("2.13.0 for cuda 13.0", [H200], [], None, Level.PROBLEM),
+        ("2.13.0 for cuda 13.0", [H200, H200], [H200], "1", Level.WARNING),
+        ("2.13.0 for rocm 7.0", [], ["AMD Instinct MI300X"], None, Level.OK),
+    ],
+)
+def test_what_torch_sees(
+    build: str,
+    by_driver: list[str],
+    by_torch: list[str],
+    visible: str | None,
+    level: Level,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A CPU build beside a GPU is a problem, and so is a GPU that a CUDA build does not see; hiding some is not."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert torch_finding(build, by_driver, by_torch).level is level
+
+
+def test_what_the_hook_would_do() -> None:
+    """On a GPU that the model knows it chooses; on another it abstains, which is a warning that says how to train."""
+    card = read_card(next((trained_models_dir() / MATMUL_PURPOSE).glob("*.json")))
+    known, other = known_device("h200"), known_device("a10g")
+    assert known is not None
+    assert other is not None
+    assert hook_finding(card.name, card, known).level is Level.OK
+    assert hook_finding(card.name, card, replace(known, multiprocessors=66)).level is Level.WARNING
+    found = hook_finding(card.name, card, other)
+    assert (found.level, '--hardware "NVIDIA A10G"' in str(found.remedy)) == (Level.WARNING, True)
+    assert hook_finding(card.name, card, None).level is Level.OK
