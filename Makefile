@@ -32,13 +32,16 @@ test-long: $(STAMP)  ## run the campaigns: kills, races, fuzzing, installs, many
 test-torch: $(STAMP)  ## run the collectors' tests against torch 2.11, 2.13 and 2.15, each in an environment of its own
 	$(BIN)/python tests/run_torch_versions.py
 
-check: $(STAMP)  ## format, lint, types and import rules, without changing anything
+check: $(STAMP) docs  ## format, lint, types, import rules and the pages, without changing a source
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP)  ## format and mend what the linter can
+docs: $(STAMP)  ## build the pages into site/; every link must lead somewhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+format: $(STAMP)  ## format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -48,4 +51,4 @@ benchmarks: $(STAMP)  ## run every benchmark that needs no GPU
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
