@@ -5,7 +5,7 @@ content key. ``timings`` is the fact table: its key is (measurement, config) and
 would cost 28% of the ingest rate on SQLite and seven times on PostgreSQL. Every table has an ``extra`` JSON
 column for what a newer writer adds.
 
-A change here needs a migration: see CONTRIBUTING.md.
+A change here needs a migration: see docs/architecture.md.
 """
 
 from __future__ import annotations

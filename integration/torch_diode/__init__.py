@@ -56,6 +56,15 @@ def get_stats() -> dict[str, float]:
     return choices.get_stats() if choices else {}
 
 
+def __getattr__(name: str) -> str:
+    """Return ``__version__``, which is looked up when it is asked for."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("torch-diode")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _install() -> str | None:
     """Install, or return why not."""
     from diode_integration.base import discover_and_register_integrations, integrate_all
