@@ -7,8 +7,8 @@ Every component, and any other distribution, adds sub-commands in the entry-poin
 
 What an entry names must be a ``typer.Typer`` (make one with ``diode_store.console.make_app``). One with a single
 command and no callback *is* that command: ``diode query "SELECT 1"``. Any other is a group: ``diode db upgrade``.
-A module is imported only when its command is run; for ``diode --help`` the first line of its docstring is read
-from its file. An entry that cannot be loaded fails alone, when it is called.
+A module is imported only when its command is run. For ``diode --help`` the first line of its docstring is read from
+its file. An entry that cannot be loaded fails alone, when it is called.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ENOUGH_OF_A_MODULE = 2000
 
 
 class EntryPointGroup(TyperGroup):
-    """A group whose commands are light stand-ins until one of them is called."""
+    """A group whose commands are stand-ins until one of them is called."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -50,7 +50,7 @@ class EntryPointGroup(TyperGroup):
 
 
 def command_entries() -> dict[str, EntryPoint]:
-    """Return the entry points of ``GROUP`` by command name, sorted; of two with one name our own wins."""
+    """Return the entry points of ``GROUP`` by command name, sorted; of two with the same name ours wins."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         if entry.name not in found or entry.module.startswith("diode_"):
@@ -59,7 +59,7 @@ def command_entries() -> dict[str, EntryPoint]:
 
 
 def help_line(module: str) -> str:
-    """Return the first line of a module's docstring, without importing it; empty if that cannot be told."""
+    """Return the first line of a module's docstring, without importing it; empty if it cannot be found."""
     try:
         with _source_file(module).open(encoding="utf-8") as text:
             doc = _FIRST_DOC_LINE.match(text.read(_ENOUGH_OF_A_MODULE))
@@ -69,7 +69,7 @@ def help_line(module: str) -> str:
 
 
 def _source_file(module: str) -> Path:
-    """Return where a module's source should be; finding a top-level package does not import it."""
+    """Return the path of a module's source; finding a top-level package does not import it."""
     package, *rest = module.split(".")
     spec = find_spec(package)
     if spec is None or not spec.origin:
@@ -84,7 +84,7 @@ def load_command(entry: EntryPoint) -> Any:
     """Import an entry point's module and return its command.
 
     Raises:
-        DiodeError: it cannot be imported, or is no Typer application.
+        DiodeError: it cannot be imported, or is not a Typer application.
     """
     try:
         app = entry.load()

@@ -1,8 +1,8 @@
-r"""What every command of every component shares: options, output, and how it fails.
+r"""What all commands share: options, output, and how they fail.
 
-A command's function parses nothing itself, raises ``DiodeError`` when it cannot do its work, and prints with
-``print_rows`` or ``print_json``. Its docstring ends with an example, after a blank line and ``\b`` if it has several
-lines, which keeps them apart. Its module makes ``app = make_app(__doc__)``; a console script's ``main`` is
+A command's function parses nothing itself, raises ``DiodeError`` when it fails, and prints with ``print_rows`` or
+``print_json``. Its docstring ends with an example, after a blank line; an example of several lines starts with ``\b``,
+which keeps them apart. Its module makes ``app = make_app(__doc__)``; a console script's ``main`` is
 ``run(app)``, which adds ``--version`` and shell completion, and turns errors into exit codes: 0 done, 1 failed with
 one line, 2 bad usage, 130 interrupted.
 """
@@ -56,25 +56,25 @@ DatabaseOption = Annotated[
         callback=_database_url,
     ),
 ]
-"""``--database``, else ``DIODE_DATABASE_URL``, else the user's own warehouse. Takes no default in the signature."""
+"""``--database``, else ``DIODE_DATABASE_URL``, else the user's own warehouse; give it no default in the signature."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 """``--json``; give it the default ``False``."""
 
 
 def make_app(doc: str | None, **options: Any) -> typer.Typer:
-    """Return a Typer application with the settings all our commands share.
+    """Return a Typer application with the settings that all commands share.
 
     Args:
-        doc: the module's docstring, whose first line is the help text.
-        options: anything else for ``typer.Typer``.
+        doc: the module's docstring; its first line is the help text.
+        options: further arguments of ``typer.Typer``.
     """
     settings: dict[str, Any] = {
         "help": (doc or "").strip().partition("\n")[0],
         "no_args_is_help": True,
         "add_completion": False,
         "pretty_exceptions_enable": False,
-        # Plain help: importing rich for it would take as long as everything else together.
+        # Plain help: importing rich takes as long as everything else together.
         "rich_markup_mode": None,
         "context_settings": {"help_option_names": ["-h", "--help"]},
     }
@@ -137,7 +137,7 @@ def run(app: typer.Typer, args: Sequence[str] | None = None, *, name: str | None
             command_of(app, completion=True)(args=None if args is None else list(args), prog_name=name)
         except SystemExit as done:
             status = done.code
-        # A reader that went away must show here, where it is handled, and not while Python shuts down.
+        # A closed pipe must show here, where it is handled, and not while Python shuts down.
         if sys.stdout is not None:
             sys.stdout.flush()
     sys.exit(status)
@@ -145,11 +145,11 @@ def run(app: typer.Typer, args: Sequence[str] | None = None, *, name: str | None
 
 @contextlib.contextmanager
 def handle_errors() -> Iterator[None]:
-    """Turn what went wrong into one line on stderr and an exit status; also works as a decorator.
+    """Turn an error into one line on stderr and an exit status; also works as a decorator.
 
     Raises:
-        SystemExit: 1 after a ``DiodeError`` or when stdout takes no more, 2 for an argument that is no text, 130
-            when interrupted.
+        SystemExit: 1 after a ``DiodeError`` or when stdout cannot be written, 2 for an argument that is not text,
+            130 when interrupted.
     """
     try:
         yield
@@ -160,13 +160,13 @@ def handle_errors() -> Iterator[None]:
         _close_stdout_quietly()
         sys.exit(1)
     except UnicodeEncodeError as error:
-        # Python stands for each byte of an argument that is no text by a surrogate.
+        # Python replaces each byte of an argument that is not text by a surrogate.
         if "\udc80" <= error.object[error.start] <= "\udcff":
             print_error(f"{error.object!a} is not UTF-8 text; set the terminal to UTF-8")
             sys.exit(2)
         raise
     except OSError as error:
-        # An error of writing to an open file names none; any other one is a mistake of ours.
+        # An error while writing to an open file names no file; any other one is a fault of ours.
         if error.filename is not None or error.errno not in _CANNOT_WRITE:
             raise
         _close_stdout_quietly()
@@ -174,7 +174,7 @@ def handle_errors() -> Iterator[None]:
             print_error(f"the output cannot be written: {error.strerror}; make room, or send it elsewhere")
         sys.exit(1)
     except RuntimeError as error:
-        # DuckDB's word for a Ctrl-C that it noticed itself.
+        # What DuckDB raises for a Ctrl-C that it noticed itself.
         if str(error) != "Query interrupted":
             raise
         sys.exit(INTERRUPTED)
@@ -183,7 +183,7 @@ def handle_errors() -> Iterator[None]:
 
 
 def _close_stdout_quietly() -> None:
-    """Point stdout at nothing, so that Python's last flush does not complain about what it cannot write."""
+    """Point stdout at /dev/null, so that Python's last flush does not fail."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -194,7 +194,7 @@ def print_error(message: str) -> None:
 
 
 def print_note(message: str) -> None:
-    """Print a remark (what was matched, say) on stderr, out of the way of whoever reads stdout."""
+    """Print a note, such as what was matched, on stderr, so that stdout holds the output alone."""
     typer.echo(cell_text(message), err=True)
 
 
@@ -213,10 +213,10 @@ def print_rows(
     """Print a table: JSON objects or aligned text, on a terminal as many columns as fit.
 
     Args:
-        columns: the columns' names, the most important first: a narrow terminal leaves out the last ones.
+        columns: the columns' names, the most important first: on a narrow terminal the last ones are left out.
         rows: one sequence per row, as long as ``columns``.
         as_json: print a list of objects, one a row.
-        title: what stands above the table on a terminal.
+        title: the line above the table on a terminal.
     """
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
@@ -248,14 +248,14 @@ def _print_on_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]],
 
 @contextlib.contextmanager
 def progress(description: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar on stderr, once the work takes longer than a moment and only on a terminal.
+    """Show a progress bar on stderr if that is a terminal and the work takes longer than a second.
 
     Args:
-        description: what is going on.
-        total: how much there is to do; None if that is not known.
+        description: the text beside the bar.
+        total: the amount of work; None if it is not known.
 
     Yields:
-        A function to call with how much more has been done.
+        A function to call with the amount of work just done.
     """
     if not sys.stderr.isatty():
         yield lambda _amount: None

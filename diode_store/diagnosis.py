@@ -1,4 +1,4 @@
-"""Checks for `diode doctor`: what one looks like, which there are, and running each in bounded time.
+"""The checks of `diode doctor`: how one is written, which there are, and how each is run in bounded time.
 
 Every component, and any other distribution, adds checks in the entry-point group ``diode.checks``::
 
@@ -26,7 +26,7 @@ _ORDER = ("versions", "gpu", "warehouse", "spool", "torch", "models", "hook")
 
 
 class Level(StrEnum):
-    """How good a finding is."""
+    """How serious a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -60,7 +60,7 @@ Check = Callable[[Setup], Iterator[Finding]]
 
 
 def ok(subject: str, text: str) -> Finding:
-    """Return a finding that nothing has to be done about."""
+    """Return a finding that needs no action."""
     return Finding(subject, Level.OK, text)
 
 
@@ -75,13 +75,13 @@ def problem(subject: str, text: str, remedy: str) -> Finding:
 
 
 def problem_of(subject: str, error: DiodeError | str) -> Finding:
-    """Return an error of ours as a problem; what stands behind the last semicolon of its message is the remedy."""
+    """Return an error of ours as a problem; its message ends with a semicolon and the remedy."""
     text, _, remedy = str(error).rpartition("; ")
     return problem(subject, text or remedy, remedy if text else "see `diode --help`")
 
 
 def checks() -> list[EntryPoint]:
-    """Return the checks there are: our own, the quick ones first, then those of other distributions."""
+    """Return all checks: ours, the quick ones first, then those of other distributions."""
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     own = [found.pop(name) for name in _ORDER if name in found]
     return [*own, *(found[name] for name in sorted(found))]

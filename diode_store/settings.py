@@ -1,4 +1,4 @@
-"""Where things are and how much is logged: one frozen ``Settings`` from the ``DIODE_*`` variables."""
+"""Where things are and what is logged: one frozen ``Settings`` from the ``DIODE_*`` variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `diode doctor` looks at without a component's help: versions, the warehouse, and the lake beside it."""
+"""Checks of `diode doctor`: versions, the warehouse, and the lake beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTED = ("measurements", "problems", "hardware")
 
 
 def check_versions(_setup: Setup) -> Iterator[Finding]:
-    """Yield the versions of Python and of the packages that decide what works; nothing is imported for it."""
+    """Yield the versions of Python and of the packages that decide what works, without importing them."""
     yield ok("Python", platform.python_version())
     for name in _NEEDED:
         try:
@@ -31,7 +31,7 @@ def check_versions(_setup: Setup) -> Iterator[Finding]:
 
 
 def check_warehouse(setup: Setup) -> Iterator[Finding]:
-    """Yield whether the warehouse can be read and what is in it, and how its lake is."""
+    """Yield whether the warehouse can be read, what it holds, and whether its lake is up to date."""
     from diode_store.lake.lake import Lake, lake_path
     from diode_store.lake.opening import open_source
     from diode_store.settings import Settings, upgrade_command
@@ -39,7 +39,7 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
 
     file = sqlite_path(setup.database)
     if file is not None and not file.exists():
-        yield warning("warehouse", f"{file}: none yet", f"create it with {upgrade_command(str(file))}")
+        yield warning("warehouse", f"{file}: there is none yet", f"create it with {upgrade_command(str(file))}")
         return
     try:
         lake = Lake(lake_path(setup.database, Settings.from_environment().lake_dir))
@@ -68,7 +68,7 @@ def _lake(lake: Lake, source: Source) -> Finding:
     try:
         manifest = lake.manifest()
         if manifest is None:
-            return ok("lake", f"{lake}: none yet; the first query makes it")
+            return ok("lake", f"{lake}: there is none yet; the first query creates it")
         status = lake_status(lake)
         fresh = holds_the_same(manifest, source)
     except DiodeError as error:

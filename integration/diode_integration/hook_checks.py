@@ -1,4 +1,4 @@
-"""What `diode doctor` looks at: whether the models are sound, and what `import torch_diode` would do here."""
+"""Checks of `diode doctor`: whether the models are sound, and what `import torch_diode` would do here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_models(_setup: Setup) -> Iterator[Finding]:
         wrong = verify(path)
         yield problem_of("model", wrong) if wrong is not None else ok("model", f"{path.stem}: {_covers(path, gpu)}")
     if not list_models():
-        yield problem("model", "there is none", "reinstall torch-diode, or train one with `diode-train`")
+        yield problem("model", "there are none", "reinstall torch-diode, or train one with `diode-train`")
 
 
 def check_hook(_setup: Setup) -> Iterator[Finding]:

@@ -53,7 +53,7 @@ def brief(findings: Iterator[Finding]) -> list[tuple[str, str]]:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Return every file but the index that SQLite makes for whoever reads."""
+    """Return every file but the index that SQLite makes for its readers."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-shm", "-wal")))
     return {path: path.read_bytes() for path in files}
 
@@ -220,7 +220,7 @@ def test_server_that_is_away() -> None:
     assert "secret" not in f"{found.text} {found.remedy}"
 
 
-def test_spool_that_waits_for_nobody(
+def test_spool_without_a_daemon(
     tmp_path: Path, make_measurement: MakeMeasurement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records that wait while nothing ingests are a warning that names the command; an empty spool is not."""
@@ -281,7 +281,7 @@ def test_daemon_that_writes_elsewhere(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         (Driver("580.1", (H200, H200)), False, 2, Level.OK, f"2 x {H200}, driver 580.1"),
         (Driver(), False, 0, Level.OK, "none; torch.compile uses the CPU"),
-        (Driver(), False, 1, Level.WARNING, "1 of NVIDIA on the PCI bus, but no driver"),
+        (Driver(), False, 1, Level.WARNING, "1 NVIDIA GPU on the PCI bus, but no driver"),
         (Driver(error="Driver/library version mismatch"), False, 1, Level.PROBLEM, "the NVIDIA driver does not answer"),
     ],
 )

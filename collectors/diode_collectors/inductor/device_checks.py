@@ -1,4 +1,4 @@
-"""What `diode doctor` looks at: which GPUs the driver sees, and which of them torch can use."""
+"""Checks of `diode doctor`: which GPUs the driver sees, and which of them torch can use."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store.diagnosis import Finding, ok, problem, warning
 from diode_store.errors import first_line
 from diode_store.records import UNKNOWN
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,17 +25,17 @@ _GET_TORCH = "install the build for your GPU from https://pytorch.org/get-starte
 
 @dataclass(frozen=True)
 class Driver:
-    """What NVIDIA's driver says."""
+    """The answer of NVIDIA's driver."""
 
     version: str = ""
     gpus: tuple[str, ...] = ()
     """Their names."""
     error: str | None = None
-    """Why it says nothing, if it is there but does not answer."""
+    """Why it does not answer, although it is there."""
 
     @classmethod
     def ask(cls) -> Driver:
-        """Ask it through NVML; without a driver there are no GPUs and no error."""
+        """Ask through NVML; without a driver there are no GPUs and no error."""
         import pynvml
 
         try:
@@ -72,7 +73,9 @@ def driver_finding(driver: Driver, *, amd: bool, on_bus: int) -> Finding:
     if amd:
         return ok("GPU", f"the AMD driver {_AMD_DRIVER.read_text().strip()} is loaded")
     if on_bus:
-        return warning("GPU", f"{on_bus} of NVIDIA on the PCI bus, but no driver", "install NVIDIA's driver")
+        return warning(
+            "GPU", f"{counted(on_bus, 'NVIDIA GPU')} on the PCI bus, but no driver", "install NVIDIA's driver"
+        )
     return ok("GPU", "none; torch.compile uses the CPU")
 
 
@@ -92,9 +95,9 @@ def check_torch(_setup: Setup) -> Iterator[Finding]:
     if environment.triton != UNKNOWN:
         yield ok("Triton", environment.triton)
     elif driver.gpus:
-        yield problem("Triton", "not installed, and torch.compile makes GPU kernels with it", _GET_TORCH)
+        yield problem("Triton", "not installed; torch.compile needs it for GPU kernels", _GET_TORCH)
     else:
-        yield ok("Triton", "not installed; only GPUs need it")
+        yield ok("Triton", "not installed; only GPU kernels need it")
 
 
 def torch_finding(build: str, by_driver: Sequence[str], by_torch: Sequence[str]) -> Finding:

@@ -24,7 +24,7 @@ _VARIABLES = {"database": "DIODE_DATABASE_URL", "spool": "DIODE_SPOOL", "listen"
 
 
 def check(setup: Setup) -> Iterator[Finding]:
-    """Yield how each spool is, and whether something ingests from it."""
+    """Yield the state of each spool and of its daemon."""
     settings = _settings()
     for spool in settings.spool:
         yield from _check_spool(spool, settings)
@@ -51,7 +51,9 @@ def _check_spool(spool: Path, settings: DaemonSettings) -> Iterator[Finding]:
         yield ok("daemon", _IDLE)
         return
     if not os.access(spool, os.R_OK | os.W_OK | os.X_OK):
-        yield problem("spool", f"{spool}: not yours to read and write", "check its owner and mode, or set DIODE_SPOOL")
+        yield problem(
+            "spool", f"{spool}: you may not read and write it", "check its owner and mode, or set DIODE_SPOOL"
+        )
         return
     try:
         status = Spool(spool).status()
@@ -68,8 +70,8 @@ def _missing(spool: Path) -> Finding:
         return problem("spool", f"{spool}: not a folder", "move it away, or set DIODE_SPOOL")
     parent = next(path for path in spool.absolute().parents if path.exists())
     if os.access(parent, os.W_OK | os.X_OK):
-        return ok("spool", f"{spool}: not there yet; the first collector makes it")
-    return problem("spool", f"{spool}: cannot be made, {parent} is not writable", "make it, or set DIODE_SPOOL")
+        return ok("spool", f"{spool}: not there yet; the first collector creates it")
+    return problem("spool", f"{spool}: cannot be created: {parent} is not writable", "create it, or set DIODE_SPOOL")
 
 
 def _backlog(status: SpoolStatus) -> str:
@@ -99,7 +101,7 @@ def _daemon(status: SpoolStatus, listen: Address | None) -> Finding:
         return ok("daemon", _IDLE)
     running = f"running (pid {status.ingest_pid or 'unknown'})"
     if listen is None:
-        return ok("daemon", f"{running}; it serves no health")
+        return ok("daemon", f"{running}; it has no health address")
     try:
         code, said = _readiness(listen)
     except (OSError, http.client.HTTPException):
