@@ -74,10 +74,10 @@ def problem(subject: str, text: str, remedy: str) -> Finding:
     return Finding(subject, Level.PROBLEM, text, remedy)
 
 
-def problem_of(subject: str, error: DiodeError | str) -> Finding:
-    """Return an error of ours as a problem; its message ends with a semicolon and the remedy."""
+def problem_of(subject: str, error: DiodeError | str, otherwise: str = "see `diode --help`") -> Finding:
+    """Return an error of ours as a problem; the remedy is what follows its last semicolon, else ``otherwise``."""
     text, _, remedy = str(error).rpartition("; ")
-    return problem(subject, text or remedy, remedy if text else "see `diode --help`")
+    return problem(subject, text or remedy, remedy if text else otherwise)
 
 
 def checks() -> list[EntryPoint]:

@@ -47,7 +47,7 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
             yield _contents(setup.database, source)
             yield _lake(lake, source)
     except DiodeError as error:
-        yield problem_of("warehouse", error)
+        yield problem_of("warehouse", error, "check the address, and that the server runs and takes connections")
 
 
 def _contents(database: str, source: Source) -> Finding:

@@ -216,7 +216,10 @@ def test_server_that_is_away() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     (found,) = warehouse_checks.check_warehouse(Setup(f"postgresql://somebody:secret@127.0.0.1:{port}/warehouse"))
-    assert found.level is Level.PROBLEM
+    assert (found.level, found.remedy) == (
+        Level.PROBLEM,
+        "check the address, and that the server runs and takes connections",
+    )
     assert "secret" not in f"{found.text} {found.remedy}"
 
 
