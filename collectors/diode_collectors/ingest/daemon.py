@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.ingest.guard import Guard, Verdict
 from diode_collectors.ingest.ingest import ingest_once
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.observer import Observer
 from diode_collectors.spool.files import changed_ns
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, SchemaError, SettingsError, SpoolError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import Progress
+    from diode_collectors.ingest.ingest import IngestProgress
     from diode_store.errors import DiodeError
     from diode_store.warehouse.store import Store
 
@@ -238,7 +238,7 @@ class _Daemon:
             return False
         return time.monotonic() - self._turn_began > TURN_S
 
-    def _progressed(self, spool: Path, progress: Progress) -> None:
+    def _progressed(self, spool: Path, progress: IngestProgress) -> None:
         if self._turn_began is None:
             self._turn_began = time.monotonic()
         self._tell(lambda o: o.progressed(spool, progress))

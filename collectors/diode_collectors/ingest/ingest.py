@@ -98,7 +98,7 @@ class IngestReport:
         )
 
 
-class Progress(NamedTuple):
+class IngestProgress(NamedTuple):
     """How far a pass has come."""
 
     report: IngestReport
@@ -112,7 +112,7 @@ def ingest_once(
     *,
     dry_run: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[IngestProgress], None] | None = None,
     leave_out: Collection[str] = (),
 ) -> IngestReport:
     """Bring everything that waits in a spool into the warehouse.
@@ -216,25 +216,25 @@ class _Pass:
         # Segments of which something could not be put aside, on a full disk say; they stay, and the others go on.
         self._left: dict[Path, SpoolError] = {}
 
-    def run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
+    def run(self, on_progress: Callable[[IngestProgress], None]) -> IngestReport:
         try:
             return self._run(on_progress)
         finally:
             self._committing.close()
 
-    def _run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
+    def _run(self, on_progress: Callable[[IngestProgress], None]) -> IngestReport:
         segments = [path for path in self._segments() if path.name not in self._leave_out]
         sizes = [_size(path) for path in segments]
         done, total = 0, sum(sizes)
         for path, size in zip(segments, sizes, strict=True):
             for offset in self._read(path):
-                on_progress(Progress(self._tally.report(), done + offset, total))
+                on_progress(IngestProgress(self._tally.report(), done + offset, total))
             done += size
             if self._tally.stopped:
                 break
         self._commit()
         self._finish()
-        on_progress(Progress(self._tally.report(), done, total))
+        on_progress(IngestProgress(self._tally.report(), done, total))
         if self._left:
             raise next(iter(self._left.values()))
         return self._tally.report()

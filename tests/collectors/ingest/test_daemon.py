@@ -10,10 +10,10 @@ import pytest
 from daemon_samples import eventually, fill, stored_in
 from spool_samples import header_bytes, segment_bytes
 
-from diode_collectors.ingest import logs
 from diode_collectors.ingest.daemon import DaemonOptions, Observer, backoff_s, run_daemon
-from diode_collectors.ingest.daemon_log import LogObserver
-from diode_collectors.ingest.ingest import IngestReport, Progress, Rejection
+from diode_collectors.ingest.ingest import IngestProgress, IngestReport, Rejection
+from diode_collectors.ingest.monitoring import logs
+from diode_collectors.ingest.monitoring.daemon_log import LogObserver
 from diode_collectors.spool.segment import Reason
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, DiodeError, SchemaError, SpoolError
@@ -45,7 +45,7 @@ class Recorder(Observer):
         """Remember it."""
         self.events.append("connected")
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
         """Remember it once."""
         assert spool.name == "spool"
         if progress.report.measurements and "progressed" not in self.events:

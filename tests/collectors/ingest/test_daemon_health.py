@@ -14,10 +14,10 @@ from daemon_samples import PROGRAM, eventually, fill, stored_in
 from prometheus_client.parser import text_string_to_metric_families
 from spool_samples import header_bytes
 
-from diode_collectors.ingest.health import Health
-from diode_collectors.ingest.ingest import IngestReport, Progress
-from diode_collectors.ingest.metrics import Metrics
-from diode_collectors.ingest.serving import StatusServer
+from diode_collectors.ingest.ingest import IngestProgress, IngestReport
+from diode_collectors.ingest.monitoring.health import Health
+from diode_collectors.ingest.monitoring.metrics import Metrics
+from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.ingest.settings import Address
 from diode_store.errors import DatabaseError, SettingsError, SpoolError
 
@@ -190,7 +190,7 @@ def test_health_is_of_every_spool_and_the_database(tmp_path: Path) -> None:
     assert health.problems() == []
     now = 111.0
     assert health.hung() == "no sign of life for 11 s"
-    health.progressed(tmp_path, Progress(IngestReport(), 0, 0))
+    health.progressed(tmp_path, IngestProgress(IngestReport(), 0, 0))
     assert health.hung() is None
     health.stopped()
     assert health.problems() == ["stopped"]
@@ -223,7 +223,7 @@ def test_many_segments_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_pass_is_counted_once(tmp_path: Path) -> None:
-    """Progress within a pass, its end, a failed one and the next add up to what was done."""
+    """IngestProgress within a pass, its end, a failed one and the next add up to what was done."""
     now = 0.0
     metrics = Metrics(Health(10), clock=lambda: now)
     label = {"spool": str(tmp_path)}
@@ -231,9 +231,9 @@ def test_a_pass_is_counted_once(tmp_path: Path) -> None:
     def value(name: str, **labels: str) -> float:
         return metrics.registry.get_sample_value(f"diode_ingest_{name}", {**label, **labels}) or 0.0
 
-    metrics.progressed(tmp_path, Progress(IngestReport(measurements=2, timings=4), 1, 9))
+    metrics.progressed(tmp_path, IngestProgress(IngestReport(measurements=2, timings=4), 1, 9))
     now = 3.0
-    metrics.progressed(tmp_path, Progress(IngestReport(measurements=5, timings=10), 5, 9))
+    metrics.progressed(tmp_path, IngestProgress(IngestReport(measurements=5, timings=10), 5, 9))
     metrics.failed(tmp_path, DatabaseError("away"), 1)
     report = IngestReport(measurements=1, timings=2, duplicates=5, rejected=3, rejected_by_reason={"bad_crc": 3})
     metrics.passed(tmp_path, report, 0.5)

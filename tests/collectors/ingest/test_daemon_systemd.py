@@ -15,7 +15,7 @@ from daemon_process import Daemon
 from daemon_samples import PROGRAM, eventually, fill, stored_in
 from run_ingest import ingest
 
-from diode_collectors.ingest.notify import Notifier, NotifyObserver
+from diode_collectors.ingest.monitoring.notify import Notifier, NotifyObserver
 from diode_collectors.ingest.unit import unit_text
 from diode_store.errors import DatabaseError, SettingsError
 

@@ -12,8 +12,8 @@ from typer.main import get_command
 
 from diode_collectors.ingest.commands.ingest import app
 from diode_collectors.ingest.commands.run import FIXED
-from diode_collectors.ingest.health import Health
-from diode_collectors.ingest.metrics import PREFIX, Metrics
+from diode_collectors.ingest.monitoring.health import Health
+from diode_collectors.ingest.monitoring.metrics import PREFIX, Metrics
 from diode_collectors.ingest.settings import DaemonSettings, parse, read
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
-SOURCES = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "collectors/diode_collectors").glob("*.py"))
+SOURCES = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "collectors/diode_collectors").rglob("*.py"))
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -114,7 +114,7 @@ def test_what_the_log_says_is_what_the_page_explains() -> None:
 
 
 def _store_sources() -> str:
-    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "diode_store").glob("*.py"))
+    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "diode_store").rglob("*.py"))
 
 
 def test_the_addresses_are_addresses() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_collectors.ingest.each_spool import SpoolOutcome
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
     from diode_collectors.ingest.settings import DaemonSettings
     from diode_collectors.spool.spool import Spool
     from diode_store.warehouse.store import Store
@@ -99,7 +99,7 @@ class _Passes:
         done = 0.0
         with progress("ingesting, %", 100) as advance:
 
-            def show(now: Progress) -> None:
+            def show(now: IngestProgress) -> None:
                 nonlocal done
                 percent = 100 * now.done_bytes / max(now.total_bytes, 1)
                 advance(percent - done)

@@ -107,7 +107,8 @@ def say_where_from(config: Path | None, database: str | None = None) -> None:
 
 
 def _run(given: Mapping[str, object], config: Path | None) -> None:
-    from diode_collectors.ingest import daemon, logs, signals
+    from diode_collectors.ingest import daemon, signals
+    from diode_collectors.ingest.monitoring import logs
     from diode_collectors.spool.spool import Spool
 
     settings = load(given, config)
@@ -151,14 +152,14 @@ def open_store(database: str) -> Store:
 
 
 def _observers(settings: DaemonSettings, closing: ExitStack) -> list[Observer]:
-    from diode_collectors.ingest.daemon_log import LogObserver
-    from diode_collectors.ingest.health import Health
-    from diode_collectors.ingest.notify import Notifier, NotifyObserver
+    from diode_collectors.ingest.monitoring.daemon_log import LogObserver
+    from diode_collectors.ingest.monitoring.health import Health
+    from diode_collectors.ingest.monitoring.notify import Notifier, NotifyObserver
 
     observers: list[Observer] = []
     if settings.listen is not None:
-        from diode_collectors.ingest.metrics import Metrics
-        from diode_collectors.ingest.serving import StatusServer
+        from diode_collectors.ingest.monitoring.metrics import Metrics
+        from diode_collectors.ingest.monitoring.serving import StatusServer
 
         health = Health(settings.hang_after_s)
         metrics = Metrics(health)
@@ -185,8 +186,8 @@ def _reloaded(current: list[DaemonSettings], given: Mapping[str, object], config
     """
     from dataclasses import replace
 
-    from diode_collectors.ingest import logs
     from diode_collectors.ingest.daemon import Reloaded
+    from diode_collectors.ingest.monitoring import logs
 
     before, after = current[0], load(given, config)
     differ = [field.name for field in fields(after) if getattr(after, field.name) != getattr(before, field.name)]

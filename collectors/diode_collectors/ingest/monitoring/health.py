@@ -6,14 +6,14 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.observer import Observer
 from diode_store.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
     from diode_store.errors import DiodeError
 
 _UNREADABLE_LISTED = 5
@@ -72,7 +72,7 @@ class Health(Observer):
         """Forget what the warehouse's problem was."""
         self._database = None
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
         """Keep the time."""
         del spool, progress
         self.beat()

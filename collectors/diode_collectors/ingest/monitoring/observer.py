@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
     from diode_store.errors import DiodeError
 
 
@@ -24,7 +24,7 @@ class Observer:
     def connected(self) -> None:
         """Hear that the warehouse was opened."""
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
         """Hear how far a pass has come."""
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:

@@ -6,8 +6,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest.logs import LOGGER_NAME, log
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.logs import LOGGER_NAME, log
+from diode_collectors.ingest.monitoring.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from diode_collectors.ingest.guard import free_bytes
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.observer import Observer
 from diode_collectors.spool.backlog import Backlog, Waiting
 from diode_store.errors import DatabaseError
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.health import Health
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
+    from diode_collectors.ingest.monitoring.health import Health
     from diode_store.errors import DiodeError
 
 PREFIX = "diode_ingest_"
@@ -126,7 +126,7 @@ class Metrics(Observer):
             for part in ("database", "spool"):
                 self._failures.labels(spool, part)
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
         """Count what came since it was last heard of."""
         self._count(spool, progress.report)
 

@@ -11,13 +11,13 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
     from diode_store.errors import DiodeError
 
 
@@ -64,7 +64,7 @@ class NotifyObserver(Observer):
         """Say that all is well."""
         self._say_ready("the warehouse is open")
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
         """Count as alive; the status says how far it is."""
         if progress.total_bytes and progress.done_bytes < progress.total_bytes:
             self._say(f"ingesting {spool}: {100 * progress.done_bytes // progress.total_bytes} %")

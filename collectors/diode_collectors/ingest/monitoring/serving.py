@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from prometheus_client.exposition import choose_encoder
 
-from diode_collectors.ingest.logs import LOGGER_NAME, log
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.logs import LOGGER_NAME, log
+from diode_collectors.ingest.monitoring.observer import Observer
 from diode_collectors.ingest.settings import Address
 from diode_store.errors import SettingsError
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.health import Health
-    from diode_collectors.ingest.metrics import Metrics
+    from diode_collectors.ingest.monitoring.health import Health
+    from diode_collectors.ingest.monitoring.metrics import Metrics
 
 _logger = logging.getLogger(f"{LOGGER_NAME}.ingest")
 _TEXT = "text/plain; charset=utf-8"

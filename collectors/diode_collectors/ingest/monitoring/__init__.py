@@ -1,0 +1,1 @@
+"""What tells operators how the daemon does: logs, health, metrics, systemd."""
