@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from diode_collectors.ingest.guard import Guard, Verdict
 from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.ingest.monitoring.observer import Observer
+from diode_collectors.ingest.probe import PROBE_INTERVAL_S, probe
 from diode_collectors.spool.files import changed_ns
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, SchemaError, SettingsError, SpoolError
@@ -139,6 +140,7 @@ class _Daemon:
         self._store: Store | None = None
         self._was_open = False
         self._database_failures = 0
+        self._probed_at = float("-inf")
         self._verdict = Verdict()
         self._turn_began: float | None = None
         self._use(options)
@@ -164,6 +166,7 @@ class _Daemon:
                 self._tell(lambda o: o.beat())
                 self._reload_if_asked()
                 self._look_at_disks()
+                self._probe_database()
                 for work in self._works:
                     if self._is_due(work):
                         self._pass(work)
@@ -220,9 +223,19 @@ class _Daemon:
     def _opened(self) -> Store:
         if self._store is None:
             self._store = self._open_store()
-            self._was_open = True
+            self._was_open, self._probed_at = True, time.monotonic()
             self._tell(lambda o: o.connected())
         return self._store
+
+    def _probe_database(self) -> None:
+        """Ask an open warehouse now and then whether it still answers; passes over empty spools do not."""
+        if self._store is None or time.monotonic() - self._probed_at < PROBE_INTERVAL_S:
+            return
+        try:
+            probe(self._store)
+        except DatabaseError as error:
+            self._database_failed(self._works[0], error)
+        self._probed_at = time.monotonic()
 
     def _close(self) -> None:
         if self._store is not None:
@@ -250,7 +263,8 @@ class _Daemon:
         due_at = time.monotonic() + self._failed(work, error, self._database_failures)
         self._database_failures += 1
         for each in self._works:
-            each.due_at = max(each.due_at, due_at)
+            # An idle spool may have its next pass much later; its own failures keep their longer wait.
+            each.due_at = max(each.due_at, due_at) if each.failures else due_at
 
     def _failed(self, work: _Work, error: DiodeError, failures: int) -> float:
         retry_s = backoff_s(failures, self._options)
