@@ -21,16 +21,18 @@ from diode_collectors.ingest.probe import PROBE_INTERVAL_S, probe
 from diode_collectors.spool.files import changed_ns
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, SchemaError, SettingsError, SpoolError
+from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from diode_collectors.ingest.ingest import IngestProgress
+    from diode_collectors.ingest.settings import DaemonSettings
     from diode_store.errors import DiodeError
     from diode_store.warehouse.store import Store
 
-__all__ = ["DaemonOptions", "Observer", "Reload", "Reloaded", "backoff_s", "run_daemon"]
+__all__ = ["Observer", "Reload", "Reloaded", "backoff_s", "run_daemon"]
 
 LOOK_S = 0.1
 """From one look at a spool's folder to the next; a look is one system call."""
@@ -39,27 +41,10 @@ TURN_S = 2.0
 _GUARD_S = 1.0
 
 
-@dataclass(frozen=True)
-class DaemonOptions:
-    """How patient the daemon is, and what it must not use up."""
-
-    poll_interval_s: float = 1.0
-    """From one pass to the next, when nothing changes in the folder."""
-    backoff_first_s: float = 0.5
-    """Longest wait after the first failure; it doubles with each further one."""
-    backoff_most_s: float = 30.0
-    min_free_bytes: int = 0
-    """How much must be free on the disks of the warehouse and the spools."""
-    quarantine_bytes: int = 2**63
-    """How large a quarantine may grow."""
-    database_file: Path | None = None
-    """The SQLite file, whose disk is watched; None for a warehouse elsewhere."""
-
-
 class Reloaded(NamedTuple):
     """What came of reading the settings again."""
 
-    options: DaemonOptions
+    settings: DaemonSettings
     open_store: Callable[[], Store] | None = None
     """Opens the warehouse if it is another one now."""
     changes: tuple[str, ...] = ()
@@ -79,25 +64,23 @@ class Reload:
 
 
 def run_daemon(
-    spools: Sequence[Path],
+    settings: DaemonSettings,
     open_store: Callable[[], Store],
     stop: threading.Event,
     *,
-    options: DaemonOptions | None = None,
     observers: Sequence[Observer] = (),
     reload: Reload | None = None,
 ) -> None:
-    """Ingest from ``spools`` until ``stop`` is set, then finish the batch and return.
+    """Ingest from the settings' spools until ``stop`` is set, then finish the batch and return.
 
     When the database or a spool fails, it is tried again after a while; nothing is lost meanwhile.
 
     Args:
-        spools: the spools; made if they are not there.
+        settings: the spools, made if they are not there, and how to work on them.
         open_store: opens the warehouse; called again after a failure.
         stop: set it, from another thread, to end the daemon.
-        options: how patient it is.
         observers: who is told what it does.
-        reload: how to change the options while it runs.
+        reload: how to change the settings while it runs.
 
     Raises:
         SpoolError: another process works on one of these spools, it cannot be made, or it was deleted.
@@ -105,8 +88,8 @@ def run_daemon(
         DatabaseError: when it starts, the file is no database.
     """
     with contextlib.ExitStack() as locks:
-        works = [_Work(spool, locks.enter_context(Spool(spool).lock())) for spool in spools]
-        _Daemon(works, open_store, stop, options or DaemonOptions(), observers, reload).run()
+        works = [_Work(spool, locks.enter_context(Spool(spool).lock())) for spool in settings.spool]
+        _Daemon(works, open_store, stop, settings, observers, reload).run()
 
 
 @dataclass
@@ -128,7 +111,7 @@ class _Daemon:
         works: Sequence[_Work],
         open_store: Callable[[], Store],
         stop: threading.Event,
-        options: DaemonOptions,
+        settings: DaemonSettings,
         observers: Sequence[Observer],
         reload: Reload | None,
     ) -> None:
@@ -143,15 +126,15 @@ class _Daemon:
         self._probed_at = float("-inf")
         self._verdict = Verdict()
         self._turn_began: float | None = None
-        self._use(options)
+        self._use(settings)
 
-    def _use(self, options: DaemonOptions) -> None:
-        self._options = options
+    def _use(self, settings: DaemonSettings) -> None:
+        self._settings = settings
         self._guard = Guard(
             [work.spool for work in self._works],
-            options.database_file,
-            min_free_bytes=options.min_free_bytes,
-            quarantine_bytes=options.quarantine_bytes,
+            sqlite_path(settings.database),
+            min_free_bytes=settings.min_free_bytes,
+            quarantine_bytes=settings.quarantine_bytes,
         )
         self._guarded_at = float("-inf")
 
@@ -217,7 +200,7 @@ class _Daemon:
             work.failures += 1
         else:
             self._database_failures = work.failures = 0
-            work.due_at = time.monotonic() + (0.0 if report.stopped else self._options.poll_interval_s)
+            work.due_at = time.monotonic() + (0.0 if report.stopped else self._settings.poll_interval_s)
             self._tell(lambda o: o.passed(work.spool, report, time.monotonic() - begin))
 
     def _opened(self) -> Store:
@@ -267,7 +250,7 @@ class _Daemon:
             each.due_at = max(each.due_at, due_at) if each.failures else due_at
 
     def _failed(self, work: _Work, error: DiodeError, failures: int) -> float:
-        retry_s = backoff_s(failures, self._options)
+        retry_s = backoff_s(failures, self._settings)
         self._tell(lambda o: o.failed(work.spool, error, retry_s))
         return retry_s
 
@@ -296,7 +279,7 @@ class _Daemon:
             # The name of an exception is gone after its block, so it is bound to the call.
             self._tell(partial(_tell_not_reloaded, error))
             return
-        self._use(new.options)
+        self._use(new.settings)
         if new.open_store is not None:
             self._close()
             self._open_store = new.open_store
@@ -318,10 +301,10 @@ def _is_no_database(error: DiodeError) -> bool:
     return getattr(error.__cause__ or error.__context__, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
 
 
-def backoff_s(failures: int, options: DaemonOptions) -> float:
+def backoff_s(failures: int, settings: DaemonSettings) -> float:
     """Return how long to wait after ``failures`` earlier failures in a row, in seconds.
 
     Doubles up to a limit; a random part, up to half, keeps daemons from coming back all at once.
     """
-    longest = min(options.backoff_most_s, options.backoff_first_s * 2.0 ** min(failures, 60))
+    longest = min(settings.backoff_most_s, settings.backoff_first_s * 2.0 ** min(failures, 60))
     return random.SystemRandom().uniform(longest / 2, longest)

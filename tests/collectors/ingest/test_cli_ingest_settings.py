@@ -103,7 +103,7 @@ def test_a_config_folder_that_may_not_be_entered(
         ended = ingest_without_power(*command, *options)
         named = ingest_without_power(*command, *options, "--config", own)
     assert (ended.code, ended.err) == (0, "")
-    refused = f"error: {own}: cannot be read: Permission denied; name another file with --config\n"
+    refused = f"error: {own}: cannot be read: Permission denied; name another settings file\n"
     assert named == (1, "", refused)
 
 
@@ -164,7 +164,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, command: tuple[str, ...]) -> N
     assert ended == (
         1,
         "",
-        f"error: {tmp_path}/no.toml: cannot be read: No such file or directory; name another file with --config\n",
+        f"error: {tmp_path}/no.toml: cannot be read: No such file or directory; name another settings file\n",
     )
 
 
@@ -173,7 +173,7 @@ def test_the_same_spool_twice_is_bad_usage(tmp_path: Path, command: tuple[str, .
     """As for the daemon."""
     ended = ingest(*command, "--spool", tmp_path, "--spool", f"{tmp_path}/x/..")
     assert ended.code == 2
-    assert "--spool must be folders that are not the same one twice" in " ".join(ended.err.split())
+    assert "must be different folders" in " ".join(ended.err.split())
 
 
 @pytest.mark.parametrize("command", ["run", "status", "validate", "unit"])

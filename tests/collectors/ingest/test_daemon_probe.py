@@ -13,12 +13,12 @@ from daemon_samples import eventually
 
 import postgres_server
 from diode_collectors.ingest import daemon as daemon_module
-from diode_collectors.ingest.daemon import DaemonOptions, run_daemon
+from diode_collectors.ingest.daemon import run_daemon
 from diode_collectors.ingest.monitoring.health import Health
 from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.ingest.probe import probe
-from diode_collectors.ingest.settings import Address
+from diode_collectors.ingest.settings import Address, DaemonSettings
 from diode_store.errors import DatabaseError, SchemaError
 from diode_store.warehouse import database, migrate
 from diode_store.warehouse.store import Store
@@ -66,10 +66,9 @@ def idle_daemon(spool: Path, url: str) -> Iterator[str]:
     health, stop = Health(300), threading.Event()
     metrics = Metrics(health)
     serving = StatusServer(Address("127.0.0.1", 0), health, metrics, None)
-    hasty = DaemonOptions(poll_interval_s=0.02, backoff_first_s=0.02, backoff_most_s=0.05)
-    observers = [serving, health, metrics]
-    arguments = ([spool], lambda: Store.open(url), stop)
-    thread = threading.Thread(target=run_daemon, args=arguments, kwargs={"options": hasty, "observers": observers})
+    hasty = DaemonSettings(url, (spool,), poll_interval_s=0.02, backoff_first_s=0.02, backoff_most_s=0.05)
+    arguments = (hasty, lambda: Store.open(url), stop)
+    thread = threading.Thread(target=run_daemon, args=arguments, kwargs={"observers": [serving, health, metrics]})
     thread.start()
     try:
         eventually(lambda: serving.address is not None)
