@@ -85,7 +85,7 @@ class Batch:
 
 
 class WrittenBatch(NamedTuple):
-    """What came of a batch."""
+    """A batch after it was written, and what was refused."""
 
     batch: Batch
     counts: Counter[str]

@@ -1,6 +1,6 @@
-"""`diode-ingest run`: empties spools into the warehouse for as long as it is let.
+"""`diode-ingest run`: moves spooled records into the warehouse until stopped.
 
-A small loop around ``ingest_once``. Whoever wants to know what it does, as the log does, is an ``Observer``.
+A small loop around ``ingest_once``. Logs, health and metrics listen to it as ``Observer``.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = ["Observer", "Reload", "Reloaded", "backoff_s", "run_daemon"]
 LOOK_S = 0.1
 """From one look at a spool's folder to the next; a look is one system call."""
 TURN_S = 2.0
-"""How long a spool may keep the others waiting."""
+"""Longest turn of a spool while others wait."""
 _GUARD_S = 1.0
 
 
 class Reloaded(NamedTuple):
-    """What came of reading the settings again."""
+    """The settings as read again."""
 
     settings: DaemonSettings
     open_store: Callable[[], Store] | None = None
-    """Opens the warehouse if it is another one now."""
+    """Opens the warehouse if its address has changed."""
     changes: tuple[str, ...] = ()
     """Settings that have changed."""
     kept: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Reload:
     """A request to read the settings again, and how that is done."""
 
     read: Callable[[], Reloaded]
-    """Raises ``SettingsError`` when they are no good."""
+    """Raises ``SettingsError`` when they cannot be used."""
     asked: threading.Event = field(default_factory=threading.Event)
     """Set it, from another thread, to ask."""
 
@@ -73,13 +73,13 @@ def run_daemon(
 ) -> None:
     """Ingest from the settings' spools until ``stop`` is set, then finish the batch and return.
 
-    When the database or a spool fails, it is tried again after a while; nothing is lost meanwhile.
+    A failure of the database or of a spool is retried with back-off; nothing is lost meanwhile.
 
     Args:
         settings: the spools, made if they are not there, and how to work on them.
         open_store: opens the warehouse; called again after a failure.
         stop: set it, from another thread, to end the daemon.
-        observers: who is told what it does.
+        observers: what is told of each event.
         reload: how to change the settings while it runs.
 
     Raises:
@@ -94,11 +94,11 @@ def run_daemon(
 
 @dataclass
 class _Work:
-    """A spool, and when it is to be looked into again."""
+    """A spool, and when its next pass is due."""
 
     spool: Path
     is_deleted: Callable[[], bool]
-    """Tells whether the folder that was locked is gone."""
+    """Tells whether the locked folder was deleted."""
     due_at: float = float("-inf")
     failures: int = 0
     changed_ns: int | None = None
@@ -159,7 +159,7 @@ class _Daemon:
         self._tell(lambda o: o.stopped())
 
     def _is_due(self, work: _Work) -> bool:
-        """Tell whether to look into a spool: it is time, or something came."""
+        """Tell whether to make a pass over a spool: it is time, or its folder has changed."""
         if self._stop.is_set() or self._verdict.holds:
             return False
         if time.monotonic() >= work.due_at:
@@ -174,7 +174,7 @@ class _Daemon:
         return min(LOOK_S, max(0.0, until_due))
 
     def _pass(self, work: _Work) -> None:
-        """Make one pass over a spool, and say when the next one is due."""
+        """Make one pass over a spool and set when the next one is due."""
         if work.is_deleted():
             # Its writers make a new one, which another daemon may have locked by now.
             raise SpoolError(f"{work.spool} was deleted while the daemon worked on it; start the daemon again")
@@ -191,7 +191,7 @@ class _Daemon:
                 on_progress=partial(self._progressed, work.spool),
             )
         except DatabaseError as error:
-            # At the start this is a mistake to be told at once; later it is a database that went away.
+            # At the start this is a mistake of the operator; later it is a database that went away.
             if not self._was_open and (isinstance(error, SchemaError) or _is_no_database(error)):
                 raise
             self._database_failed(work, error)
@@ -229,7 +229,7 @@ class _Daemon:
         return self._stop.is_set() or self._verdict.holds or self._is_others_turn()
 
     def _is_others_turn(self) -> bool:
-        """Tell whether the spool has kept the others waiting, counted from its first progress: it must make some."""
+        """Tell whether others have waited long enough, counted from the pass's first progress: it must make some."""
         if len(self._works) == 1 or self._turn_began is None:
             return False
         return time.monotonic() - self._turn_began > TURN_S
@@ -241,7 +241,7 @@ class _Daemon:
         self._look_at_disks()
 
     def _database_failed(self, work: _Work, error: DiodeError) -> None:
-        """Let every spool wait: they share the database."""
+        """Delay every spool: they share the database."""
         self._close()
         due_at = time.monotonic() + self._failed(work, error, self._database_failures)
         self._database_failures += 1
@@ -255,7 +255,7 @@ class _Daemon:
         return retry_s
 
     def _look_at_disks(self) -> None:
-        """Hold or go on as the guard says; at most once a second, a look costs some system calls."""
+        """Pause or resume as the guard says; at most once a second, as it costs some system calls."""
         now = time.monotonic()
         if now - self._guarded_at < _GUARD_S:
             return
@@ -297,7 +297,7 @@ def _tell_not_reloaded(error: DiodeError, observer: Observer) -> None:
 
 
 def _is_no_database(error: DiodeError) -> bool:
-    """Tell whether SQLite found something else in the file, which waiting does not change."""
+    """Tell whether the file is not an SQLite database, which waiting does not change."""
     return getattr(error.__cause__ or error.__context__, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
 
 

@@ -313,7 +313,7 @@ def test_metrics_that_fail_are_told(
     assert record.exc_info
     monkeypatch.setattr(Broken, "error", None)
     assert "\nrepaired 1.0\n" in ask(server, "/metrics")[1]
-    monkeypatch.undo()
+    monkeypatch.setattr(Broken, "error", OSError(5, "Input/output error"))
     ask(server, "/metrics")
     assert len(caplog.records) == 2
 

@@ -106,7 +106,7 @@ def test_a_daemon_without_its_database_has_started(directory: Path, tmp_path: Pa
         eventually(lambda: "READY=1" in systemd.lines())
         (status,) = [line for line in systemd.lines() if line.startswith("STATUS=")][:1]
         assert str(place) in status
-        assert "; tried again in " in status
+        assert "; retried in " in status
 
 
 def test_an_abstract_socket() -> None:
@@ -148,7 +148,7 @@ def test_the_watchdog_hears_at_half_its_time(tmp_path: Path, systemd: Systemd) -
     assert systemd.lines() == ["WATCHDOG=1"] * 3
     observer.failed(tmp_path, DatabaseError("away"), 2)
     observer.failed(tmp_path, DatabaseError("away"), 2)
-    assert systemd.lines()[3:] == ["READY=1", "STATUS=away; tried again in 2 s"]
+    assert systemd.lines()[3:] == ["READY=1", "STATUS=away; retried in 2 s"]
 
 
 # The unit

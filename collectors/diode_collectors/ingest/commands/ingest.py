@@ -1,7 +1,7 @@
 """Bring measurements from the spool into the warehouse.
 
-Once, or as a daemon (`run`). Records are committed to the warehouse before they leave the spool, and one that is
-there already is not added again. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
+Once, or as a daemon (`run`). A record is committed to the warehouse before it leaves the spool, and is stored once
+even if it comes twice. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ app.command()(status)
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segments, or folders that hold some.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segments, or folders of segments.")],
     *,
     as_json: JsonOption = False,
 ) -> None:
     """Check every record of segments.
 
-    Each is read and decoded as ingesting would do it. Nothing is changed.
+    Each is read and decoded as by ingesting. Nothing is changed.
 
     Example: diode-ingest validate spool/quarantine
     """

@@ -1,4 +1,4 @@
-"""What ``--once`` and ``--dry-run`` do: a pass over each spool, and what is said of it."""
+"""``--once`` and ``--dry-run``: a pass over each spool, and its report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LISTED = 20
 
 
 def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as_json: bool) -> None:
-    """Ingest what waits in the spools, one after another, and print what came of it.
+    """Ingest what waits in the spools, one after another, and print a report.
 
     Raises:
         Exit: with 1, when something could not be ingested.
@@ -74,7 +74,7 @@ class InUse(NamedTuple):
 
 
 class _Passes:
-    """Passes over spools: what ships with torch-diode goes into the first one."""
+    """Passes over spools; the bundled measurements go into the first one."""
 
     def __init__(self, settings: DaemonSettings, store: Store, stop: threading.Event, *, bundled: bool) -> None:
         self._settings = settings

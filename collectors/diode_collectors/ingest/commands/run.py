@@ -55,7 +55,7 @@ def run_(options: SettingsOptions) -> None:
 
 
 def check_address(database: str) -> None:
-    """Refuse what waiting does not mend: a database of another kind, or one whose driver is not installed.
+    """Refuse a database that waiting cannot help: one of another kind, or one whose driver is not installed.
 
     Raises:
         DatabaseError: it is one of these.

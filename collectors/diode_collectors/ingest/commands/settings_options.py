@@ -84,7 +84,7 @@ def _option(setting: Setting) -> Any:
         callback=_check(setting),
         readable=False,  # not checked here: a folder that cannot be read must not stop what is done with the others
     )
-    return Annotated[kind | None, how]  # type: ignore[valid-type]
+    return Annotated[kind | None, how]
 
 
 def _check(setting: Setting) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def status(options: SettingsOptions, *, as_json: JsonOption = False) -> None:
     """Show what waits and what is in quarantine.
 
-    In each of the spools that `run` with the same options would empty. Of several, --json adds the numbers up, and has
-    each under `spools`.
+    For each spool that `run` with the same options would read. Of several, --json prints the sums, and each under
+    `spools`.
 
     Example: diode-ingest status --json
     """

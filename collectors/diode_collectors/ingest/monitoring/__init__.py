@@ -1,1 +1,1 @@
-"""What tells operators how the daemon does: logs, health, metrics, systemd."""
+"""How operators follow the daemon: logs, health, metrics, systemd."""

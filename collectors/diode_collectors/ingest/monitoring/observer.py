@@ -1,4 +1,4 @@
-"""Whoever wants to know what the daemon does: its log, its health, its metrics, systemd."""
+"""The interface through which logs, health, metrics and systemd follow the daemon."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Is told what the daemon does, in the daemon's thread; each method here does nothing."""
+    """A listener to the daemon's events, called in the daemon's thread; each method here does nothing."""
 
     def started(self, spools: Sequence[Path]) -> None:
-        """Hear that it holds the spools and begins."""
+        """The daemon has locked the spools and begins."""
 
     def beat(self) -> None:
-        """Hear that it is alive; several times a second, unless it waits for the database or the disk."""
+        """The loop is alive; several times a second, unless it waits for the database or the disk."""
 
     def connected(self) -> None:
-        """Hear that the warehouse was opened."""
+        """The warehouse was opened."""
 
     def progressed(self, spool: Path, progress: IngestProgress) -> None:
-        """Hear how far a pass has come."""
+        """A pass has come this far."""
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
-        """Hear what a whole pass did, and how long it took."""
+        """A pass ended; it took so many seconds."""
 
     def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
-        """Hear that a pass failed, and when it will be tried again."""
+        """A pass, or a probe of the database, failed and will be retried."""
 
     def guarded(self, problems: Sequence[str], *, holds: bool) -> None:
-        """Hear that what the guard complains of has changed, and whether ingesting is held because of it."""
+        """The guard's problems have changed; ``holds`` tells whether ingesting is paused because of them."""
 
     def trimmed(self, spool: Path, files: int) -> None:
-        """Hear that so many damaged files left a quarantine that had grown too large."""
+        """So many damaged files were removed from a quarantine above its limit."""
 
     def reloading(self) -> None:
-        """Hear that the settings are read again."""
+        """The settings are about to be read again."""
 
     def reloaded(self, changes: Sequence[str], kept: Sequence[str]) -> None:
-        """Hear which settings have changed, and which would but need a restart."""
+        """These settings have changed, and these need a restart to change."""
 
     def not_reloaded(self, error: DiodeError) -> None:
-        """Hear that the new settings are no good; the old ones stay."""
+        """The new settings cannot be used; the old ones stay."""
 
     def stopped(self) -> None:
-        """Hear that it ends as it was asked to."""
+        """The daemon ends because it was told to."""

@@ -31,10 +31,10 @@ _MOST_AT_ONCE = 16
 
 
 class StatusServer(Observer):
-    """Answers in threads of its own, from when the daemon starts until ``close``."""
+    """The HTTP server; it answers in threads of its own from the daemon's start until ``close``."""
 
     def __init__(self, address: Address, health: Health, metrics: Metrics, database_file: Path | None) -> None:
-        """Prepare; nothing is bound before the daemon has its spools.
+        """Prepare; the port is bound once the daemon has locked its spools.
 
         Args:
             address: where to listen; port 0 takes any that is free.
@@ -129,7 +129,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; who comes when too many are at it is sent away."""
+        """Answer in a thread; close the connection when too many are being answered."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
@@ -173,4 +173,4 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def log_message(self, *args: object) -> None:
-        """Log nothing: a scrape every few seconds is no news."""
+        """Log no requests: there is a scrape every few seconds."""
