@@ -36,6 +36,15 @@ class SpoolError(DiodeError):
     """The spool cannot be used."""
 
 
+class SpoolInUseError(SpoolError):
+    """Another process ingests from the spool."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        """Keep the message and the other process's pid; 0 or None if it is not known."""
+        super().__init__(message)
+        self.pid = pid
+
+
 class SegmentError(SpoolError):
     """A spool segment is not readable."""
 

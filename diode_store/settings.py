@@ -1,35 +1,35 @@
-"""Where things are and what is logged: one frozen ``Settings`` from the ``DIODE_*`` variables."""
+"""Where things are: the folders and the warehouse that every command finds the same way."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_store.errors import SettingsError
-from diode_store.urls import is_url
+from diode_store.errors import DatabaseError, SettingsError
+from diode_store.urls import has_password, is_url, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 APP_NAME = "torch-diode"
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+DATABASE_VARIABLE = "DIODE_DATABASE_URL"
+CONFIG_VARIABLE = "DIODE_CONFIG"
+FILE_NAME = "diode-ingest.toml"
+_OTHERS = 0o077
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting of torch-diode."""
+    """The folders of torch-diode; ``default_database_url`` finds the warehouse."""
 
-    database_url: str
-    """``DIODE_DATABASE_URL``: URL, or path of an SQLite file."""
     spool_dir: Path
     """``DIODE_SPOOL``: folder in which collectors leave their records for ``diode-ingest``."""
     lake_dir: Path | str | None
     """``DIODE_LAKE``: folder or URL of the Parquet copy that queries read; None means beside the database."""
-    log_level: str
-    """``DIODE_LOG_LEVEL``: one of ``LOG_LEVELS``."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -41,10 +41,8 @@ class Settings:
         values = os.environ if environment is None else environment
         lake = values.get("DIODE_LAKE")
         return cls(
-            database_url=values.get("DIODE_DATABASE_URL") or default_database_url(),
             spool_dir=_folder("DIODE_SPOOL", values.get("DIODE_SPOOL") or str(data_dir() / "spool")),
             lake_dir=(lake if is_url(lake) else _folder("DIODE_LAKE", lake)) if lake else None,
-            log_level=_log_level(values.get("DIODE_LOG_LEVEL") or "INFO"),
         )
 
 
@@ -56,18 +54,97 @@ def data_dir() -> Path:
 
 
 def default_database_url() -> str:
-    """Return the address of the warehouse in the user's data folder."""
+    """Return the address of the warehouse that every command uses unless ``--database`` names another one.
+
+    ``DIODE_DATABASE_URL``, else ``database`` in the settings file, else an SQLite file in the user's data folder.
+
+    Raises:
+        SettingsError: the settings file cannot be read, or its ``database`` is not an address.
+    """
+    named = os.environ.get(DATABASE_VARIABLE)
+    file = None if named else settings_file()
+    found = read_settings_file(file).get("database") if file else None
+    if named or found is None:
+        return named or own_database_url()
+    try:
+        return database_address(found)
+    except ValueError as error:
+        raise SettingsError(f"{file}: database {error}") from None
+
+
+def own_database_url() -> str:
+    """Return the address of the SQLite file in the user's data folder."""
     return f"sqlite:///{data_dir() / 'warehouse.db'}"
+
+
+def default_settings_file() -> Path:
+    """Return the settings file that is read when none is named; it need not exist."""
+    from platformdirs import user_config_path
+
+    return user_config_path(APP_NAME) / FILE_NAME
+
+
+def settings_file(named: Path | None = None) -> Path | None:
+    """Return the settings file to read: ``named``, else that of ``DIODE_CONFIG``, else the user's own if it exists."""
+    if named is not None:
+        return named
+    if variable := os.environ.get(CONFIG_VARIABLE):
+        return Path(variable)
+    own = default_settings_file()
+    try:
+        return own if own.is_file() else None
+    except PermissionError:  # HOME is still that of another user, as under `setpriv`; what is in there is not ours
+        return None
+
+
+def read_settings_file(path: Path) -> dict[str, object]:
+    """Return what a settings file holds, unchecked but for its database's password.
+
+    Raises:
+        SettingsError: it cannot be read, is not TOML, or holds a password and others may read it.
+    """
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            found = tomllib.load(file)
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; name another settings file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: this is not TOML: {error}") from error
+    if has_password(str(found.get("database", ""))) and mode & _OTHERS:
+        raise SettingsError(
+            f"{path}: database holds a password, and others may read the file; run `chmod 600 {path}`, or put the "
+            "password in ~/.pgpass"
+        )
+    return found
+
+
+def database_address(value: object) -> str:
+    """Return the address of a warehouse as a settings file or an option has it, a path without a tilde.
+
+    Raises:
+        ValueError: it is none; the message does not repeat it, as it may hold a password.
+    """
+    text = value if isinstance(value, str) and "\0" not in value else ""
+    try:
+        path = sqlite_path(text)
+    except (RuntimeError, DatabaseError):  # RuntimeError: the home of a user who does not exist
+        raise ValueError("must be a URL, or the path of an SQLite file") from None
+    return text if path is None or is_url(text) else str(path)
 
 
 def upgrade_command(database: str) -> str:
     """Return the command, in backquotes, that creates or upgrades ``database``, an address fit for messages.
 
-    The command names the database unless it would be taken anyway.
+    The command names the database unless it would be used anyway.
     """
-    taken = os.environ.get("DIODE_DATABASE_URL") or default_database_url()
-    is_taken = database in (taken, taken.removeprefix("sqlite:///"))
-    return f"`diode db upgrade{'' if is_taken else database_option(database)}`"
+    used = ""
+    with contextlib.suppress(SettingsError):
+        used = default_database_url()
+    is_used = database in (used, used.removeprefix("sqlite:///"))
+    return f"`diode db upgrade{'' if is_used else database_option(database)}`"
 
 
 def database_option(database: str) -> str:
@@ -83,10 +160,3 @@ def _folder(name: str, text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise SettingsError(f"{name} names the home of a user who does not exist: {text!r}; give a path") from error
-
-
-def _log_level(text: str) -> str:
-    level = text.upper()
-    if level not in LOG_LEVELS:
-        raise SettingsError(f"DIODE_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, not {text!r}")
-    return level

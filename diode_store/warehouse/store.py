@@ -49,7 +49,7 @@ class WriteReport:
 class Store:
     """A warehouse open for writing; use it as a context manager.
 
-    One thread writes; others may ask ``known`` meanwhile.
+    One thread writes; others may ask ``known`` or ``check`` meanwhile.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
@@ -95,6 +95,23 @@ class Store:
     def has_server(self) -> bool:
         """Whether another process does the database's work, so that writing is mostly waiting for it."""
         return self.engine.dialect.name != "sqlite"
+
+    @property
+    def name(self) -> str:
+        """The file, or the address without its password, for messages."""
+        return describe(self.engine)
+
+    def check(self) -> None:
+        """Return if the warehouse answers and its schema is current; any thread may ask.
+
+        Raises:
+            SchemaError: it has another schema revision.
+            DatabaseError: it does not answer.
+        """
+        with self.engine.connect() as connection:
+            revision = connection.scalar(_REVISION)
+        if revision != schema.HEAD_REVISION:
+            require_current(self.engine)
 
     def write(self, measurements: Iterable[Measurement]) -> WriteReport:
         """Write those of ``measurements`` that are not there yet, durably, all or none.

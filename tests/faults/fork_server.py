@@ -27,7 +27,7 @@ import sqlalchemy.dialects.sqlite  # noqa: F401 - likewise
 from producing import produced, uid_of
 
 import diode_collectors.ingest.daemon
-import diode_collectors.ingest.logs
+import diode_collectors.ingest.monitoring.logs
 import diode_collectors.ingest.validate  # noqa: F401 - likewise
 import diode_store.warehouse.store  # noqa: F401 - likewise
 from diode_collectors.ingest.commands import ingest as cli

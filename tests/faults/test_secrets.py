@@ -174,7 +174,7 @@ def test_nobody_else_is_listened_to_unless_told(
         eventually(lambda: listening(daemon.pid))
         assert listening(daemon.pid) == {"0100007F"}
         assert daemon.end(signal.SIGTERM) == 0
-        daemon = processes.daemon(spool, database_url, "--no-listen")
+        daemon = processes.daemon(spool, database_url, "--listen", "off")
         daemon.says_more("event=connected")
         assert listening(daemon.pid) == set()
         assert daemon.end(signal.SIGTERM) == 0

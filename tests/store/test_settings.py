@@ -1,47 +1,93 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from diode_store.errors import DatabaseError, DiodeError, SchemaError, SettingsError
-from diode_store.settings import Settings
+from diode_store.settings import Settings, default_database_url
 from diode_store.urls import has_password, is_url, redact, refuse_password_on_command_line, sqlite_path
+
+if TYPE_CHECKING:
+    from conftest import RunCommand
 
 
 def test_defaults_are_in_the_users_data_folder(tmp_path: Path) -> None:
     """Without a setting everything is in one folder of the user's own, which is not made yet."""
     home = tmp_path / "data-home" / "torch-diode"
-    assert Settings.from_environment() == Settings(f"sqlite:///{home}/warehouse.db", home / "spool", None, "INFO")
+    assert Settings.from_environment() == Settings(home / "spool", None)
+    assert default_database_url() == f"sqlite:///{home}/warehouse.db"
     assert not home.exists()
 
 
 def test_every_setting_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each variable sets one field; a tilde is the user's home, and levels may be in lower case."""
+    """Each variable sets one field; a tilde is the user's home."""
     monkeypatch.setenv("HOME", "/home/me")
-    values = {
-        "DIODE_DATABASE_URL": "postgresql://db/warehouse",
-        "DIODE_SPOOL": "~/spool",
-        "DIODE_LAKE": "/lake",
-        "DIODE_LOG_LEVEL": "debug",
-    }
-    expected = Settings("postgresql://db/warehouse", Path("/home/me/spool"), Path("/lake"), "DEBUG")
+    values = {"DIODE_SPOOL": "~/spool", "DIODE_LAKE": "/lake"}
+    expected = Settings(Path("/home/me/spool"), Path("/lake"))
     assert Settings.from_environment(values) == expected
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     assert Settings.from_environment() == expected
 
 
-def test_empty_variable_is_unset() -> None:
+def test_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable that a shell script left empty does not count."""
-    names = ("DIODE_DATABASE_URL", "DIODE_SPOOL", "DIODE_LAKE", "DIODE_LOG_LEVEL")
-    assert Settings.from_environment(dict.fromkeys(names, "")) == Settings.from_environment({})
+    assert Settings.from_environment({"DIODE_SPOOL": "", "DIODE_LAKE": ""}) == Settings.from_environment({})
+    before = default_database_url()
+    monkeypatch.setenv("DIODE_DATABASE_URL", "")
+    monkeypatch.setenv("DIODE_CONFIG", "")
+    assert default_database_url() == before
 
 
-def test_unknown_log_level() -> None:
-    """A level that does not exist is refused with those that do."""
-    with pytest.raises(SettingsError, match="DIODE_LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR, not 'loud'"):
-        Settings.from_environment({"DIODE_LOG_LEVEL": "loud"})
+def test_one_rule_for_the_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, diode: RunCommand) -> None:
+    """The option, DIODE_DATABASE_URL, the settings file (named, else the user's own), the default: in this order."""
+    own = tmp_path / "config-home" / "torch-diode" / "diode-ingest.toml"
+    own.parent.mkdir(parents=True)
+
+    def used_by(*command: str) -> str:
+        return str(re.search(r"([\w/.-]*\.db)\b", diode(*command).out + diode(*command).err)[1])  # type: ignore[index]
+
+    def used() -> str:
+        """Return the warehouse that each kind of command uses."""
+        found = {used_by("db", "current"), used_by("query", "SELECT 1"), used_by("ingest", "--once")}
+        (database,) = found
+        return database
+
+    assert used() == str(tmp_path / "data-home" / "torch-diode" / "warehouse.db")
+    own.write_text(f'database = "{tmp_path}/own.db"\nspool = "{tmp_path}/spool"\n')
+    assert used() == f"{tmp_path}/own.db"
+    named = tmp_path / "named.toml"
+    named.write_text(f'database = "{tmp_path}/named.db"\n')
+    monkeypatch.setenv("DIODE_CONFIG", str(named))
+    assert used() == f"{tmp_path}/named.db"
+    monkeypatch.setenv("DIODE_DATABASE_URL", f"{tmp_path}/environment.db")
+    assert used() == f"{tmp_path}/environment.db"
+    assert used_by("db", "current", "--database", f"{tmp_path}/option.db") == f"{tmp_path}/option.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("database = ?", "this is not TOML"),
+        ("database = 3", "database must be a URL, or the path of an SQLite file"),
+        ("database = ''", "database must be a URL, or the path of an SQLite file"),
+        ("database = 'postgresql://me:geheim@db/w'", "database holds a password, and others may read the file"),
+    ],
+)
+def test_a_bad_settings_file_is_one_line(tmp_path: Path, text: str, message: str, diode: RunCommand) -> None:
+    """For commands that need it: it names the file; a command that is told its database does not read it."""
+    own = tmp_path / "config-home" / "torch-diode" / "diode-ingest.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(text)
+    ended = diode("db", "current")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
+    assert ended.err.startswith(f"error: {own}: {message}")
+    assert "geheim" not in ended.err
+    other = f"--database {tmp_path}/w.db"
+    assert f"create it with `diode db upgrade {other}`" in diode("db", "stats", *other.split()).err
 
 
 @pytest.mark.parametrize("name", ["DIODE_SPOOL", "DIODE_LAKE"])

@@ -84,8 +84,8 @@ class Batch:
         return written, refused
 
 
-class Written(NamedTuple):
-    """What came of a batch."""
+class WrittenBatch(NamedTuple):
+    """A batch after it was written, and what was refused."""
 
     batch: Batch
     counts: Counter[str]
@@ -118,7 +118,7 @@ class Committing:
             self._executor = self._executor or ThreadPoolExecutor(1, thread_name_prefix="diode-commit")
             self._future = self._executor.submit(batch.write, self._store)
 
-    def finish(self) -> Written | None:
+    def finish(self) -> WrittenBatch | None:
         """Return what came of the batch that was started, now that it is written; None if there is none.
 
         Raises:
@@ -128,7 +128,7 @@ class Committing:
         self._batch = self._future = None
         if batch is None:
             return None
-        return Written(batch, *(future.result() if future else batch.write(self._store)))
+        return WrittenBatch(batch, *(future.result() if future else batch.write(self._store)))
 
     def close(self) -> None:
         """Wait for what is being written, whatever comes of it."""

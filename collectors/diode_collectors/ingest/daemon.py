@@ -1,6 +1,6 @@
-"""`diode-ingest run`: empties spools into the warehouse for as long as it is let.
+"""`diode-ingest run`: moves spooled records into the warehouse until stopped.
 
-A small loop around ``ingest_once``. Whoever wants to know what it does, as the log does, is an ``Observer``.
+A small loop around ``ingest_once``. Logs, health and metrics listen to it as ``Observer``.
 """
 
 from __future__ import annotations
@@ -16,51 +16,37 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.ingest.guard import Guard, Verdict
 from diode_collectors.ingest.ingest import ingest_once
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.observer import Observer
+from diode_collectors.ingest.probe import PROBE_INTERVAL_S, probe
 from diode_collectors.spool.files import changed_ns
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, SchemaError, SettingsError, SpoolError
+from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import Progress
+    from diode_collectors.ingest.ingest import IngestProgress
+    from diode_collectors.ingest.settings import DaemonSettings
     from diode_store.errors import DiodeError
     from diode_store.warehouse.store import Store
 
-__all__ = ["DaemonOptions", "Observer", "Reload", "Reloaded", "backoff_s", "run_daemon"]
+__all__ = ["Observer", "Reload", "Reloaded", "backoff_s", "run_daemon"]
 
 LOOK_S = 0.1
 """From one look at a spool's folder to the next; a look is one system call."""
 TURN_S = 2.0
-"""How long a spool may keep the others waiting."""
+"""Longest turn of a spool while others wait."""
 _GUARD_S = 1.0
 
 
-@dataclass(frozen=True)
-class DaemonOptions:
-    """How patient the daemon is, and what it must not use up."""
-
-    poll_interval_s: float = 1.0
-    """From one pass to the next, when nothing changes in the folder."""
-    backoff_first_s: float = 0.5
-    """Longest wait after the first failure; it doubles with each further one."""
-    backoff_most_s: float = 30.0
-    min_free_bytes: int = 0
-    """How much must be free on the disks of the warehouse and the spools."""
-    quarantine_bytes: int = 2**63
-    """How large a quarantine may grow."""
-    database_file: Path | None = None
-    """The SQLite file, whose disk is watched; None for a warehouse elsewhere."""
-
-
 class Reloaded(NamedTuple):
-    """What came of reading the settings again."""
+    """The settings as read again."""
 
-    options: DaemonOptions
+    settings: DaemonSettings
     open_store: Callable[[], Store] | None = None
-    """Opens the warehouse if it is another one now."""
+    """Opens the warehouse if its address has changed."""
     changes: tuple[str, ...] = ()
     """Settings that have changed."""
     kept: tuple[str, ...] = ()
@@ -72,31 +58,29 @@ class Reload:
     """A request to read the settings again, and how that is done."""
 
     read: Callable[[], Reloaded]
-    """Raises ``SettingsError`` when they are no good."""
+    """Raises ``SettingsError`` when they cannot be used."""
     asked: threading.Event = field(default_factory=threading.Event)
     """Set it, from another thread, to ask."""
 
 
 def run_daemon(
-    spools: Sequence[Path],
+    settings: DaemonSettings,
     open_store: Callable[[], Store],
     stop: threading.Event,
     *,
-    options: DaemonOptions | None = None,
     observers: Sequence[Observer] = (),
     reload: Reload | None = None,
 ) -> None:
-    """Ingest from ``spools`` until ``stop`` is set, then finish the batch and return.
+    """Ingest from the settings' spools until ``stop`` is set, then finish the batch and return.
 
-    When the database or a spool fails, it is tried again after a while; nothing is lost meanwhile.
+    A failure of the database or of a spool is retried with back-off; nothing is lost meanwhile.
 
     Args:
-        spools: the spools; made if they are not there.
+        settings: the spools, made if they are not there, and how to work on them.
         open_store: opens the warehouse; called again after a failure.
         stop: set it, from another thread, to end the daemon.
-        options: how patient it is.
-        observers: who is told what it does.
-        reload: how to change the options while it runs.
+        observers: what is told of each event.
+        reload: how to change the settings while it runs.
 
     Raises:
         SpoolError: another process works on one of these spools, it cannot be made, or it was deleted.
@@ -104,17 +88,17 @@ def run_daemon(
         DatabaseError: when it starts, the file is no database.
     """
     with contextlib.ExitStack() as locks:
-        works = [_Work(spool, locks.enter_context(Spool(spool).lock())) for spool in spools]
-        _Daemon(works, open_store, stop, options or DaemonOptions(), observers, reload).run()
+        works = [_Work(spool, locks.enter_context(Spool(spool).lock())) for spool in settings.spool]
+        _Daemon(works, open_store, stop, settings, observers, reload).run()
 
 
 @dataclass
 class _Work:
-    """A spool, and when it is to be looked into again."""
+    """A spool, and when its next pass is due."""
 
     spool: Path
     is_deleted: Callable[[], bool]
-    """Tells whether the folder that was locked is gone."""
+    """Tells whether the locked folder was deleted."""
     due_at: float = float("-inf")
     failures: int = 0
     changed_ns: int | None = None
@@ -127,7 +111,7 @@ class _Daemon:
         works: Sequence[_Work],
         open_store: Callable[[], Store],
         stop: threading.Event,
-        options: DaemonOptions,
+        settings: DaemonSettings,
         observers: Sequence[Observer],
         reload: Reload | None,
     ) -> None:
@@ -139,17 +123,18 @@ class _Daemon:
         self._store: Store | None = None
         self._was_open = False
         self._database_failures = 0
+        self._probed_at = float("-inf")
         self._verdict = Verdict()
         self._turn_began: float | None = None
-        self._use(options)
+        self._use(settings)
 
-    def _use(self, options: DaemonOptions) -> None:
-        self._options = options
+    def _use(self, settings: DaemonSettings) -> None:
+        self._settings = settings
         self._guard = Guard(
             [work.spool for work in self._works],
-            options.database_file,
-            min_free_bytes=options.min_free_bytes,
-            quarantine_bytes=options.quarantine_bytes,
+            sqlite_path(settings.database),
+            min_free_bytes=settings.min_free_bytes,
+            quarantine_bytes=settings.quarantine_bytes,
         )
         self._guarded_at = float("-inf")
 
@@ -164,6 +149,7 @@ class _Daemon:
                 self._tell(lambda o: o.beat())
                 self._reload_if_asked()
                 self._look_at_disks()
+                self._probe_database()
                 for work in self._works:
                     if self._is_due(work):
                         self._pass(work)
@@ -173,7 +159,7 @@ class _Daemon:
         self._tell(lambda o: o.stopped())
 
     def _is_due(self, work: _Work) -> bool:
-        """Tell whether to look into a spool: it is time, or something came."""
+        """Tell whether to make a pass over a spool: it is time, or its folder has changed."""
         if self._stop.is_set() or self._verdict.holds:
             return False
         if time.monotonic() >= work.due_at:
@@ -188,7 +174,7 @@ class _Daemon:
         return min(LOOK_S, max(0.0, until_due))
 
     def _pass(self, work: _Work) -> None:
-        """Make one pass over a spool, and say when the next one is due."""
+        """Make one pass over a spool and set when the next one is due."""
         if work.is_deleted():
             # Its writers make a new one, which another daemon may have locked by now.
             raise SpoolError(f"{work.spool} was deleted while the daemon worked on it; start the daemon again")
@@ -205,7 +191,7 @@ class _Daemon:
                 on_progress=partial(self._progressed, work.spool),
             )
         except DatabaseError as error:
-            # At the start this is a mistake to be told at once; later it is a database that went away.
+            # At the start this is a mistake of the operator; later it is a database that went away.
             if not self._was_open and (isinstance(error, SchemaError) or _is_no_database(error)):
                 raise
             self._database_failed(work, error)
@@ -214,15 +200,25 @@ class _Daemon:
             work.failures += 1
         else:
             self._database_failures = work.failures = 0
-            work.due_at = time.monotonic() + (0.0 if report.stopped else self._options.poll_interval_s)
+            work.due_at = time.monotonic() + (0.0 if report.stopped else self._settings.poll_interval_s)
             self._tell(lambda o: o.passed(work.spool, report, time.monotonic() - begin))
 
     def _opened(self) -> Store:
         if self._store is None:
             self._store = self._open_store()
-            self._was_open = True
+            self._was_open, self._probed_at = True, time.monotonic()
             self._tell(lambda o: o.connected())
         return self._store
+
+    def _probe_database(self) -> None:
+        """Ask an open warehouse now and then whether it still answers; passes over empty spools do not."""
+        if self._store is None or time.monotonic() - self._probed_at < PROBE_INTERVAL_S:
+            return
+        try:
+            probe(self._store)
+        except DatabaseError as error:
+            self._database_failed(self._works[0], error)
+        self._probed_at = time.monotonic()
 
     def _close(self) -> None:
         if self._store is not None:
@@ -233,32 +229,33 @@ class _Daemon:
         return self._stop.is_set() or self._verdict.holds or self._is_others_turn()
 
     def _is_others_turn(self) -> bool:
-        """Tell whether the spool has kept the others waiting, counted from its first progress: it must make some."""
+        """Tell whether others have waited long enough, counted from the pass's first progress: it must make some."""
         if len(self._works) == 1 or self._turn_began is None:
             return False
         return time.monotonic() - self._turn_began > TURN_S
 
-    def _progressed(self, spool: Path, progress: Progress) -> None:
+    def _progressed(self, spool: Path, progress: IngestProgress) -> None:
         if self._turn_began is None:
             self._turn_began = time.monotonic()
         self._tell(lambda o: o.progressed(spool, progress))
         self._look_at_disks()
 
     def _database_failed(self, work: _Work, error: DiodeError) -> None:
-        """Let every spool wait: they share the database."""
+        """Delay every spool: they share the database."""
         self._close()
         due_at = time.monotonic() + self._failed(work, error, self._database_failures)
         self._database_failures += 1
         for each in self._works:
-            each.due_at = max(each.due_at, due_at)
+            # An idle spool may have its next pass much later; its own failures keep their longer wait.
+            each.due_at = max(each.due_at, due_at) if each.failures else due_at
 
     def _failed(self, work: _Work, error: DiodeError, failures: int) -> float:
-        retry_s = backoff_s(failures, self._options)
+        retry_s = backoff_s(failures, self._settings)
         self._tell(lambda o: o.failed(work.spool, error, retry_s))
         return retry_s
 
     def _look_at_disks(self) -> None:
-        """Hold or go on as the guard says; at most once a second, a look costs some system calls."""
+        """Pause or resume as the guard says; at most once a second, as it costs some system calls."""
         now = time.monotonic()
         if now - self._guarded_at < _GUARD_S:
             return
@@ -282,7 +279,7 @@ class _Daemon:
             # The name of an exception is gone after its block, so it is bound to the call.
             self._tell(partial(_tell_not_reloaded, error))
             return
-        self._use(new.options)
+        self._use(new.settings)
         if new.open_store is not None:
             self._close()
             self._open_store = new.open_store
@@ -300,14 +297,14 @@ def _tell_not_reloaded(error: DiodeError, observer: Observer) -> None:
 
 
 def _is_no_database(error: DiodeError) -> bool:
-    """Tell whether SQLite found something else in the file, which waiting does not change."""
+    """Tell whether the file is not an SQLite database, which waiting does not change."""
     return getattr(error.__cause__ or error.__context__, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
 
 
-def backoff_s(failures: int, options: DaemonOptions) -> float:
+def backoff_s(failures: int, settings: DaemonSettings) -> float:
     """Return how long to wait after ``failures`` earlier failures in a row, in seconds.
 
     Doubles up to a limit; a random part, up to half, keeps daemons from coming back all at once.
     """
-    longest = min(options.backoff_most_s, options.backoff_first_s * 2.0 ** min(failures, 60))
+    longest = min(settings.backoff_most_s, settings.backoff_first_s * 2.0 ** min(failures, 60))
     return random.SystemRandom().uniform(longest / 2, longest)

@@ -16,7 +16,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class SpoolOutcome(Generic[_Result]):
-    """What came of a spool: a result or an error."""
+    """A spool's result or error."""
 
     spool: Path
     result: _Result | None = None
@@ -24,12 +24,12 @@ class SpoolOutcome(Generic[_Result]):
 
 
 def in_json(shown: Sequence[Mapping[str, object]], sums: Mapping[str, object]) -> Mapping[str, object]:
-    """Return what a script reads: the object of the only spool, or the sums of all, with each one's in ``spools``."""
+    """Return what ``--json`` prints: the object of the only spool, or the sums, with each one's in ``spools``."""
     return shown[0] if len(shown) == 1 else {**sums, "spools": shown}
 
 
 def on_each(spools: Sequence[Path], work: Callable[[Path], _Result]) -> list[SpoolOutcome[_Result]]:
-    """Do ``work`` with each spool; of several, one that fails does not hold up the others.
+    """Call ``work`` with each spool; of several, one that fails does not stop the others.
 
     Raises:
         SpoolError: it failed with the only one.

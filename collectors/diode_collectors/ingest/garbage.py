@@ -1,4 +1,4 @@
-"""Keeping Python's garbage collector out of the way: it would take a tenth of an ingester's time and find nothing."""
+"""Keeps Python's garbage collector out of the way: it would take a tenth of the time and find nothing."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Stops ingesting before a disk is full or a quarantine too large, and lets it go on by itself afterwards.
+"""Pauses ingesting before a disk is full or a quarantine too large, and resumes it afterwards.
 
-- Little space left where the SQLite file is: ingesting is held. SQLite would fail a moment later, and amid a write.
-- Little space left where a spool is, and the warehouse is elsewhere: told, and ingesting goes on, since that is
-  what makes room there.
-- A quarantine above its limit: its oldest damaged stretches, which nobody can read, are removed. Whole records that
-  only a newer torch-diode can read are never removed: if they alone are above the limit, ingesting is held.
+- Little space on the disk of the SQLite file: ingesting pauses. SQLite would soon fail, in the middle of a write.
+- Little space on the disk of a spool, with the warehouse elsewhere: reported, and ingesting goes on, since that
+  makes room there.
+- A quarantine above its limit: its oldest damaged stretches, which cannot be read, are removed. Whole records that
+  only a newer torch-diode can read are never removed: if they alone are above the limit, ingesting pauses.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _RESUME_DIVISOR = 10
-"""A tenth more than the limit must be free again, so that it does not go to and fro."""
+"""A tenth more than the limit must be free again, so that it does not alternate."""
 
 
 class Verdict(NamedTuple):
-    """What the guard found."""
+    """Problems that the guard found."""
 
     problems: tuple[str, ...] = ()
-    """A line for each thing that is wrong, with the remedy."""
+    """A line for each problem, with the remedy."""
     holds: bool = False
-    """Whether ingesting is to wait."""
+    """Whether ingesting pauses."""
 
 
 def free_bytes(path: Path) -> int | None:
-    """Return how much a user may still write where ``path`` is, or will be; None if that cannot be told."""
+    """Return the bytes a user may still write where ``path`` is or will be; None if unknown."""
     for place in (path, *path.absolute().parents):
         try:
             found = os.statvfs(place)
@@ -75,7 +75,7 @@ class Guard:
         self._low: set[Path] = set()
         self._looked: dict[Path, tuple[int | None, str | None]] = {}
         self.trimmed: list[tuple[Path, int]] = []
-        """Spools whose quarantine lost so many files; whoever tells of it clears the list."""
+        """Spools and how many files their quarantine lost; the reader clears the list."""
 
     def look(self) -> Verdict:
         """Look at the disks, and at each quarantine that has changed."""
@@ -110,7 +110,7 @@ class Guard:
             try:
                 problem = self._over_limit(spool)
             except SpoolError as error:
-                return str(error)  # not kept: a mode that is mended does not show in the folder's time
+                return str(error)  # not kept: a corrected mode does not show in the folder's time
             self._looked[spool.directory] = (changed_ns(spool.quarantine_directory), problem)
         return problem
 

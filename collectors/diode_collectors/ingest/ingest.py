@@ -37,12 +37,12 @@ _WOULD_GO = "ingesting would put it into quarantine"
 _REMEDIES = {
     Reason.NEWER_FORMAT: _UPGRADE,
     Reason.NEWER_RECORD: _UPGRADE,
-    Reason.BAD_RECORD: "it is in the quarantine; tell whoever wrote the collector",
+    Reason.BAD_RECORD: "it is in the quarantine; report it to the author of the collector",
 }
 
 
 class Rejection(NamedTuple):
-    """Something in a segment that is no record."""
+    """A part of a segment that is not a record."""
 
     segment: str
     """The segment's name."""
@@ -50,10 +50,10 @@ class Rejection(NamedTuple):
     """Where it begins in there, in bytes."""
     reason: Reason
     message: str
-    """What is wrong and what to do, in one line."""
+    """The problem and its remedy, in one line."""
 
     def __str__(self) -> str:
-        """Return one line that says where, what and what to do."""
+        """Return one line with place, problem and remedy."""
         return f"{self.segment} at offset {self.offset}: {self.message}"
 
 
@@ -79,7 +79,7 @@ class IngestReport:
     unreadable: tuple[str, ...] = ()
     """A line for each segment that could not be read; it was left where it is."""
     stopped: bool = False
-    """Whether it ended early because it was asked to."""
+    """Whether it was asked to end early."""
 
     def __add__(self, other: IngestReport) -> IngestReport:
         """Return what both passes did together."""
@@ -98,7 +98,7 @@ class IngestReport:
         )
 
 
-class Progress(NamedTuple):
+class IngestProgress(NamedTuple):
     """How far a pass has come."""
 
     report: IngestReport
@@ -112,20 +112,20 @@ def ingest_once(
     *,
     dry_run: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[IngestProgress], None] | None = None,
     leave_out: Collection[str] = (),
 ) -> IngestReport:
     """Bring everything that waits in a spool into the warehouse.
 
-    Two at once do no harm, but nothing is gained: hold ``Spool.lock`` to have the spool for yourself.
+    Two at once do no harm, but gain nothing: hold ``Spool.lock`` to be the only one.
 
     Args:
         spool_dir: the spool; one that does not exist is empty.
         store: where to.
         dry_run: only count; neither the spool nor the warehouse is changed.
-        should_stop: asked between batches; once it says so, the pass ends with what it has committed.
-        on_progress: told now and then how far the pass has come.
-        leave_out: names of segments to leave as they are.
+        should_stop: called between batches; once it returns True, the pass ends with what it has committed.
+        on_progress: called now and then with the progress of the pass.
+        leave_out: names of segments to skip.
 
     Raises:
         DatabaseError: the database failed; what was not committed is still in the spool.
@@ -216,25 +216,25 @@ class _Pass:
         # Segments of which something could not be put aside, on a full disk say; they stay, and the others go on.
         self._left: dict[Path, SpoolError] = {}
 
-    def run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
+    def run(self, on_progress: Callable[[IngestProgress], None]) -> IngestReport:
         try:
             return self._run(on_progress)
         finally:
             self._committing.close()
 
-    def _run(self, on_progress: Callable[[Progress], None]) -> IngestReport:
+    def _run(self, on_progress: Callable[[IngestProgress], None]) -> IngestReport:
         segments = [path for path in self._segments() if path.name not in self._leave_out]
         sizes = [_size(path) for path in segments]
         done, total = 0, sum(sizes)
         for path, size in zip(segments, sizes, strict=True):
             for offset in self._read(path):
-                on_progress(Progress(self._tally.report(), done + offset, total))
+                on_progress(IngestProgress(self._tally.report(), done + offset, total))
             done += size
             if self._tally.stopped:
                 break
         self._commit()
         self._finish()
-        on_progress(Progress(self._tally.report(), done, total))
+        on_progress(IngestProgress(self._tally.report(), done, total))
         if self._left:
             raise next(iter(self._left.values()))
         return self._tally.report()

@@ -1,30 +1,37 @@
-"""The settings of ``diode-ingest``: a TOML file, the environment over it, and the command line over both."""
+"""The settings of ``diode-ingest``: a TOML file, the environment over it, and the command line over both.
+
+Each setting is declared once, as a field of ``DaemonSettings``; options, variables, keys of the file, defaults, checks
+and the table in docs/running.md follow from ``SETTINGS``.
+"""
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import SettingsError
-from diode_store.settings import APP_NAME, LOG_LEVELS, Settings
-from diode_store.urls import has_password, is_url, sqlite_path
+from diode_store.settings import (
+    DATABASE_VARIABLE,
+    Settings,
+    database_address,
+    own_database_url,
+    read_settings_file,
+    settings_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-FILE_NAME = "diode-ingest.toml"
-CONFIG_VARIABLE = "DIODE_CONFIG"
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS = ("text", "json")
 OFF = "off"
 MIB = 2**20
 _MOST_PORT = 65535
 _MOST_S = 1e9
-_FOLDERS = "a folder or a list of folders"
+_FOLDERS = "must be a folder or a list of folders"
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}(?:%[A-Za-z0-9._-]+)?\]")
-_OTHERS = 0o077
 
 
 class Address(NamedTuple):
@@ -41,149 +48,10 @@ class Address(NamedTuple):
 DEFAULT_LISTEN = Address("127.0.0.1", 19464)
 
 
-@dataclass(frozen=True)
-class DaemonSettings:
-    """Every setting of ``diode-ingest``; the names are the keys of the file."""
-
-    database: str
-    """The warehouse: a URL, or the path of an SQLite file."""
-    spool: tuple[Path, ...]
-    """The spools."""
-    group: str | None = None
-    """The group that shares the spools; None for a spool of one user."""
-    poll_interval_s: float = 1.0
-    """Longest time from one look into a spool to the next; a change of the folder is seen sooner."""
-    backoff_first_s: float = 0.5
-    """Longest wait after the first failure; it doubles with each further one."""
-    backoff_most_s: float = 30.0
-    """Longest wait at all."""
-    listen: Address | None = DEFAULT_LISTEN
-    """Where health, readiness and metrics are served; None for nowhere."""
-    hang_after_s: float = 300.0
-    """After how long without a sign of life the daemon counts as hung."""
-    min_free_bytes: int = 512 * MIB
-    """How much must be free on the file systems of the warehouse and the spools."""
-    quarantine_bytes: int = 256 * MIB
-    """How large a quarantine may grow."""
-    log_level: str = "INFO"
-    """From which level upwards is logged."""
-    log_format: str = "text"
-    """``text`` (key=value) or ``json`` (an object a line)."""
-
-
-def default_config() -> Path:
-    """Return the settings file that is read when none is named; it need not exist."""
-    from platformdirs import user_config_path
-
-    return user_config_path(APP_NAME) / FILE_NAME
-
-
-def file_read(config: Path | None) -> Path | None:
-    """Return the settings file that ``load`` reads: ``config``, else the user's own, if there is one."""
-    if config is not None:
-        return config
-    own = default_config()
-    try:
-        return own if own.is_file() else None
-    except PermissionError:  # HOME is still that of another user, as under `setpriv`; what is in there is not ours
-        return None
-
-
-def load(given: Mapping[str, object], config: Path | None) -> DaemonSettings:
-    """Return the settings: what is ``given``, else what the file says, else the defaults.
-
-    Args:
-        given: setting → value from the command line or the environment.
-        config: the file; the user's own, if there is one, when None.
-
-    Raises:
-        SettingsError: a value cannot be used; the message names where it stands.
-    """
-    values: dict[str, Any] = _defaults()
-    file = file_read(config)
-    if file is not None:
-        values.update(read(file))
-    values.update({name: parse(name, value, f"the setting {name}") for name, value in given.items()})
-    settings = DaemonSettings(**values)
-    if settings.backoff_first_s > settings.backoff_most_s:
-        raise SettingsError(
-            f"backoff_first_s ({settings.backoff_first_s:g}) must not be above backoff_most_s "
-            f"({settings.backoff_most_s:g}); change one of them"
-        )
-    return settings
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return the settings in a file.
-
-    Raises:
-        SettingsError: it cannot be read, or something in it makes no sense; the message names file and key.
-    """
-    import tomllib
-
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            found = tomllib.load(file)
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}; name another file with --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: this is not TOML: {error}") from error
-    values = {name: parse(name, value, f"{path}: {name}") for name, value in _known(path, found).items()}
-    if has_password(values.get("database", "")) and mode & _OTHERS:
-        raise SettingsError(
-            f"{path}: database holds a password, and others may read the file; run `chmod 600 {path}`, or put the "
-            "password in ~/.pgpass"
-        )
-    return values
-
-
-def parse(name: str, value: object, where: str) -> Any:
-    """Return ``value`` as the setting ``name`` has it.
-
-    Args:
-        name: the setting.
-        value: from a file, the environment or the command line.
-        where: how a message calls it.
-
-    Raises:
-        SettingsError: it makes no sense.
-    """
-    try:
-        return _PARSERS[name](value)
-    except ValueError as error:
-        shown = "" if name == "database" else f", not {value!r}"
-        raise SettingsError(f"{where} must be {error}{shown}") from None
-
-
-def _defaults() -> dict[str, Any]:
-    settings = Settings.from_environment({})
-    return {"database": settings.database_url, "spool": (settings.spool_dir,)}
-
-
-def _known(path: Path, found: dict[str, object]) -> dict[str, object]:
-    names = [field.name for field in fields(DaemonSettings)]
-    for name in found:
-        if name not in names:
-            raise SettingsError(f"{path}: there is no setting {name!r}; there are {', '.join(names)}")
-    return found
-
-
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError("a text")
+        raise ValueError("must be text")
     return value
-
-
-def _database(value: object) -> str:
-    from diode_store.errors import DatabaseError
-
-    try:
-        text = _text(value)
-        path = sqlite_path(text)
-    except (ValueError, RuntimeError, DatabaseError):  # RuntimeError: the home of a user who does not exist
-        raise ValueError("a URL, or the path of an SQLite file") from None
-    return text if path is None or is_url(text) else str(path)
 
 
 def _folders(value: object) -> tuple[Path, ...]:
@@ -191,7 +59,7 @@ def _folders(value: object) -> tuple[Path, ...]:
     if not folders:
         raise ValueError(_FOLDERS)
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise ValueError("folders that are not the same one twice")
+        raise ValueError("must be different folders")
     return folders
 
 
@@ -208,7 +76,7 @@ def _seconds(least: float) -> Callable[[object], float]:
     def parsed(value: object) -> float:
         # A bool is an int to Python; "not a number" fails both comparisons.
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _MOST_S:
-            raise ValueError(f"seconds, from {least:g} to {_MOST_S:g}")
+            raise ValueError(f"must be seconds, from {least:g} to {_MOST_S:g}")
         return float(value)
 
     return parsed
@@ -216,7 +84,7 @@ def _seconds(least: float) -> Callable[[object], float]:
 
 def _bytes(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("a whole number of bytes")
+        raise ValueError("must be a whole number of bytes")
     return value
 
 
@@ -225,30 +93,210 @@ def _address(value: object) -> Address | None:
         return None
     host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not (colon and _HOST.fullmatch(host) and port.isascii() and port.isdigit() and int(port) <= _MOST_PORT):
-        raise ValueError(f'HOST:PORT, such as "{DEFAULT_LISTEN}", or "{OFF}"')
+        raise ValueError(f'must be HOST:PORT, such as "{DEFAULT_LISTEN}", or "{OFF}"')
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def _one_of(choices: tuple[str, ...], fold: Callable[[str], str]) -> Callable[[object], str]:
     def parsed(value: object) -> str:
         if not isinstance(value, str) or fold(value) not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
+            raise ValueError(f"must be one of {', '.join(choices)}")
         return fold(value)
 
     return parsed
 
 
-_PARSERS: dict[str, Callable[[object], Any]] = {
-    "database": _database,
-    "spool": _folders,
-    "group": _text,
-    "poll_interval_s": _seconds(0.01),
-    "backoff_first_s": _seconds(0.01),
-    "backoff_most_s": _seconds(0.01),
-    "listen": _address,
-    "hang_after_s": _seconds(1),
-    "min_free_bytes": _bytes,
-    "quarantine_bytes": _bytes,
-    "log_level": _one_of(LOG_LEVELS, str.upper),
-    "log_format": _one_of(LOG_FORMATS, str.lower),
+def _setting(
+    parse: Callable[[object], Any],
+    metavar: str,
+    text: str,
+    *,
+    default_text: str | None = None,
+    needs_restart: bool = False,
+    **default: Any,
+) -> Any:
+    """Declare a setting: how a value is read, its placeholder and help text, and how its default is shown."""
+    how = {"parse": parse, "metavar": metavar, "text": text, "shown": default_text, "needs_restart": needs_restart}
+    return field(**default, metadata=how)
+
+
+@dataclass(frozen=True)
+class DaemonSettings:
+    """Every setting of ``diode-ingest``; the names are the keys of the file.
+
+    Raises:
+        SettingsError: two settings contradict each other.
+    """
+
+    database: str = _setting(
+        database_address,
+        "URL",
+        "The warehouse: a URL, or the path of an SQLite file. A password is taken from the environment or a file of "
+        "mode 0600, never from the command line.",
+        default_factory=own_database_url,
+        default_text="SQLite in your data folder",
+    )
+    spool: tuple[Path, ...] = _setting(
+        _folders,
+        "DIR",
+        "A spool: the folder where collectors leave their records. Can be repeated; a list in the file, separated by "
+        "`:` in the environment.",
+        default_factory=lambda: (Settings.from_environment({}).spool_dir,),
+        default_text="spool in your data folder",
+        needs_restart=True,
+    )
+    group: str | None = _setting(
+        _text,
+        "NAME",
+        "Share the spools with this group, so that many users write and one daemon ingests.",
+        default=None,
+        needs_restart=True,
+    )
+    poll_interval_s: float = _setting(
+        _seconds(0.01),
+        "SECONDS",
+        "Longest time from one look into a spool to the next; a change of the folder is seen within 0.1 s.",
+        default=1.0,
+    )
+    backoff_first_s: float = _setting(
+        _seconds(0.01),
+        "SECONDS",
+        "Longest wait after the first failure; it doubles with each further one, and half of it is random.",
+        default=0.5,
+    )
+    backoff_most_s: float = _setting(_seconds(0.01), "SECONDS", "Longest wait after any failure.", default=30.0)
+    listen: Address | None = _setting(  # noqa: RUF009 - it is a field
+        _address,
+        "HOST:PORT",
+        f"Where /healthz, /readyz and /metrics are served; `{OFF}` for nowhere.",
+        default=DEFAULT_LISTEN,
+        needs_restart=True,
+    )
+    hang_after_s: float = _setting(
+        _seconds(1),
+        "SECONDS",
+        "Time without a sign of life after which /healthz reports a hang.",
+        default=300.0,
+        needs_restart=True,
+    )
+    min_free_bytes: int = _setting(
+        _bytes,
+        "BYTES",
+        "Ingesting pauses while less is free on the warehouse's disk; less on a spool's disk is reported.",
+        default=512 * MIB,
+    )
+    quarantine_bytes: int = _setting(
+        _bytes,
+        "BYTES",
+        "Size of a quarantine above which its oldest damaged bytes are removed.",
+        default=256 * MIB,
+    )
+    log_level: str = _setting(_one_of(LOG_LEVELS, str.upper), "LEVEL", "DEBUG, INFO, WARNING or ERROR.", default="INFO")
+    log_format: str = _setting(
+        _one_of(LOG_FORMATS, str.lower), "FORMAT", "text (key=value) or json (an object a line).", default="text"
+    )
+
+    def __post_init__(self) -> None:
+        """Compare what must fit together."""
+        if self.backoff_first_s > self.backoff_most_s:
+            raise SettingsError(
+                f"backoff_first_s ({self.backoff_first_s:g}) must not be above backoff_most_s "
+                f"({self.backoff_most_s:g}); change one of them"
+            )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What follows from the declaration of a setting."""
+
+    name: str
+    """Its key in the file."""
+    type_name: str
+    metavar: str
+    text: str
+    """What it does, for help and documentation."""
+    default: str
+    """The default as text."""
+    needs_restart: bool
+    """Whether SIGHUP leaves it as it is."""
+    _parse: Callable[[object], Any]
+
+    @property
+    def option(self) -> str:
+        """The option, without the unit."""
+        return f"--{self.name.removesuffix('_s').replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return DATABASE_VARIABLE if self.name == "database" else f"DIODE_{self.name.upper()}"
+
+    def parse(self, value: object) -> Any:
+        """Return ``value``, from a file, the environment or the command line, as ``DaemonSettings`` holds it.
+
+        Raises:
+            ValueError: it cannot be used; the message says what it must be.
+        """
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            shown = "" if self.name == "database" else f", not {value!r}"
+            raise ValueError(f"{error}{shown}") from None
+
+
+def _default_text(value: object, shown: str | None) -> str:
+    if shown is not None or value is None:
+        return shown or "none"
+    if isinstance(value, int):
+        return f"{value}, {value // MIB} MiB"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+SETTINGS = {
+    each.name: Setting(
+        each.name,
+        str(each.type),
+        each.metadata["metavar"],
+        each.metadata["text"],
+        _default_text(each.default, each.metadata["shown"]),
+        each.metadata["needs_restart"],
+        each.metadata["parse"],
+    )
+    for each in fields(DaemonSettings)
 }
+"""Every setting by name, in the order of the documentation."""
+
+
+def load(given: Mapping[str, object], config: Path | None) -> DaemonSettings:
+    """Return the settings: what is ``given``, else what the file says, else the defaults.
+
+    Args:
+        given: setting → value from the command line or the environment.
+        config: the file; the one that ``settings_file`` finds when None.
+
+    Raises:
+        SettingsError: a value cannot be used; the message names where it stands.
+    """
+    file = settings_file(config)
+    values = read(file) if file else {}
+    return DaemonSettings(**{**values, **{name: _parsed(name, value, "") for name, value in given.items()}})
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the settings in a file.
+
+    Raises:
+        SettingsError: it cannot be read, or has an unknown key or an invalid value; the message names file and key.
+    """
+    found = read_settings_file(path)
+    for name in found:
+        if name not in SETTINGS:
+            raise SettingsError(f"{path}: there is no setting {name!r}; there are {', '.join(SETTINGS)}")
+    return {name: _parsed(name, value, f"{path}: ") for name, value in found.items()}
+
+
+def _parsed(name: str, value: object, where: str) -> Any:
+    try:
+        return SETTINGS[name].parse(value)
+    except ValueError as error:
+        raise SettingsError(f"{where}{name} {error}") from None

@@ -1,4 +1,4 @@
-"""Work that ends when the process is told to, and hears when its settings are to be read again."""
+"""Runs work that SIGTERM and SIGINT end, and passes SIGHUP on."""
 
 from __future__ import annotations
 

@@ -1,14 +1,20 @@
-"""The systemd unit that ships, with an operator's own paths in it."""
+"""The systemd unit that ships, with an operator's own paths in it, and a settings file for it."""
 
 from __future__ import annotations
 
+import json
+import os
+import pwd
 import re
 import sys
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diode_collectors.ingest.settings import SETTINGS, Address, DaemonSettings
 from diode_store.errors import SettingsError
+from diode_store.settings import APP_NAME, FILE_NAME, data_dir, default_settings_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +22,102 @@ if TYPE_CHECKING:
 _NAME = "diode-ingest.service"
 _PLAIN_PATH = re.compile(r"/[\w./+@=,-]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class User:
+    """The user that the daemon runs as; it need not exist before its folders are asked for."""
+
+    name: str
+    is_me: bool
+
+    @classmethod
+    def named(cls, name: str | None) -> User:
+        """Return the user of that name, or the one who runs this process.
+
+        Raises:
+            SettingsError: no name was given, and this process's user has none.
+        """
+        try:
+            me = pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            me = None
+        if name is None and me is None:
+            raise SettingsError(f"user {os.geteuid()} has no name; name the daemon's user with --user")
+        return cls(name or str(me), name in (None, me))
+
+    def settings_file(self) -> Path:
+        """Return the settings file that this user's commands read when none is named."""
+        return default_settings_file() if self.is_me else self._home() / ".config" / APP_NAME / FILE_NAME
+
+    def data_dir(self) -> Path:
+        """Return this user's data folder."""
+        return data_dir() if self.is_me else self._home() / ".local" / "share" / APP_NAME
+
+    def own(self, path: Path) -> None:
+        """Make a new file or folder this user's."""
+        if not self.is_me:
+            entry = pwd.getpwnam(self.name)
+            os.chown(path, entry.pw_uid, entry.pw_gid)
+
+    def _home(self) -> Path:
+        try:
+            return Path(pwd.getpwnam(self.name).pw_dir)
+        except KeyError:
+            raise SettingsError(
+                f"there is no user {self.name!r}; create it with `useradd --system --create-home {self.name}`, name "
+                "another one with --user, or name a settings file with --config"
+            ) from None
+
+
+def default_settings(user: User) -> DaemonSettings:
+    """Return the defaults as they are for ``user``."""
+    data = user.data_dir()
+    return DaemonSettings(database=str(data / "warehouse.db"), spool=(data / "spool",))
+
+
+def settings_text(settings: DaemonSettings) -> str:
+    """Return a settings file that names the database and the spool, and shows every other default in a comment."""
+    lines = ["# Settings of diode-ingest; those in comments are the defaults."]
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        is_default = each.name not in ("database", "spool")
+        shown = SETTINGS[each.name].metavar if value is None else value
+        lines += ["", f"# {SETTINGS[each.name].text}", f"{'# ' * is_default}{each.name} = {_toml(shown)}"]
+    return "\n".join(lines) + "\n"
+
+
+def write_defaults(file: Path, settings: DaemonSettings, user: User) -> None:
+    """Write a settings file and make the spool's folder, both for ``user`` alone.
+
+    Raises:
+        SettingsError: one of them cannot be made.
+    """
+    try:
+        for spool in settings.spool:
+            _make_folder(spool, user)
+        _make_folder(file.parent, user)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(settings_text(settings))
+        user.own(file)
+    except OSError as error:
+        raise SettingsError(
+            f"{error.filename}: cannot be made: {error.strerror}; run this as root or as {user.name}, or name another "
+            "settings file with --config"
+        ) from error
+
+
+def _make_folder(folder: Path, user: User) -> None:
+    if not folder.exists():
+        _make_folder(folder.parent, user)
+        folder.mkdir(mode=0o700)
+        user.own(folder)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, tuple) and not isinstance(value, Address):
+        return json.dumps([str(each) for each in value]) if len(value) > 1 else json.dumps(str(value[0]))
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value if isinstance(value, int) else str(value))
 
 
 def unit_text(program: Path, config: Path, user: str, writes: Iterable[Path]) -> str:
@@ -31,7 +133,7 @@ def unit_text(program: Path, config: Path, user: str, writes: Iterable[Path]) ->
         SettingsError: a path or name that a unit file cannot hold as it is.
     """
     if not _USER.fullmatch(user):
-        raise SettingsError(f"{user!r} is no user's name; name one with --user")
+        raise SettingsError(f"{user!r} is not a user name; name one with --user")
     folders = " ".join(_fit(path) for path in dict.fromkeys(writes))
     lines = {
         "User=": f"User={user}",

@@ -1,4 +1,4 @@
-"""Checks segments frame by frame, the way ingesting would, and changes nothing."""
+"""Checks segments frame by frame, as ingesting does, and changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INGEST = "`diode-ingest` keeps the good records and puts this into quarantine"
 
 @dataclass(frozen=True)
 class Validation:
-    """What is in a segment."""
+    """The contents of a segment."""
 
     file: Path
     frames: int
@@ -30,7 +30,7 @@ class Validation:
     torn_bytes: int
     """An unfinished write at the end of an unsealed segment: no error, ingesting cuts it off."""
     problems: tuple[str, ...]
-    """A line for each thing that is wrong: where, what, and the remedy."""
+    """A line for each problem: place, problem and remedy."""
 
 
 def segments_of(paths: Iterable[Path]) -> list[Path]:
@@ -50,7 +50,7 @@ def segments_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def validate(path: Path) -> Validation:
-    """Check one segment, whether or not a writer is at work on it."""
+    """Check one segment, sealed or still being written."""
     try:
         fd = open_segment(path, os.O_RDONLY)
     except FileNotFoundError as error:

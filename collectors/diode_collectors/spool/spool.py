@@ -28,7 +28,7 @@ from diode_collectors.spool.files import (
 from diode_collectors.spool.quarantine import Quarantine
 from diode_collectors.spool.segment import OPEN_SUFFIX, SEALED_SUFFIX, Frame, SegmentReader, read_segment
 from diode_collectors.spool.writer import SpoolWriter
-from diode_store.errors import SegmentError, SpoolError
+from diode_store.errors import SegmentError, SpoolError, SpoolInUseError
 from diode_store.files import sync_folder, try_lock, write_at, write_durably
 from diode_store.wire.segment_layout import end_to_bytes
 
@@ -228,7 +228,8 @@ class Spool:
             What tells whether it is lost, because somebody deleted the spool: another process may hold it then.
 
         Raises:
-            SpoolError: another process has it; the message names its pid.
+            SpoolInUseError: another process has it; the message names its pid.
+            SpoolError: the spool or its lock cannot be made.
         """
         path = self.directory / LOCK_NAME
         with spool_errors(path, "lock the spool"):
@@ -251,9 +252,10 @@ class Spool:
             # Somebody who asks for the status holds the lock for a moment.
             time.sleep(_LOCK_PAUSE_S)
         who = _pid(fd)
-        raise SpoolError(
+        raise SpoolInUseError(
             f"{self.directory}: another diode-ingest{f' (pid {who})' if who else ''} is at work on this spool; "
-            "stop it first, or name another spool with --spool"
+            "stop it first, or name another spool with --spool",
+            who,
         )
 
     def lock_holder(self) -> int | None:

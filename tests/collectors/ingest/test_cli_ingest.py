@@ -155,11 +155,15 @@ def test_an_unreadable_segment_fails(spool: Path, where: Sequence[object]) -> No
 
 
 def test_another_ingester_at_work(spool: Path, where: Sequence[object]) -> None:
-    """--once is refused while a daemon has the spool; a dry run and a look at the status are not."""
+    """--once leaves the spool to it, which is no failure; a dry run and a look at the status do not mind it."""
+    (spool / "a.seg").write_bytes(segment_bytes([1]))
     with Spool(spool).lock():
-        ended = ingest("--once", *where)
-        assert ended.code == 1
-        assert f"another diode-ingest (pid {os.getpid()})" in ended.err
+        said = f"{spool}: diode-ingest is running on this spool (pid {os.getpid()}) and ingests it\n"
+        assert ingest("--once", *where) == (0, said, "")
+        report = json.loads(ingest("--once", "--json", *where).out)
+        assert (report["ingest_pid"], report["spool"], report["measurements"]) == (os.getpid(), str(spool), 0)
+        assert ingest("--once", "--bundled", *where) == (0, said, "")
+        assert len(Spool(spool).sealed()) > 1
         assert ingest("--dry-run", *where).code == 0
         assert json.loads(ingest("status", "--json", "--spool", spool).out)["ingest_pid"] == os.getpid()
 
@@ -175,7 +179,7 @@ def test_a_password_on_the_command_line_is_refused(spool: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--spool", "x"), "say what to do"),
+        (("--spool", "x"), "choose --once"),
         (("--once", "status"), "--once does not go before 'status'"),
         (("--spool", "x", "run"), "--spool does not go before 'run'"),
         (("run", "--poll-interval", "0"), "poll-interval"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,13 +34,27 @@ def both(spools: tuple[Path, Path], database_path: Path) -> Sequence[object]:
 
 def test_the_total_says_how_many_failed(spools: tuple[Path, Path], both: Sequence[object]) -> None:
     """And never that nothing waits, for nobody looked."""
+    locks = [spool / "ingest.lock" for spool in spools]
+    locks[0].mkdir()
+    some = "in all: 1 new, 0 already stored; 2 new timings, 1 segment done; 1 spool failed"
+    assert ingest("--once", *both).out.splitlines()[-1] == some
+    none = "in all: 0 new, 0 already stored; 0 new timings, 0 segments done; 1 spool failed"
+    assert ingest("--once", *both).out.splitlines()[-1] == none
+    locks[1].unlink()
+    locks[1].mkdir()
+    assert ingest("--once", *both).out == none.replace("1 spool", "2 spools") + "\n"
+
+
+def test_a_spool_of_a_running_daemon_is_left_to_it(spools: tuple[Path, Path], both: Sequence[object]) -> None:
+    """The others are ingested; that one is told in its place, with the pid in JSON too, and nothing has failed."""
     with Spool(spools[0]).lock():
-        some = "in all: 1 new, 0 already stored; 2 new timings, 1 segment done; 1 spool failed"
-        assert ingest("--once", *both).out.splitlines()[-1] == some
-        none = "in all: 0 new, 0 already stored; 0 new timings, 0 segments done; 1 spool failed"
-        assert ingest("--once", *both).out.splitlines()[-1] == none
-        with Spool(spools[1]).lock():
-            assert ingest("--once", *both).out == none.replace("1 spool", "2 spools") + "\n"
+        ended = ingest("--once", *both)
+        found = json.loads(ingest("--once", "--json", *both).out)
+    running = f"{spools[0]}: diode-ingest is running on this spool (pid {os.getpid()}) and ingests it"
+    new = "1 new, 0 already stored; 2 new timings, 1 segment done"
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines() == [running, f"{spools[1]}: {new}", f"in all: {new}"]
+    assert [each.get("ingest_pid") for each in found["spools"]] == [os.getpid(), None]
 
 
 @pytest.mark.parametrize("extra", [(), ("--json",)])

@@ -4,16 +4,18 @@ import logging
 import sqlite3
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from daemon_samples import eventually, fill, stored_in
 from spool_samples import header_bytes, segment_bytes
 
-from diode_collectors.ingest import logs
-from diode_collectors.ingest.daemon import DaemonOptions, Observer, backoff_s, run_daemon
-from diode_collectors.ingest.daemon_log import LogObserver
-from diode_collectors.ingest.ingest import IngestReport, Progress, Rejection
+from diode_collectors.ingest.daemon import Observer, backoff_s, run_daemon
+from diode_collectors.ingest.ingest import IngestProgress, IngestReport, Rejection
+from diode_collectors.ingest.monitoring import logs
+from diode_collectors.ingest.monitoring.daemon_log import LogObserver
+from diode_collectors.ingest.settings import DaemonSettings
 from diode_collectors.spool.segment import Reason
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, DiodeError, SchemaError, SpoolError
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-HASTY = DaemonOptions(poll_interval_s=0.01, backoff_first_s=0.02, backoff_most_s=0.05)
+HASTY = DaemonSettings(poll_interval_s=0.01, backoff_first_s=0.02, backoff_most_s=0.05)
 
 
 class Recorder(Observer):
@@ -45,7 +47,7 @@ class Recorder(Observer):
         """Remember it."""
         self.events.append("connected")
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
         """Remember it once."""
         assert spool.name == "spool"
         if progress.report.measurements and "progressed" not in self.events:
@@ -84,7 +86,7 @@ def recorder() -> Iterator[Recorder]:
 
 def run(directory: Path, open_store: Callable[[], Store], recorder: Recorder) -> None:
     """Run the daemon until the recorder stops it."""
-    run_daemon([directory], open_store, recorder.stop, options=HASTY, observers=[recorder])
+    run_daemon(replace(HASTY, spool=(directory,)), open_store, recorder.stop, observers=[recorder])
 
 
 def test_observers_hear_everything(directory: Path, database_url: str, recorder: Recorder) -> None:
@@ -191,9 +193,9 @@ def test_one_daemon_per_spool(directory: Path, database_url: str, recorder: Reco
 
 def test_backoff_doubles_up_to_its_limit() -> None:
     """Each failure in a row doubles the wait, half of it random, and it never overflows."""
-    options = DaemonOptions(backoff_first_s=1, backoff_most_s=60)
+    settings = DaemonSettings(backoff_first_s=1, backoff_most_s=60)
     for failures, longest in ((0, 1), (1, 2), (3, 8), (6, 60), (10_000, 60)):
-        waits = {backoff_s(failures, options) for _ in range(50)}
+        waits = {backoff_s(failures, settings) for _ in range(50)}
         assert longest / 2 <= min(waits) < max(waits) <= longest
         assert len(waits) > 1
 

@@ -1,23 +1,29 @@
 from __future__ import annotations
 
+import contextlib
 import http.client
+import logging
 import os
 import signal
 import socket
 import sqlite3
+import struct
 import subprocess
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import ANY_PORT, Daemon
 from daemon_samples import PROGRAM, eventually, fill, stored_in
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from spool_samples import header_bytes
 
-from diode_collectors.ingest.health import Health
-from diode_collectors.ingest.ingest import IngestReport, Progress
-from diode_collectors.ingest.metrics import Metrics
-from diode_collectors.ingest.serving import StatusServer
+from diode_collectors.ingest.ingest import IngestProgress, IngestReport
+from diode_collectors.ingest.monitoring.health import Health
+from diode_collectors.ingest.monitoring.metrics import Metrics
+from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.ingest.settings import Address
 from diode_store.errors import DatabaseError, SettingsError, SpoolError
 
@@ -190,7 +196,7 @@ def test_health_is_of_every_spool_and_the_database(tmp_path: Path) -> None:
     assert health.problems() == []
     now = 111.0
     assert health.hung() == "no sign of life for 11 s"
-    health.progressed(tmp_path, Progress(IngestReport(), 0, 0))
+    health.progressed(tmp_path, IngestProgress(IngestReport(), 0, 0))
     assert health.hung() is None
     health.stopped()
     assert health.problems() == ["stopped"]
@@ -223,7 +229,7 @@ def test_many_segments_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_pass_is_counted_once(tmp_path: Path) -> None:
-    """Progress within a pass, its end, a failed one and the next add up to what was done."""
+    """IngestProgress within a pass, its end, a failed one and the next add up to what was done."""
     now = 0.0
     metrics = Metrics(Health(10), clock=lambda: now)
     label = {"spool": str(tmp_path)}
@@ -231,9 +237,9 @@ def test_a_pass_is_counted_once(tmp_path: Path) -> None:
     def value(name: str, **labels: str) -> float:
         return metrics.registry.get_sample_value(f"diode_ingest_{name}", {**label, **labels}) or 0.0
 
-    metrics.progressed(tmp_path, Progress(IngestReport(measurements=2, timings=4), 1, 9))
+    metrics.progressed(tmp_path, IngestProgress(IngestReport(measurements=2, timings=4), 1, 9))
     now = 3.0
-    metrics.progressed(tmp_path, Progress(IngestReport(measurements=5, timings=10), 5, 9))
+    metrics.progressed(tmp_path, IngestProgress(IngestReport(measurements=5, timings=10), 5, 9))
     metrics.failed(tmp_path, DatabaseError("away"), 1)
     report = IngestReport(measurements=1, timings=2, duplicates=5, rejected=3, rejected_by_reason={"bad_crc": 3})
     metrics.passed(tmp_path, report, 0.5)
@@ -249,7 +255,76 @@ def test_an_address_that_is_not_ours() -> None:
     """It is refused in one line, and nothing is left open."""
     health = Health(1)
     server = StatusServer(Address("192.0.2.1", 1), health, Metrics(health), None)
-    with pytest.raises(SettingsError, match=r"cannot listen on 192.0.2.1:1: .*--no-listen"):
+    with pytest.raises(SettingsError, match=r"cannot listen on 192.0.2.1:1: .*or `off`"):
         server.started([])
     assert server.address is None
     server.close()
+
+
+class Broken(Collector):
+    """A metric that cannot be collected while there is an error."""
+
+    error: Exception | None = OSError(5, "Input/output error")
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Fail, or return one metric."""
+        if self.error:
+            raise self.error
+        yield GaugeMetricFamily("repaired", "Works.", value=1)
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Name nothing."""
+        return []
+
+
+@pytest.fixture
+def server(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusServer]:
+    """Return what serves health and metrics, alone, with ``Broken`` among the metrics."""
+    monkeypatch.setattr(logging.getLogger("diode"), "propagate", True)
+    caplog.set_level(logging.ERROR, "diode")
+    health = Health(1)
+    metrics = Metrics(health)
+    metrics.registry.register(Broken())
+    serving = StatusServer(Address("127.0.0.1", 0), health, metrics, None)
+    serving.started([])
+    yield serving
+    serving.close()
+
+
+def ask(server: StatusServer, path: str) -> tuple[int, str]:
+    """Return status and body of an answer."""
+    connection = http.client.HTTPConnection(str(server.address))
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_metrics_that_fail_are_told(
+    server: StatusServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scraper gets 500, not an empty answer, the log says once what failed and where; then it works again."""
+    for _ in range(3):
+        assert ask(server, "/metrics") == (500, "this failed; see event=not_answered in the daemon's log\n")
+    assert ask(server, "/healthz")[0] == 200
+    (record,) = caplog.records
+    fields = {"path": "/metrics", "error": "OSError(5, 'Input/output error')"}
+    assert (record.message, record.fields) == ("not_answered", fields)  # type: ignore[attr-defined]
+    assert record.exc_info
+    monkeypatch.setattr(Broken, "error", None)
+    assert "\nrepaired 1.0\n" in ask(server, "/metrics")[1]
+    monkeypatch.setattr(Broken, "error", OSError(5, "Input/output error"))
+    ask(server, "/metrics")
+    assert len(caplog.records) == 2
+
+
+def test_clients_that_go_away_are_no_news(server: StatusServer, caplog: pytest.LogCaptureFixture) -> None:
+    """One resets its connection as soon as it has asked, another in the middle of its request: nothing is logged."""
+    assert server.address is not None
+    for text in (b"GET /healthz HTTP/1.0\r\n\r\n", b"GET /hea"):
+        with socket.create_connection(server.address) as client:
+            client.sendall(text)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ask(server, "/healthz")[0] == 200
+    eventually(lambda: not any("process_request_thread" in each.name for each in threading.enumerate()))
+    assert caplog.records == []

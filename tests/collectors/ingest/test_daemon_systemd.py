@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import shutil
 import signal
 import socket
 import sqlite3
+import stat
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +19,15 @@ from daemon_process import Daemon
 from daemon_samples import PROGRAM, eventually, fill, stored_in
 from run_ingest import ingest
 
-from diode_collectors.ingest.notify import Notifier, NotifyObserver
-from diode_collectors.ingest.unit import unit_text
+from diode_collectors.ingest.monitoring.notify import Notifier, NotifyObserver
+from diode_collectors.ingest.settings import SETTINGS, DaemonSettings, load, read
+from diode_collectors.ingest.unit import User, unit_text, write_defaults
 from diode_store.errors import DatabaseError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from conftest import RunCommand
 
 
 class Systemd:
@@ -99,7 +106,7 @@ def test_a_daemon_without_its_database_has_started(directory: Path, tmp_path: Pa
         eventually(lambda: "READY=1" in systemd.lines())
         (status,) = [line for line in systemd.lines() if line.startswith("STATUS=")][:1]
         assert str(place) in status
-        assert "; tried again in " in status
+        assert "; retried in " in status
 
 
 def test_an_abstract_socket() -> None:
@@ -141,7 +148,7 @@ def test_the_watchdog_hears_at_half_its_time(tmp_path: Path, systemd: Systemd) -
     assert systemd.lines() == ["WATCHDOG=1"] * 3
     observer.failed(tmp_path, DatabaseError("away"), 2)
     observer.failed(tmp_path, DatabaseError("away"), 2)
-    assert systemd.lines()[3:] == ["READY=1", "STATUS=away; tried again in 2 s"]
+    assert systemd.lines()[3:] == ["READY=1", "STATUS=away; retried in 2 s"]
 
 
 # The unit
@@ -159,7 +166,8 @@ def test_the_unit_has_the_operators_paths(tmp_path: Path, monkeypatch: pytest.Mo
     config = tmp_path / "d.toml"
     config.write_text(f'spool = ["{tmp_path}/a", "{tmp_path}/b"]\ndatabase = "{tmp_path}/db/w.db"\n')
     ended = ingest("unit", "--config", config, "--user", "timings")
-    assert (ended.code, ended.err) == (0, "")
+    missing = f"`diode db upgrade --database {tmp_path}/db/w.db`"
+    assert (ended.code, ended.err) == (0, f"before the daemon starts, run {missing} as timings\n")
     fields = unit_fields(ended.out)
     assert fields["ExecStart"] == f"{PROGRAM} run --config {config}"
     assert fields["User"] == "timings"
@@ -181,6 +189,68 @@ def test_a_warehouse_elsewhere_needs_no_folder(tmp_path: Path) -> None:
     config = tmp_path / "d.toml"
     config.write_text(f'spool = "{tmp_path}/a"\ndatabase = "postgresql://me@db/w"\n')
     assert unit_fields(ingest("unit", "--config", config).out)["ReadWritePaths"] == f"{tmp_path}/a"
+
+
+def test_a_unit_without_a_settings_file_brings_one_that_starts(tmp_path: Path, diode: RunCommand) -> None:
+    """The user's own, with the defaults, which `diode db upgrade` and the daemon then both use."""
+    file = tmp_path / "config-home" / "torch-diode" / "diode-ingest.toml"
+    data = tmp_path / "data-home" / "torch-diode"
+    shown = ingest("unit", "--dry-run")
+    assert shown.err.startswith(f"would write {file}:\n# Settings of diode-ingest")
+    assert not file.exists()
+    ended = ingest("unit")
+    assert ended == (0, shown.out, f"wrote {file}\nbefore the daemon starts, run `diode db upgrade` as {_me()}\n")
+    fields = unit_fields(ended.out)
+    assert (fields["User"], fields["ExecStart"]) == (_me(), f"{PROGRAM} run --config {file}")
+    assert (stat.S_IMODE(file.stat().st_mode), fields["ReadWritePaths"]) == (0o600, f"{data}/spool {data}")
+    assert diode("db", "upgrade").code == 0
+    assert all(Path(folder).is_dir() for folder in fields["ReadWritePaths"].split())
+    with Daemon(None, None, *fields["ExecStart"].split()[2:]) as daemon:
+        daemon.wait_for("event=connected")
+        fill(data / "spool", range(2))
+        eventually(lambda: stored_in(data / "warehouse.db") == [0, 1])
+        assert daemon.end(signal.SIGTERM) == 0
+    again = ingest("unit")
+    assert again == (0, ended.out, "")
+
+
+def test_every_default_in_the_written_file_is_one(tmp_path: Path) -> None:
+    """What stands in comments sets, without the marks, what holds without the file; a group has no default."""
+    file = tmp_path / "new" / "d.toml"
+    assert ingest("unit", "--config", file).code == 0
+    assert load({}, file) == DaemonSettings(str(tmp_path / "data-home/torch-diode/warehouse.db"))
+    text = re.sub(r"^# (\w+ = )", r"\1", file.read_text(), flags=re.MULTILINE)
+    file.write_text(text)
+    assert read(file).keys() == SETTINGS.keys()
+    assert replace(load({}, file), group=None) == replace(load({}, None), database=load({}, file).database)
+
+
+def test_a_unit_for_another_user(tmp_path: Path) -> None:
+    """The file is in that user's folders and is that user's; one who does not exist is refused."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may make files for others")
+    ended = ingest("unit", "--dry-run", "--user", "nobody")
+    home = Path(pwd.getpwnam("nobody").pw_dir)
+    assert f"would write {home}/.config/torch-diode/diode-ingest.toml:" in ended.err
+    file = tmp_path / "d.toml"
+    write_defaults(file, DaemonSettings(spool=(tmp_path / "a" / "spool",)), User.named("nobody"))
+    made = (file, tmp_path / "a", tmp_path / "a" / "spool")
+    assert {path.stat().st_uid for path in made} == {pwd.getpwnam("nobody").pw_uid}
+    refused = ingest("unit", "--user", "no-such-user")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("error: there is no user 'no-such-user'; create it with `useradd ")
+
+
+def test_a_settings_file_that_cannot_be_written(tmp_path: Path) -> None:
+    """It is one line, and no unit that would not start is printed."""
+    (tmp_path / "file").touch()
+    ended = ingest("unit", "--config", tmp_path / "file" / "d.toml")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith(f"error: {tmp_path}/file/d.toml: cannot be made: Not a directory; run this as root")
+
+
+def _me() -> str:
+    return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def test_systemd_finds_no_fault_in_the_unit(tmp_path: Path) -> None:
@@ -205,7 +275,7 @@ def test_systemd_finds_no_fault_in_the_unit(tmp_path: Path) -> None:
     [
         ("/with blank/d.toml", "me", "a unit file cannot hold this path"),
         ("/per%cent/d.toml", "me", "a unit file cannot hold this path"),
-        ("/d.toml", "me\nExecStart=/bin/sh", "is no user's name"),
+        ("/d.toml", "me\nExecStart=/bin/sh", "is not a user name"),
     ],
 )
 def test_what_would_mean_something_else_in_a_unit(config: str, user: str, message: str) -> None:

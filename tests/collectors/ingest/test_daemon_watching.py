@@ -14,8 +14,9 @@ from daemon_samples import PROGRAM, eventually, fill, stored_in
 from spool_samples import sample, segment_bytes
 
 from diode_collectors.ingest import daemon as daemon_module
-from diode_collectors.ingest.daemon import DaemonOptions, Observer, run_daemon
+from diode_collectors.ingest.daemon import Observer, run_daemon
 from diode_collectors.ingest.ingest import ingest_once
+from diode_collectors.ingest.settings import DaemonSettings
 from diode_collectors.spool.backlog import Backlog
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.warehouse.store import Store
@@ -86,7 +87,8 @@ def test_a_long_backlog_leaves_others_their_turn(
             if not any(Spool(each).sealed() for each in spools):
                 stop.set()
 
-    run_daemon(spools, lambda: Store.open(database_url), stop, observers=[Recorder()])
+    settings = DaemonSettings(database=database_url, spool=tuple(spools))
+    run_daemon(settings, lambda: Store.open(database_url), stop, observers=[Recorder()])
     assert order[:3] == ["long cut", "short done", "long cut"]
     assert order[-1] == "long done"
 
@@ -191,8 +193,3 @@ def test_a_segment_from_the_future_is_of_no_age(directory: Path) -> None:
     assert backlog.look().oldest_s == 0
     clock = 507.0
     assert backlog.look().oldest_s == 7
-
-
-def test_options_have_their_documented_defaults() -> None:
-    """Somebody who runs the loop from Python gets the daemon's patience."""
-    assert DaemonOptions() == DaemonOptions(poll_interval_s=1.0, backoff_first_s=0.5, backoff_most_s=30.0)

@@ -13,7 +13,7 @@ from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, 
 
 from diode_collectors.ingest import batches as batches_module
 from diode_collectors.ingest import ingest as ingest_module
-from diode_collectors.ingest.ingest import IngestReport, Progress, ingest_once
+from diode_collectors.ingest.ingest import IngestProgress, IngestReport, ingest_once
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import DatabaseError, SpoolError
 from diode_store.warehouse.database import make_engine
@@ -239,7 +239,7 @@ def test_a_segment_is_removed_only_with_its_last_batch(directory: Path, store: S
     put(directory, "a.seg", segment_bytes(range(1, 12)))
     seen: list[tuple[int, int]] = []
 
-    def look(progress: Progress) -> None:
+    def look(progress: IngestProgress) -> None:
         seen.append((progress.report.measurements, len(Spool(directory).sealed())))
 
     ingest_once(directory, store, on_progress=look)
@@ -266,11 +266,11 @@ def test_asked_to_stop_before_it_begins(directory: Path, store: Store) -> None:
 
 
 def test_progress_reaches_the_end(directory: Path, store: Store, small_batches: None) -> None:
-    """Progress only grows and ends at all bytes of the spool."""
+    """IngestProgress only grows and ends at all bytes of the spool."""
     put(directory, "a.seg", segment_bytes(range(1, 12)))
     put(directory, "b.seg", segment_bytes([20]))
     total = sum(path.stat().st_size for path in directory.iterdir())
-    seen: list[Progress] = []
+    seen: list[IngestProgress] = []
     report = ingest_once(directory, store, on_progress=seen.append)
     assert [p.done_bytes for p in seen] == sorted(p.done_bytes for p in seen)
     assert (seen[-1].done_bytes, {p.total_bytes for p in seen}, seen[-1].report) == (total, {total}, report)

@@ -1,7 +1,7 @@
 """Bring measurements from the spool into the warehouse.
 
-Once, or as a daemon (`run`). Records are committed to the warehouse before they leave the spool, and one that is
-there already is not added again. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
+Once, or as a daemon (`run`). A record is committed to the warehouse before it leaves the spool, and is stored once
+even if it comes twice. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from diode_collectors.ingest.commands import run_options as options  # noqa: TC001 - Typer reads it when it runs
 from diode_collectors.ingest.commands.once import ingest_waiting
 from diode_collectors.ingest.commands.pack import pack
-from diode_collectors.ingest.commands.run import checked, run_, say_where_from, unit
+from diode_collectors.ingest.commands.run import run_
+from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
 from diode_collectors.ingest.commands.status import status
-from diode_collectors.ingest.settings import load
+from diode_collectors.ingest.commands.unit import unit
 from diode_store.console import JsonOption, make_app, print_error, print_json, progress, run
+from diode_store.options import takes_options
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -34,15 +35,13 @@ app = make_app(
 
 
 @app.callback()
-def _root(  # noqa: PLR0913 - one argument an option
+@takes_options(options_of("spool", "database", "group"))
+def _root(
     context: typer.Context,
+    options: SettingsOptions,
     *,
-    config: options.ConfigOption = None,
-    spool: options.SpoolsOption = None,
-    database: options.DatabaseOption = None,
-    group: options.GroupOption = None,
     once: Annotated[bool, typer.Option("--once", help="Ingest what is there, then exit.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what --once would do; change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what --once would do; change nothing.")] = False,
     bundled: Annotated[
         bool,
         typer.Option("--bundled", help="First put the measurements that come with torch-diode into the (first) spool."),
@@ -52,11 +51,11 @@ def _root(  # noqa: PLR0913 - one argument an option
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context)
     elif once or dry_run:
-        settings = load(checked(context, {"spool": spool, "database": database, "group": group}), config)
-        say_where_from(config, settings.database)
+        settings = options.load()
+        options.note_file(settings.database)
         ingest_waiting(settings, dry_run=dry_run, bundled=bundled, as_json=as_json)
     else:
-        raise typer.BadParameter("say what to do: --once, --dry-run, or a command such as `run`")
+        raise typer.BadParameter("choose --once, --dry-run, or a command such as `run`")
 
 
 def _refuse_misplaced_options(context: typer.Context) -> None:
@@ -75,13 +74,13 @@ app.command()(status)
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segments, or folders that hold some.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segments, or folders of segments.")],
     *,
     as_json: JsonOption = False,
 ) -> None:
     """Check every record of segments.
 
-    Each is read and decoded as ingesting would do it. Nothing is changed.
+    Each is read and decoded as by ingesting. Nothing is changed.
 
     Example: diode-ingest validate spool/quarantine
     """

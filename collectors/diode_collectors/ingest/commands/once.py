@@ -1,16 +1,16 @@
-"""What ``--once`` and ``--dry-run`` do: a pass over each spool, and what is said of it."""
+"""``--once`` and ``--dry-run``: a pass over each spool, and its report."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from diode_collectors.ingest import garbage
 from diode_collectors.ingest.each_spool import in_json, on_each
 from diode_store.console import print_error, print_json, progress
-from diode_store.errors import SpoolError
+from diode_store.errors import SpoolError, SpoolInUseError
 from diode_store.render import counted
 from diode_store.urls import redact
 
@@ -20,28 +20,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_collectors.ingest.each_spool import SpoolOutcome
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
     from diode_collectors.ingest.settings import DaemonSettings
     from diode_collectors.spool.spool import Spool
     from diode_store.warehouse.store import Store
+
+    _Ended = SpoolOutcome["IngestReport | InUse"]
 
 _LISTED = 20
 
 
 def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as_json: bool) -> None:
-    """Ingest what waits in the spools, one after another, and print what came of it.
+    """Ingest what waits in the spools, one after another, and print a report.
 
     Raises:
         Exit: with 1, when something could not be ingested.
         SpoolError: the only spool failed, or there is no such group.
     """
+    from diode_collectors.ingest.ingest import IngestReport
     from diode_collectors.ingest.signals import run_until_signalled
     from diode_collectors.spool.files import group_id
 
     if settings.group and not dry_run:
         group_id(settings.group)  # else every spool would fail for the same reason
 
-    def work(stop: threading.Event) -> list[SpoolOutcome[IngestReport]]:
+    def work(stop: threading.Event) -> list[_Ended]:
         from diode_store.warehouse.store import Store
 
         with Store.open(settings.database) as store, garbage.ingesting():
@@ -55,12 +58,23 @@ def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as
         print_json(_as_json(outcomes, {"dry_run": dry_run, "database": redact(settings.database)}))
     else:
         _print_text(outcomes, "dry run: " if dry_run else "")
-    if not all(outcome.result and _is_complete(outcome.result) for outcome in outcomes):
+    reports = [outcome.result for outcome in outcomes if isinstance(outcome.result, IngestReport)]
+    if any(outcome.error for outcome in outcomes) or not all(map(_is_complete, reports)):
         raise typer.Exit(1)
 
 
+class InUse(NamedTuple):
+    """Says that another ``diode-ingest``, the daemon usually, ingests from a spool."""
+
+    pid: int | None
+
+    def __str__(self) -> str:
+        """Return one line without the spool's name."""
+        return f"diode-ingest is running on this spool{f' (pid {self.pid})' if self.pid else ''} and ingests it"
+
+
 class _Passes:
-    """Passes over spools: what ships with torch-diode goes into the first one."""
+    """Passes over spools; the bundled measurements go into the first one."""
 
     def __init__(self, settings: DaemonSettings, store: Store, stop: threading.Event, *, bundled: bool) -> None:
         self._settings = settings
@@ -77,16 +91,19 @@ class _Passes:
             report = self._pass(shipped, dry_run=True, leave_out=[path.name for path in Spool(spool_dir).sealed()])
         return report + self._pass(spool_dir, dry_run=True)
 
-    def real(self, spool_dir: Path) -> IngestReport:
+    def real(self, spool_dir: Path) -> IngestReport | InUse:
         from diode_collectors.spool.spool import Spool
 
         spool, shipped = Spool(spool_dir), self._shipped(spool_dir)
         if self._settings.group:
             spool.share_with(self._settings.group)
-        with spool.lock():
-            if shipped:
-                _copy(shipped, spool)
-            return self._pass(spool_dir, dry_run=False)
+        if shipped:
+            _copy(shipped, spool)
+        try:
+            with spool.lock():
+                return self._pass(spool_dir, dry_run=False)
+        except SpoolInUseError as error:
+            return InUse(error.pid)
 
     def _shipped(self, spool_dir: Path) -> Path | None:
         from diode_store.resources import bundled_data_dir
@@ -99,7 +116,7 @@ class _Passes:
         done = 0.0
         with progress("ingesting, %", 100) as advance:
 
-            def show(now: Progress) -> None:
+            def show(now: IngestProgress) -> None:
                 nonlocal done
                 percent = 100 * now.done_bytes / max(now.total_bytes, 1)
                 advance(percent - done)
@@ -129,9 +146,10 @@ def _is_complete(report: IngestReport) -> bool:
     return not (report.rejected or report.unreadable)
 
 
-def _print_errors(outcome: SpoolOutcome[IngestReport]) -> None:
-    if outcome.result is None:
+def _print_errors(outcome: _Ended) -> None:
+    if outcome.error:
         print_error(str(outcome.error))
+    if outcome.result is None or isinstance(outcome.result, InUse):
         return
     for rejection in outcome.result.rejections[:_LISTED]:
         print_error(str(outcome.spool / str(rejection)))
@@ -139,29 +157,37 @@ def _print_errors(outcome: SpoolOutcome[IngestReport]) -> None:
         print_error(problem)
 
 
-def _as_json(outcomes: Sequence[SpoolOutcome[IngestReport]], how: Mapping[str, object]) -> Mapping[str, object]:
+def _as_json(outcomes: Sequence[_Ended], how: Mapping[str, object]) -> Mapping[str, object]:
     shown = [{"spool": outcome.spool, **how, **_plain(outcome)} for outcome in outcomes]
     return in_json(shown, {**how, **asdict(_total(outcomes))})
 
 
-def _plain(outcome: SpoolOutcome[IngestReport]) -> dict[str, object]:
+def _plain(outcome: _Ended) -> dict[str, object]:
+    from diode_collectors.ingest.ingest import IngestReport
+
+    if isinstance(outcome.result, InUse):
+        return {**asdict(IngestReport()), "ingest_pid": outcome.result.pid}
     return asdict(outcome.result) if outcome.result else {"error": str(outcome.error)}
 
 
-def _total(outcomes: Sequence[SpoolOutcome[IngestReport]]) -> IngestReport:
+def _total(outcomes: Sequence[_Ended]) -> IngestReport:
     from diode_collectors.ingest.ingest import IngestReport
 
-    return sum((outcome.result for outcome in outcomes if outcome.result), IngestReport())
+    return sum((each.result for each in outcomes if isinstance(each.result, IngestReport)), IngestReport())
 
 
-def _print_text(outcomes: Sequence[SpoolOutcome[IngestReport]], prefix: str) -> None:
-    if len(outcomes) == 1:
-        typer.echo(prefix + _summary(_total(outcomes), f" in {outcomes[0].spool}"))
-        return
+def _print_text(outcomes: Sequence[_Ended], prefix: str) -> None:
+    is_only = len(outcomes) == 1
     for outcome in outcomes:
-        if outcome.result:
+        if isinstance(outcome.result, InUse):
+            typer.echo(f"{outcome.spool}: {outcome.result}")
+        elif outcome.result and not is_only:
             typer.echo(f"{prefix}{outcome.spool}: {_summary(outcome.result)}")
-    failed = sum(not outcome.result for outcome in outcomes)
+    if is_only:
+        if not isinstance(outcomes[0].result, InUse):
+            typer.echo(prefix + _summary(_total(outcomes), f" in {outcomes[0].spool}"))
+        return
+    failed = sum(outcome.error is not None for outcome in outcomes)
     typer.echo(f"{prefix}in all: {_summary(_total(outcomes), failed=failed)}")
 
 

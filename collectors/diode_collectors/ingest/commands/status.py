@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from diode_collectors.ingest.commands import run_options as options  # noqa: TC001 - Typer reads it when it runs
-from diode_collectors.ingest.commands.run import checked, say_where_from
+from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
 from diode_collectors.ingest.each_spool import in_json, on_each
-from diode_collectors.ingest.settings import load
 from diode_store.console import JsonOption, print_error, print_json, print_pairs
+from diode_store.options import takes_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,22 +20,17 @@ if TYPE_CHECKING:
     from diode_collectors.spool.spool import SpoolStatus
 
 
-def status(
-    context: typer.Context,
-    *,
-    config: options.ConfigOption = None,
-    spool: options.SpoolsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@takes_options(options_of("spool"))
+def status(options: SettingsOptions, *, as_json: JsonOption = False) -> None:
     """Show what waits and what is in quarantine.
 
-    In each of the spools that `run` with the same options would empty. Of several, --json adds the numbers up, and has
-    each under `spools`.
+    For each spool that `run` with the same options would read. Of several, --json prints the sums, and each under
+    `spools`.
 
     Example: diode-ingest status --json
     """
-    settings = load(checked(context, {"spool": spool}), config)
-    say_where_from(config)
+    settings = options.load()
+    options.note_file()
     outcomes = on_each(settings.spool, _status_of)
     for outcome in outcomes:
         if outcome.error:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_collectors.sweep.commands.options import SweepOptions, takes_options
+from diode_collectors.sweep.commands.options import SweepOptions
 from diode_store.console import JsonOption, make_app, print_note, print_rows, run
 from diode_store.errors import HardwareError, SettingsError
+from diode_store.options import takes_options
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ app = make_app(__doc__, help=__doc__)
 
 
 @app.callback(invoke_without_command=True, no_args_is_help=True, epilog=_EXAMPLE)
-@takes_options
+@takes_options(SweepOptions)
 def collect(context: typer.Context, options: SweepOptions) -> None:
     """Time the problems asked for, or list them."""
     given = [name for name in context.params if _is_given(context, name)]
@@ -66,7 +67,7 @@ def collect(context: typer.Context, options: SweepOptions) -> None:
 
 
 @app.command("create-validation")
-@takes_options
+@takes_options(SweepOptions)
 def create_validation(
     context: typer.Context,
     options: SweepOptions,

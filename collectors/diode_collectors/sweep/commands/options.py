@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -21,9 +19,6 @@ from diode_store.console import JsonOption  # noqa: TC001 - likewise
 from diode_store.errors import DatabaseError, SettingsError
 from diode_store.settings import Settings
 from diode_store.urls import refuse_password_on_command_line, sqlite_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DRAWN, LOG_NORMAL, RUN, PROBLEMS = "Drawn problems", "Log-normal sizes", "How it runs", "Which problems"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
@@ -237,32 +232,6 @@ class SweepOptions:
                 option = f"--{name.replace('_', '-')}"
                 raise SettingsError(f"{option} contradicts --log-normal, whose sizes are any multiples of 8; drop one")
         return LogNormalSizes(**parameters, **bounds)
-
-
-def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give ``command`` the fields of ``SweepOptions`` as parameters, and one instance in place of its ``options``."""
-    hints = get_type_hints(SweepOptions, include_extras=True)
-    own = get_type_hints(command, include_extras=True)
-    own.pop("return", None)
-    names = [field.name for field in fields(SweepOptions)]
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        options = SweepOptions(**{name: given.pop(name) for name in names})
-        command(options=options, **given)
-
-    parameters = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name != "options":
-            parameters.append(parameter.replace(annotation=own[name], kind=parameter.KEYWORD_ONLY))
-    for field in fields(SweepOptions):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
-    del run.__wrapped__  # Typer would look behind it
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
 
 
 def _split(values: list[str] | None) -> tuple[str, ...]:

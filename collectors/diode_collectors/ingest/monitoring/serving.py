@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from prometheus_client.exposition import choose_encoder
 
-from diode_collectors.ingest.logs import LOGGER_NAME, log
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.logs import LOGGER_NAME, log
+from diode_collectors.ingest.monitoring.observer import Observer
 from diode_collectors.ingest.settings import Address
 from diode_store.errors import SettingsError
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.health import Health
-    from diode_collectors.ingest.metrics import Metrics
+    from diode_collectors.ingest.monitoring.health import Health
+    from diode_collectors.ingest.monitoring.metrics import Metrics
 
 _logger = logging.getLogger(f"{LOGGER_NAME}.ingest")
 _TEXT = "text/plain; charset=utf-8"
@@ -30,10 +31,10 @@ _MOST_AT_ONCE = 16
 
 
 class StatusServer(Observer):
-    """Answers in threads of its own, from when the daemon starts until ``close``."""
+    """The HTTP server; it answers in threads of its own from the daemon's start until ``close``."""
 
     def __init__(self, address: Address, health: Health, metrics: Metrics, database_file: Path | None) -> None:
-        """Prepare; nothing is bound before the daemon has its spools.
+        """Prepare; the port is bound once the daemon has locked its spools.
 
         Args:
             address: where to listen; port 0 takes any that is free.
@@ -46,6 +47,8 @@ class StatusServer(Observer):
         self._metrics = metrics
         self._database_file = database_file
         self._server: _Server | None = None
+        self._failing: dict[str, str] = {}
+        """Path → error of answers that fail: logged once, not at every scrape."""
 
     @property
     def address(self) -> Address | None:
@@ -64,8 +67,7 @@ class StatusServer(Observer):
         except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
             reason = getattr(error, "strerror", None) or "no such host"
             raise SettingsError(
-                f"cannot listen on {self._wanted}: {reason}; name another address with --listen HOST:PORT, "
-                "or --no-listen"
+                f"cannot listen on {self._wanted}: {reason}; name another address with --listen HOST:PORT, or `off`"
             ) from error
         log(_logger, logging.INFO, "listening", address=self.address)
         threading.Thread(target=self._server.serve_forever, name="diode-http", daemon=True).start()
@@ -78,6 +80,17 @@ class StatusServer(Observer):
             self._server = None
 
     def _answer(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        try:
+            answer = self._look_up(path, accept)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client and the log are told
+            if self._failing.get(path) != repr(error):
+                self._failing[path] = repr(error)
+                _log_failure("not_answered", error, path=path)
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"this failed; see event=not_answered in the daemon's log\n"
+        self._failing.pop(path, None)
+        return answer
+
+    def _look_up(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
         if path == "/metrics":
             encode, kind = choose_encoder(accept)
             return HTTPStatus.OK, kind, encode(self._metrics.registry)
@@ -87,6 +100,10 @@ class StatusServer(Observer):
         if path == "/readyz":
             return _verdict(self._health.problems(), "ready")
         return HTTPStatus.NOT_FOUND, _TEXT, b"there are /healthz, /readyz and /metrics\n"
+
+
+def _log_failure(event: str, error: BaseException | None, **fields: object) -> None:
+    _logger.error(event, exc_info=error, extra={"fields": {**fields, "error": repr(error)}})
 
 
 def _verdict(problems: Sequence[str], good: str) -> tuple[HTTPStatus, str, bytes]:
@@ -112,7 +129,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; who comes when too many are at it is sent away."""
+        """Answer in a thread; close the connection when too many are being answered."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
@@ -125,7 +142,11 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that went away."""
+        """Log what went wrong, unless it is only that the client went away."""
+        del request
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            _log_failure("http_failed", error, client=client_address[0])
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -152,4 +173,4 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def log_message(self, *args: object) -> None:
-        """Log nothing: a scrape every few seconds is no news."""
+        """Log no requests: there is a scrape every few seconds."""

@@ -1,4 +1,4 @@
-"""Whether the daemon is alive, and whether it can do its work."""
+"""Whether the daemon is alive, and whether it is ready to store records."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.observer import Observer
 from diode_store.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
     from diode_store.errors import DiodeError
 
 _UNREADABLE_LISTED = 5
 
 
 class Health(Observer):
-    """Keeps what the daemon last said of itself; may be asked from any thread."""
+    """The daemon's last known state; any thread may ask for it."""
 
     def __init__(self, hang_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin, alive and not ready.
+        """Start alive and not ready.
 
         Args:
-            hang_after_s: after how long without a sign of life the daemon counts as hung.
-            clock: never goes back, whatever the time of day does.
+            hang_after_s: time without a sign of life after which the daemon counts as hung.
+            clock: a monotonic clock, in seconds.
         """
         self.hang_after_s = hang_after_s
         self._clock = clock
@@ -40,16 +40,16 @@ class Health(Observer):
         self._is_stopped = False
 
     def seconds_since_beat(self) -> float:
-        """Return how long ago the daemon last showed that it is alive."""
+        """Return the seconds since the daemon last showed that it is alive."""
         return self._clock() - self._beat_at
 
     def hung(self) -> str | None:
-        """Return in one line that the daemon hangs; None if it does not."""
+        """Return one line if the daemon hangs, else None."""
         silent_s = self.seconds_since_beat()
         return f"no sign of life for {silent_s:.0f} s" if silent_s > self.hang_after_s else None
 
     def database_is_up(self) -> bool:
-        """Tell whether the warehouse answered last time."""
+        """Tell whether the warehouse answered when it was last used or probed."""
         return self._database is None
 
     def problems(self) -> list[str]:
@@ -69,16 +69,16 @@ class Health(Observer):
         self._beat_at = self._clock()
 
     def connected(self) -> None:
-        """Forget what the warehouse's problem was."""
+        """Forget the warehouse's problem."""
         self._database = None
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
         """Keep the time."""
         del spool, progress
         self.beat()
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
-        """Forget what this spool's problem was; keep which of its segments could not be read."""
+        """Forget this spool's problem; keep which of its segments could not be read."""
         del seconds
         with self._lock:
             self._database = None
@@ -97,7 +97,7 @@ class Health(Observer):
                 self._spools[spool] = str(error)
 
     def guarded(self, problems: Sequence[str], *, holds: bool) -> None:
-        """Keep what the guard complains of."""
+        """Keep the guard's problems."""
         del holds
         self._guard = tuple(problems)
 

@@ -1,4 +1,4 @@
-"""Tells systemd how the daemon does: ``Type=notify`` and the watchdog, over the socket it names.
+"""Reports the daemon's state to systemd: ``Type=notify`` and the watchdog, over the socket it names.
 
 Without ``NOTIFY_SOCKET`` in the environment nothing is sent. See sd_notify(3).
 """
@@ -11,13 +11,13 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
     from diode_store.errors import DiodeError
 
 
@@ -43,7 +43,7 @@ class Notifier:
 
 
 class NotifyObserver(Observer):
-    """Sends what happens; the watchdog hears of the loop at twice the pace it asks for, as long as it runs."""
+    """Sends events to systemd; while the loop runs, the watchdog gets a sign of life twice per period."""
 
     def __init__(self, notifier: Notifier, clock: Callable[[], float] = time.monotonic) -> None:
         self._notifier = notifier
@@ -54,52 +54,52 @@ class NotifyObserver(Observer):
         self._measurements = 0
 
     def beat(self) -> None:
-        """Send a sign of life if half of the watchdog's time has gone by."""
+        """Send a sign of life if half of the watchdog's period has passed."""
         watchdog_s = self._notifier.watchdog_s
         if watchdog_s is not None and self._clock() - self._beat_at >= watchdog_s / 2:
             self._beat_at = self._clock()
             self._notifier.send(WATCHDOG=1)
 
     def connected(self) -> None:
-        """Say that all is well."""
+        """Report that the warehouse is open."""
         self._say_ready("the warehouse is open")
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
-        """Count as alive; the status says how far it is."""
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
+        """Show in the status how far the pass has come."""
         if progress.total_bytes and progress.done_bytes < progress.total_bytes:
             self._say(f"ingesting {spool}: {100 * progress.done_bytes // progress.total_bytes} %")
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
-        """Say what was stored so far."""
+        """Show in the status how much was stored since the start."""
         del spool, seconds
         self._measurements += report.measurements
         self._say(f"waiting for records; {self._measurements:,} measurements stored since the start")
 
     def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
-        """Say why; a daemon that waits for its database has started nevertheless, or systemd would end it."""
+        """Show the error; a daemon that waits for its database counts as started, or systemd would end it."""
         del spool
-        self._say_ready(f"{error}; tried again in {retry_s:.0f} s")
+        self._say_ready(f"{error}; retried in {retry_s:.0f} s")
 
     def guarded(self, problems: Sequence[str], *, holds: bool) -> None:
-        """Say what the guard complains of."""
+        """Show the guard's problems."""
         if problems:
             self._say_ready(f"{'holding' if holds else 'warning'}: {'; '.join(problems)}")
 
     def reloading(self) -> None:
-        """Say so, with the time that systemd asks for."""
+        """Announce it, with the time that systemd requires."""
         self._notifier.send(RELOADING=1, MONOTONIC_USEC=time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
 
     def reloaded(self, changes: Sequence[str], kept: Sequence[str]) -> None:
-        """Be ready again."""
+        """Report ready again."""
         del kept
         self._notifier.send(READY=1, STATUS=f"settings read again; changed: {', '.join(changes) or 'nothing'}")
 
     def not_reloaded(self, error: DiodeError) -> None:
-        """Be ready again, as before."""
+        """Report ready again, with the old settings."""
         self._notifier.send(READY=1, STATUS=f"the old settings stay: {error}")
 
     def stopped(self) -> None:
-        """Say goodbye."""
+        """Report that it stops."""
         self._notifier.send(STOPPING=1, STATUS="stopped")
 
     def _say_ready(self, status: str) -> None:
@@ -116,7 +116,7 @@ class NotifyObserver(Observer):
 
 
 def _watchdog_s(values: Mapping[str, str]) -> float | None:
-    """Return after how long without a sign of life systemd acts; None if it does not watch this process."""
+    """Return the watchdog's period in seconds; None if systemd does not watch this process."""
     microseconds, pid = values.get("WATCHDOG_USEC", ""), values.get("WATCHDOG_PID", "")
     if not microseconds.isdigit() or int(microseconds) == 0 or (pid and pid != str(os.getpid())):
         return None

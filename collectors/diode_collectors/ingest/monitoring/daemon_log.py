@@ -6,8 +6,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest.logs import LOGGER_NAME, log
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.logs import LOGGER_NAME, log
+from diode_collectors.ingest.monitoring.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ _logger = logging.getLogger(f"{LOGGER_NAME}.ingest")
 
 
 class LogObserver(Observer):
-    """Writes what happens to the log; passes in which nothing happened leave no line."""
+    """Writes events to the log; a pass in which nothing happened leaves no line."""
 
     def __init__(self) -> None:
         self._unreadable: dict[Path, tuple[str, ...]] = {}
@@ -56,7 +56,7 @@ class LogObserver(Observer):
         log(_logger, logging.ERROR, "failed", error=error, retry_s=retry_s, spool=spool)
 
     def guarded(self, problems: Sequence[str], *, holds: bool) -> None:
-        """Log what is wrong, or that all is well again."""
+        """Log each problem, or that none is left."""
         for problem in problems:
             log(_logger, logging.WARNING, "holding" if holds else "low_space", problem=problem)
         if not problems:

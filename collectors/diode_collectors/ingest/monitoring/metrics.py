@@ -1,4 +1,4 @@
-"""What the daemon did and does, in Prometheus's words: one registry, filled by an observer."""
+"""The daemon's Prometheus metrics: one registry, filled by an observer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from diode_collectors.ingest.guard import free_bytes
-from diode_collectors.ingest.observer import Observer
+from diode_collectors.ingest.monitoring.observer import Observer
 from diode_collectors.spool.backlog import Backlog, Waiting
 from diode_store.errors import DatabaseError
 
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.health import Health
-    from diode_collectors.ingest.ingest import IngestReport, Progress
+    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
+    from diode_collectors.ingest.monitoring.health import Health
     from diode_store.errors import DiodeError
 
 PREFIX = "diode_ingest_"
 _BATCH_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _WAITING = {
     "spool_bytes": ("Bytes of the segments in the spool, those being written included.", "bytes"),
-    "segments_waiting": ("Sealed segments that wait to be ingested.", "segments"),
-    "segments_open": ("Segments that a writer works on, or left when it died.", "open_segments"),
-    "oldest_unacked_seconds": ("For how long the oldest sealed segment has waited; 0 when none does.", "oldest_s"),
+    "segments_waiting": ("Sealed segments waiting to be ingested.", "segments"),
+    "segments_open": ("Unsealed segments, of running or dead writers.", "open_segments"),
+    "oldest_unacked_seconds": ("Age of the oldest sealed segment; 0 when none waits.", "oldest_s"),
     "quarantine_files": ("Files in quarantine, without their reasons.", "quarantine_files"),
     "quarantine_bytes": ("Bytes of the quarantine.", "quarantine_bytes"),
 }
 
 
 class _Reached(NamedTuple):
-    """How far a pass had come when it was last heard of."""
+    """How far a pass had come at its last report."""
 
     report: IngestReport
     at_s: float
 
 
 class Metrics(Observer):
-    """Counts what it is told; ``registry`` holds everything, also what is looked up when it is asked."""
+    """Counts events; ``registry`` also holds what is looked up at each scrape."""
 
     def __init__(self, health: Health, clock: Callable[[], float] = time.monotonic) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # they are times of day, and the counters need none
@@ -69,11 +69,11 @@ class Metrics(Observer):
             return Counter(PREFIX + name, text, ("spool", *labels), registry=self.registry)
 
         self._rows = counter("rows_ingested", "New rows committed to the warehouse.", "table")
-        self._duplicates = counter("duplicates", "Measurements that were in the warehouse already.")
-        self._rejected = counter("rejected", "Frames and stretches of damage put into quarantine.", "reason")
+        self._duplicates = counter("duplicates", "Measurements that were already in the warehouse.")
+        self._rejected = counter("rejected", "Frames and damaged stretches put into quarantine.", "reason")
         self._segments = counter("segments_ingested", "Segments read to their end and removed.")
         self._torn = counter("torn_bytes", "Bytes of unfinished writes cut off segments whose writer died.")
-        self._failures = counter("failures", "Passes that failed and are tried again.", "part")
+        self._failures = counter("failures", "Passes and probes that failed and are retried.", "part")
         self._trimmed = counter("quarantine_trimmed", "Damaged files removed from a quarantine above its limit.")
 
     def _make_gauges(self, health: Health) -> None:
@@ -92,26 +92,30 @@ class Metrics(Observer):
         )
         self._last_success = Gauge(
             f"{PREFIX}last_success_timestamp_seconds",
-            "When a pass last ended well, in seconds since 1970.",
+            "When a pass last succeeded, in seconds since 1970.",
             ("spool",),
             registry=self.registry,
         )
         self._unreadable = Gauge(
             f"{PREFIX}unreadable_segments",
-            "Segments that cannot be read, for want of permission say, and wait until somebody mends that.",
+            "Segments that cannot be read (permissions?) and need an operator.",
             ("spool",),
             registry=self.registry,
         )
-        gauge("database_up", "1 while the warehouse answers, else 0.", lambda: float(health.database_is_up()))
-        gauge("ready", "1 while /readyz says so, else 0.", lambda: float(not health.problems()))
+        gauge(
+            "database_up",
+            "1 while the warehouse answers, else 0.",
+            lambda: float(health.database_is_up()),
+        )
+        gauge("ready", "1 while /readyz answers 200, else 0.", lambda: float(not health.problems()))
         gauge("heartbeat_age_seconds", "Seconds since the loop last showed a sign of life.", health.seconds_since_beat)
-        self._holding = gauge("holding", "1 while ingesting is held for want of space, else 0.")
+        self._holding = gauge("holding", "1 while ingesting is paused because a disk or a quarantine is full, else 0.")
         Info(PREFIX + "build", "The version of torch-diode.", registry=self.registry).info(
             {"version": version("torch-diode")}
         )
 
     def watch(self, spools: Sequence[Path], database_file: Path | None) -> None:
-        """Report from now on what is in ``spools``, and how much is free on the disks."""
+        """Report the contents of ``spools`` and the free space of the disks from now on."""
         self.registry.register(_Disks(spools, database_file))
 
     def started(self, spools: Sequence[Path]) -> None:
@@ -126,8 +130,8 @@ class Metrics(Observer):
             for part in ("database", "spool"):
                 self._failures.labels(spool, part)
 
-    def progressed(self, spool: Path, progress: Progress) -> None:
-        """Count what came since it was last heard of."""
+    def progressed(self, spool: Path, progress: IngestProgress) -> None:
+        """Count what is new since the pass's last report."""
         self._count(spool, progress.report)
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
@@ -139,14 +143,14 @@ class Metrics(Observer):
         self._last_success.labels(str(spool)).set_to_current_time()
 
     def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
-        """Count it; the next pass begins at nothing."""
+        """Count it; the next pass starts from zero."""
         del retry_s
         self._reached.pop(spool, None)
         part = "database" if isinstance(error, DatabaseError) else "spool"
         self._failures.labels(str(spool), part).inc()
 
     def guarded(self, problems: Sequence[str], *, holds: bool) -> None:
-        """Show whether ingesting is held."""
+        """Show whether ingesting is paused."""
         del problems
         self._holding.set(holds)
 
@@ -174,7 +178,7 @@ class Metrics(Observer):
 
 
 class _Disks(Collector):
-    """What is in the spools and free on the disks, looked up when somebody asks."""
+    """Contents of the spools and free space of the disks, looked up at each scrape."""
 
     def __init__(self, spools: Sequence[Path], database_file: Path | None) -> None:
         self._backlogs = {spool: Backlog(spool) for spool in spools}

@@ -1,0 +1,1 @@
+"""How operators follow the daemon: logs, health, metrics, systemd."""

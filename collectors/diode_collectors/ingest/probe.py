@@ -1,0 +1,42 @@
+"""Asks the warehouse for a sign of life: an idle daemon would not notice that its database is gone."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from diode_store.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from diode_store.warehouse.store import Store
+
+PROBE_INTERVAL_S = 5.0
+"""Time from one probe to the next; on SQLite one takes about a millisecond."""
+PROBE_TIMEOUT_S = 5.0
+
+
+def probe(store: Store, timeout_s: float = PROBE_TIMEOUT_S) -> None:
+    """Return once ``store`` has answered.
+
+    It is asked in a thread of its own: a server that hangs, or a file system that does, may never return.
+
+    Raises:
+        DatabaseError: it failed, or gave no answer within ``timeout_s``.
+        SchemaError: it has another schema revision by now.
+    """
+    answer: Future[None] = Future()
+
+    def ask() -> None:
+        try:
+            store.check()
+        except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
+            answer.set_exception(error)
+        else:
+            answer.set_result(None)
+
+    threading.Thread(target=ask, name="diode-probe", daemon=True).start()
+    try:
+        answer.result(timeout_s)
+    except TimeoutError:
+        raise DatabaseError(f"{store.name}: no answer within {timeout_s:g} s; is it overloaded or suspended?") from None
