@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ANSWER_S = 3.0
 _IDLE = "not running, and nothing waits"
-_VARIABLES = {"database": "DIODE_DATABASE_URL", "spool": "DIODE_SPOOL", "listen": "DIODE_LISTEN"}
+_LOOKED_AT = ("database", "spool", "listen")
 
 
 def check(setup: Setup) -> Iterator[Finding]:
@@ -34,13 +34,13 @@ def check(setup: Setup) -> Iterator[Finding]:
 
 
 def _settings() -> DaemonSettings:
-    from diode_collectors.ingest.settings import CONFIG_VARIABLE, load
+    from diode_collectors.ingest.settings import SETTINGS, load
 
-    given: dict[str, object] = {name: value for name, v in _VARIABLES.items() if (value := os.environ.get(v))}
-    if "spool" in given:
-        given["spool"] = str(given["spool"]).split(os.pathsep)
-    config = os.environ.get(CONFIG_VARIABLE)
-    return load(given, Path(config) if config else None)
+    named = {name: os.environ.get(SETTINGS[name].variable) for name in _LOOKED_AT}
+    given: dict[str, object] = {name: value for name, value in named.items() if value}
+    if named["spool"]:
+        given["spool"] = named["spool"].split(os.pathsep)
+    return load(given, None)
 
 
 def _check_spool(spool: Path, settings: DaemonSettings) -> Iterator[Finding]:
