@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from diode_collectors.ingest.health import Health
-from diode_collectors.ingest.metrics import Metrics
-from diode_collectors.ingest.serving import StatusServer
 
 from diode_collectors.inductor.device_checks import Driver, driver_finding, torch_finding
 from diode_collectors.ingest import spool_checks
+from diode_collectors.ingest.monitoring.health import Health
+from diode_collectors.ingest.monitoring.metrics import Metrics
+from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.ingest.settings import Address
 from diode_collectors.spool.spool import Spool
 from diode_collectors.spool.writer import SpoolWriter

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
@@ -13,6 +12,7 @@ from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from diode_collectors.ingest.settings import Address, DaemonSettings
     from diode_collectors.spool.spool import SpoolStatus
