@@ -20,6 +20,7 @@ from diode_integration.listing import EXHAUSTIVE, Listing, Offer, list_as_if_on_
 from diode_integration.policy import Mode, Policy, parse_mode, select
 from diode_integration.predictor import AbstentionError, Predictor
 from diode_integration.stats import Decision, Stats
+from diode_store import safely
 from diode_store.devices import NVIDIA, known_device
 from diode_store.errors import DiodeError, HardwareError, RecordError, SettingsError
 from diode_trainer import artifact
@@ -55,7 +56,6 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self,
         model_path: Path | str | None = None,
         *,
-        device: str = "cpu",
         top_k_configs: int = 3,
         enable_fallback: bool = True,
         performance_threshold: float = 1.1,
@@ -69,8 +69,6 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
         Args:
             model_path: the checkpoint; the best shipped model when None.
-            device: accepted for compatibility ("cpu" or "cuda"); a model is asked on the CPU, where one question
-                takes less than a copy to a GPU and back.
             top_k_configs: how many candidates to leave in "top_k" mode.
             enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
                 Inside a compile nothing is raised in either case.
@@ -88,8 +86,6 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             HardwareError: no device is known by the name ``hardware``.
         """
         super().__init__()
-        if device.partition(":")[0] not in {"cpu", "cuda"}:
-            raise SettingsError(f"device must be cpu or cuda, not {device!r}")
         if search_space not in {EXHAUSTIVE, "DEFAULT", INHERIT}:
             raise SettingsError(f"search_space must be {EXHAUSTIVE}, DEFAULT or {INHERIT}, not {search_space!r}")
         self.policy = Policy(top_k_configs, performance_threshold, parse_mode(mode))
@@ -139,15 +135,15 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     ) -> list[KernelTemplateChoice]:
         """Return the candidates of one call that Inductor shall go on with (overrides Inductor's method)."""
         offer = Offer(template_choices, kernel_inputs, templates, op_name, kwarg_overrides or {})
-        outcome = self._outcome(offer)
-        if isinstance(outcome, list):
-            return outcome
+        result = self._result(offer)
+        if isinstance(result, list):
+            return result
         stock: list[KernelTemplateChoice] = super()._finalize_template_configs(
             offer.replay(self), kernel_inputs, templates, op_name, kwarg_overrides
         )
-        if outcome is not None:
+        if result is not None:
             for ktc in stock:
-                ktc.annotations[final.ANNOTATION] = final.Mark(outcome)
+                self._mark(ktc, result)
         return stock
 
     def settled(self, decision: Decision) -> None:
@@ -156,21 +152,22 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
     def failed(self, error: Exception) -> None:
         """Take note of an error that the compile survived."""
-        self._fall_back("error", _told(error), logging.WARNING, error)
+        self._fall_back("error", safely.in_words(error), logging.WARNING, error)
 
-    def _outcome(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
+    def _result(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
         """Return what to keep; or, where stock Inductor chooses, how to mark its choices, None for not at all."""
         self._stats.count("total_calls")
-        if not _max_autotune():
-            self._stats.count("passed_through")
-            return None
         try:
+            if not _max_autotune():
+                self._stats.count("passed_through")
+                return None
             with self._stats.timed("seconds"):
                 final.ensure_registered()
                 return self._choose(offer)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
-            return final.AbstainedCall(self, Decision(offer.op_name, None, "", 0, (), None, f"error: {_told(error)}"))
+            reason = f"error: {safely.in_words(error)}"
+            return final.AbstainedCall(self, Decision(offer.op_name, None, "", 0, (), None, reason))
 
     def _choose(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
         try:
@@ -235,6 +232,14 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             annotations[POLICY_ANNOTATION] = f"hook:{self._sha256}"
         return [call.ktcs[index] for index in kept]
 
+    def _mark(self, ktc: KernelTemplateChoice, call: final.RankedCall | final.AbstainedCall) -> None:
+        """Mark one of stock Inductor's choices as one of ``call``, if it can be marked."""
+        try:
+            ktc.annotations.pop(POLICY_ANNOTATION, None)  # left by a selection that failed half-way
+            ktc.annotations[final.ANNOTATION] = final.Mark(call)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            self.failed(error)
+
     def _abstained(self, offer: Offer, abstention: AbstentionError) -> Decision:
         hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
         name = hardware.name if hardware else str(offer.kernel_inputs.device())
@@ -251,15 +256,11 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             first = reason not in self._logged
             self._logged.add(reason)
         if first:
-            log.log(level, "stock Inductor chooses: %s (said once for each reason)", detail, exc_info=error)
+            safely.log(log, level, f"stock Inductor chooses: {detail} (said once for each reason)", error)
 
 
 def _max_autotune() -> bool:
     return bool(inductor_config.max_autotune or inductor_config.max_autotune_gemm)
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _problem(offer: Offer) -> Problem:
@@ -287,7 +288,7 @@ def _usable_predictor(
     except DiodeError as error:
         if not enable_fallback:
             raise
-        log.warning("no usable model, stock Inductor chooses: %s", error)
+        safely.log(log, logging.WARNING, f"no usable model, stock Inductor chooses: {error}")
         return None, str(error)
 
 

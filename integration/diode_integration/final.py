@@ -81,8 +81,8 @@ def final_selection(choices: list[Any]) -> list[Any]:
 
     Never raises and never empties a list.
     """
-    marks = [annotations_of(choice).get(ANNOTATION) for choice in choices]
-    owner: Owner | None = next((mark.call.owner for mark in marks if mark is not None), None)
+    marks = [_mark_of(choice) for choice in choices]
+    owner = next((mark.call.owner for mark in marks if mark is not None), None)
     if owner is None:
         return choices
     try:
@@ -90,6 +90,14 @@ def final_selection(choices: list[Any]) -> list[Any]:
     except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
         owner.failed(error)
         return choices
+
+
+def _mark_of(choice: Any) -> Mark | None:
+    try:
+        found = annotations_of(choice).get(ANNOTATION)
+    except Exception:  # noqa: BLE001 - as above; this may be any other hook's object
+        return None
+    return found if isinstance(found, Mark) else None
 
 
 def ensure_registered() -> None:

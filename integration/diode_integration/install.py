@@ -27,6 +27,7 @@ from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 
 from diode_integration import final
+from diode_store import safely
 from diode_store.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -74,10 +75,11 @@ class ProcessChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not 
 
     def uuid(self) -> str:
         """Return the installed handler's part of the cache key."""
-        return _installation.choices.uuid() if _installation else f"{_KEY}/none"
+        handler = installed()
+        return handler.uuid() if handler else f"{_KEY}/none"
 
     def _finalize_template_configs(self, *args: Any, **kwargs: Any) -> Any:
-        handler: Any = _installation.choices if _installation else super()
+        handler: Any = installed() or super()
         return handler._finalize_template_configs(*args, **kwargs)  # noqa: SLF001 - the one hook Inductor has
 
 
@@ -136,7 +138,8 @@ def uninstall() -> None:
 
 def installed() -> DiodeInductorChoices | None:
     """Return the installed handler, or None."""
-    return _installation.choices if _installation else None
+    installation = _installation  # once: another thread may uninstall meanwhile
+    return installation.choices if installation else None
 
 
 def _engage(choices: DiodeInductorChoices, undo: ExitStack) -> None:
@@ -148,7 +151,8 @@ def _engage(choices: DiodeInductorChoices, undo: ExitStack) -> None:
         inductor_choices.register_inductor_choices(_KEY, process_choices)
         return
     if inductor_config.inductor_choices_class is not None:
-        log.warning("torch-diode replaces inductor_choices_class = %r", inductor_config.inductor_choices_class)
+        theirs = safely.in_words(inductor_config.inductor_choices_class)
+        safely.log(log, logging.WARNING, f"torch-diode replaces inductor_choices_class = {theirs}")
     _set_for_all_threads(inductor_config, "inductor_choices_class", process_choices, undo)
     if not hasattr(inductor_config, "_cache_config_factory_keys"):
         _tag_cache_keys(f"|{choices.uuid()}", undo)

@@ -50,6 +50,7 @@ LIGHT_STORE = (
     "normalise",
     "records",
     "resources",
+    "safely",
     "wire.segment_layout",
 )
 LIGHT_COLLECTORS = (
