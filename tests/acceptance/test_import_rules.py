@@ -45,6 +45,7 @@ LIGHT_STORE = (
     "exchange.inductor_lut",
     "exchange.torch_diode",
     "exchange.torch_diode_files",
+    "inductor_default",
     "keys",
     "noise",
     "normalise",
