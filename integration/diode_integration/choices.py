@@ -15,7 +15,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
-from diode_integration import final, registry
+from diode_integration import final
 from diode_integration.listing import EXHAUSTIVE, Listing, Offer, list_as_if_on_cuda, list_candidates
 from diode_integration.policy import Mode, Policy, parse_mode, select
 from diode_integration.predictor import AbstentionError, Predictor
@@ -23,7 +23,7 @@ from diode_integration.stats import Decision, Stats
 from diode_store import safely
 from diode_store.devices import NVIDIA, known_device
 from diode_store.errors import DiodeError, HardwareError, RecordError, SettingsError
-from diode_trainer import artifact
+from diode_trainer import artifact, catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -293,7 +293,7 @@ def _usable_predictor(
 
 
 def _load(model_path: Path | str | None) -> Model:
-    path = model_path if model_path is not None else registry.default_model()
+    path = model_path if model_path is not None else catalogue.shipped_model()
     return artifact.load(path)
 
 

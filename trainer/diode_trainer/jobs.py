@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diode_store.errors import ModelError, SettingsError, first_line
+from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
 from diode_trainer.features import FEATURE_VERSION
@@ -76,7 +77,7 @@ def run_job(dataset: Dataset, job: Job, on_epoch: Callable[[], None]) -> Trained
         job.folds,
         seed=job.seed,
         device=job.device,
-        previous=shipped_model() if job.folds else None,
+        previous=_previous() if job.folds else None,
         on_epoch=on_epoch,
     )
     network = outcome.fit.network
@@ -175,13 +176,13 @@ def resolve_device(text: str) -> str:
     return text
 
 
-def shipped_model() -> TimingModel | None:
-    """Return the newest model that ships with torch-diode, or None if there is none that this version can use."""
-    paths = catalogue.shipped_models()
-    try:
-        return artifact.load(paths[-1]) if paths else None
-    except ModelError:
-        return None
+def _previous() -> TimingModel | None:
+    """Return the shipped model to compare with: the best that this version can use, or None."""
+    with contextlib.suppress(DiodeError):
+        for model in catalogue.shipped_models():
+            with contextlib.suppress(ModelError):
+                return artifact.load(model.path)
+    return None
 
 
 def _judgement(evaluation: Evaluation | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from diode_store.errors import ModelError, SettingsError
-from diode_trainer import artifact
+from diode_trainer import artifact, catalogue
 from diode_trainer.commands.tables import HEADER
 from diode_trainer.jobs import command_line, model_name, output_path, resolve_device
 
@@ -131,6 +131,19 @@ def test_shipped_model_is_a_baseline(train: Any, filled: str, shipped: Path, tra
     result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
     assert result.code == 0, result.err
     assert "left out model quick: it was trained on 24 of these 24 problems" in result.err
+
+
+def test_the_best_shipped_model_is_the_baseline(train: Any, filled: str, shipped: Path, trained: Path) -> None:
+    """The shipped model is the one with the lowest regret, as for the hook, not the last by its file name."""
+    card = json.loads(trained.with_suffix(".json").read_text())
+    for name, regret in (("a_good", 1.02), ("z_poor", 1.05)):
+        metrics = {"all_choices": {"regret": {"1": {"geomean": regret}}}}
+        (shipped / f"{name}.pt").write_bytes(trained.read_bytes())
+        (shipped / f"{name}.json").write_text(json.dumps({**card, "metrics": metrics}))
+    result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
+    assert result.code == 0, result.err
+    assert "left out model a_good: it was trained on 24 of these 24 problems" in result.err
+    assert catalogue.shipped_model() == shipped / "a_good.pt"
 
 
 def test_the_file_names_the_model(train: Any, filled: str, tmp_path: Path) -> None:
