@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -18,10 +19,11 @@ from diode_trainer.features import FEATURE_VERSION
 from diode_trainer.workflow import Evaluation, Outcome, fit_and_judge, training_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from diode_trainer.artifact import TimingModel
+    from diode_trainer.card import CoveredHardware
     from diode_trainer.data.dataset import Dataset
     from diode_trainer.train import Recipe
 
@@ -118,14 +120,23 @@ def _card(dataset: Dataset, job: Job, outcome: Outcome) -> Card:
     )
 
 
-def model_name(name: str | None, output: Path | None) -> str:
-    """Return what a model is called: ``name``, else the stem of the file ``output``, else ``my_model``.
+def model_name(name: str | None, output: Path | None, hardware: Sequence[CoveredHardware]) -> str:
+    """Return what a model is called: ``name``, else as the file ``output``, else as the hardware it is for.
 
     Raises:
         SettingsError: that is no name for a file.
     """
     if name is None:
-        name = output.stem if output is not None and output.suffix == _SUFFIX else "my_model"
+        name = output.stem if is_file(output) else _hardware_name(hardware)
+    return checked_name(name)
+
+
+def checked_name(name: str) -> str:
+    """Return ``name`` without the suffix of a checkpoint.
+
+    Raises:
+        SettingsError: it is no name for a file.
+    """
     if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
         raise SettingsError(
             f"{name!r} cannot be a model's name; --name takes one without / and \\ that does not begin with a dot"
@@ -133,21 +144,39 @@ def model_name(name: str | None, output: Path | None) -> str:
     return name.removesuffix(_SUFFIX)
 
 
-def replaced(path: Path) -> str | None:
-    """Return when the model that is at ``path`` was made, or None if there is none."""
-    if not path.is_file():
-        return None
-    try:
-        return read_card(artifact.card_path(path)).created_at.partition("T")[0] or "unknown date"
-    except ModelError:
-        return "unknown date"
+def _hardware_name(hardware: Sequence[CoveredHardware]) -> str:
+    """Return ``nvidia-h200`` for NVIDIA H200; of several devices the first, and how many more there are."""
+    first = re.sub(r"[^a-z0-9]+", "-", hardware[0].name.lower()).strip("-")
+    return first if len(hardware) == 1 else f"{first}-and-{len(hardware) - 1}-more"
+
+
+def is_file(output: Path | None) -> TypeGuard[Path]:
+    """Return whether ``--output`` names a checkpoint, not a folder."""
+    return output is not None and output.suffix == _SUFFIX and not output.is_dir()
 
 
 def output_path(output: Path | None, name: str) -> Path:
     """Return where a model called ``name`` goes: the file ``output``, or into that folder, or the user's models."""
-    if output is None:
-        return catalogue.user_models_dir() / MATMUL_PURPOSE / f"{name}{_SUFFIX}"
-    return output if output.suffix == _SUFFIX else output / f"{name}{_SUFFIX}"
+    if is_file(output):
+        return output
+    return (output or catalogue.user_models_dir() / MATMUL_PURPOSE) / f"{name}{_SUFFIX}"
+
+
+def check_free(path: Path) -> None:
+    """Check that no model would be replaced.
+
+    Raises:
+        ModelError: there is a model at ``path``; the message says of which date.
+    """
+    if path.exists():
+        raise ModelError(f"{path}: there is a model of {_date(path)}; --force replaces it, --name makes another")
+
+
+def _date(path: Path) -> str:
+    try:
+        return read_card(artifact.card_path(path)).created_at.partition("T")[0] or "unknown date"
+    except ModelError:
+        return "unknown date"
 
 
 def command_line(program: str, options: dict[str, Any]) -> str:

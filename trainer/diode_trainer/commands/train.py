@@ -48,6 +48,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     folds: options.FoldsOption = 5,
     name: options.NameOption = None,
     output: options.OutputOption = None,
+    force: options.ForceOption = False,
     model_type: options.ModelTypeOption = options.ModelType.DEEP,
     seed: options.SeedOption = 42,
     device: options.DeviceOption = "cpu",
@@ -62,13 +63,14 @@ def train(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
 
-    Example: diode-train --hardware "NVIDIA H200" --name h200_model
+    Example: diode-train --hardware "NVIDIA H200"
     """
     if hardware is None and dataset is None:
         raise typer.BadParameter("name the hardware to train for, or a file", param_hint="--hardware or --dataset")
+    _check_output(output)
+    from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
     from diode_trainer.data.from_warehouse import Selection
-    from diode_trainer.jobs import Job, command_line, model_name, output_path, resolve_device
 
     recipe = make_recipe(
         model_type.value,
@@ -80,10 +82,25 @@ def train(  # noqa: PLR0913 - one parameter an option
         hidden_dim=hidden_dim,
         num_layers=num_layers,
     )
-    name = model_name(name, output)
-    command = command_line("diode-train", {**options.what_was_asked(context), "--name": name})
-    job = Job(name, recipe, folds, seed, resolve_device(device), output_path(output, name), command)
-    _run(job, _load(database, dataset, Selection(hardware, op, dtype, all_matches)), as_json=as_json)
+    device = jobs.resolve_device(device)
+    if name is not None:
+        name = jobs.checked_name(name)
+    examples = _load(database, dataset, Selection(hardware, op, dtype, all_matches))
+    name = jobs.model_name(name, output, examples.domain().hardware)
+    path = jobs.output_path(output, name)
+    if not force:
+        jobs.check_free(path)
+    command = jobs.command_line("diode-train", {**options.what_was_asked(context), "--name": name})
+    _run(jobs.Job(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
+
+
+def _check_output(output: Path | None) -> None:
+    """Refuse a file of another kind, which would become a folder of that name."""
+    if output is not None and output.suffix not in {"", ".pt"} and not output.is_dir():
+        raise typer.BadParameter(
+            f"{output} ends in {output.suffix}; a model's file ends in .pt, and a folder of that name must be there",
+            param_hint="--output",
+        )
 
 
 def _load(database: str, file: Path | None, selection: Selection) -> Dataset:
@@ -97,10 +114,8 @@ def _load(database: str, file: Path | None, selection: Selection) -> Dataset:
 
 
 def _run(job: Job, dataset: Dataset, *, as_json: bool) -> None:
-    from diode_trainer.jobs import replaced, run_job
+    from diode_trainer.jobs import run_job
 
-    if (date := replaced(job.path)) is not None:
-        print_note(f"note: {job.path} is there already; this replaces the model of {date}")
     print_note(f"{_plan(job)}; this can take minutes")
     with progress("training, epochs", total=job.epochs) as advance:
         trained = run_job(dataset, job, lambda: advance(1))

@@ -36,12 +36,13 @@ FoldsOption = Annotated[
 ]
 NameOption = Annotated[
     str | None,
-    typer.Option("--name", help="The model's name.", show_default="the output file's, else my_model"),
+    typer.Option("--name", help="The model's name.", show_default="the output file's, else the hardware's"),
 ]
 OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "--model", "-o", help="File (.pt) or folder to write; else your models folder."),
 ]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a model that is there.")]
 ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Equal seeds give equal models.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
@@ -59,7 +60,7 @@ PatienceOption = Annotated[
 HiddenDimOption = Annotated[int | None, typer.Option("--hidden-dim", min=1, max=1024, help="Width of a layer.")]
 NumLayersOption = Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")]
 
-_WHERE = frozenset({"database", "output", "device", "as_json"})
+_WHERE = frozenset({"database", "output", "force", "device", "as_json"})
 """Options that say where a model is made or goes, not which it is."""
 
 
