@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
+from diode_store import safely
 from diode_store.errors import DiodeError, ModelError
 from diode_store.resources import trained_models_dir
 
@@ -228,7 +229,8 @@ def _make_and_register(name: str, target: str) -> bool:
     try:
         integration = getattr(importlib.import_module(module), function)()
     except Exception as error:  # noqa: BLE001 - another distribution's code; it must not take the others down
-        log.warning("the integration %s (%s) cannot be made: %s: %s", name, target, type(error).__name__, error)
+        line = f"the integration {name} ({target}) cannot be made: {safely.in_words(error)}"
+        safely.log(log, logging.WARNING, line)
         return False
     _registry.register(integration)
     return True

@@ -15,7 +15,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
-from diode_integration import final
+from diode_integration import final, uncovered
 from diode_integration.listing import EXHAUSTIVE, Listing, Offer, list_as_if_on_cuda, list_candidates
 from diode_integration.policy import Mode, Policy, parse_mode, select
 from diode_integration.predictor import AbstentionError, Predictor
@@ -173,7 +173,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         try:
             listing, call = self._rank(offer)
         except AbstentionError as abstention:
-            self._fall_back(abstention.reason, str(abstention), logging.INFO)
+            self._say_abstained(offer, abstention)
             return final.AbstainedCall(self, self._abstained(offer, abstention))
         if call is None:
             self._stats.count("passed_through")
@@ -239,6 +239,14 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             ktc.annotations[final.ANNOTATION] = final.Mark(call)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
+
+    def _say_abstained(self, offer: Offer, abstention: AbstentionError) -> None:
+        """Count an abstention; for an unknown GPU tell the user, unless that was done at import."""
+        unknown_gpu = abstention.reason == "hardware" and offer.kernel_inputs.device_type != "cpu"
+        if unknown_gpu and uncovered.first_time():
+            self._fall_back(abstention.reason, f"{abstention}; {uncovered.REMEDY}", logging.WARNING)
+        else:
+            self._fall_back(abstention.reason, str(abstention), logging.INFO)
 
     def _abstained(self, offer: Offer, abstention: AbstentionError) -> Decision:
         hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
