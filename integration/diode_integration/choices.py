@@ -16,7 +16,7 @@ from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
 from diode_integration import final, uncovered
-from diode_integration.listing import EXHAUSTIVE, Listing, Offer, list_as_if_on_cuda, list_candidates
+from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Listing, list_as_if_on_cuda, list_candidates
 from diode_integration.policy import Mode, Policy, parse_mode, select
 from diode_integration.predictor import AbstentionError, Predictor
 from diode_integration.stats import Decision, Stats
@@ -134,7 +134,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[KernelTemplateChoice]:
         """Return the candidates of one call that Inductor shall go on with (overrides Inductor's method)."""
-        offer = Offer(template_choices, kernel_inputs, templates, op_name, kwarg_overrides or {})
+        offer = CandidateOffer(template_choices, kernel_inputs, templates, op_name, kwarg_overrides or {})
         result = self._result(offer)
         if isinstance(result, list):
             return result
@@ -154,7 +154,9 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         """Take note of an error that the compile survived."""
         self._fall_back("error", safely.in_words(error), logging.WARNING, error)
 
-    def _result(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
+    def _result(
+        self, offer: CandidateOffer
+    ) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
         """Return what to keep; or, where stock Inductor chooses, how to mark its choices, None for not at all."""
         self._stats.count("total_calls")
         try:
@@ -169,7 +171,9 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             reason = f"error: {safely.in_words(error)}"
             return final.AbstainedCall(self, Decision(offer.op_name, None, "", 0, (), None, reason))
 
-    def _choose(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
+    def _choose(
+        self, offer: CandidateOffer
+    ) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
         try:
             listing, call = self._rank(offer)
         except AbstentionError as abstention:
@@ -180,7 +184,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             return None
         return call if self.observe else self._preselect(call) + listing.unranked
 
-    def _rank(self, offer: Offer) -> tuple[Listing, final.RankedCall | None]:
+    def _rank(self, offer: CandidateOffer) -> tuple[Listing, final.RankedCall | None]:
         """Rank the candidates of a call; None when it offers nothing that the model knows.
 
         Raises:
@@ -204,14 +208,14 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             raise AbstentionError("multi_kernel", "kernels for several hinted sizes at once are not ranked")
         return self._predictor
 
-    def _device(self, offer: Offer) -> Hardware:
+    def _device(self, offer: CandidateOffer) -> Hardware:
         device = offer.kernel_inputs.device()
         hardware = self._hardware or detect_hardware(device)
         if hardware is None:
             raise AbstentionError("hardware", f"torch-diode has no name for a {device.type} device")
         return hardware
 
-    def _list(self, offer: Offer, predictor: Predictor, hardware: Hardware) -> Listing:
+    def _list(self, offer: CandidateOffer, predictor: Predictor, hardware: Hardware) -> Listing:
         listing = list_candidates(offer, self, predictor.knows, self._search_space)
         if self.observe and hardware.vendor == NVIDIA and _lists_for_cpu(offer):
             listing.ranked.extend(list_as_if_on_cuda(offer, self._search_space))
@@ -240,7 +244,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
 
-    def _say_abstained(self, offer: Offer, abstention: AbstentionError) -> None:
+    def _say_abstained(self, offer: CandidateOffer, abstention: AbstentionError) -> None:
         """Count an abstention; for an unknown GPU tell the user, unless that was done at import."""
         unknown_gpu = abstention.reason == "hardware" and offer.kernel_inputs.device_type != "cpu"
         if unknown_gpu and uncovered.first_time():
@@ -248,7 +252,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         else:
             self._fall_back(abstention.reason, str(abstention), logging.INFO)
 
-    def _abstained(self, offer: Offer, abstention: AbstentionError) -> Decision:
+    def _abstained(self, offer: CandidateOffer, abstention: AbstentionError) -> Decision:
         hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
         name = hardware.name if hardware else str(offer.kernel_inputs.device())
         try:
@@ -271,7 +275,7 @@ def _max_autotune() -> bool:
     return bool(inductor_config.max_autotune or inductor_config.max_autotune_gemm)
 
 
-def _problem(offer: Offer) -> Problem:
+def _problem(offer: CandidateOffer) -> Problem:
     try:
         return problem_of_inputs(offer.kernel_inputs, offer.op_name)
     except RecordError as error:
@@ -305,6 +309,6 @@ def _load(model_path: Path | str | None) -> Model:
     return artifact.load(path)
 
 
-def _lists_for_cpu(offer: Offer) -> bool:
+def _lists_for_cpu(offer: CandidateOffer) -> bool:
     """Whether Inductor compiles for a CPU with C++, and so lists no Triton template."""
     return bool(offer.kernel_inputs.device_type == "cpu" and inductor_config.cpu_backend != "triton")

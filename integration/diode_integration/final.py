@@ -20,7 +20,7 @@ import numpy as np
 
 from diode_collectors.inductor.adapter import annotations_of, config_of_ktc
 from diode_integration.policy import Mode, Policy, select
-from diode_integration.stats import Candidate, Decision
+from diode_integration.stats import Decision, PredictedConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,5 +184,5 @@ class _Pool:
         )
         return selection.indices, decision
 
-    def _candidate(self, position: int) -> Candidate:
-        return Candidate(config_of_ktc(self._ktcs[position]), float(self._predicted[position]))
+    def _candidate(self, position: int) -> PredictedConfig:
+        return PredictedConfig(config_of_ktc(self._ktcs[position]), float(self._predicted[position]))

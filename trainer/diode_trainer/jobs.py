@@ -16,7 +16,7 @@ from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
 from diode_trainer.features import FEATURE_VERSION
-from diode_trainer.workflow import Evaluation, Outcome, fit_and_judge, training_facts
+from diode_trainer.workflow import Evaluation, TrainingResult, fit_and_judge, training_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ _NOTES = (
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """Everything that one training run was asked for."""
 
     name: str
@@ -62,10 +62,10 @@ class Trained:
 
     card: Card
     path: Path
-    outcome: Outcome
+    result: TrainingResult
 
 
-def run_job(dataset: Dataset, job: Job, on_epoch: Callable[[], None]) -> Trained:
+def run_job(dataset: Dataset, job: TrainingJob, on_epoch: Callable[[], None]) -> Trained:
     """Judge the job's recipe, fit it on all of ``dataset`` and write the model with its card.
 
     Raises:
@@ -73,7 +73,7 @@ def run_job(dataset: Dataset, job: Job, on_epoch: Callable[[], None]) -> Trained
         ModelError: the files cannot be written; that is found out before anything is fitted.
     """
     _prepare(job.path)
-    outcome = fit_and_judge(
+    result = fit_and_judge(
         dataset,
         job.recipe,
         job.folds,
@@ -82,10 +82,10 @@ def run_job(dataset: Dataset, job: Job, on_epoch: Callable[[], None]) -> Trained
         previous=_previous() if job.folds else None,
         on_epoch=on_epoch,
     )
-    network = outcome.fit.network
+    network = result.fit.network
     shapes = [example.shape for example in dataset]
-    written = artifact.save(job.path, network, _card(dataset, job, outcome), trained_on=shapes)
-    return Trained(written, job.path, outcome)
+    written = artifact.save(job.path, network, _card(dataset, job, result), trained_on=shapes)
+    return Trained(written, job.path, result)
 
 
 def _prepare(path: Path) -> None:
@@ -100,8 +100,8 @@ def _prepare(path: Path) -> None:
         raise ModelError(f"{path}: cannot write the model (its folder is not yours to write); choose another --output")
 
 
-def _card(dataset: Dataset, job: Job, outcome: Outcome) -> Card:
-    network = outcome.fit.network
+def _card(dataset: Dataset, job: TrainingJob, result: TrainingResult) -> Card:
+    network = result.fit.network
     size = {"problems": len(dataset), "examples": dataset.timings, "failures": dataset.failures}
     return Card(
         name=job.name,
@@ -110,9 +110,9 @@ def _card(dataset: Dataset, job: Job, outcome: Outcome) -> Card:
         feature_version=FEATURE_VERSION,
         domain=dataset.domain(),
         data={**size, **dataset.lineage},
-        training=training_facts(job.recipe, outcome.fit, seed=job.seed, seconds=outcome.seconds),
+        training=training_facts(job.recipe, result.fit, seed=job.seed, seconds=result.seconds),
         command=job.command,
-        **_judgement(outcome.evaluation),
+        **_judgement(result.evaluation),
         notes=_NOTES,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         torch=torch.__version__,

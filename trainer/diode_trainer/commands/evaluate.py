@@ -43,11 +43,11 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     from diode_trainer.artifact import load as load_model
     from diode_trainer.assess import assess
     from diode_trainer.catalogue import find_model
-    from diode_trainer.data.from_warehouse import Selection
+    from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.data.sources import load
 
     judged = load_model(find_model(model))
-    found = load(database, dataset, Selection(hardware, op, all_matches=all_matches))
+    found = load(database, dataset, ExampleFilter(hardware, op, all_matches=all_matches))
     for note in found.notes:
         print_note(note)
     assessment = assess(judged, found.dataset, vendor=not no_vendor, worst=top_n_worst, unseen=unseen)

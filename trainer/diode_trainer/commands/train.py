@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.data.dataset import Dataset
-    from diode_trainer.data.from_warehouse import Selection
-    from diode_trainer.jobs import Job, Trained
+    from diode_trainer.data.from_warehouse import ExampleFilter
+    from diode_trainer.jobs import Trained, TrainingJob
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
@@ -70,7 +70,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     _check_output(output)
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
-    from diode_trainer.data.from_warehouse import Selection
+    from diode_trainer.data.from_warehouse import ExampleFilter
 
     recipe = make_recipe(
         model_type.value,
@@ -85,13 +85,13 @@ def train(  # noqa: PLR0913 - one parameter an option
     device = jobs.resolve_device(device)
     if name is not None:
         name = jobs.checked_name(name)
-    examples = _load(database, dataset, Selection(hardware, op, dtype, all_matches))
+    examples = _load(database, dataset, ExampleFilter(hardware, op, dtype, all_matches))
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)
     if not force:
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**options.what_was_asked(context), "--name": name})
-    _run(jobs.Job(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
+    _run(jobs.TrainingJob(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -103,17 +103,17 @@ def _check_output(output: Path | None) -> None:
         )
 
 
-def _load(database: str, file: Path | None, selection: Selection) -> Dataset:
+def _load(database: str, file: Path | None, wanted: ExampleFilter) -> Dataset:
     """Read the data and say on stderr what it is."""
     from diode_trainer.data.sources import load
 
-    found = load(database, file, selection)
+    found = load(database, file, wanted)
     for line in found.notes:
         print_note(line)
     return found.dataset
 
 
-def _run(job: Job, dataset: Dataset, *, as_json: bool) -> None:
+def _run(job: TrainingJob, dataset: Dataset, *, as_json: bool) -> None:
     from diode_trainer.jobs import run_job
 
     print_note(f"{_plan(job)}; this can take minutes")
@@ -122,15 +122,15 @@ def _run(job: Job, dataset: Dataset, *, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(trained))
         return
-    outcome = trained.outcome
-    if outcome.evaluation is not None:
-        _print_evaluation(outcome.evaluation, job.name)
-    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {outcome.seconds:.0f} s")
+    result = trained.result
+    if result.evaluation is not None:
+        _print_evaluation(result.evaluation, job.name)
+    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {result.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {trained.path.with_suffix('.json')}")
 
 
-def _plan(job: Job) -> str:
+def _plan(job: TrainingJob) -> str:
     """Return what is about to be fitted."""
     fits = f"fitting {counted(job.folds, 'fold')} and the final model" if job.folds else "fitting the model"
     return f"{fits}, at most {counted(job.recipe.epochs, 'epoch')} each"
@@ -149,13 +149,13 @@ def _print_evaluation(evaluation: Evaluation, name: str) -> None:
 
 
 def _as_json(trained: Trained) -> dict[str, object]:
-    evaluation = trained.outcome.evaluation
+    evaluation = trained.result.evaluation
     return {
         "model": str(trained.path),
         "sha256": trained.card.sha256,
         "hardware": [device.name for device in trained.card.hardware],
         "data": trained.card.data,
-        "fit_seconds": trained.outcome.seconds,
+        "fit_seconds": trained.result.seconds,
         "fold_seconds": list(evaluation.fit_seconds) if evaluation else [],
         "evaluation": evaluation.to_plain() if evaluation else None,
     }
