@@ -52,7 +52,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     annotates_choices = True
     """Tells collectors that a list is stock Inductor's unless its choices say otherwise."""
 
-    def __init__(  # noqa: PLR0913 - the options that users were promised
+    def __init__(  # noqa: PLR0913 - the documented options
         self,
         model_path: Path | str | None = None,
         *,
@@ -107,13 +107,13 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         return self._predictor.model.sha256 if self._predictor else "no model"
 
     def uuid(self) -> str:
-        """Return what tells this handler's choices from another's in Inductor's cache key."""
+        """Return this handler's part of Inductor's cache key: everything that its choices depend on."""
         device = self._hardware.key.hex() if self._hardware else "detected"
         parts = (HOOK_VERSION, self._sha256, self.policy.key, self._search_space or INHERIT, device)
         return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose"))
 
     def get_stats(self) -> dict[str, float]:
-        """Return what the hook did so far.
+        """Return what the hook has done so far.
 
         ``total_calls`` of the hook; ``passed_through``: calls outside max-autotune; ``model_selections``: ops that
         the model decided; ``fallback_<reason>``: calls left to stock Inductor; ``configs_filtered``: candidates
@@ -133,7 +133,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[KernelTemplateChoice]:
-        """Return the candidates of one call that Inductor shall go on with (overrides Inductor's method)."""
+        """Return the candidates of one call that Inductor goes on with (overrides Inductor's method)."""
         offer = CandidateOffer(template_choices, kernel_inputs, templates, op_name, kwarg_overrides or {})
         result = self._result(offer)
         if isinstance(result, list):
@@ -147,11 +147,11 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         return stock
 
     def settled(self, decision: Decision) -> None:
-        """Take note of a decision on a whole op."""
+        """Record a decision on a whole op."""
         self._stats.decide(decision)
 
     def failed(self, error: Exception) -> None:
-        """Take note of an error that the compile survived."""
+        """Record an error that the compile survived."""
         self._fall_back("error", safely.in_words(error), logging.WARNING, error)
 
     def _result(
@@ -188,7 +188,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         """Rank the candidates of a call; None when it offers nothing that the model knows.
 
         Raises:
-            AbstentionError: there is no model, or it may not be believed here.
+            AbstentionError: there is no model, or this is outside its domain.
         """
         predictor = self._ready()
         hardware = self._device(offer)
@@ -212,7 +212,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         device = offer.kernel_inputs.device()
         hardware = self._hardware or detect_hardware(device)
         if hardware is None:
-            raise AbstentionError("hardware", f"torch-diode has no name for a {device.type} device")
+            raise AbstentionError("hardware", f"torch-diode cannot identify this {device.type} device")
         return hardware
 
     def _list(self, offer: CandidateOffer, predictor: Predictor, hardware: Hardware) -> Listing:
@@ -262,13 +262,13 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         return Decision(offer.op_name, problem, name, 0, (), None, str(abstention))
 
     def _fall_back(self, reason: str, detail: str, level: int, error: Exception | None = None) -> None:
-        """Count a call that stock Inductor decides, and say why the first time."""
+        """Count a call left to stock Inductor, and log the reason the first time."""
         self._stats.count(f"fallback_{reason}")
         with self._lock:
             first = reason not in self._logged
             self._logged.add(reason)
         if first:
-            safely.log(log, level, f"stock Inductor chooses: {detail} (said once for each reason)", error)
+            safely.log(log, level, f"stock Inductor chooses: {detail} (logged once for each reason)", error)
 
 
 def _max_autotune() -> bool:
@@ -294,7 +294,7 @@ def _known_hardware(hardware: Hardware | str | None) -> Hardware | None:
 def _usable_predictor(
     model: Model | None, model_path: Path | str | None, *, enable_fallback: bool
 ) -> tuple[Predictor | None, str]:
-    """Return the model's predictor; or, with ``enable_fallback``, None and why there is none."""
+    """Return the model's predictor; or, with ``enable_fallback``, None and the reason."""
     try:
         return Predictor(model or _load(model_path)), ""
     except DiodeError as error:

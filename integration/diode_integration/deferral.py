@@ -1,4 +1,4 @@
-"""Does something once Inductor has been imported, without importing it: that takes longer than torch itself."""
+"""Runs a function once Inductor has been imported, without importing it: that takes longer than torch itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("diode_integration")
 
 ENTRANCES = ("torch._inductor.compile_fx", "torch._inductor.choices")
-"""Every compile imports the first before it computes a cache key; whoever asks for a choices handler, the second."""
+"""Every compile imports the first before it computes a cache key; asking for a choices handler imports the second."""
 
 
 class AfterInductor(MetaPathFinder):

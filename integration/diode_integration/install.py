@@ -1,8 +1,8 @@
-"""Making a choices handler the process's own, and taking it back.
+"""Installs a choices handler for the whole process, and uninstalls it.
 
 Inductor keeps its choices handler per thread and compiles backward graphs in other threads, so setting it is not
-enough; and its FX graph cache must know that choices changed, or it serves kernels that another handler chose. How
-both are done differs by version, so each step is taken by what this torch has, not by its number:
+enough; and its FX graph cache must know that choices changed, or it serves kernels that another handler chose. Both
+differ between versions of torch; what this torch has decides, not its version number:
 
 - ``register_inductor_choices`` (torch 2.15): process-wide, and in the cache key;
 - ``config.inductor_choices_class`` (2.10 to 2.14): its default reaches every new thread; where the cache key does not
@@ -89,7 +89,7 @@ def process_choices() -> ProcessChoices:
 
 
 def missing_capability() -> str | None:
-    """Return why a handler cannot be installed in this torch, or None when it can."""
+    """Return what this torch lacks for an installation, or None if it lacks nothing."""
     if not hasattr(InductorChoices, "_finalize_template_configs"):
         return f"torch {torch.__version__} has no hook for kernel choices; torch-diode needs torch 2.10 or later"
     if hasattr(inductor_choices, "register_inductor_choices") or hasattr(inductor_config, "inductor_choices_class"):
@@ -167,7 +167,7 @@ def _set_for_all_threads(module: ModuleType, name: str, value: Any, undo: ExitSt
     def restore() -> None:
         ours = getattr(module, name) == value
         entry.default = old_default
-        if ours:  # else somebody set it since, who shall keep it
+        if ours:  # otherwise it was set since, and is kept
             setattr(module, name, old)
 
     undo.callback(restore)

@@ -1,7 +1,7 @@
 """The candidates of one call of Inductor's choices hook.
 
-Inductor hands the hook a generator of choices for each template. They can be walked once only, so an ``CandidateOffer``
-keeps what came out of them: whatever goes wrong later, stock Inductor still gets its list.
+Inductor hands the hook a generator of choices for each template. They can be iterated once only, so a
+``CandidateOffer`` keeps their choices: whatever goes wrong later, stock Inductor still gets its list.
 """
 
 from __future__ import annotations

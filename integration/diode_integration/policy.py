@@ -107,7 +107,7 @@ def _why(first: int, beside: int, policy: Policy) -> str:
     threshold = f"{policy.performance_threshold:g}"
     alone = first == 1 and policy.top_k_configs > 1
     lead = f" and leads by more than {threshold}" if alone else f"; {first} kept within {threshold}"
-    return f"{lead}; the vendor's kernel stands by" if beside else lead
+    return f"{lead}; the vendor's kernel is kept too" if beside else lead
 
 
 def parse_mode(mode: Mode | str) -> Mode:

@@ -1,4 +1,4 @@
-"""The models there are: what lies under ``trained_models/<purpose>/``, by the cards beside them."""
+"""Finds the models under ``trained_models/<purpose>/`` by their cards."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def install() -> bool:
     """Install the shipped models now, in place of a handler that is installed; imports Inductor.
 
     Returns:
-        Whether a model chooses kernels now; if not, the log says why.
+        Whether a model chooses kernels now; if not, the reason is logged.
     """
     _cancel()
     from diode_store import safely
@@ -52,7 +52,7 @@ def uninstall() -> None:
 
 
 def get_integration_status() -> dict[str, str]:
-    """Return by name how far each integration came."""
+    """Return the state of each integration by name."""
     if _deferred is not None and _deferred.waiting:
         return {"torch_diode": "waiting for the first torch.compile"}
     from diode_integration.base import get_integration_status as status
@@ -61,13 +61,13 @@ def get_integration_status() -> dict[str, str]:
 
 
 def get_stats() -> dict[str, float]:
-    """Return what the installed hook did so far; empty when none is installed, as before the first compile."""
+    """Return what the installed hook has done so far; empty when none is installed, as before the first compile."""
     choices = hook.installed() if (hook := _hook()) is not None else None
     return choices.get_stats() if choices else {}
 
 
 def _install() -> str | None:
-    """Install, or return why not."""
+    """Install, or return the reason why no model was installed."""
     from diode_integration.base import discover_and_register_integrations, integrate_all
     from diode_integration.base import get_integration_status as status
 
@@ -117,7 +117,7 @@ def _say_if_uncovered() -> None:
         from diode_integration import uncovered
 
         uncovered.say_at_import()
-    except Exception as error:  # noqa: BLE001 - the import must not fail for want of a line in the log
+    except Exception as error:  # noqa: BLE001 - the import must not fail because of a log line
         safely.log(log, logging.DEBUG, f"cannot tell whether a model knows this machine: {safely.in_words(error)}")
 
 

@@ -111,7 +111,7 @@ def test_every_option_that_changes_choices_is_in_the_uuid() -> None:
 
 
 def test_hardware_may_be_a_record() -> None:
-    """A device that nobody has a name for can be passed as a record."""
+    """A device without a known name can be passed as a record."""
     handler = hooked(hardware=H200)
     compile_op("mm", handler)
     assert handler.get_stats()["model_selections"] == 1

@@ -102,7 +102,7 @@ def test_a_log_that_raises_is_survived(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("search_space", ["EXHAUSTIVE", "inherit"])
 def test_choices_that_refuse_marks_are_survived(search_space: str) -> None:
-    """Choices whose annotations raise cost the model's decision, and nobody's compile."""
+    """Choices whose annotations raise cost the model's decision, not the compile."""
     stock = compile_op("mm", None)
     handler = hooked(TileModel(vendor_us=20.5), search_space=search_space)
     with altered(refuse_marks):
@@ -125,7 +125,7 @@ def test_stock_choices_that_refuse_marks_are_survived(options: dict[str, Any]) -
 
 
 class Hostile:
-    """A choice of somebody else's whose annotations are none."""
+    """A choice of another hook's."""
 
     def __init__(self, annotations: object) -> None:
         self.annotations = annotations
@@ -141,7 +141,7 @@ class Grudging(dict[str, Any]):
 
 @pytest.mark.parametrize("annotations", [Grudging(), {final.ANNOTATION: "another hook's"}], ids=["unreadable", "taken"])
 def test_choices_of_others_go_through_the_final_selection(annotations: dict[str, Any]) -> None:
-    """What is no mark of ours is nobody's business, whatever it is."""
+    """What is not our mark is left alone, whatever it is."""
     choices = [Hostile(annotations)]
     assert final.final_selection(choices) is choices
 

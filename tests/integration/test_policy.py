@@ -108,13 +108,13 @@ def test_nothing_is_kept_when_nothing_can_run() -> None:
         (
             [20.0, 9.5, 12.0],
             Policy(),
-            "a template is predicted fastest and leads by more than 1.1; the vendor's kernel stands by",
+            "a template is predicted fastest and leads by more than 1.1; the vendor's kernel is kept too",
         ),
     ],
     ids=["clear", "zero", "close", "without", "behind"],
 )
 def test_reason_says_why(predicted: list[float], policy: Policy, expected: str) -> None:
-    """The reason names the winner, how many are close and whether the vendor's kernel stands by behind them."""
+    """The reason names the winner, how many are close and whether the vendor's kernel is kept too."""
     assert chosen(predicted, vendor=[0], policy=policy).reason == expected
 
 

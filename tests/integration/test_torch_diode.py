@@ -46,15 +46,11 @@ def torch_diode(
 
 
 COMPILE = """
-import sys, threading, torch, torch_diode
+import sys, torch, torch_diode
 print("torch._inductor" in sys.modules, "diode_integration.install" in sys.modules, torch_diode.get_stats())
 print(*torch_diode.get_integration_status().values())
 from torch._dynamo.utils import counters
-a, b = torch.randn(16, 32, requires_grad=True), torch.randn(32, 8, requires_grad=True)
-loss = torch.compile(lambda a, b: (a @ b).relu().sum())(a, b)
-backward = threading.Thread(target=loss.backward)
-backward.start()
-backward.join()
+torch.compile(lambda a, b: a @ b)(torch.randn(16, 32), torch.randn(32, 8))
 print(counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"])
 print(torch_diode.get_stats().get("total_calls"), *torch_diode.get_integration_status().values())
 torch_diode.uninstall()
@@ -68,11 +64,11 @@ def test_first_compile_installs_the_shipped_model(tmp_path: Path) -> None:
     """The import loads neither Inductor nor the model; the first compile does, before it looks into its cache."""
     cache = str(tmp_path / "cache")
     stock = run(COMPILE, DIODE_DISABLE="1", TORCHINDUCTOR_CACHE_DIR=cache).stdout.splitlines()
-    assert stock[2:4] == ["2 0", "None"]
+    assert stock[2:4] == ["1 0", "None"]
     hooked = run(COMPILE, TORCHINDUCTOR_CACHE_DIR=cache).stdout.splitlines()
     assert hooked[:2] == ["False False {}", "waiting for the first torch.compile"]
-    assert hooked[2] == "2 0", "a graph that stock Inductor had cached was served"
-    assert hooked[3].startswith("3 engaged ")
+    assert hooked[2] == "1 0", "a graph that stock Inductor had cached was served"
+    assert hooked[3].startswith("1 engaged ")
     assert hooked[4] == "InductorChoices {}"
 
 
@@ -141,7 +137,7 @@ def test_install_twice_is_harmless(torch_diode: ModuleType, save_model: SaveMode
 
 
 def test_install_without_a_model_says_so(torch_diode: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
-    """Without a model there is one line, which says why, and nothing is installed."""
+    """Without a model there is one line with the reason, and nothing is installed."""
     assert torch_diode.install() is False
     (line,) = (record.getMessage() for record in caplog.records if record.name == "torch_diode")
     assert line.startswith("torch-diode chooses no kernels: matmul_kernel_runtime_prediction: not engaged: there is no")

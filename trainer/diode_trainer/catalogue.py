@@ -88,8 +88,8 @@ def find_model(text: str) -> Path:
     wanted = text.removesuffix(_SUFFIX)
     found = [model for model in models if wanted in (model.stem, f"{model.parent.name}/{model.stem}")]
     if not found:
-        names = ", ".join(sorted({model.stem for model in models})) or "none yet; train one with `diode-train`"
-        raise ModelError(f"no model {text!r}, neither a file nor a name; there is: {names}")
+        names = ", ".join(sorted({model.stem for model in models})) or "none; train one with `diode-train`"
+        raise ModelError(f"no model {text!r}, neither a file nor a known name; available: {names}")
     if len({model.parent.name for model in found}) > 1:
         raise ModelError(f"{text!r} is the name of several models; name one: {', '.join(map(str, found))}")
     # The user's model of a name hides the shipped one.

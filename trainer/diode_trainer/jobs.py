@@ -36,7 +36,7 @@ _NOTES = (
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Everything that one training run was asked for."""
+    """The options of one training run."""
 
     name: str
     recipe: Recipe
@@ -58,7 +58,7 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a job."""
+    """The result of a job."""
 
     card: Card
     path: Path
@@ -66,11 +66,11 @@ class Trained:
 
 
 def run_job(dataset: Dataset, job: TrainingJob, on_epoch: Callable[[], None]) -> Trained:
-    """Judge the job's recipe, fit it on all of ``dataset`` and write the model with its card.
+    """Evaluate the job's recipe, fit it on all of ``dataset`` and write the model with its card.
 
     Raises:
         DatasetError: too few problems.
-        ModelError: the files cannot be written; that is found out before anything is fitted.
+        ModelError: the files cannot be written; checked before anything is fitted.
     """
     _prepare(job.path)
     result = fit_and_judge(
@@ -97,7 +97,9 @@ def _prepare(path: Path) -> None:
             f"{path}: cannot write the model ({error.strerror or error}); choose another --output"
         ) from None
     if not os.access(path.parent, os.W_OK):
-        raise ModelError(f"{path}: cannot write the model (its folder is not yours to write); choose another --output")
+        raise ModelError(
+            f"{path}: cannot write the model (no permission to write to its folder); choose another --output"
+        )
 
 
 def _card(dataset: Dataset, job: TrainingJob, result: TrainingResult) -> Card:
@@ -138,9 +140,7 @@ def checked_name(name: str) -> str:
         SettingsError: it is no name for a file.
     """
     if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
-        raise SettingsError(
-            f"{name!r} cannot be a model's name; --name takes one without / and \\ that does not begin with a dot"
-        )
+        raise SettingsError(f"{name!r} is not a valid model name; it must not contain / or \\ or begin with a dot")
     return name.removesuffix(_SUFFIX)
 
 

@@ -1,4 +1,4 @@
-"""From a dataset to judged predictions, and to a model with its card."""
+"""Fits a recipe to a dataset and evaluates it fold by fold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOLD_OUT = 5
 
 @dataclass(frozen=True)
 class Standing:
-    """How a model does beside its baselines."""
+    """A model's figures beside those of its baselines."""
 
     model: Report
     baselines: Baselines
@@ -48,7 +48,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model judged on problems it has not learned from, pooled over folds."""
+    """A model's figures on problems that it was not trained on, pooled over folds."""
 
     folds: int
     all_choices: Standing
@@ -65,14 +65,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What came of fitting on everything, and on all folds but one for each fold."""
+    """The fit on all data, and the evaluation of its recipe."""
 
     fit: Fit
     """On everything."""
     seconds: float
     """Of that fit."""
     evaluation: Evaluation | None
-    """None if no fold was asked for."""
+    """None without folds."""
 
 
 def fit_and_judge(

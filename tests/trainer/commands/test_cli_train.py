@@ -222,7 +222,7 @@ def test_output_of_another_suffix(train: Any, filled: str, tmp_path: Path) -> No
     path = tmp_path / "m.bin"
     result = train("--hardware", "h200", "--folds", "0", "-o", str(path))
     assert (result.code, path.exists()) == (2, False)
-    assert "a model's file ends in .pt" in result.err
+    assert "give a file that ends in .pt" in result.err
     path.mkdir()
     assert train("--hardware", "h200", "--folds", "0", "-o", str(path)).code == 0
     assert (path / "nvidia-h200.pt").is_file()
@@ -299,7 +299,7 @@ def test_model_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", " ", "a/b", "a\\b", ".hidden", "..", "a\nb"])
 def test_bad_model_name(train: Any, name: str) -> None:
     """What is no name of a file is refused in one line."""
-    with pytest.raises(SettingsError, match="cannot be a model's name"):
+    with pytest.raises(SettingsError, match="is not a valid model name"):
         checked_name(name)
     result = train("--hardware", "h200", "--name", name)
     assert (result.code, result.err.count("\n")) == (1, 1)

@@ -73,7 +73,7 @@ def test_bad_line_is_named(jsonl_path: Path) -> None:
 def test_empty_file(tmp_path: Path) -> None:
     """A file without measurements is nothing to learn from."""
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(DatasetError, match=r"empty\.jsonl: holds no measurement to learn from"):
+    with pytest.raises(DatasetError, match=r"empty\.jsonl: holds no usable measurement"):
         load_file(tmp_path / "empty.jsonl", hardware=H200)
 
 
@@ -117,7 +117,7 @@ def test_untrusted_measurements_do_not_count(
 ) -> None:
     """Replays, flagged, superseded and hook-filtered measurements teach nothing, from a file or the warehouse."""
     bad = make_measurement(1, **fields)
-    with pytest.raises(DatasetError, match="holds no measurement to learn from"):
+    with pytest.raises(DatasetError, match="holds no usable measurement"):
         load_measurements([bad], "here")
     store.write([make_measurement(2), bad])
     assert len(load_warehouse(database_url, ExampleFilter("h200")).dataset) == 1

@@ -113,7 +113,7 @@ def test_tf32_is_another_dtype(
 
 
 def test_selection_of_nothing(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
-    """An op that nobody measured is named with the hardware."""
+    """An op that was never measured is named with the hardware."""
     store.write([make_measurement(0)])
     with pytest.raises(DatasetError, match="no examples of op addmm on NVIDIA H200; there is: op mm; dtype bfloat16"):
         load_warehouse(database_url, ExampleFilter("h200", op="addmm"))

@@ -66,7 +66,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     Example: diode-train --hardware "NVIDIA H200"
     """
     if hardware is None and dataset is None:
-        raise typer.BadParameter("name the hardware to train for, or a file", param_hint="--hardware or --dataset")
+        raise typer.BadParameter("name the hardware or a file to train on", param_hint="--hardware or --dataset")
     _check_output(output)
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
@@ -98,7 +98,7 @@ def _check_output(output: Path | None) -> None:
     """Refuse a file of another kind, which would become a folder of that name."""
     if output is not None and output.suffix not in {"", ".pt"} and not output.is_dir():
         raise typer.BadParameter(
-            f"{output} ends in {output.suffix}; a model's file ends in .pt, and a folder of that name must be there",
+            f"{output} ends in {output.suffix}; give a file that ends in .pt, or a folder",
             param_hint="--output",
         )
 
@@ -145,7 +145,7 @@ def _print_evaluation(evaluation: Evaluation, name: str) -> None:
     for line in left_out(evaluation.all_choices):
         print_note(line)
     seconds = evaluation.fit_seconds
-    typer.echo(f"judged on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
+    typer.echo(f"evaluated on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
 
 
 def _as_json(trained: Trained) -> dict[str, object]:

@@ -61,10 +61,10 @@ HiddenDimOption = Annotated[int | None, typer.Option("--hidden-dim", min=1, max=
 NumLayersOption = Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")]
 
 _WHERE = frozenset({"database", "output", "force", "device", "as_json"})
-"""Options that say where a model is made or goes, not which it is."""
+"""Options that say where a model is made or stored, not what it is."""
 
 
 def what_was_asked(context: typer.Context) -> dict[str, object]:
-    """Return by option what makes a model this one, for the command line that makes it again."""
+    """Return the options that determine the model, for the command line that makes it again."""
     options = (parameter for parameter in context.command.params if parameter.name not in _WHERE)
     return {option.opts[0]: context.params[option.name] for option in options if option.name in context.params}

@@ -57,7 +57,7 @@ class ExampleFilter:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What was found."""
+    """A dataset and the hardware that it is of."""
 
     dataset: Dataset
     matched: tuple[StoredHardware, ...]

@@ -1,4 +1,4 @@
-"""The data a command was pointed at: the warehouse or a file, and what to tell the user about it."""
+"""Loads the data that a command names, from the warehouse or a file, with notes for the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedData:
-    """What was found."""
+    """A dataset and what to tell the user about it."""
 
     dataset: Dataset
     notes: tuple[str, ...]
