@@ -66,7 +66,7 @@ def train(*, retrain: bool) -> None:
         return
     MODEL_DIRECTORY.mkdir(parents=True, exist_ok=True)
     command = ("diode-train", "--hardware", HARDWARE, "--folds", "1", "--output", str(MODEL))
-    step("Train a model, one fold held out", *command)
+    step("Train a model, one fold held out", *command, *(("--force",) if retrain else ()))
 
 
 def step(title: str, program: str, *arguments: str) -> None:

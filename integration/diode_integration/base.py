@@ -1,7 +1,7 @@
-"""What every integration of a model with PyTorch has in common, and the registry that engages them.
+"""The base class of integrations of models with PyTorch, and the registry that engages them.
 
-An integration is engaged in three steps: is PyTorch's interface there, can a model for it be loaded, register it.
-Each step may fail without harm; ``get_integration_status`` says how far each integration came.
+Engaging takes three steps: check that PyTorch has the interface, load a model, register it. A step may fail without
+harm; ``get_integration_status`` reports the state of each integration.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
+from diode_store import safely
 from diode_store.errors import DiodeError, ModelError
 from diode_store.resources import trained_models_dir
 
@@ -30,12 +31,12 @@ _BYTES_PER_MB = 1e6
 
 @dataclass(frozen=True)
 class ModelPointer:
-    """Where a model lies and what it is for."""
+    """Where a model is stored and what it is for."""
 
     model_name: str
     """Its file name."""
     relative_path: str = "."
-    """Its folder, seen from ``folder``."""
+    """Its folder, relative to ``folder``."""
     model_purpose: str = ""
     interface_name: str = "torch._inductor.choices"
     description: str = ""
@@ -43,7 +44,7 @@ class ModelPointer:
     dependencies: tuple[str, ...] = ("torch._inductor.choices",)
     """Modules that must be importable."""
     folder: Path | None = None
-    """Where models are; those that come with torch-diode when None."""
+    """The folder of models; None for those that ship with torch-diode."""
 
     @property
     def path(self) -> Path:
@@ -77,18 +78,18 @@ class BaseIntegration(ABC):
             name: of the integration, unique in a registry.
             interface_name: the PyTorch interface that the models serve.
             model_pointers: the models, best first.
-            enable_fallback: do without when no model can be used; if False, ``integrate`` raises.
+            enable_fallback: go on without a model when none can be used; if False, ``integrate`` raises.
         """
         self.name = name
         self.interface_name = interface_name
         self.model_pointers = tuple(model_pointers)
         self.enable_fallback = enable_fallback
         self.state = "registered"
-        """How far it came: ``registered``, ``engaged NAME``, or what stopped it."""
+        """``registered``, ``engaged NAME``, or what stopped it."""
 
     @abstractmethod
     def interface_problem(self) -> str | None:
-        """Return why this PyTorch lacks the interface, or None when it is there."""
+        """Return what this PyTorch lacks for the interface, or None if it has it."""
 
     @abstractmethod
     def load_model(self, pointer: ModelPointer) -> Any:
@@ -167,10 +168,10 @@ class IntegrationRegistry:
         return [entry for _, entry in sorted(self._entries.values(), key=lambda pair: (pair[0], pair[1].name))]
 
     def integrate_all(self) -> dict[str, bool]:
-        """Engage every integration; return by name whether it has a model now.
+        """Engage every integration; return by name whether it now has a model.
 
         Raises:
-            DiodeError: one that may not do without has none.
+            DiodeError: an integration without fallback has no model.
         """
         return {integration.name: integration.integrate() for integration in self.integrations()}
 
@@ -181,7 +182,7 @@ class IntegrationRegistry:
             integration.state = "registered"
 
     def status(self) -> dict[str, str]:
-        """Return by name how far each integration came."""
+        """Return the state of each integration by name."""
         return {integration.name: integration.state for integration in self.integrations()}
 
 
@@ -194,10 +195,10 @@ def register_integration(integration: BaseIntegration, execute_order: int = 0) -
 
 
 def integrate_all() -> dict[str, bool]:
-    """Engage every registered integration; return by name whether it has a model now.
+    """Engage every registered integration; return by name whether it now has a model.
 
     Raises:
-        DiodeError: one that may not do without has none.
+        DiodeError: an integration without fallback has no model.
     """
     return _registry.integrate_all()
 
@@ -208,7 +209,7 @@ def withdraw_all() -> None:
 
 
 def get_integration_status() -> dict[str, str]:
-    """Return by name how far each registered integration came."""
+    """Return the state of each registered integration by name."""
     return _registry.status()
 
 
@@ -216,7 +217,7 @@ def discover_and_register_integrations() -> dict[str, bool]:
     """Register the built-in integrations and those of other distributions.
 
     Returns:
-        By name whether it could be made; what could not is logged and left out.
+        By name whether it could be created; failures are logged and left out.
     """
     found = dict(_BUILT_IN)
     found.update({entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)})
@@ -228,7 +229,8 @@ def _make_and_register(name: str, target: str) -> bool:
     try:
         integration = getattr(importlib.import_module(module), function)()
     except Exception as error:  # noqa: BLE001 - another distribution's code; it must not take the others down
-        log.warning("the integration %s (%s) cannot be made: %s: %s", name, target, type(error).__name__, error)
+        line = f"the integration {name} ({target}) cannot be made: {safely.in_words(error)}"
+        safely.log(log, logging.WARNING, line)
         return False
     _registry.register(integration)
     return True

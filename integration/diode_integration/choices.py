@@ -15,14 +15,15 @@ from torch._inductor import config as inductor_config
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
-from diode_integration import final, registry
-from diode_integration.listing import EXHAUSTIVE, Listing, Offer, list_as_if_on_cuda, list_candidates
+from diode_integration import final, uncovered
+from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Listing, list_as_if_on_cuda, list_candidates
 from diode_integration.policy import Mode, Policy, parse_mode, select
 from diode_integration.predictor import AbstentionError, Predictor
 from diode_integration.stats import Decision, Stats
+from diode_store import safely
 from diode_store.devices import NVIDIA, known_device
 from diode_store.errors import DiodeError, HardwareError, RecordError, SettingsError
-from diode_trainer import artifact
+from diode_trainer import artifact, catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,11 +52,10 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     annotates_choices = True
     """Tells collectors that a list is stock Inductor's unless its choices say otherwise."""
 
-    def __init__(  # noqa: PLR0913 - the options that users were promised
+    def __init__(  # noqa: PLR0913 - the documented options
         self,
         model_path: Path | str | None = None,
         *,
-        device: str = "cpu",
         top_k_configs: int = 3,
         enable_fallback: bool = True,
         performance_threshold: float = 1.1,
@@ -69,8 +69,6 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
         Args:
             model_path: the checkpoint; the best shipped model when None.
-            device: accepted for compatibility ("cpu" or "cuda"); a model is asked on the CPU, where one question
-                takes less than a copy to a GPU and back.
             top_k_configs: how many candidates to leave in "top_k" mode.
             enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
                 Inside a compile nothing is raised in either case.
@@ -88,8 +86,6 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             HardwareError: no device is known by the name ``hardware``.
         """
         super().__init__()
-        if device.partition(":")[0] not in {"cpu", "cuda"}:
-            raise SettingsError(f"device must be cpu or cuda, not {device!r}")
         if search_space not in {EXHAUSTIVE, "DEFAULT", INHERIT}:
             raise SettingsError(f"search_space must be {EXHAUSTIVE}, DEFAULT or {INHERIT}, not {search_space!r}")
         self.policy = Policy(top_k_configs, performance_threshold, parse_mode(mode))
@@ -111,13 +107,13 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         return self._predictor.model.sha256 if self._predictor else "no model"
 
     def uuid(self) -> str:
-        """Return what tells this handler's choices from another's in Inductor's cache key."""
+        """Return this handler's part of Inductor's cache key: everything that its choices depend on."""
         device = self._hardware.key.hex() if self._hardware else "detected"
         parts = (HOOK_VERSION, self._sha256, self.policy.key, self._search_space or INHERIT, device)
         return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose"))
 
     def get_stats(self) -> dict[str, float]:
-        """Return what the hook did so far.
+        """Return what the hook has done so far.
 
         ``total_calls`` of the hook; ``passed_through``: calls outside max-autotune; ``model_selections``: ops that
         the model decided; ``fallback_<reason>``: calls left to stock Inductor; ``configs_filtered``: candidates
@@ -137,57 +133,62 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[KernelTemplateChoice]:
-        """Return the candidates of one call that Inductor shall go on with (overrides Inductor's method)."""
-        offer = Offer(template_choices, kernel_inputs, templates, op_name, kwarg_overrides or {})
-        outcome = self._outcome(offer)
-        if isinstance(outcome, list):
-            return outcome
+        """Return the candidates of one call that Inductor goes on with (overrides Inductor's method)."""
+        offer = CandidateOffer(template_choices, kernel_inputs, templates, op_name, kwarg_overrides or {})
+        result = self._result(offer)
+        if isinstance(result, list):
+            return result
         stock: list[KernelTemplateChoice] = super()._finalize_template_configs(
             offer.replay(self), kernel_inputs, templates, op_name, kwarg_overrides
         )
-        if outcome is not None:
+        if result is not None:
             for ktc in stock:
-                ktc.annotations[final.ANNOTATION] = final.Mark(outcome)
+                self._mark(ktc, result)
         return stock
 
     def settled(self, decision: Decision) -> None:
-        """Take note of a decision on a whole op."""
+        """Record a decision on a whole op."""
         self._stats.decide(decision)
 
     def failed(self, error: Exception) -> None:
-        """Take note of an error that the compile survived."""
-        self._fall_back("error", _told(error), logging.WARNING, error)
+        """Record an error that the compile survived."""
+        self._fall_back("error", safely.in_words(error), logging.WARNING, error)
 
-    def _outcome(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
+    def _result(
+        self, offer: CandidateOffer
+    ) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
         """Return what to keep; or, where stock Inductor chooses, how to mark its choices, None for not at all."""
         self._stats.count("total_calls")
-        if not _max_autotune():
-            self._stats.count("passed_through")
-            return None
         try:
+            if not _max_autotune():
+                self._stats.count("passed_through")
+                return None
             with self._stats.timed("seconds"):
                 final.ensure_registered()
                 return self._choose(offer)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
-            return final.AbstainedCall(self, Decision(offer.op_name, None, "", 0, (), None, f"error: {_told(error)}"))
+            reason = f"error: {safely.in_words(error)}"
+            return final.AbstainedCall(self, Decision(offer.op_name, None, "", 0, (), None, reason))
 
-    def _choose(self, offer: Offer) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
+    def _choose(
+        self, offer: CandidateOffer
+    ) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
         try:
             listing, call = self._rank(offer)
         except AbstentionError as abstention:
-            self._fall_back(abstention.reason, str(abstention), logging.INFO)
+            self._say_abstained(offer, abstention)
             return final.AbstainedCall(self, self._abstained(offer, abstention))
         if call is None:
             self._stats.count("passed_through")
             return None
         return call if self.observe else self._preselect(call) + listing.unranked
 
-    def _rank(self, offer: Offer) -> tuple[Listing, final.RankedCall | None]:
+    def _rank(self, offer: CandidateOffer) -> tuple[Listing, final.RankedCall | None]:
         """Rank the candidates of a call; None when it offers nothing that the model knows.
 
         Raises:
-            AbstentionError: there is no model, or it may not be believed here.
+            AbstentionError: there is no model, or this is outside its domain.
         """
         predictor = self._ready()
         hardware = self._device(offer)
@@ -207,14 +208,14 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             raise AbstentionError("multi_kernel", "kernels for several hinted sizes at once are not ranked")
         return self._predictor
 
-    def _device(self, offer: Offer) -> Hardware:
+    def _device(self, offer: CandidateOffer) -> Hardware:
         device = offer.kernel_inputs.device()
         hardware = self._hardware or detect_hardware(device)
         if hardware is None:
-            raise AbstentionError("hardware", f"torch-diode has no name for a {device.type} device")
+            raise AbstentionError("hardware", f"torch-diode cannot identify this {device.type} device")
         return hardware
 
-    def _list(self, offer: Offer, predictor: Predictor, hardware: Hardware) -> Listing:
+    def _list(self, offer: CandidateOffer, predictor: Predictor, hardware: Hardware) -> Listing:
         listing = list_candidates(offer, self, predictor.knows, self._search_space)
         if self.observe and hardware.vendor == NVIDIA and _lists_for_cpu(offer):
             listing.ranked.extend(list_as_if_on_cuda(offer, self._search_space))
@@ -235,7 +236,23 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             annotations[POLICY_ANNOTATION] = f"hook:{self._sha256}"
         return [call.ktcs[index] for index in kept]
 
-    def _abstained(self, offer: Offer, abstention: AbstentionError) -> Decision:
+    def _mark(self, ktc: KernelTemplateChoice, call: final.RankedCall | final.AbstainedCall) -> None:
+        """Mark one of stock Inductor's choices as one of ``call``, if it can be marked."""
+        try:
+            ktc.annotations.pop(POLICY_ANNOTATION, None)  # left by a selection that failed half-way
+            ktc.annotations[final.ANNOTATION] = final.Mark(call)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            self.failed(error)
+
+    def _say_abstained(self, offer: CandidateOffer, abstention: AbstentionError) -> None:
+        """Count an abstention; for an unknown GPU tell the user, unless that was done at import."""
+        unknown_gpu = abstention.reason == "hardware" and offer.kernel_inputs.device_type != "cpu"
+        if unknown_gpu and uncovered.first_time():
+            self._fall_back(abstention.reason, f"{abstention}; {uncovered.REMEDY}", logging.WARNING)
+        else:
+            self._fall_back(abstention.reason, str(abstention), logging.INFO)
+
+    def _abstained(self, offer: CandidateOffer, abstention: AbstentionError) -> Decision:
         hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
         name = hardware.name if hardware else str(offer.kernel_inputs.device())
         try:
@@ -245,24 +262,20 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         return Decision(offer.op_name, problem, name, 0, (), None, str(abstention))
 
     def _fall_back(self, reason: str, detail: str, level: int, error: Exception | None = None) -> None:
-        """Count a call that stock Inductor decides, and say why the first time."""
+        """Count a call left to stock Inductor, and log the reason the first time."""
         self._stats.count(f"fallback_{reason}")
         with self._lock:
             first = reason not in self._logged
             self._logged.add(reason)
         if first:
-            log.log(level, "stock Inductor chooses: %s (said once for each reason)", detail, exc_info=error)
+            safely.log(log, level, f"stock Inductor chooses: {detail} (logged once for each reason)", error)
 
 
 def _max_autotune() -> bool:
     return bool(inductor_config.max_autotune or inductor_config.max_autotune_gemm)
 
 
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _problem(offer: Offer) -> Problem:
+def _problem(offer: CandidateOffer) -> Problem:
     try:
         return problem_of_inputs(offer.kernel_inputs, offer.op_name)
     except RecordError as error:
@@ -281,21 +294,21 @@ def _known_hardware(hardware: Hardware | str | None) -> Hardware | None:
 def _usable_predictor(
     model: Model | None, model_path: Path | str | None, *, enable_fallback: bool
 ) -> tuple[Predictor | None, str]:
-    """Return the model's predictor; or, with ``enable_fallback``, None and why there is none."""
+    """Return the model's predictor; or, with ``enable_fallback``, None and the reason."""
     try:
         return Predictor(model or _load(model_path)), ""
     except DiodeError as error:
         if not enable_fallback:
             raise
-        log.warning("no usable model, stock Inductor chooses: %s", error)
+        safely.log(log, logging.WARNING, f"no usable model, stock Inductor chooses: {error}")
         return None, str(error)
 
 
 def _load(model_path: Path | str | None) -> Model:
-    path = model_path if model_path is not None else registry.default_model()
+    path = model_path if model_path is not None else catalogue.shipped_model()
     return artifact.load(path)
 
 
-def _lists_for_cpu(offer: Offer) -> bool:
+def _lists_for_cpu(offer: CandidateOffer) -> bool:
     """Whether Inductor compiles for a CPU with C++, and so lists no Triton template."""
     return bool(offer.kernel_inputs.device_type == "cpu" and inductor_config.cpu_backend != "triton")

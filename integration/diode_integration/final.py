@@ -1,13 +1,13 @@
-"""The last word on an op's choices, once all of its calls are in.
+"""The final selection among an op's choices, after all calls for the op.
 
 Inductor may ask its choices hook several times for one op: torch 2.13 lists an addmm's vendor kernels, its Triton
-templates and its contiguous variant apart, each ignorant of the others. The hook therefore only drops what can
+templates and its contiguous variant apart, each without the others. The hook therefore only drops what can
 win in no case, which is what saves code generation and compilation, and leaves a ``Mark`` on the rest. Inductor
 runs its preprocessing functions on the whole list before it counts the choices, so ``final_selection``, one of
-those, sees all marks of the op together and keeps what the policy says of them.
+those, sees all marks of the op together and applies the policy to them.
 
-Choices without a mark (C++, CUTLASS, decompose_k …) are others' business and stay, except in zero mode, which
-promises that nothing is benchmarked.
+Choices without a mark (C++, CUTLASS, decompose_k …) are left alone, except in zero mode, in which
+nothing may be benchmarked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from diode_collectors.inductor.adapter import annotations_of, config_of_ktc
 from diode_integration.policy import Mode, Policy, select
-from diode_integration.stats import Candidate, Decision
+from diode_integration.stats import Decision, PredictedConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from diode_integration.predictor import Ranking
 
 ANNOTATION = "diode_mark"
-"""Key in a choice's ``annotations`` under which its mark lies."""
+"""Key of the mark in a choice's ``annotations``."""
 
 _registering = threading.Lock()
 
@@ -42,10 +42,10 @@ class Owner(Protocol):
     observe: bool
 
     def settled(self, decision: Decision) -> None:
-        """Take note of a decision."""
+        """Record a decision."""
 
     def failed(self, error: Exception) -> None:
-        """Take note of an error that was survived."""
+        """Record an error that the compile survived."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +77,12 @@ class Mark:
 
 
 def final_selection(choices: list[Any]) -> list[Any]:
-    """Keep what the policy says of all marked choices together; Inductor calls this with each op's choices.
+    """Apply the policy to all marked choices together; Inductor calls this with each op's choices.
 
     Never raises and never empties a list.
     """
-    marks = [annotations_of(choice).get(ANNOTATION) for choice in choices]
-    owner: Owner | None = next((mark.call.owner for mark in marks if mark is not None), None)
+    marks = [_mark_of(choice) for choice in choices]
+    owner = next((mark.call.owner for mark in marks if mark is not None), None)
     if owner is None:
         return choices
     try:
@@ -92,8 +92,16 @@ def final_selection(choices: list[Any]) -> list[Any]:
         return choices
 
 
+def _mark_of(choice: Any) -> Mark | None:
+    try:
+        found = annotations_of(choice).get(ANNOTATION)
+    except Exception:  # noqa: BLE001 - as above; this may be any other hook's object
+        return None
+    return found if isinstance(found, Mark) else None
+
+
 def ensure_registered() -> None:
-    """Have Inductor call ``final_selection``; again if somebody cleared its preprocessing functions."""
+    """Have Inductor call ``final_selection``; again if its preprocessing functions were cleared."""
     with _registering:
         registered = _preprocessing_functions()
         if final_selection not in registered:
@@ -176,5 +184,5 @@ class _Pool:
         )
         return selection.indices, decision
 
-    def _candidate(self, position: int) -> Candidate:
-        return Candidate(config_of_ktc(self._ktcs[position]), float(self._predicted[position]))
+    def _candidate(self, position: int) -> PredictedConfig:
+        return PredictedConfig(config_of_ktc(self._ktcs[position]), float(self._predicted[position]))

@@ -11,26 +11,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def create_diode_choices(
-    model_path: Path | str | None = None, *, device: str = "cuda", **options: Any
-) -> DiodeInductorChoices:
+def create_diode_choices(model_path: Path | str | None = None, **options: Any) -> DiodeInductorChoices:
     """Return a choices handler without installing it.
 
     Args:
         model_path: the checkpoint; the best shipped model when None.
-        device: "cpu" or "cuda"; see ``DiodeInductorChoices``.
         options: further options of ``DiodeInductorChoices``.
 
     Raises:
         DiodeError: an option has a value that cannot be used.
     """
-    return DiodeInductorChoices(model_path, device=device, **options)
+    return DiodeInductorChoices(model_path, **options)
 
 
 def install_diode_choices(
     model_path: Path | str | None = None,
     *,
-    device: str = "cuda",
     top_k_configs: int = 3,
     performance_threshold: float = 1.1,
     enable_fallback: bool = True,
@@ -40,7 +36,6 @@ def install_diode_choices(
 
     Args:
         model_path: the checkpoint; the best shipped model when None.
-        device: "cpu" or "cuda"; see ``DiodeInductorChoices``.
         top_k_configs: how many candidates Inductor still benchmarks.
         performance_threshold: keep candidates within this ratio of the best prediction.
         enable_fallback: without a usable model, let stock Inductor choose; if False, raise.
@@ -54,7 +49,6 @@ def install_diode_choices(
     """
     choices = create_diode_choices(
         model_path,
-        device=device,
         top_k_configs=top_k_configs,
         performance_threshold=performance_threshold,
         enable_fallback=enable_fallback,

@@ -1,8 +1,8 @@
-"""Making a choices handler the process's own, and taking it back.
+"""Installs a choices handler for the whole process, and uninstalls it.
 
 Inductor keeps its choices handler per thread and compiles backward graphs in other threads, so setting it is not
-enough; and its FX graph cache must know that choices changed, or it serves kernels that another handler chose. How
-both are done differs by version, so each step is taken by what this torch has, not by its number:
+enough; and its FX graph cache must know that choices changed, or it serves kernels that another handler chose. Both
+differ between versions of torch; what this torch has decides, not its version number:
 
 - ``register_inductor_choices`` (torch 2.15): process-wide, and in the cache key;
 - ``config.inductor_choices_class`` (2.10 to 2.14): its default reaches every new thread; where the cache key does not
@@ -27,6 +27,7 @@ from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 
 from diode_integration import final
+from diode_store import safely
 from diode_store.errors import DiodeError
 
 if TYPE_CHECKING:
@@ -74,10 +75,11 @@ class ProcessChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not 
 
     def uuid(self) -> str:
         """Return the installed handler's part of the cache key."""
-        return _installation.choices.uuid() if _installation else f"{_KEY}/none"
+        handler = installed()
+        return handler.uuid() if handler else f"{_KEY}/none"
 
     def _finalize_template_configs(self, *args: Any, **kwargs: Any) -> Any:
-        handler: Any = _installation.choices if _installation else super()
+        handler: Any = installed() or super()
         return handler._finalize_template_configs(*args, **kwargs)  # noqa: SLF001 - the one hook Inductor has
 
 
@@ -87,7 +89,7 @@ def process_choices() -> ProcessChoices:
 
 
 def missing_capability() -> str | None:
-    """Return why a handler cannot be installed in this torch, or None when it can."""
+    """Return what this torch lacks for an installation, or None if it lacks nothing."""
     if not hasattr(InductorChoices, "_finalize_template_configs"):
         return f"torch {torch.__version__} has no hook for kernel choices; torch-diode needs torch 2.10 or later"
     if hasattr(inductor_choices, "register_inductor_choices") or hasattr(inductor_config, "inductor_choices_class"):
@@ -136,7 +138,8 @@ def uninstall() -> None:
 
 def installed() -> DiodeInductorChoices | None:
     """Return the installed handler, or None."""
-    return _installation.choices if _installation else None
+    installation = _installation  # once: another thread may uninstall meanwhile
+    return installation.choices if installation else None
 
 
 def _engage(choices: DiodeInductorChoices, undo: ExitStack) -> None:
@@ -148,7 +151,8 @@ def _engage(choices: DiodeInductorChoices, undo: ExitStack) -> None:
         inductor_choices.register_inductor_choices(_KEY, process_choices)
         return
     if inductor_config.inductor_choices_class is not None:
-        log.warning("torch-diode replaces inductor_choices_class = %r", inductor_config.inductor_choices_class)
+        theirs = safely.in_words(inductor_config.inductor_choices_class)
+        safely.log(log, logging.WARNING, f"torch-diode replaces inductor_choices_class = {theirs}")
     _set_for_all_threads(inductor_config, "inductor_choices_class", process_choices, undo)
     if not hasattr(inductor_config, "_cache_config_factory_keys"):
         _tag_cache_keys(f"|{choices.uuid()}", undo)
@@ -163,7 +167,7 @@ def _set_for_all_threads(module: ModuleType, name: str, value: Any, undo: ExitSt
     def restore() -> None:
         ours = getattr(module, name) == value
         entry.default = old_default
-        if ours:  # else somebody set it since, who shall keep it
+        if ours:  # otherwise it was set since, and is kept
             setattr(module, name, old)
 
     undo.callback(restore)

@@ -1,7 +1,7 @@
 """The candidates of one call of Inductor's choices hook.
 
-Inductor hands the hook a generator of choices for each template. They can be walked once only, so an ``Offer``
-keeps what came out of them: whatever goes wrong later, stock Inductor still gets its list.
+Inductor hands the hook a generator of choices for each template. They can be iterated once only, so a
+``CandidateOffer`` keeps their choices: whatever goes wrong later, stock Inductor still gets its list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _one_at_a_time = threading.RLock()
 
 
 @dataclass
-class Offer:
+class CandidateOffer:
     """What Inductor offers in one call: the arguments of ``_finalize_template_configs``."""
 
     generators: Mapping[str, Iterator[KernelTemplateChoice]]
@@ -94,7 +94,7 @@ def searching(search_space: str) -> Iterator[None]:
 
 
 def list_candidates(
-    offer: Offer, handler: InductorChoices, knows: Callable[[str], bool], search_space: str | None
+    offer: CandidateOffer, handler: InductorChoices, knows: Callable[[str], bool], search_space: str | None
 ) -> Listing:
     """List everything that the call may choose among.
 
@@ -116,7 +116,7 @@ def list_candidates(
     return listing
 
 
-def list_as_if_on_cuda(offer: Offer, search_space: str | None) -> list[KernelTemplateChoice]:
+def list_as_if_on_cuda(offer: CandidateOffer, search_space: str | None) -> list[KernelTemplateChoice]:
     """List the Triton choices that a CUDA device would be offered, on a machine that has none.
 
     They can be ranked, but not built or run.

@@ -26,7 +26,7 @@ class MatmulIntegration(BaseIntegration):
 
         Args:
             model_pointers: the models, best first; the shipped ones when None.
-            enable_fallback: do without when no model can be used.
+            enable_fallback: go on without a model when none can be used.
             options: of ``DiodeInductorChoices``.
 
         Raises:
@@ -39,7 +39,7 @@ class MatmulIntegration(BaseIntegration):
         self._installation: install.Installation | None = None
 
     def interface_problem(self) -> str | None:
-        """Return why this PyTorch has no choices hook, or None when it has."""
+        """Return what this PyTorch lacks for the choices hook, or None if it lacks nothing."""
         return install.missing_capability()
 
     def load_model(self, pointer: ModelPointer) -> TimingModel:
@@ -61,7 +61,7 @@ class MatmulIntegration(BaseIntegration):
         self._installation = install.install(DiodeInductorChoices(model=model, **self._options))
 
     def withdraw(self) -> None:
-        """Uninstall the hook, unless somebody installed another since."""
+        """Uninstall the hook, unless another was installed since."""
         if self._installation is not None:
             self._installation.close()
             self._installation = None

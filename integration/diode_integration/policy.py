@@ -58,7 +58,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Selection:
+class KeptCandidates:
     """Which candidates to keep, fastest predicted first, and why; no index at all when none can run."""
 
     indices: tuple[int, ...]
@@ -69,7 +69,7 @@ def select(
     predicted_us: NDArray[np.float64],
     is_vendor: NDArray[np.bool_],
     policy: Policy,
-) -> Selection:
+) -> KeptCandidates:
     """Choose among n candidates.
 
     Of those within the threshold, the first ``top_k_configs`` are kept, a vendor's kernel being a candidate like
@@ -85,7 +85,9 @@ def select(
     usable = np.isfinite(predicted_us)
     if not usable.any():
         vendor = np.flatnonzero(is_vendor)[:1]
-        return Selection(tuple(vendor.tolist()), "no prediction: vendor kept" if len(vendor) else "no candidate fits")
+        return KeptCandidates(
+            tuple(vendor.tolist()), "no prediction: vendor kept" if len(vendor) else "no candidate fits"
+        )
     order = np.argsort(np.where(usable, predicted_us, np.inf), kind="stable")[: int(usable.sum())]
     if policy.mode is Mode.ZERO:
         order = order[:1]
@@ -96,7 +98,7 @@ def select(
     beside = vendors[:1][~np.isin(vendors[:1], first)]
     kept = tuple(int(index) for index in (*first, *beside))
     winner = "the vendor's kernel" if is_vendor[kept[0]] else "a template"
-    return Selection(kept, f"{winner} is predicted fastest{_why(len(first), len(beside), policy)}")
+    return KeptCandidates(kept, f"{winner} is predicted fastest{_why(len(first), len(beside), policy)}")
 
 
 def _why(first: int, beside: int, policy: Policy) -> str:
@@ -105,7 +107,7 @@ def _why(first: int, beside: int, policy: Policy) -> str:
     threshold = f"{policy.performance_threshold:g}"
     alone = first == 1 and policy.top_k_configs > 1
     lead = f" and leads by more than {threshold}" if alone else f"; {first} kept within {threshold}"
-    return f"{lead}; the vendor's kernel stands by" if beside else lead
+    return f"{lead}; the vendor's kernel is kept too" if beside else lead
 
 
 def parse_mode(mode: Mode | str) -> Mode:

@@ -1,6 +1,6 @@
 """From an artifact to predicted times, or to the reason why there are none.
 
-A model is asked only inside the domain that its card declares; outside it, a ``Predictor`` abstains and says why, and
+A model is asked only inside the domain that its card declares; outside it, a ``Predictor`` abstains with a reason, and
 stock Inductor goes on. Predictions are cached: the layers of a network repeat.
 """
 
@@ -30,11 +30,11 @@ _CACHED_PROBLEMS = 1024
 
 
 class Model(Protocol):
-    """What the hook asks of a model; ``diode_trainer.artifact.load`` returns one."""
+    """What the hook needs of a model; ``diode_trainer.artifact.load`` returns one."""
 
     @property
     def card(self) -> Card:
-        """What the model says of itself."""
+        """The model's card."""
 
     @property
     def sha256(self) -> str:
@@ -45,7 +45,7 @@ class Model(Protocol):
 
 
 class AbstentionError(DiodeError):
-    """The model is not believed here, so stock Inductor chooses."""
+    """This is outside the model's domain, so stock Inductor chooses."""
 
     def __init__(self, reason: str, detail: str) -> None:
         """Keep ``reason``, one word that ends the name of a ``fallback_`` statistic, and a line for a person."""
@@ -55,7 +55,7 @@ class AbstentionError(DiodeError):
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """What the model says of the candidates of one call; microseconds, inf for what cannot run."""
+    """Predictions for the candidates of one call; microseconds, inf for what cannot run."""
 
     problem: Problem
     hardware: Hardware
@@ -66,7 +66,7 @@ class Ranking:
 
 
 class Predictor:
-    """Asks one model; any thread may use it."""
+    """Asks one model, with a cache; any thread may use it."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -79,10 +79,10 @@ class Predictor:
         return not templates or template in templates
 
     def check(self, problem: Problem, hardware: Hardware) -> None:
-        """Check that the model may be believed on this problem and device.
+        """Check that this problem and device are inside the model's domain.
 
         Raises:
-            AbstentionError: it may not.
+            AbstentionError: they are not.
         """
         check_domain(problem.shape, hardware, self.model.card.domain)
 

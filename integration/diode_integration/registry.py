@@ -1,14 +1,12 @@
-"""The models there are: what lies under ``trained_models/<purpose>/``, by the cards beside them."""
+"""Finds the models under ``trained_models/<purpose>/`` by their cards."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from diode_integration.base import ModelPointer
-from diode_store.errors import ModelError
 from diode_store.resources import trained_models_dir
-from diode_trainer.card import MATMUL_PURPOSE, read_card
+from diode_trainer import catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,11 +25,8 @@ class ModelRegistry:
 
     @classmethod
     def of_folder(cls, folder: Path) -> ModelRegistry:
-        """Register every model under ``folder`` that has a card, best ranking first; damaged cards are left out."""
-        cards = [(path, card) for path in sorted(folder.rglob("*.json")) if (card := _card(path)) is not None]
-        cards.sort(key=lambda found: found[1].created_at, reverse=True)
-        cards.sort(key=lambda found: _regret(found[1]))
-        return cls(_pointer(folder, path, card) for path, card in cards)
+        """Register every model under ``folder`` that has a card, best first; damaged cards are left out."""
+        return cls(_pointer(folder, path, card) for path, card in catalogue.best_first(folder))
 
     @classmethod
     def shipped(cls) -> ModelRegistry:
@@ -63,36 +58,11 @@ class ModelRegistry:
         }
 
 
-def default_model(purpose: str = MATMUL_PURPOSE) -> Path:
-    """Return the shipped model of a purpose that a user gets without asking: the one that ranks best.
-
-    Raises:
-        ModelError: none is shipped.
-        DiodeError: the installation is incomplete.
-    """
-    models = ModelRegistry.shipped().models(purpose)
-    if not models:
-        raise ModelError(f"no model for {purpose} is shipped; train one with `diode-train` and pass its path")
-    return models[0].path
-
-
-def _card(path: Path) -> Card | None:
-    """Return the card of a model; None when it is damaged or there is no checkpoint beside it."""
-    try:
-        return read_card(path) if path.with_suffix(".pt").exists() else None
-    except ModelError:
-        return None
-
-
-def _regret(card: Card) -> float:
-    return math.inf if card.regret_at_1 is None else card.regret_at_1
-
-
-def _pointer(folder: Path, card_path: Path, card: Card) -> ModelPointer:
+def _pointer(folder: Path, path: Path, card: Card) -> ModelPointer:
     devices = ", ".join(device.name for device in card.hardware) or "any hardware"
     return ModelPointer(
-        model_name=card_path.with_suffix(".pt").name,
-        relative_path=str(card_path.parent.relative_to(folder)),
+        model_name=path.name,
+        relative_path=str(path.parent.relative_to(folder)),
         model_purpose=card.purpose,
         description=f"{card.model_type} model of {', '.join(card.ops) or 'any op'} on {devices}",
         version=card.created_at,

@@ -20,7 +20,7 @@ _TIMES = ("seconds", "seconds_listing")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PredictedConfig:
     """A config and what the model predicts for it, in microseconds."""
 
     config: KernelConfig
@@ -37,7 +37,7 @@ class Decision:
     hardware: str
     candidates: int
     """How many the model ranked; 0 when it abstained."""
-    chosen: tuple[Candidate, ...]
+    chosen: tuple[PredictedConfig, ...]
     """What was left to Inductor, fastest predicted first; empty when the model abstained."""
     vendor_us: float | None
     """Best prediction for a vendor's kernel, in microseconds; None when none was offered."""

@@ -45,11 +45,13 @@ LIGHT_STORE = (
     "exchange.inductor_lut",
     "exchange.torch_diode",
     "exchange.torch_diode_files",
+    "inductor_default",
     "keys",
     "noise",
     "normalise",
     "records",
     "resources",
+    "safely",
     "wire.segment_layout",
 )
 LIGHT_COLLECTORS = (

@@ -9,7 +9,7 @@ import torch
 from stand_ins import DOMAIN, card_of
 
 from diode_integration import base, registry
-from diode_trainer import artifact
+from diode_trainer import artifact, catalogue
 from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
 from diode_trainer.models import MatmulTimingModel
 
@@ -30,8 +30,8 @@ def models_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder that is taken for the one of the shipped models."""
     folder = tmp_path / "trained_models"
     folder.mkdir()
-    monkeypatch.setattr(registry, "trained_models_dir", lambda: folder)
-    monkeypatch.setattr(base, "trained_models_dir", lambda: folder)
+    for module in (base, catalogue, registry):
+        monkeypatch.setattr(module, "trained_models_dir", lambda: folder)
     return folder
 
 

@@ -120,7 +120,7 @@ def test_decision_is_told_in_one_line() -> None:
     assert decision.describe() == (
         f"mm float32 B=1 M=128 N=256 K=512 nn on NVIDIA H200: kept 2 of {decision.candidates}: "
         "triton::mm 64x64x32 s3 w4 20.0 us, aten::mm 20.5 us "
-        "(a template is predicted fastest; 1 kept within 1.1; the vendor's kernel stands by)"
+        "(a template is predicted fastest; 1 kept within 1.1; the vendor's kernel is kept too)"
     )
 
 

@@ -35,7 +35,7 @@ def test_broken_model_leaves_stock(op: str, deferred: bool, caplog: pytest.LogCa
     assert handler.get_stats()["model_selections"] == 0
     assert handler.get_stats()["fallback_error"] >= 2
     assert [record.getMessage() for record in caplog.records if record.name == "diode_integration"] == [
-        "stock Inductor chooses: ZeroDivisionError: a bug in the model (said once for each reason)"
+        "stock Inductor chooses: ZeroDivisionError: a bug in the model (logged once for each reason)"
     ]
 
 
@@ -70,7 +70,7 @@ def test_failing_list_fails_as_it_would_without_the_hook() -> None:
 
 @each_op
 def test_unknown_hardware_leaves_stock(op: str) -> None:
-    """On a device that the model was not trained on, stock Inductor chooses and the decision says why."""
+    """On a device that the model was not trained on, stock Inductor chooses and the decision gives the reason."""
     stock = compile_op(op, None)
     handler = hooked(hardware=None)
     watch = compile_op(op, handler)
@@ -143,7 +143,7 @@ def test_without_max_autotune_nothing_is_ranked() -> None:
 
 
 def test_no_model_leaves_stock(tmp_path: Path) -> None:
-    """Without a usable model the handler leaves everything to stock Inductor and says why."""
+    """Without a usable model the handler leaves everything to stock Inductor and gives the reason."""
     handler = DiodeInductorChoices(tmp_path / "none.pt", hardware="h200")
     assert handler.model is None
     stock = compile_op("mm", None)
@@ -152,7 +152,7 @@ def test_no_model_leaves_stock(tmp_path: Path) -> None:
     assert "no such model" in handler.decisions()[0].reason
 
 
-def test_unmarked_choices_are_nobodys_business() -> None:
+def test_unmarked_choices_are_left_alone() -> None:
     """A list without a mark of ours goes through the final selection untouched."""
     choices = [SimpleNamespace(annotations={}), SimpleNamespace()]
     assert final.final_selection(choices) is choices

@@ -366,9 +366,7 @@ def test_this_torch_has_the_capability() -> None:
 
 def test_install_diode_choices_installs(tmp_path: Path) -> None:
     """The promised function makes a handler with the promised options, installs and returns it."""
-    handler = install_diode_choices(
-        tmp_path / "none.pt", device="cuda", top_k_configs=5, performance_threshold=1.2, mode="zero"
-    )
+    handler = install_diode_choices(tmp_path / "none.pt", top_k_configs=5, performance_threshold=1.2, mode="zero")
     assert installed() is handler
     assert (handler.policy.top_k_configs, handler.policy.performance_threshold) == (5, 1.2)
 

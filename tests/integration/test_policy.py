@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_integration.policy import Mode, Policy, Selection, parse_mode, select
+from diode_integration.policy import KeptCandidates, Mode, Policy, parse_mode, select
 from diode_store.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def kept(predicted: Sequence[float], vendor: Sequence[int] = (), policy: Policy 
     return chosen(predicted, vendor, policy).indices
 
 
-def chosen(predicted: Sequence[float], vendor: Sequence[int] = (), policy: Policy | None = None) -> Selection:
+def chosen(predicted: Sequence[float], vendor: Sequence[int] = (), policy: Policy | None = None) -> KeptCandidates:
     """Return the selection of ``predicted`` microseconds."""
     is_vendor = np.isin(np.arange(len(predicted)), list(vendor))
     return select(np.array(predicted, dtype=np.float64), is_vendor, policy or Policy())
@@ -90,12 +90,12 @@ def test_what_cannot_run_is_never_kept() -> None:
 
 def test_vendor_is_kept_when_there_is_no_prediction() -> None:
     """Without any prediction the vendor kernel is kept, so that the list is not empty."""
-    assert chosen([INF, INF], vendor=[1]) == Selection((1,), "no prediction: vendor kept")
+    assert chosen([INF, INF], vendor=[1]) == KeptCandidates((1,), "no prediction: vendor kept")
 
 
 def test_nothing_is_kept_when_nothing_can_run() -> None:
     """Without a prediction and without a vendor kernel, nothing is kept and the reason says so."""
-    assert chosen([INF, math.nan]) == Selection((), "no candidate fits")
+    assert chosen([INF, math.nan]) == KeptCandidates((), "no candidate fits")
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_nothing_is_kept_when_nothing_can_run() -> None:
         (
             [20.0, 9.5, 12.0],
             Policy(),
-            "a template is predicted fastest and leads by more than 1.1; the vendor's kernel stands by",
+            "a template is predicted fastest and leads by more than 1.1; the vendor's kernel is kept too",
         ),
     ],
     ids=["clear", "zero", "close", "without", "behind"],
 )
 def test_reason_says_why(predicted: list[float], policy: Policy, expected: str) -> None:
-    """The reason names the winner, how many are close and whether the vendor's kernel stands by behind them."""
+    """The reason names the winner, how many are close and whether the vendor's kernel is kept too."""
     assert chosen(predicted, vendor=[0], policy=policy).reason == expected
 
 

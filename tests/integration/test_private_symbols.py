@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from importlib.util import find_spec
 
 import pytest
 import torch.compiler.config as compiler_config
@@ -16,6 +17,7 @@ from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, get_algorithm_selector_cache
 
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.deferral import ENTRANCES
 from diode_integration.listing import _heuristic_registry
 
 
@@ -94,3 +96,11 @@ def test_heuristics_of_another_device() -> None:
     heuristic = _heuristic_registry().get_template_heuristic("triton::mm", "cuda", "mm")
     assert callable(heuristic.get_template_configs)
     assert callable(heuristic.get_extra_kwargs)
+
+
+def test_a_compile_imports_what_the_deferred_hook_waits_for() -> None:
+    """Dynamo's backend imports the entrance in the compile, and the entrance imports no choices handler."""
+    inductor = importlib.import_module("torch._dynamo.backends.inductor")
+    assert "from torch._inductor.compile_fx import compile_fx" in inspect.getsource(inductor.inductor)
+    assert "compile_fx" in ENTRANCES[0]
+    assert all(find_spec(name) is not None for name in ENTRANCES)

@@ -22,9 +22,10 @@ from diode_integration.base import (
 )
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.matmul import create_matmul_integration
-from diode_integration.registry import ModelRegistry, default_model
+from diode_integration.registry import ModelRegistry
 from diode_store.errors import DiodeError, ModelError
 from diode_trainer.card import MATMUL_PURPOSE
+from diode_trainer.catalogue import shipped_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ def test_best_ranking_model_comes_first(save_model: SaveModel, models_folder: Pa
     save_model("good", created_at="2025-01-01", metrics=regret(1.02))
     save_model("fair", created_at="2026-03-01", metrics=regret(1.05))
     assert names(ModelRegistry.shipped()) == ["good.pt", "fair.pt", "new.pt", "old.pt"]
-    assert default_model().name == "good.pt"
+    assert shipped_model().name == "good.pt"
 
 
 def test_damaged_cards_are_left_out(save_model: SaveModel, models_folder: Path) -> None:
@@ -110,7 +111,7 @@ def test_damaged_cards_are_left_out(save_model: SaveModel, models_folder: Path) 
 def test_no_shipped_model_is_an_error(models_folder: Path) -> None:
     """Without a shipped model, the default is an error that names the remedy."""
     with pytest.raises(ModelError) as refused:
-        default_model()
+        shipped_model()
     assert str(refused.value) == (
         f"no model for {MATMUL_PURPOSE} is shipped; train one with `diode-train` and pass its path"
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diode_integration import install
+from diode_integration.choices import DiodeInductorChoices
 from diode_store.resources import trained_models_dir
 
 if TYPE_CHECKING:
@@ -44,22 +45,31 @@ def torch_diode(
     sys.modules.pop("torch_diode", None)
 
 
+COMPILE = """
+import sys, torch, torch_diode
+print("torch._inductor" in sys.modules, "diode_integration.install" in sys.modules, torch_diode.get_stats())
+print(*torch_diode.get_integration_status().values())
+from torch._dynamo.utils import counters
+torch.compile(lambda a, b: a @ b)(torch.randn(16, 32), torch.randn(32, 8))
+print(counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"])
+print(torch_diode.get_stats().get("total_calls"), *torch_diode.get_integration_status().values())
+torch_diode.uninstall()
+from torch._inductor.virtualized import V
+print(type(V.choices).__name__, torch_diode.get_stats())
+"""
+
+
 @pytest.mark.skipif(not SHIPPED, reason="no model is shipped yet")
-def test_import_installs_the_shipped_model() -> None:
-    """After the import, in a fresh process, the handler with the shipped model is every thread's."""
-    finished = run(
-        "import warnings; warnings.simplefilter('error', UserWarning)\n"
-        "import torch_diode\n"
-        "from torch._inductor.virtualized import V\n"
-        "print(*torch_diode.get_integration_status().values())\n"
-        "print(V.choices.uuid().split('/')[0], torch_diode.get_stats()['total_calls'])\n"
-        "torch_diode.uninstall()\n"
-        "print(type(V.choices).__name__, torch_diode.get_stats())\n"
-    )
-    assert finished.stderr == ""
-    state, hooked, stock = finished.stdout.splitlines()
-    assert state.startswith("engaged ")
-    assert (hooked, stock) == ("torch-diode 0", "InductorChoices {}")
+def test_first_compile_installs_the_shipped_model(tmp_path: Path) -> None:
+    """The import loads neither Inductor nor the model; the first compile does, before it looks into its cache."""
+    cache = str(tmp_path / "cache")
+    stock = run(COMPILE, DIODE_DISABLE="1", TORCHINDUCTOR_CACHE_DIR=cache).stdout.splitlines()
+    assert stock[2:4] == ["1 0", "None"]
+    hooked = run(COMPILE, TORCHINDUCTOR_CACHE_DIR=cache).stdout.splitlines()
+    assert hooked[:2] == ["False False {}", "waiting for the first torch.compile"]
+    assert hooked[2] == "1 0", "a graph that stock Inductor had cached was served"
+    assert hooked[3].startswith("1 engaged ")
+    assert hooked[4] == "InductorChoices {}"
 
 
 def test_disabled_import_does_nothing() -> None:
@@ -69,20 +79,41 @@ def test_disabled_import_does_nothing() -> None:
     assert (finished.stdout, finished.stderr) == ("False False\n", "")
 
 
-@pytest.mark.parametrize("value", ["", "0"])
-def test_only_one_disables(value: str) -> None:
+def test_only_one_disables() -> None:
     """Any other value of DIODE_DISABLE leaves the import its effect."""
-    finished = run("import torch_diode; print(torch_diode.get_integration_status() != {})", DIODE_DISABLE=value)
+    finished = run("import torch_diode; print(torch_diode.get_integration_status() != {})", DIODE_DISABLE="0")
     assert finished.stdout == "True\n"
 
 
-def test_import_survives_what_it_cannot_use() -> None:
-    """When Inductor cannot be imported, the import of torch_diode warns in one line and goes on."""
+def test_an_import_of_inductor_survives_what_the_hook_cannot_use() -> None:
+    """When the hook cannot be loaded, one line says so, even with warnings as errors, and Inductor works."""
     finished = run(
-        "import sys\nsys.modules['torch._inductor.choices'] = None\nimport torch_diode\nprint('still running')\n"
+        "import sys, torch_diode, torch\n"
+        "sys.modules['diode_integration.install'] = None\n"
+        "import torch._inductor.compile_fx\n"
+        "print(torch._inductor.compile_fx.compile_fx.__name__, torch_diode.get_stats())\n",
+        PYTHONWARNINGS="error::UserWarning",
     )
-    assert (finished.returncode, finished.stdout) == (0, "still running\n")
-    assert finished.stderr.count("TorchDiodeWarning: torch-diode chooses no kernels: ") == 1
+    assert (finished.returncode, finished.stdout) == (0, "compile_fx {}\n"), finished.stderr
+    assert finished.stderr.count("torch-diode chooses no kernels: ") == 1
+
+
+def test_a_handler_of_the_users_own_stays(torch_diode: ModuleType, save_model: SaveModel) -> None:
+    """What was installed before the first compile is not replaced by the shipped model."""
+    mine = DiodeInductorChoices(save_model("v1"), mode="zero")
+    with install.install(mine):
+        assert torch_diode._install_unless_installed() is True
+        assert install.installed() is mine
+
+
+def test_a_hook_that_is_being_imported_is_not_used(
+    torch_diode: ModuleType, save_model: SaveModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Importing the hook imports Inductor; the shipped model is installed later then."""
+    save_model("v1")
+    monkeypatch.setattr(install.__spec__, "_initializing", True, raising=False)
+    assert torch_diode._install_unless_installed() is False
+    assert install.installed() is None
 
 
 def test_install_takes_the_shipped_model(torch_diode: ModuleType, save_model: SaveModel) -> None:
@@ -105,19 +136,22 @@ def test_install_twice_is_harmless(torch_diode: ModuleType, save_model: SaveMode
     assert torch_diode.get_stats() == {}
 
 
-def test_install_without_a_model_warns(torch_diode: ModuleType) -> None:
-    """Without a model there is one warning, which says why, and nothing is installed."""
-    with pytest.warns(torch_diode.TorchDiodeWarning, match="chooses no kernels: .*there is no model for") as warned:
-        assert torch_diode.install() is False
-    assert len(warned) == 1
+def test_install_without_a_model_says_so(torch_diode: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a model there is one line with the reason, and nothing is installed."""
+    assert torch_diode.install() is False
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "torch_diode")
+    assert line.startswith("torch-diode chooses no kernels: matmul_kernel_runtime_prediction: not engaged: there is no")
     assert install.installed() is None
 
 
-def test_install_without_the_hook_warns(
-    torch_diode: ModuleType, save_model: SaveModel, monkeypatch: pytest.MonkeyPatch
+def test_install_without_the_hook_says_so(
+    torch_diode: ModuleType,
+    save_model: SaveModel,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In a torch without the hook there is a warning that says which torch it takes."""
+    """In a torch without the hook there is a line that says which torch it takes."""
     save_model("v1")
     monkeypatch.setattr(install, "InductorChoices", object)
-    with pytest.warns(torch_diode.TorchDiodeWarning, match=r"needs torch 2\.10 or later"):
-        assert torch_diode.install() is False
+    assert torch_diode.install() is False
+    assert "needs torch 2.10 or later" in caplog.text

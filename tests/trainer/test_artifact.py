@@ -43,7 +43,7 @@ CARD = Card("small", MATMUL_PURPOSE, "deep", FEATURE_VERSION, DOMAIN, metrics={"
 
 
 class Harmful:
-    """What a pickle can do to whoever loads it."""
+    """What loading a pickle can do."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Run a command."""
@@ -327,10 +327,10 @@ def test_any_damage_is_noticed(saved: Path, cut: float, flip: int) -> None:
         ({"members": "three"}, "the checkpoint says"),
         ({"model_type": "wide"}, "unknown model type 'wide'"),
         ({"normalisation": {}}, "its tensors do not make a model"),
-        ({"normalisation": None}, "lacks or garbles a field"),
-        ({"model_state_dict": [1]}, "lacks or garbles a field"),
-        ({"calibration": {}}, "lacks or garbles a field ('hardware')"),
-        ({"trained_on": "everything"}, "lacks or garbles a field"),
+        ({"normalisation": None}, "has a missing or invalid field"),
+        ({"model_state_dict": [1]}, "has a missing or invalid field"),
+        ({"calibration": {}}, "has a missing or invalid field ('hardware')"),
+        ({"trained_on": "everything"}, "has a missing or invalid field"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

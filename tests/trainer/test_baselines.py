@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from synthetic import H200, MM, VENDOR_ROW, columns, examples, learnable
 
-from diode_store.records import ProblemShape
+from diode_store.inductor_default import default_configs
 from diode_trainer.baselines import RANDOM_DRAWS, compare, config_keys
 from diode_trainer.data.dataset import Dataset, Examples, Fold, folds
-from diode_trainer.inductor_default import DEFAULT_CONFIGS, DefaultConfig, default_configs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,38 +135,6 @@ def test_default_list_is_skipped_where_the_data_lacks_it() -> None:
     found = compare(dataset, (Fold(np.arange(0), np.arange(1)),))
     assert "inductor_default" not in found.reports
     assert found.skipped["inductor_default"] == "the data holds 48% of its configs, 80% needed"
-
-
-def test_default_list_is_that_of_inductor() -> None:
-    """The list as data is the list of PyTorch 2.13, where that is what is installed."""
-    torch = pytest.importorskip("torch")
-    if not torch.__version__.startswith("2.13."):
-        pytest.skip("the list is that of PyTorch 2.13")
-    from torch._inductor.template_heuristics.triton import CUDAConfigHeuristic
-
-    expected = [(c.block_m, c.block_n, c.block_k, c.num_stages, c.num_warps) for c in CUDAConfigHeuristic().mm_configs]
-    assert [tuple(config) for config in DEFAULT_CONFIGS] == expected
-
-
-def test_default_list_is_scaled_to_the_problem() -> None:
-    """No block is larger than the problem, none under 16, no warp idle; what becomes equal is one config."""
-    small = default_configs(ProblemShape("mm", "bfloat16", 1, 20, 8, 100, "nn"))
-    assert {(c.block_m, c.block_n) for c in small} == {(32, 16)}
-    assert max(c.block_k for c in small) == 128
-    assert {c.num_warps for c in small} == {2}
-    assert len(small) < len(DEFAULT_CONFIGS)
-    assert default_configs(MM) == frozenset(DEFAULT_CONFIGS)
-
-
-def test_default_config_reads_like_inductor() -> None:
-    """Blocks, stages, warps."""
-    assert DefaultConfig(128, 256, 64, 4, 8)._asdict() == {
-        "block_m": 128,
-        "block_n": 256,
-        "block_k": 64,
-        "num_stages": 4,
-        "num_warps": 8,
-    }
 
 
 def test_draws_are_many() -> None:

@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from diode_store import resources
+from diode_trainer import catalogue
 from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
+
+if TYPE_CHECKING:
+    import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
 
@@ -17,8 +23,9 @@ def test_every_feature_is_documented() -> None:
     assert f"version {FEATURE_VERSION}." in section
 
 
-def test_the_example_runs() -> None:
-    """The page's Python example is right."""
+def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's Python example is right, with the model that really ships."""
+    monkeypatch.setattr(catalogue, "trained_models_dir", resources.trained_models_dir)
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     scope: dict[str, object] = {}
     exec(code, scope)  # noqa: S102 - our own page

@@ -84,7 +84,7 @@ def test_report_of_nothing() -> None:
 
 
 def test_failures_are_not_available() -> None:
-    """A failed config ranked first costs nothing, because nobody could have run it."""
+    """A failed config ranked first costs nothing, because it cannot run."""
     example = examples([20.0, INF, 10.0])
     found = evaluate([example], [np.array([3.0, 1.0, 2.0])])
     assert found.regret[1].geomean == 1.0

@@ -16,7 +16,7 @@ from diode_trainer.data.dataset import Dataset, Examples
 from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
-from diode_trainer.train import Progress, Recipe, _parts, _schedule, fit, predict, single_threaded
+from diode_trainer.train import EpochReport, Recipe, _parts, _schedule, fit, predict, single_threaded
 from diode_trainer.workflow import Evaluation, fit_and_judge, training_facts
 
 QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)
@@ -120,7 +120,7 @@ def test_fit_learns() -> None:
 
 def test_every_epoch_is_reported() -> None:
     """The callback hears of each epoch, the losses fall, and the history holds the same."""
-    heard: list[Progress] = []
+    heard: list[EpochReport] = []
     fitted = fit(pack(learnable(20)), QUICK, seed=0, on_epoch=heard.append)
     assert [progress.epoch for progress in heard] == list(range(1, 11))
     assert tuple(heard) == fitted.history

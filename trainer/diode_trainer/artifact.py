@@ -245,7 +245,7 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
         trained_on = frozenset(checkpoint["trained_on"].tolist())
         version, model_type = int(checkpoint["feature_version"]), checkpoint["model_type"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"the checkpoint lacks or garbles a field ({error}); {_RETRAIN}") from None
+        raise ModelError(f"the checkpoint has a missing or invalid field ({error}); {_RETRAIN}") from None
     dimensions = dimensions_of(state)
     if declared != dimensions:
         raise ModelError(f"the checkpoint says {declared} but its tensors are of {dimensions}; {_RETRAIN}")

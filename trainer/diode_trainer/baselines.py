@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from diode_trainer.inductor_default import TEMPLATES, default_configs
+from diode_store.inductor_default import TEMPLATES, default_configs
 from diode_trainer.metrics import KS, Report, eligible, judgeable, regrets, report
 
 if TYPE_CHECKING:

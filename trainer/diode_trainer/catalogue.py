@@ -1,32 +1,74 @@
-"""Where models are: those that ship with torch-diode and the user's own."""
+"""Which models there are, those that ship with torch-diode and the user's own, and which of them is the best."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from pathlib import Path
+from typing import NamedTuple
 
 from diode_store.errors import DiodeError, ModelError
 from diode_store.resources import trained_models_dir
-from diode_store.settings import data_dir
+from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
 
 _SUFFIX = ".pt"
 
 
+class ModelFile(NamedTuple):
+    """A checkpoint and what its card says."""
+
+    path: Path
+    card: Card
+
+
 def user_models_dir() -> Path:
     """Return the folder of the user's models, where ``diode-train`` puts new ones; it need not exist yet."""
+    from diode_store.settings import data_dir  # needs platformdirs, which a compiling process may lack
+
     return data_dir() / "models"
 
 
-def shipped_models() -> list[Path]:
-    """Return the checkpoints that ship with torch-diode, by name; none if the installation lacks them."""
-    with contextlib.suppress(DiodeError):
-        return _checkpoints(trained_models_dir())
-    return []
+def best_first(folder: Path) -> list[ModelFile]:
+    """Return the models under ``folder``, the one with the lowest regret@1 first, and of equal ones the newest.
+
+    Models without a figure come last; those whose card is missing or damaged are left out.
+    """
+    models = []
+    for path in _checkpoints(folder):
+        with contextlib.suppress(ModelError):
+            models.append(ModelFile(path, read_card(path.with_suffix(".json"))))
+    models.sort(key=lambda model: model.card.created_at, reverse=True)
+    return sorted(models, key=lambda model: math.inf if model.card.regret_at_1 is None else model.card.regret_at_1)
+
+
+def shipped_models(purpose: str = MATMUL_PURPOSE) -> list[ModelFile]:
+    """Return the shipped models of a purpose, best first: the first usable one is "the shipped model".
+
+    Raises:
+        DiodeError: the installation is incomplete.
+    """
+    return [model for model in best_first(trained_models_dir()) if model.card.purpose == purpose]
+
+
+def shipped_model(purpose: str = MATMUL_PURPOSE) -> Path:
+    """Return the checkpoint that a user gets without asking: the best of a purpose.
+
+    Raises:
+        ModelError: none is shipped.
+        DiodeError: the installation is incomplete.
+    """
+    models = shipped_models(purpose)
+    if not models:
+        raise ModelError(f"no model for {purpose} is shipped; train one with `diode-train` and pass its path")
+    return models[0].path
 
 
 def list_models() -> list[Path]:
-    """Return every model's checkpoint: the user's first, then the shipped ones."""
-    return [*_checkpoints(user_models_dir()), *shipped_models()]
+    """Return every model's checkpoint, damaged ones too: the user's first, then the shipped ones."""
+    found = _checkpoints(user_models_dir())
+    with contextlib.suppress(DiodeError):
+        found += _checkpoints(trained_models_dir())
+    return found
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -46,8 +88,8 @@ def find_model(text: str) -> Path:
     wanted = text.removesuffix(_SUFFIX)
     found = [model for model in models if wanted in (model.stem, f"{model.parent.name}/{model.stem}")]
     if not found:
-        names = ", ".join(sorted({model.stem for model in models})) or "none yet; train one with `diode-train`"
-        raise ModelError(f"no model {text!r}, neither a file nor a name; there is: {names}")
+        names = ", ".join(sorted({model.stem for model in models})) or "none; train one with `diode-train`"
+        raise ModelError(f"no model {text!r}, neither a file nor a known name; available: {names}")
     if len({model.parent.name for model in found}) > 1:
         raise ModelError(f"{text!r} is the name of several models; name one: {', '.join(map(str, found))}")
     # The user's model of a name hides the shipped one.

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
-from diode_store.errors import ModelError, SettingsError, first_line
+from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
 from diode_trainer.features import FEATURE_VERSION
-from diode_trainer.workflow import Evaluation, Outcome, fit_and_judge, training_facts
+from diode_trainer.workflow import Evaluation, TrainingResult, fit_and_judge, training_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from diode_trainer.artifact import TimingModel
+    from diode_trainer.card import CoveredHardware
     from diode_trainer.data.dataset import Dataset
     from diode_trainer.train import Recipe
 
@@ -32,8 +35,8 @@ _NOTES = (
 
 
 @dataclass(frozen=True)
-class Job:
-    """Everything that one training run was asked for."""
+class TrainingJob:
+    """The options of one training run."""
 
     name: str
     recipe: Recipe
@@ -55,34 +58,34 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a job."""
+    """The result of a job."""
 
     card: Card
     path: Path
-    outcome: Outcome
+    result: TrainingResult
 
 
-def run_job(dataset: Dataset, job: Job, on_epoch: Callable[[], None]) -> Trained:
-    """Judge the job's recipe, fit it on all of ``dataset`` and write the model with its card.
+def run_job(dataset: Dataset, job: TrainingJob, on_epoch: Callable[[], None]) -> Trained:
+    """Evaluate the job's recipe, fit it on all of ``dataset`` and write the model with its card.
 
     Raises:
         DatasetError: too few problems.
-        ModelError: the files cannot be written; that is found out before anything is fitted.
+        ModelError: the files cannot be written; checked before anything is fitted.
     """
     _prepare(job.path)
-    outcome = fit_and_judge(
+    result = fit_and_judge(
         dataset,
         job.recipe,
         job.folds,
         seed=job.seed,
         device=job.device,
-        previous=shipped_model() if job.folds else None,
+        previous=_previous() if job.folds else None,
         on_epoch=on_epoch,
     )
-    network = outcome.fit.network
+    network = result.fit.network
     shapes = [example.shape for example in dataset]
-    written = artifact.save(job.path, network, _card(dataset, job, outcome), trained_on=shapes)
-    return Trained(written, job.path, outcome)
+    written = artifact.save(job.path, network, _card(dataset, job, result), trained_on=shapes)
+    return Trained(written, job.path, result)
 
 
 def _prepare(path: Path) -> None:
@@ -94,11 +97,13 @@ def _prepare(path: Path) -> None:
             f"{path}: cannot write the model ({error.strerror or error}); choose another --output"
         ) from None
     if not os.access(path.parent, os.W_OK):
-        raise ModelError(f"{path}: cannot write the model (its folder is not yours to write); choose another --output")
+        raise ModelError(
+            f"{path}: cannot write the model (no permission to write to its folder); choose another --output"
+        )
 
 
-def _card(dataset: Dataset, job: Job, outcome: Outcome) -> Card:
-    network = outcome.fit.network
+def _card(dataset: Dataset, job: TrainingJob, result: TrainingResult) -> Card:
+    network = result.fit.network
     size = {"problems": len(dataset), "examples": dataset.timings, "failures": dataset.failures}
     return Card(
         name=job.name,
@@ -107,9 +112,9 @@ def _card(dataset: Dataset, job: Job, outcome: Outcome) -> Card:
         feature_version=FEATURE_VERSION,
         domain=dataset.domain(),
         data={**size, **dataset.lineage},
-        training=training_facts(job.recipe, outcome.fit, seed=job.seed, seconds=outcome.seconds),
+        training=training_facts(job.recipe, result.fit, seed=job.seed, seconds=result.seconds),
         command=job.command,
-        **_judgement(outcome.evaluation),
+        **_judgement(result.evaluation),
         notes=_NOTES,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         torch=torch.__version__,
@@ -117,36 +122,61 @@ def _card(dataset: Dataset, job: Job, outcome: Outcome) -> Card:
     )
 
 
-def model_name(name: str | None, output: Path | None) -> str:
-    """Return what a model is called: ``name``, else the stem of the file ``output``, else ``my_model``.
+def model_name(name: str | None, output: Path | None, hardware: Sequence[CoveredHardware]) -> str:
+    """Return what a model is called: ``name``, else as the file ``output``, else as the hardware it is for.
 
     Raises:
         SettingsError: that is no name for a file.
     """
     if name is None:
-        name = output.stem if output is not None and output.suffix == _SUFFIX else "my_model"
+        name = output.stem if is_file(output) else _hardware_name(hardware)
+    return checked_name(name)
+
+
+def checked_name(name: str) -> str:
+    """Return ``name`` without the suffix of a checkpoint.
+
+    Raises:
+        SettingsError: it is no name for a file.
+    """
     if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
-        raise SettingsError(
-            f"{name!r} cannot be a model's name; --name takes one without / and \\ that does not begin with a dot"
-        )
+        raise SettingsError(f"{name!r} is not a valid model name; it must not contain / or \\ or begin with a dot")
     return name.removesuffix(_SUFFIX)
 
 
-def replaced(path: Path) -> str | None:
-    """Return when the model that is at ``path`` was made, or None if there is none."""
-    if not path.is_file():
-        return None
-    try:
-        return read_card(artifact.card_path(path)).created_at.partition("T")[0] or "unknown date"
-    except ModelError:
-        return "unknown date"
+def _hardware_name(hardware: Sequence[CoveredHardware]) -> str:
+    """Return ``nvidia-h200`` for NVIDIA H200; of several devices the first, and how many more there are."""
+    first = re.sub(r"[^a-z0-9]+", "-", hardware[0].name.lower()).strip("-")
+    return first if len(hardware) == 1 else f"{first}-and-{len(hardware) - 1}-more"
+
+
+def is_file(output: Path | None) -> TypeGuard[Path]:
+    """Return whether ``--output`` names a checkpoint, not a folder."""
+    return output is not None and output.suffix == _SUFFIX and not output.is_dir()
 
 
 def output_path(output: Path | None, name: str) -> Path:
     """Return where a model called ``name`` goes: the file ``output``, or into that folder, or the user's models."""
-    if output is None:
-        return catalogue.user_models_dir() / MATMUL_PURPOSE / f"{name}{_SUFFIX}"
-    return output if output.suffix == _SUFFIX else output / f"{name}{_SUFFIX}"
+    if is_file(output):
+        return output
+    return (output or catalogue.user_models_dir() / MATMUL_PURPOSE) / f"{name}{_SUFFIX}"
+
+
+def check_free(path: Path) -> None:
+    """Check that no model would be replaced.
+
+    Raises:
+        ModelError: there is a model at ``path``; the message says of which date.
+    """
+    if path.exists():
+        raise ModelError(f"{path}: there is a model of {_date(path)}; --force replaces it, --name makes another")
+
+
+def _date(path: Path) -> str:
+    try:
+        return read_card(artifact.card_path(path)).created_at.partition("T")[0] or "unknown date"
+    except ModelError:
+        return "unknown date"
 
 
 def command_line(program: str, options: dict[str, Any]) -> str:
@@ -175,13 +205,13 @@ def resolve_device(text: str) -> str:
     return text
 
 
-def shipped_model() -> TimingModel | None:
-    """Return the newest model that ships with torch-diode, or None if there is none that this version can use."""
-    paths = catalogue.shipped_models()
-    try:
-        return artifact.load(paths[-1]) if paths else None
-    except ModelError:
-        return None
+def _previous() -> TimingModel | None:
+    """Return the shipped model to compare with: the best that this version can use, or None."""
+    with contextlib.suppress(DiodeError):
+        for model in catalogue.shipped_models():
+            with contextlib.suppress(ModelError):
+                return artifact.load(model.path)
+    return None
 
 
 def _judgement(evaluation: Evaluation | None) -> dict[str, Any]:

@@ -72,7 +72,7 @@ _VALIDATION_BATCH = 64
 
 
 @dataclass(frozen=True)
-class Progress:
+class EpochReport:
     """What a fit reports after each epoch."""
 
     epoch: int
@@ -91,7 +91,7 @@ class Fit:
     epochs: int
     """The epoch that was kept."""
     validation_loss: float
-    history: tuple[Progress, ...] = field(default=(), repr=False)
+    history: tuple[EpochReport, ...] = field(default=(), repr=False)
 
 
 def fit(
@@ -100,7 +100,7 @@ def fit(
     *,
     seed: int = 42,
     device: str = "cpu",
-    on_epoch: Callable[[Progress], None] | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
 ) -> Fit:
     """Fit a network to every problem of ``packed``.
 
@@ -165,14 +165,14 @@ class _Fitting:
         self.step = 0
         self.steps = math.ceil(len(packed) / recipe.batch_size) * recipe.epochs
 
-    def run(self, on_epoch: Callable[[Progress], None]) -> Fit:
+    def run(self, on_epoch: Callable[[EpochReport], None]) -> Fit:
         best, history = Fit(self.average, 0, math.inf), []
         for epoch in range(1, self.recipe.epochs + 1):
             order = torch.randperm(len(self.packed), generator=self.generator)
             losses = [self._learn(rows) for rows in torch.split(order, self.recipe.batch_size)]
             last = epoch == self.recipe.epochs
             validation = self._validate() if last or epoch % _VALIDATE_EVERY == 0 else None
-            history.append(Progress(epoch, self.recipe.epochs, sum(losses) / len(losses), validation))
+            history.append(EpochReport(epoch, self.recipe.epochs, sum(losses) / len(losses), validation))
             if not math.isfinite(history[-1].training_loss + (validation or 0.0)):
                 raise ModelError(f"the fit diverged in epoch {epoch}; lower --learning-rate")
             on_epoch(history[-1])

@@ -1,4 +1,4 @@
-"""From a dataset to judged predictions, and to a model with its card."""
+"""Fits a recipe to a dataset and evaluates it fold by fold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from diode_trainer.data.dataset import Fold, folds
 from diode_trainer.data.tensors import Packed, pack
 from diode_trainer.metrics import Report, evaluate, judgeable
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import Fit, Progress, Recipe, fit, single_threaded
+from diode_trainer.train import EpochReport, Fit, Recipe, fit, single_threaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ HOLD_OUT = 5
 
 @dataclass(frozen=True)
 class Standing:
-    """How a model does beside its baselines."""
+    """A model's figures beside those of its baselines."""
 
     model: Report
     baselines: Baselines
@@ -48,7 +48,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model judged on problems it has not learned from, pooled over folds."""
+    """A model's figures on problems that it was not trained on, pooled over folds."""
 
     folds: int
     all_choices: Standing
@@ -64,15 +64,15 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of fitting on everything, and on all folds but one for each fold."""
+class TrainingResult:
+    """The fit on all data, and the evaluation of its recipe."""
 
     fit: Fit
     """On everything."""
     seconds: float
     """Of that fit."""
     evaluation: Evaluation | None
-    """None if no fold was asked for."""
+    """None without folds."""
 
 
 def fit_and_judge(
@@ -84,7 +84,7 @@ def fit_and_judge(
     device: str = "cpu",
     previous: TimingModel | None = None,
     on_epoch: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> TrainingResult:
     """Fit on the whole dataset and, to judge the recipe, on all folds but one for each of ``count`` folds.
 
     Args:
@@ -103,7 +103,7 @@ def fit_and_judge(
     parts = [np.arange(len(dataset)), *(split.train for split in splits)]
     (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch)
     if not splits:
-        return Outcome(final, seconds, None)
+        return TrainingResult(final, seconds, None)
     predicted = [
         times for (fitted, _), split in zip(others, splits, strict=True) for times in _unseen(dataset, fitted, split)
     ]
@@ -111,7 +111,7 @@ def fit_and_judge(
     evaluation = replace(
         evaluation, fits=tuple(fitted for fitted, _ in others), fit_seconds=tuple(taken for _, taken in others)
     )
-    return Outcome(final, seconds, evaluation)
+    return TrainingResult(final, seconds, evaluation)
 
 
 def _fit_parts(
@@ -125,7 +125,7 @@ def _fit_parts(
     """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
     stopped = threading.Event()
 
-    def heard(_: Progress) -> None:
+    def heard(_: EpochReport) -> None:
         on_epoch()
         if stopped.is_set():
             raise CancelledError

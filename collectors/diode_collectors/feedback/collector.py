@@ -13,10 +13,11 @@ import time
 from numbers import Integral
 from typing import TYPE_CHECKING
 
-from diode_collectors.feedback.listening import AutotuningListener, FeedbackStats, in_words
+from diode_collectors.feedback.listening import AutotuningListener, FeedbackStats
 from diode_collectors.spool.writer import DEFAULT_SPOOL_BYTES, SpoolWriter
 from diode_store.checks import shown
 from diode_store.errors import SettingsError, SpoolError, SpoolFullError
+from diode_store.safely import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,6 @@ does neither by itself: it turns the event into a record, hands that on, and cou
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 from diode_collectors.feedback.coverage import Coverage, CoverageLedger, Fate, inside_a_choice
 from diode_collectors.feedback.offered import Offer, OfferedChoices
 from diode_collectors.feedback.records import ReplayDetector, measurement_from_feedback
-from diode_store.checks import shown
-from diode_store.errors import first_line
+from diode_store import safely
 from diode_store.records import MATMUL_OPERANDS
+from diode_store.safely import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,7 +111,7 @@ class AutotuningListener:
         self.finish()
         covered = self.coverage()
         # Python shows warnings where nobody set logging up, so nobody takes a part for the whole.
-        _log(logging.INFO if covered.is_complete else logging.WARNING, str(covered))
+        safely.log(log, logging.INFO if covered.is_complete else logging.WARNING, str(covered))
 
     def finish(self) -> None:
         """Bring what was taken to where it belongs; called once it listens no more."""
@@ -143,7 +142,7 @@ class AutotuningListener:
         kind = message.partition(":")[0]
         if kind not in self._said:
             self._said.add(kind)
-            _log(logging.WARNING, f"{message} (said once)")
+            safely.log(log, logging.WARNING, f"{message} (said once)")
 
     def _on_feedback(
         self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any
@@ -185,19 +184,3 @@ class AutotuningListener:
     def _count(self, **steps: int) -> None:
         with self._stats_lock:
             self._stats = replace(self._stats, **{name: getattr(self._stats, name) + n for name, n in steps.items()})
-
-
-def _log(level: int, message: str) -> None:
-    with contextlib.suppress(Exception):  # filters and handlers are the user's own
-        log.log(level, "%s", message)
-
-
-def in_words(thing: object) -> str:
-    """Return what a log line says of an error or of any other object, without ever raising.
-
-    What torch or somebody's hook hands over may raise when it is to show itself.
-    """
-    try:
-        return f"{type(thing).__name__}: {first_line(thing)}" if isinstance(thing, BaseException) else shown(thing)
-    except Exception:  # noqa: BLE001 - see above
-        return object.__repr__(thing)

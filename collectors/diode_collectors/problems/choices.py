@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import FLOAT32, SweepProblem, dtype_bytes
+from diode_store.inductor_default import DEFAULT_CONFIGS, GemmConfig, largest_blocks, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +29,6 @@ CPU_SECONDS_PER_CPP_PROBLEM = 8.0
 """What compiling and timing ATen and C++ kernels of one problem costs where there is no GPU."""
 CPP_CHOICES = 2
 
-_SMALLEST_BLOCK = 16
-_ELEMENTS_PER_WARP = 256
 _REGISTERS_PER_THREAD = 255
 _THREADS_PER_WARP = 32
 _BARRIER_BYTES = 128
@@ -40,45 +39,9 @@ _WARPS_WITHOUT_TMA = 2
 _ACCUMULATOR_BYTES = 4
 
 
-class _Config(NamedTuple):
-    block_m: int
-    block_n: int
-    block_k: int
-    num_stages: int
-    num_warps: int
-
-
-_DEFAULT = tuple(
-    itertools.starmap(
-        _Config,
-        [
-            (32, 32, 16, 1, 2),
-            (32, 32, 128, 2, 4),
-            (32, 64, 32, 5, 8),
-            (64, 32, 32, 5, 8),
-            (64, 32, 128, 5, 4),
-            (64, 64, 16, 2, 4),
-            (64, 64, 32, 2, 4),
-            (64, 64, 64, 3, 8),
-            (64, 64, 128, 5, 4),
-            (64, 128, 32, 3, 4),
-            (64, 128, 32, 4, 8),
-            (64, 128, 64, 3, 4),
-            (64, 128, 128, 4, 4),
-            (128, 64, 32, 3, 4),
-            (128, 64, 32, 4, 8),
-            (128, 128, 32, 2, 8),
-            (128, 128, 32, 3, 4),
-            (128, 128, 64, 3, 4),
-            (128, 128, 64, 5, 8),
-            (128, 128, 128, 4, 8),
-            (128, 256, 64, 4, 8),
-        ],
-    )
-)
 _DEFAULT_TMA = tuple(
     itertools.starmap(
-        _Config,
+        GemmConfig,
         [
             (128, 256, 64, 3, 8),
             (128, 128, 64, 3, 8),
@@ -92,7 +55,7 @@ _DEFAULT_TMA = tuple(
     )
 )
 _EXHAUSTIVE = tuple(
-    _Config(m, n, k, num_stages, num_warps)
+    GemmConfig(m, n, k, num_stages, num_warps)
     for m, n, k in itertools.product((16, 32, 64, 128, 256), repeat=3)
     for num_stages in (1, 2, 3, 4, 5)
     for num_warps in (2, 4, 8)
@@ -111,7 +74,7 @@ def count_choices(
             them too.
         include_tma: whether the device can, and the sweep does, time persistent TMA kernels.
     """
-    blocks = (_block(problem.m), _block(problem.n), _block(problem.k))
+    blocks = largest_blocks(problem.m, problem.n, problem.k)
     item_bytes = dtype_bytes(problem.dtype)
     exhaustive = space.listed == "EXHAUSTIVE"
     plain = _count(blocks, item_bytes, shared_memory_bytes, 0, exhaustive=exhaustive, tma=False)
@@ -162,11 +125,6 @@ def seconds_estimate(
     return max(compiling / max(cores, 1), timing / max(devices, 1))
 
 
-def _block(size: int) -> int:
-    """Return the largest block that makes sense along a dimension: its size as a power of two, at least 16."""
-    return max(1 << (size - 1).bit_length(), _SMALLEST_BLOCK)
-
-
 @lru_cache(maxsize=4096)
 def _count(
     most: tuple[int, int, int],
@@ -178,22 +136,23 @@ def _count(
     tma: bool,
 ) -> int:
     """Return how many configs of a template are left; ``output_bytes`` is 0 if it stores without a conversion."""
-    configs = _EXHAUSTIVE if exhaustive else _DEFAULT_TMA if tma else _DEFAULT
+    configs = _EXHAUSTIVE if exhaustive else _DEFAULT_TMA if tma else DEFAULT_CONFIGS
     kept = set()
     for config in configs:
         if tma and config.num_warps == _WARPS_WITHOUT_TMA:
             continue
-        m, n, k = (min(block, limit) for block, limit in zip(config[:3], most, strict=True))
-        needed = _shared_memory_bytes(config._replace(block_m=m, block_n=n, block_k=k), item_bytes, output_bytes)
+        fitted = scaled(config, most)
+        needed = _shared_memory_bytes(fitted, item_bytes, output_bytes)
         if shared_memory_bytes is not None and needed > shared_memory_bytes:
             continue
-        if exhaustive and math.ceil(m * n / (config.num_warps * _THREADS_PER_WARP)) > _REGISTERS_PER_THREAD:
+        accumulators = fitted.block_m * fitted.block_n
+        if exhaustive and math.ceil(accumulators / (config.num_warps * _THREADS_PER_WARP)) > _REGISTERS_PER_THREAD:
             continue
-        kept.add((m, n, k, config.num_stages, min(config.num_warps, m * n // _ELEMENTS_PER_WARP)))
+        kept.add(fitted)
     return len(kept)
 
 
-def _shared_memory_bytes(config: _Config, item_bytes: int, output_bytes: int) -> int:
+def _shared_memory_bytes(config: GemmConfig, item_bytes: int, output_bytes: int) -> int:
     loads = item_bytes * (config.block_m + config.block_n) * config.block_k * config.num_stages
     if not output_bytes:
         return loads + _BARRIER_BYTES

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from diode_store.errors import ModelError, SettingsError
-from diode_trainer import artifact
+from diode_trainer import artifact, catalogue
+from diode_trainer.card import CoveredHardware
 from diode_trainer.commands.tables import HEADER
-from diode_trainer.jobs import command_line, model_name, output_path, resolve_device
+from diode_trainer.jobs import checked_name, command_line, model_name, output_path, resolve_device
 
 if TYPE_CHECKING:
     from conftest import CommandResult, RunCommand
@@ -133,6 +134,19 @@ def test_shipped_model_is_a_baseline(train: Any, filled: str, shipped: Path, tra
     assert "left out model quick: it was trained on 24 of these 24 problems" in result.err
 
 
+def test_the_best_shipped_model_is_the_baseline(train: Any, filled: str, shipped: Path, trained: Path) -> None:
+    """The shipped model is the one with the lowest regret, as for the hook, not the last by its file name."""
+    card = json.loads(trained.with_suffix(".json").read_text())
+    for name, regret in (("a_good", 1.02), ("z_poor", 1.05)):
+        metrics = {"all_choices": {"regret": {"1": {"geomean": regret}}}}
+        (shipped / f"{name}.pt").write_bytes(trained.read_bytes())
+        (shipped / f"{name}.json").write_text(json.dumps({**card, "metrics": metrics}))
+    result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
+    assert result.code == 0, result.err
+    assert "left out model a_good: it was trained on 24 of these 24 problems" in result.err
+    assert catalogue.shipped_model() == shipped / "a_good.pt"
+
+
 def test_the_file_names_the_model(train: Any, filled: str, tmp_path: Path) -> None:
     """Without --name the output file's stem stands in the table, on the card and in its command."""
     result = train("--hardware", "h200", "--folds", "1", "-o", str(tmp_path / "quickstart_model.pt"))
@@ -142,14 +156,31 @@ def test_the_file_names_the_model(train: Any, filled: str, tmp_path: Path) -> No
     assert (card.name, "--name quickstart_model" in card.command) == ("quickstart_model", True)
 
 
-def test_replacing_a_model_is_said(train: Any, filled: str, tmp_path: Path) -> None:
-    """A model of that name is replaced with a line that says from when it was."""
-    options = ("--hardware", "h200", "--folds", "0", "-o", str(tmp_path / "m.pt"))
-    assert "replaces" not in train(*options).err
-    date = artifact.load(tmp_path / "m.pt").card.created_at[:10]
-    assert f"m.pt is there already; this replaces the model of {date}\n" in train(*options).err
+def test_the_hardware_names_the_model(train: Any, filled: str) -> None:
+    """Without --name and a file, the model is called as the hardware it is for: two GPUs make two models."""
+    result = train("--hardware", "h200", "--folds", "0", "--json")
+    assert result.code == 0, result.err
+    path = Path(json.loads(result.out)["model"])
+    assert (path.name, artifact.load(path).card.name) == ("nvidia-h200.pt", "nvidia-h200")
+
+
+def test_only_force_replaces_a_model(train: Any, filled: str, tmp_path: Path) -> None:
+    """A model that is there stays, byte for byte, unless --force is given; the error names both remedies."""
+    path = tmp_path / "m.pt"
+    options = ("--hardware", "h200", "--folds", "0", "-o", str(path))
+    assert train(*options, "--seed", "1").code == 0
+    card, content = artifact.load(path).card, path.read_bytes()
+    result = train(*options)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[-1] == (
+        f"error: {path}: there is a model of {card.created_at[:10]}; --force replaces it, --name makes another"
+    )
+    assert path.read_bytes() == content
+    assert train(*options, "--force").code == 0
+    assert path.read_bytes() != content
+    assert "--force" not in artifact.load(path).card.command
     (tmp_path / "m.json").write_text("[]")
-    assert "this replaces the model of unknown date\n" in train(*options).err
+    assert "there is a model of unknown date" in train(*options).err
 
 
 # --- what goes wrong
@@ -184,6 +215,17 @@ def test_no_warehouse(train: Any, tmp_path: Path) -> None:
     result = train("--hardware", "h200", "--database", str(tmp_path / "none.db"))
     assert result.code == 1
     assert "diode db upgrade" in result.err
+
+
+def test_output_of_another_suffix(train: Any, filled: str, tmp_path: Path) -> None:
+    """A file that could not be told for a model is bad usage, before anything is made; a folder may be called so."""
+    path = tmp_path / "m.bin"
+    result = train("--hardware", "h200", "--folds", "0", "-o", str(path))
+    assert (result.code, path.exists()) == (2, False)
+    assert "give a file that ends in .pt" in result.err
+    path.mkdir()
+    assert train("--hardware", "h200", "--folds", "0", "-o", str(path)).code == 0
+    assert (path / "nvidia-h200.pt").is_file()
 
 
 def test_unwritable_output(train: Any, filled: str, tmp_path: Path) -> None:
@@ -239,22 +281,26 @@ def test_output_path(tmp_path: Path) -> None:
     """A file is taken as it is, a folder gets the name, and nothing means the user's models."""
     assert output_path(tmp_path / "a.pt", "name") == tmp_path / "a.pt"
     assert output_path(tmp_path, "name") == tmp_path / "name.pt"
+    (tmp_path / "folder.pt").mkdir()
+    assert output_path(tmp_path / "folder.pt", "name") == tmp_path / "folder.pt" / "name.pt"
     default = output_path(None, "name")
     assert default.parts[-4:] == ("torch-diode", "models", "matmul_kernel_runtime_prediction", "name.pt")
 
 
 def test_model_name(tmp_path: Path) -> None:
-    """What is asked for wins, then the file's stem, then a name of ours."""
-    assert model_name(None, None) == model_name(None, tmp_path) == "my_model"
-    assert model_name(None, tmp_path / "h200.v2.pt") == "h200.v2"
-    assert model_name("mine.pt", tmp_path / "other.pt") == "mine"
+    """What is asked for wins, then the file's stem, then the hardware."""
+    h200, h100 = CoveredHardware("NVIDIA H200", "sm_90", 132), CoveredHardware("NVIDIA H100 80GB HBM3", "sm_90", 132)
+    assert model_name(None, None, [h200]) == model_name(None, tmp_path, [h200]) == "nvidia-h200"
+    assert model_name(None, None, [h100, h200]) == "nvidia-h100-80gb-hbm3-and-1-more"
+    assert model_name(None, tmp_path / "h200.v2.pt", [h200]) == "h200.v2"
+    assert model_name("mine.pt", tmp_path / "other.pt", [h200]) == "mine"
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "a\\b", ".hidden", "..", "a\nb"])
 def test_bad_model_name(train: Any, name: str) -> None:
     """What is no name of a file is refused in one line."""
-    with pytest.raises(SettingsError, match="cannot be a model's name"):
-        model_name(name, None)
+    with pytest.raises(SettingsError, match="is not a valid model name"):
+        checked_name(name)
     result = train("--hardware", "h200", "--name", name)
     assert (result.code, result.err.count("\n")) == (1, 1)
 

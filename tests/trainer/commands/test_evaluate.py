@@ -221,9 +221,9 @@ def test_unseen_leaves_nothing(diode: RunCommand, trained: Path) -> None:
 
 def test_unknown_model(diode: RunCommand, trained: Path) -> None:
     """A name that is none gets the list of names."""
-    result = diode("evaluate", "--model", "nobody", "--hardware", "h200")
+    result = diode("evaluate", "--model", "none", "--hardware", "h200")
     assert result.code == 1
-    assert result.err == "error: no model 'nobody', neither a file nor a name; there is: quick\n"
+    assert result.err == "error: no model 'none', neither a file nor a known name; available: quick\n"
 
 
 def test_corrupt_model(diode: RunCommand, filled: str, tmp_path: Path) -> None:

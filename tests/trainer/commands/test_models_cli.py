@@ -42,7 +42,7 @@ def test_models_are_found_by_name(trained: Path, shipped: Path) -> None:
 def test_no_models() -> None:
     """Where there is none, the remedy is named."""
     assert catalogue.list_models() == []
-    with pytest.raises(ModelError, match="there is: none yet; train one with `diode-train`"):
+    with pytest.raises(ModelError, match="available: none; train one with `diode-train`"):
         catalogue.find_model("quick")
 
 
@@ -95,7 +95,7 @@ def test_list_names_models_by_their_files(diode: RunCommand, trained: Path) -> N
     ],
 )
 def test_a_card_that_is_none(diode: RunCommand, trained: Path, card: str, reason: str) -> None:
-    """JSON that is no card is one line that says why."""
+    """JSON that is no card is one line with the reason."""
     path = trained.with_suffix(".json")
     path.write_text(card)
     result = diode("models", "show", "quick")
@@ -138,7 +138,7 @@ def test_show_figures(diode: RunCommand, filled: str) -> None:
 
 def test_show_unknown(diode: RunCommand) -> None:
     """An unknown model is one line and exit status 1."""
-    result = diode("models", "show", "nobody")
+    result = diode("models", "show", "none")
     assert (result.code, result.err.count("\n")) == (1, 1)
 
 

@@ -13,7 +13,7 @@ import samples
 from diode_store.errors import DatasetError
 from diode_store.records import KernelConfig, Measurement, Outcome, Timing
 from diode_trainer.data.from_file import load_file, load_measurements
-from diode_trainer.data.from_warehouse import Selection, load_warehouse
+from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ def test_bad_line_is_named(jsonl_path: Path) -> None:
 def test_empty_file(tmp_path: Path) -> None:
     """A file without measurements is nothing to learn from."""
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(DatasetError, match=r"empty\.jsonl: holds no measurement to learn from"):
+    with pytest.raises(DatasetError, match=r"empty\.jsonl: holds no usable measurement"):
         load_file(tmp_path / "empty.jsonl", hardware=H200)
 
 
@@ -117,10 +117,10 @@ def test_untrusted_measurements_do_not_count(
 ) -> None:
     """Replays, flagged, superseded and hook-filtered measurements teach nothing, from a file or the warehouse."""
     bad = make_measurement(1, **fields)
-    with pytest.raises(DatasetError, match="holds no measurement to learn from"):
+    with pytest.raises(DatasetError, match="holds no usable measurement"):
         load_measurements([bad], "here")
     store.write([make_measurement(2), bad])
-    assert len(load_warehouse(database_url, Selection("h200")).dataset) == 1
+    assert len(load_warehouse(database_url, ExampleFilter("h200")).dataset) == 1
 
 
 def test_warehouse_and_records_agree(make_measurement: MakeMeasurement, store: Store, database_url: str) -> None:
@@ -132,7 +132,7 @@ def test_warehouse_and_records_agree(make_measurement: MakeMeasurement, store: S
         timed(2, Timing(SLOW, None, Outcome.TIMEOUT), Timing(vendor, 2.0), make=make_measurement, problem=5),
     ]
     store.write(reversed(measurements))
-    dataset = load_warehouse(database_url, Selection("h200")).dataset
+    dataset = load_warehouse(database_url, ExampleFilter("h200")).dataset
     assert contents(dataset) == contents(load_measurements(measurements, "here"))
     assert [e.runtime_us.tolist() for e in dataset] == [[4.0, 4.0, 9.0], [2.0, float("inf")]]
 
@@ -145,6 +145,6 @@ def test_warehouse_and_file_agree(jsonl_path: Path, store: Store, database_url: 
     with jsonl_path.open("rb") as file:
         rows = [row for row in jsonl.read(file, ImportContext(hardware=H200)) if isinstance(row, Measurement)]
     store.write(rows)
-    assert contents(load_warehouse(database_url, Selection("h200")).dataset) == contents(
+    assert contents(load_warehouse(database_url, ExampleFilter("h200")).dataset) == contents(
         load_file(jsonl_path, hardware=H200)
     )

@@ -14,7 +14,7 @@ import pytest
 import samples
 from diode_store.errors import DatasetError, HardwareError, SchemaError
 from diode_trainer.data.dataset import ingest_first
-from diode_trainer.data.from_warehouse import Selection, load_warehouse
+from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
 
 if TYPE_CHECKING:
     from diode_store.warehouse.store import Store
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def test_empty_warehouse(database_url: str) -> None:
     """Without measurements the remedy is named."""
     with pytest.raises(DatasetError, match=r"the warehouse holds no measurements; .*diode-ingest --once --bundled"):
-        load_warehouse(database_url, Selection("h200"))
+        load_warehouse(database_url, ExampleFilter("h200"))
 
 
 def test_the_remedy_fills_the_same_warehouse(database_path: Path, tmp_path: Path) -> None:
@@ -35,10 +35,10 @@ def test_the_remedy_fills_the_same_warehouse(database_path: Path, tmp_path: Path
     (tmp_path / "my data").mkdir()
     url = f"sqlite:///{database_path.rename(tmp_path / 'my data' / 'w.db')}"
     with pytest.raises(DatasetError) as refused:
-        load_warehouse(url, Selection("h200"))
+        load_warehouse(url, ExampleFilter("h200"))
     program, *arguments = shlex.split(str(refused.value).split("`")[1])
     subprocess.run([Path(sys.executable).with_name(program), *arguments], check=True, capture_output=True)
-    assert load_warehouse(url, Selection("h200", op="baddbmm")).dataset.timings == 1407
+    assert load_warehouse(url, ExampleFilter("h200", op="baddbmm")).dataset.timings == 1407
 
 
 @pytest.mark.parametrize(
@@ -58,22 +58,22 @@ def test_the_remedy_shows_no_password(database: str, options: str) -> None:
 def test_no_warehouse(tmp_path: Path) -> None:
     """Without a warehouse the remedy is to make one."""
     with pytest.raises(SchemaError, match="diode db upgrade"):
-        load_warehouse(f"sqlite:///{tmp_path / 'none.db'}", Selection("h200"))
+        load_warehouse(f"sqlite:///{tmp_path / 'none.db'}", ExampleFilter("h200"))
 
 
 def test_other_hardware(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
     """A name that matches nothing gets a list of what there is."""
     store.write([make_measurement(0)])
     with pytest.raises(HardwareError, match="NVIDIA H200"):
-        load_warehouse(database_url, Selection("NVIDIA A100"))
+        load_warehouse(database_url, ExampleFilter("NVIDIA A100"))
 
 
 def test_different_devices_need_a_word(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
     """Devices that differ are taken together only on request."""
     store.write([make_measurement(0, hardware=samples.H100), make_measurement(1, hardware=samples.H100_PCIE)])
     with pytest.raises(HardwareError, match="--all-matches"):
-        load_warehouse(database_url, Selection("NVIDIA H100"))
-    loaded = load_warehouse(database_url, Selection("NVIDIA H100", all_matches=True))
+        load_warehouse(database_url, ExampleFilter("NVIDIA H100"))
+    loaded = load_warehouse(database_url, ExampleFilter("NVIDIA H100", all_matches=True))
     assert [row.multiprocessors for row in loaded.matched] == [132, 114]
     assert {e.hardware.multiprocessors for e in loaded.dataset} == {132, 114}
 
@@ -83,7 +83,7 @@ def test_one_problem_in_two_environments(store: Store, database_url: str, make_m
     other = replace(samples.ENVIRONMENT, torch="2.13.0")
     first = make_measurement(0, runtimes=(1.0,))
     store.write([first, make_measurement(1, runtimes=(3.0,), problem=first.problem, environment=other)])
-    dataset = load_warehouse(database_url, Selection("h200")).dataset
+    dataset = load_warehouse(database_url, ExampleFilter("h200")).dataset
     assert sorted(e.runtime_us.tolist() for e in dataset) == [[1.0], [3.0]]
     assert len({e.environment for e in dataset}) == 2
 
@@ -97,7 +97,7 @@ def test_selection(
         "bmm", tuple(samples.TensorSpec("float16", (4, 64, 64), (4096, 64, 1)) for _ in range(2))
     )
     store.write([make_measurement(0), make_measurement(1, problem=bmm)])
-    assert len(load_warehouse(database_url, Selection("h200", **selection)).dataset) == expected
+    assert len(load_warehouse(database_url, ExampleFilter("h200", **selection)).dataset) == expected
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("tf32", [True]), ("fp32", [False]), (None, [False, True])])
@@ -107,22 +107,22 @@ def test_tf32_is_another_dtype(
     """float32 as TF32 and the rest of float32 are never taken for each other, nor counted together."""
     exact = samples.matmul(64, 64, 64, "float32")
     store.write([make_measurement(0, problem=exact), make_measurement(1, problem=samples.as_tf32(exact))])
-    dataset = load_warehouse(database_url, Selection("h200", dtype=dtype)).dataset
+    dataset = load_warehouse(database_url, ExampleFilter("h200", dtype=dtype)).dataset
     assert sorted(example.shape.tf32 for example in dataset) == expected
     assert dataset.lineage["measurements"] == len(expected)
 
 
 def test_selection_of_nothing(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
-    """An op that nobody measured is named with the hardware."""
+    """An op that was never measured is named with the hardware."""
     store.write([make_measurement(0)])
     with pytest.raises(DatasetError, match="no examples of op addmm on NVIDIA H200; there is: op mm; dtype bfloat16"):
-        load_warehouse(database_url, Selection("h200", op="addmm"))
+        load_warehouse(database_url, ExampleFilter("h200", op="addmm"))
 
 
 def test_lineage(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
     """The card learns where the data is from, and what did not count is left out."""
     store.write([make_measurement(0, dataset="one"), make_measurement(1, dataset="two", is_replay=True)])
-    lineage = load_warehouse(database_url, Selection("h200")).dataset.lineage
+    lineage = load_warehouse(database_url, ExampleFilter("h200")).dataset.lineage
     assert (lineage["measurements"], lineage["timings"], lineage["datasets"]) == (1, 3, ["one"])
     assert lineage["measured_from"] == "2026-11-20T12:30:00+00:00"
     assert lineage["environments"][0]["torch"] == "2.11.0+cu130"
@@ -133,4 +133,4 @@ def test_committed_rows_are_seen_at_once(store: Store, database_url: str, make_m
     """Each reading syncs the lake first."""
     for number in range(3):
         store.write([make_measurement(number)])
-        assert len(load_warehouse(database_url, Selection("h200")).dataset) == number + 1
+        assert len(load_warehouse(database_url, ExampleFilter("h200")).dataset) == number + 1

@@ -1,4 +1,4 @@
-"""Judge a model by measured problems: what its choices cost against the best ones."""
+"""Evaluate a model on measured problems: how much slower its choices are than the best."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = make_app(__doc__)
 
-_DatasetOption = Annotated[Path | None, typer.Option(help="Judge by this file (JSON Lines), not the warehouse.")]
+_DatasetOption = Annotated[Path | None, typer.Option(help="Evaluate on this file (JSON Lines), not on the warehouse.")]
 
 
 @app.command(no_args_is_help=True)
@@ -23,7 +23,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     database: DatabaseOption,
     model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
     hardware: Annotated[
-        str | None, typer.Option("--hardware", "--hardware-name", help="Judge by the data of this device.")
+        str | None, typer.Option("--hardware", "--hardware-name", help="Evaluate on the data of this device.")
     ] = None,
     dataset: _DatasetOption = None,
     op: Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")] = None,
@@ -31,7 +31,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     *,
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False,
     no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False,
-    unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that it was trained on.")] = False,
+    unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that the model was trained on.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Rank measured problems' choices with a model and show the regret, beside simpler rankings.
@@ -39,15 +39,15 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     Example: diode evaluate --model v2_model --hardware "NVIDIA H200" --unseen
     """
     if hardware is None and dataset is None:
-        raise typer.BadParameter("name a device or a file to judge by", param_hint="--hardware or --dataset")
+        raise typer.BadParameter("name a device or a file to evaluate on", param_hint="--hardware or --dataset")
     from diode_trainer.artifact import load as load_model
     from diode_trainer.assess import assess
     from diode_trainer.catalogue import find_model
-    from diode_trainer.data.from_warehouse import Selection
+    from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.data.sources import load
 
     judged = load_model(find_model(model))
-    found = load(database, dataset, Selection(hardware, op, all_matches=all_matches))
+    found = load(database, dataset, ExampleFilter(hardware, op, all_matches=all_matches))
     for note in found.notes:
         print_note(note)
     assessment = assess(judged, found.dataset, vendor=not no_vendor, worst=top_n_worst, unseen=unseen)

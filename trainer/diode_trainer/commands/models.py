@@ -1,4 +1,4 @@
-"""List, describe and check the models there are."""
+"""List, show and check models."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def verify(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that models are whole, are what their cards say, and predict finite times; exit with 1 if one is not.
+    """Check that models are intact, match their cards and predict finite times; exit with 1 if one does not.
 
     Example: diode models verify
     """
@@ -97,5 +97,5 @@ def _row(path: Path) -> tuple[object, ...]:
         return path.stem, path.parent.name, None, None, None, None, None, str(path), str(error)
     hardware = ", ".join(device.name for device in card.hardware)
     known = (hardware, card.data.get("problems"), card.regret_at_1, card.created_at)
-    # By its file, since that is how it is asked for.
+    # By its file, as on the command line.
     return path.stem, card.purpose, card.model_type, *known, str(path), None

@@ -1,4 +1,4 @@
-"""What each model type is fitted with unless somebody says otherwise."""
+"""The default recipe of each model type, and changes to it."""
 
 from __future__ import annotations
 

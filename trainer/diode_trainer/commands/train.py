@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.data.dataset import Dataset
-    from diode_trainer.data.from_warehouse import Selection
-    from diode_trainer.jobs import Job, Trained
+    from diode_trainer.data.from_warehouse import ExampleFilter
+    from diode_trainer.jobs import Trained, TrainingJob
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
@@ -48,6 +48,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     folds: options.FoldsOption = 5,
     name: options.NameOption = None,
     output: options.OutputOption = None,
+    force: options.ForceOption = False,
     model_type: options.ModelTypeOption = options.ModelType.DEEP,
     seed: options.SeedOption = 42,
     device: options.DeviceOption = "cpu",
@@ -62,13 +63,14 @@ def train(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
 
-    Example: diode-train --hardware "NVIDIA H200" --name h200_model
+    Example: diode-train --hardware "NVIDIA H200"
     """
     if hardware is None and dataset is None:
-        raise typer.BadParameter("name the hardware to train for, or a file", param_hint="--hardware or --dataset")
+        raise typer.BadParameter("name the hardware or a file to train on", param_hint="--hardware or --dataset")
+    _check_output(output)
+    from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
-    from diode_trainer.data.from_warehouse import Selection
-    from diode_trainer.jobs import Job, command_line, model_name, output_path, resolve_device
+    from diode_trainer.data.from_warehouse import ExampleFilter
 
     recipe = make_recipe(
         model_type.value,
@@ -80,42 +82,55 @@ def train(  # noqa: PLR0913 - one parameter an option
         hidden_dim=hidden_dim,
         num_layers=num_layers,
     )
-    name = model_name(name, output)
-    command = command_line("diode-train", {**options.what_was_asked(context), "--name": name})
-    job = Job(name, recipe, folds, seed, resolve_device(device), output_path(output, name), command)
-    _run(job, _load(database, dataset, Selection(hardware, op, dtype, all_matches)), as_json=as_json)
+    device = jobs.resolve_device(device)
+    if name is not None:
+        name = jobs.checked_name(name)
+    examples = _load(database, dataset, ExampleFilter(hardware, op, dtype, all_matches))
+    name = jobs.model_name(name, output, examples.domain().hardware)
+    path = jobs.output_path(output, name)
+    if not force:
+        jobs.check_free(path)
+    command = jobs.command_line("diode-train", {**options.what_was_asked(context), "--name": name})
+    _run(jobs.TrainingJob(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
 
 
-def _load(database: str, file: Path | None, selection: Selection) -> Dataset:
+def _check_output(output: Path | None) -> None:
+    """Refuse a file of another kind, which would become a folder of that name."""
+    if output is not None and output.suffix not in {"", ".pt"} and not output.is_dir():
+        raise typer.BadParameter(
+            f"{output} ends in {output.suffix}; give a file that ends in .pt, or a folder",
+            param_hint="--output",
+        )
+
+
+def _load(database: str, file: Path | None, wanted: ExampleFilter) -> Dataset:
     """Read the data and say on stderr what it is."""
     from diode_trainer.data.sources import load
 
-    found = load(database, file, selection)
+    found = load(database, file, wanted)
     for line in found.notes:
         print_note(line)
     return found.dataset
 
 
-def _run(job: Job, dataset: Dataset, *, as_json: bool) -> None:
-    from diode_trainer.jobs import replaced, run_job
+def _run(job: TrainingJob, dataset: Dataset, *, as_json: bool) -> None:
+    from diode_trainer.jobs import run_job
 
-    if (date := replaced(job.path)) is not None:
-        print_note(f"note: {job.path} is there already; this replaces the model of {date}")
     print_note(f"{_plan(job)}; this can take minutes")
     with progress("training, epochs", total=job.epochs) as advance:
         trained = run_job(dataset, job, lambda: advance(1))
     if as_json:
         print_json(_as_json(trained))
         return
-    outcome = trained.outcome
-    if outcome.evaluation is not None:
-        _print_evaluation(outcome.evaluation, job.name)
-    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {outcome.seconds:.0f} s")
+    result = trained.result
+    if result.evaluation is not None:
+        _print_evaluation(result.evaluation, job.name)
+    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {result.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {trained.path.with_suffix('.json')}")
 
 
-def _plan(job: Job) -> str:
+def _plan(job: TrainingJob) -> str:
     """Return what is about to be fitted."""
     fits = f"fitting {counted(job.folds, 'fold')} and the final model" if job.folds else "fitting the model"
     return f"{fits}, at most {counted(job.recipe.epochs, 'epoch')} each"
@@ -130,17 +145,17 @@ def _print_evaluation(evaluation: Evaluation, name: str) -> None:
     for line in left_out(evaluation.all_choices):
         print_note(line)
     seconds = evaluation.fit_seconds
-    typer.echo(f"judged on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
+    typer.echo(f"evaluated on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
 
 
 def _as_json(trained: Trained) -> dict[str, object]:
-    evaluation = trained.outcome.evaluation
+    evaluation = trained.result.evaluation
     return {
         "model": str(trained.path),
         "sha256": trained.card.sha256,
         "hardware": [device.name for device in trained.card.hardware],
         "data": trained.card.data,
-        "fit_seconds": trained.outcome.seconds,
+        "fit_seconds": trained.result.seconds,
         "fold_seconds": list(evaluation.fit_seconds) if evaluation else [],
         "evaluation": evaluation.to_plain() if evaluation else None,
     }

@@ -36,12 +36,13 @@ FoldsOption = Annotated[
 ]
 NameOption = Annotated[
     str | None,
-    typer.Option("--name", help="The model's name.", show_default="the output file's, else my_model"),
+    typer.Option("--name", help="The model's name.", show_default="the output file's, else the hardware's"),
 ]
 OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "--model", "-o", help="File (.pt) or folder to write; else your models folder."),
 ]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a model that is there.")]
 ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Equal seeds give equal models.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
@@ -59,11 +60,11 @@ PatienceOption = Annotated[
 HiddenDimOption = Annotated[int | None, typer.Option("--hidden-dim", min=1, max=1024, help="Width of a layer.")]
 NumLayersOption = Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")]
 
-_WHERE = frozenset({"database", "output", "device", "as_json"})
-"""Options that say where a model is made or goes, not which it is."""
+_WHERE = frozenset({"database", "output", "force", "device", "as_json"})
+"""Options that say where a model is made or stored, not what it is."""
 
 
 def what_was_asked(context: typer.Context) -> dict[str, object]:
-    """Return by option what makes a model this one, for the command line that makes it again."""
+    """Return the options that determine the model, for the command line that makes it again."""
     options = (parameter for parameter in context.command.params if parameter.name not in _WHERE)
     return {option.opts[0]: context.params[option.name] for option in options if option.name in context.params}

@@ -30,7 +30,7 @@ FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}
 _ENOUGH_PROBLEMS = 40
 _ENOUGH_SHARE = 0.04
 """How many problems, or in a small data set which share of them, an op, dtype or layout needs to count as covered:
-of 14 float32 or 25 baddbmm problems among a thousand a model learns nothing that one could believe."""
+from 14 float32 or 25 baddbmm problems among a thousand a model learns nothing reliable."""
 
 
 @dataclass(frozen=True, eq=False)

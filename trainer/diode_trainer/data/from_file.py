@@ -28,7 +28,7 @@ def load_file(path: Path | str, *, hardware: Hardware | None = None, select: Sel
     Args:
         path: the file.
         hardware: the device of those lines that name none.
-        select: takes the measurements that can be learned from, returns those that are wanted.
+        select: takes the usable measurements and returns those that are wanted.
 
     Raises:
         DatasetError: no such file, a line that is not a measurement, or nothing to learn from; names file and line.
@@ -42,12 +42,12 @@ def load_measurements(
     """Merge ``measurements`` as the view ``training_examples`` does: one row a problem and config.
 
     Raises:
-        DatasetError: nothing among them to learn from; the message begins with ``origin``.
+        DatasetError: none of them is usable; the message begins with ``origin``.
     """
     usable = [m for m in measurements if _is_usable(m)]
     if not usable:
         raise DatasetError(
-            f"{origin}: holds no measurement to learn from (replays, flagged ones and hooks' do not count)"
+            f"{origin}: holds no usable measurement (replays, flagged ones and those filtered by a hook do not count)"
         )
     usable = select(usable)
     groups: dict[tuple[bytes, bytes, bytes], list[Measurement]] = defaultdict(list)

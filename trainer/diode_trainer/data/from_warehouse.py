@@ -33,7 +33,7 @@ _LINEAGE = """
 
 
 @dataclass(frozen=True)
-class Selection:
+class ExampleFilter:
     """Which of a warehouse's examples are wanted; None means all."""
 
     hardware: str | None = None
@@ -57,15 +57,15 @@ class Selection:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What was found."""
+    """A dataset and the hardware that it is of."""
 
     dataset: Dataset
     matched: tuple[StoredHardware, ...]
     """The hardware that the name meant."""
 
 
-def load_warehouse(url: str, selection: Selection) -> Loaded:
-    """Read the examples of ``selection``; the lake is synced first.
+def load_warehouse(url: str, wanted: ExampleFilter) -> Loaded:
+    """Read the examples of ``wanted``; the lake is synced first.
 
     Raises:
         HardwareError: the name matches nothing, or devices that differ; lists what there is.
@@ -74,29 +74,29 @@ def load_warehouse(url: str, selection: Selection) -> Loaded:
     """
     from diode_store.query.analytics import connect
 
-    matched = _match(url, selection)
+    matched = _match(url, wanted)
     with connect(url) as connection:
-        where, parameters = _condition(matched, selection)
+        where, parameters = _condition(matched, wanted)
         examples = canonical(stream_examples(connection, where, parameters))
         if not examples:
-            raise DatasetError(_nothing(connection, matched, selection, ingest_first(url)))
+            raise DatasetError(_nothing(connection, matched, wanted, ingest_first(url)))
         lineage = _lineage(connection, where, parameters)
     return Loaded(Dataset(examples, lineage), matched)
 
 
 def _nothing(
-    connection: DuckDBPyConnection, matched: tuple[StoredHardware, ...], selection: Selection, ingest: str
+    connection: DuckDBPyConnection, matched: tuple[StoredHardware, ...], wanted: ExampleFilter, ingest: str
 ) -> str:
     """Return why there are no examples: what was wanted, and what there is or how to get some."""
-    where, parameters = _condition(matched, Selection())
+    where, parameters = _condition(matched, ExampleFilter())
     query = f"SELECT DISTINCT op, CASE WHEN tf32 THEN 'tf32' ELSE dtype END FROM training_examples {where}"  # noqa: S608 - no value is in it
     there = connection.execute(query, parameters).fetchall()
     names = ", ".join(row.name for row in matched)
     remedy = f"there is: {what_there_is(there)}" if there else ingest
-    return f"no examples of {selection.describe() or 'any problem'} on {names}; {remedy}"
+    return f"no examples of {wanted.describe() or 'any problem'} on {names}; {remedy}"
 
 
-def _match(url: str, selection: Selection) -> tuple[StoredHardware, ...]:
+def _match(url: str, wanted: ExampleFilter) -> tuple[StoredHardware, ...]:
     from diode_store.warehouse import hardware
     from diode_store.warehouse.store import Store
 
@@ -104,19 +104,19 @@ def _match(url: str, selection: Selection) -> tuple[StoredHardware, ...]:
         rows = [row for row in hardware.list_hardware(connection) if row.measurements]
     if not rows:
         raise DatasetError(f"the warehouse holds no measurements; {ingest_first(url)}")
-    if selection.hardware is None:
+    if wanted.hardware is None:
         return tuple(rows)
-    return tuple(hardware.match(rows, selection.hardware, all_matches=selection.all_matches))
+    return tuple(hardware.match(rows, wanted.hardware, all_matches=wanted.all_matches))
 
 
-def _condition(matched: tuple[StoredHardware, ...], selection: Selection) -> tuple[str, list[Any]]:
+def _condition(matched: tuple[StoredHardware, ...], wanted: ExampleFilter) -> tuple[str, list[Any]]:
     """Return a WHERE clause and its parameters."""
     terms = ["list_contains(?, hardware_id)"]
     values: list[Any] = [[row.id for row in matched]]
-    for column, wanted in (("op", selection.op), (_ARITHMETIC, selection.full_dtype)):
-        if wanted is not None:
+    for column, value in (("op", wanted.op), (_ARITHMETIC, wanted.full_dtype)):
+        if value is not None:
             terms.append(f"problem_id IN (SELECT id FROM problems WHERE {column} = ?)")  # noqa: S608 - our own names
-            values.append(wanted)
+            values.append(value)
     return "WHERE " + " AND ".join(terms), values
 
 

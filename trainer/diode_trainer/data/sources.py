@@ -1,4 +1,4 @@
-"""The data a command was pointed at: the warehouse or a file, and what to tell the user about it."""
+"""Loads the data that a command names, from the warehouse or a file, with notes for the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from diode_store.devices import KNOWN_DEVICES, describe, known_device, match_har
 from diode_store.errors import DatasetError, HardwareError
 from diode_store.render import counted
 from diode_trainer.data.dataset import Dataset, what_there_is
-from diode_trainer.data.from_warehouse import Selection, load_warehouse
+from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Source:
-    """What was found."""
+class LoadedData:
+    """A dataset and what to tell the user about it."""
 
     dataset: Dataset
     notes: tuple[str, ...]
     """One line each: the hardware that was matched, and how much data there is."""
 
 
-def load(url: str, file: Path | None, selection: Selection) -> Source:
-    """Read the examples of ``selection`` from ``file`` if there is one, else from the warehouse at ``url``.
+def load(url: str, file: Path | None, wanted: ExampleFilter) -> LoadedData:
+    """Read the examples of ``wanted`` from ``file`` if there is one, else from the warehouse at ``url``.
 
     Raises:
         HardwareError: the name matches nothing, or devices that differ; lists what there is.
@@ -37,56 +37,54 @@ def load(url: str, file: Path | None, selection: Selection) -> Source:
         DatasetError: nothing to learn from, or a bad line; says what to do.
     """
     if file is not None:
-        dataset = _from_file(file, selection)
+        dataset = _from_file(file, wanted)
         matched = describe({example.hardware.key: example.hardware for example in dataset}.values())
     else:
-        loaded = load_warehouse(url, selection)
+        loaded = load_warehouse(url, wanted)
         dataset, matched = loaded.dataset, describe(loaded.matched)
-    return Source(dataset, (f"hardware: {matched}", f"data: {_summary(dataset)}"))
+    return LoadedData(dataset, (f"hardware: {matched}", f"data: {_summary(dataset)}"))
 
 
-def _from_file(file: Path, selection: Selection) -> Dataset:
+def _from_file(file: Path, wanted: ExampleFilter) -> Dataset:
     from diode_store.exchange.context import NO_HARDWARE
     from diode_trainer.data.from_file import load_file
 
     try:
-        known = None if selection.hardware is None else known_device(selection.hardware)
+        known = None if wanted.hardware is None else known_device(wanted.hardware)
     except HardwareError:
         # Several known devices, of which the file may well hold but one.
         known = None
     try:
-        return load_file(file, hardware=known, select=lambda usable: _wanted(file, selection, usable))
+        return load_file(file, hardware=known, select=lambda usable: _wanted(file, wanted, usable))
     except DatasetError as error:
-        if NO_HARDWARE in str(error) and selection.hardware is not None:
+        if NO_HARDWARE in str(error) and wanted.hardware is not None:
             # Lines without a device need one that we know by its name: this says which there are.
-            known_device(selection.hardware) or match_hardware(KNOWN_DEVICES, selection.hardware)
+            known_device(wanted.hardware) or match_hardware(KNOWN_DEVICES, wanted.hardware)
         raise
 
 
-def _wanted(file: Path, selection: Selection, usable: Sequence[Measurement]) -> list[Measurement]:
-    """Return the measurements of a file that ``selection`` means."""
-    keys = {device.key for device in _devices(file, selection, usable)}
+def _wanted(file: Path, wanted: ExampleFilter, usable: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements of a file that ``wanted`` means."""
+    keys = {device.key for device in _devices(file, wanted, usable)}
     on_device = [m for m in usable if m.hardware.key in keys]
     shapes = ((m, m.problem.shape) for m in on_device)
     chosen = [
-        m
-        for m, shape in shapes
-        if selection.op in (None, shape.op) and selection.full_dtype in (None, shape.arithmetic)
+        m for m, shape in shapes if wanted.op in (None, shape.op) and wanted.full_dtype in (None, shape.arithmetic)
     ]
     if not chosen:
         there = what_there_is((m.problem.shape.op, m.problem.shape.arithmetic) for m in on_device)
-        raise DatasetError(f"{file}: no examples of {selection.describe()}; there is: {there}")
+        raise DatasetError(f"{file}: no examples of {wanted.describe()}; there is: {there}")
     return chosen
 
 
-def _devices(file: Path, selection: Selection, usable: Sequence[Measurement]) -> list[Hardware]:
+def _devices(file: Path, wanted: ExampleFilter, usable: Sequence[Measurement]) -> list[Hardware]:
     devices = list({m.hardware.key: m.hardware for m in usable}.values())
-    if selection.hardware is not None:
+    if wanted.hardware is not None:
         try:
-            return match_hardware(devices, selection.hardware, all_matches=selection.all_matches)
+            return match_hardware(devices, wanted.hardware, all_matches=wanted.all_matches)
         except HardwareError as error:
             raise HardwareError(f"{file}: {error}") from None
-    if not selection.all_matches and len({(device.arch, device.multiprocessors) for device in devices}) > 1:
+    if not wanted.all_matches and len({(device.arch, device.multiprocessors) for device in devices}) > 1:
         raise HardwareError(
             f"{file}: holds different devices: {describe(devices)}; name one with --hardware, or pass --all-matches"
         )

@@ -1,0 +1,29 @@
+"""What code inside somebody's compile says of errors and other objects, without ever raising.
+
+Objects of torch and of other people's hooks may raise when they are shown, and so may log filters and handlers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from diode_store.checks import shown
+from diode_store.errors import first_line
+
+if TYPE_CHECKING:
+    import logging
+
+
+def in_words(thing: object) -> str:
+    """Return what a log line says of an error or of any other object."""
+    try:
+        return f"{type(thing).__name__}: {first_line(thing)}" if isinstance(thing, BaseException) else shown(thing)
+    except Exception:  # noqa: BLE001 - see above
+        return object.__repr__(thing)
+
+
+def log(logger: logging.Logger, level: int, message: str, error: BaseException | None = None) -> None:
+    """Log a line, with the traceback of ``error`` if there is one."""
+    with contextlib.suppress(Exception):
+        logger.log(level, "%s", message, exc_info=error)

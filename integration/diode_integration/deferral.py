@@ -1,0 +1,80 @@
+"""Runs a function once Inductor has been imported, without importing it: that takes longer than torch itself."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING
+
+from diode_store import safely
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+log = logging.getLogger("diode_integration")
+
+ENTRANCES = ("torch._inductor.compile_fx", "torch._inductor.choices")
+"""Every compile imports the first before it computes a cache key; asking for a choices handler imports the second."""
+
+
+class AfterInductor(MetaPathFinder):
+    """Calls a function after one of ``ENTRANCES`` was imported, in the thread that imports it, until it is done.
+
+    Other threads that import the same module wait; none waits otherwise, so that no two can wait for each other.
+    """
+
+    def __init__(self, action: Callable[[], bool]) -> None:
+        """Keep ``action``, which returns whether it is done; what it raises is logged."""
+        self._action = action
+        self._running = threading.Lock()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it is still to be done."""
+        return self in sys.meta_path
+
+    def start(self) -> None:
+        """Wait for Inductor."""
+        sys.meta_path.insert(0, self)
+
+    def cancel(self) -> None:
+        """Wait no longer; harmless when it does not wait."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find an entrance as the other finders do, and have its loader call the function after it."""
+        if fullname not in ENTRANCES:
+            return None
+        finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        found = (finder.find_spec(fullname, path, target) for finder in finders)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._call_after(spec.loader)
+        return spec
+
+    def _call_after(self, loader: Loader) -> None:
+        execute = loader.exec_module
+
+        def execute_and_act(module: ModuleType) -> None:
+            execute(module)
+            self._act()
+
+        loader.exec_module = execute_and_act  # type: ignore[method-assign]  # a loader serves one module
+
+    def _act(self) -> None:
+        if self._running.acquire(blocking=False):  # the function imports the other entrance, or another thread does
+            try:
+                if self.waiting and self._action():
+                    self.cancel()
+            except Exception as error:  # noqa: BLE001 - the import, most likely of a compile, must go on
+                safely.log(log, logging.WARNING, f"what waited for Inductor failed: {safely.in_words(error)}", error)
+            finally:
+                self._running.release()

@@ -1,0 +1,55 @@
+"""Tells the user, once, that no shipped model knows the device at hand, so that stock Inductor chooses.
+
+It is logged, not warned of: a warning would end a program that runs with ``-W error``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from diode_store import safely
+from diode_trainer import catalogue
+
+log = logging.getLogger("diode_integration")
+
+REMEDY = (
+    "to get a model, time kernels with `diode-collect`, train with `diode-train` and pass the file to"
+    " install_diode_choices"
+)
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+"""Where the driver describes its GPUs; asking CUDA would start it, which a fork does not survive."""
+_GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
+
+_said = threading.Lock()
+"""Held for good once the user was told."""
+
+
+def first_time() -> bool:
+    """Return whether the user is still to be told; True once in a process."""
+    return _said.acquire(blocking=False)
+
+
+def say_at_import() -> None:
+    """Tell the user if no GPU of this machine is one that a shipped model knows.
+
+    Where the driver does not show which GPUs there are, the hook says so in the first compile.
+    """
+    models = catalogue.shipped_models()
+    known = {device.name for model in models for device in model.card.hardware}
+    here = gpus_here()
+    if here is None or known & here or not all(model.card.hardware for model in models):
+        return
+    if known and first_time():
+        devices = f"does not know {', '.join(sorted(here))}" if here else "finds no GPU"
+        line = f"torch-diode steps aside: it {devices}; its models are for {', '.join(sorted(known))}"
+        safely.log(log, logging.WARNING, f"{line}. Stock Inductor chooses the kernels; {REMEDY}")
+
+
+def gpus_here() -> set[str] | None:
+    """Return the names of this machine's GPUs, none if it has none; None if they cannot be told."""
+    texts = [path.read_text() for path in _NVIDIA.glob("*/information")]
+    lines = [line.partition(":") for text in texts for line in text.splitlines()]
+    names = {value.strip() for key, _, value in lines if key == "Model"}
+    return names or (None if any(path.exists() for path in _GPU_DEVICES) else set())
