@@ -10,11 +10,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from diode_store.errors import RecordError
 from diode_store.records import Outcome
+from diode_store.warehouse.binding import unstorable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
@@ -38,7 +38,7 @@ _TIME_ONLY = struct.Struct(">6sq iq id 10sb 12s").pack
 _FAILURE = struct.Struct(">6sq iq").pack
 
 
-def packed(rows: Iterable[TimingRow]) -> bytes:
+def packed(rows: Sequence[TimingRow]) -> bytes:
     """Return rows in the binary COPY format, without header and trailer.
 
     Raises:
@@ -61,8 +61,8 @@ def packed(rows: Iterable[TimingRow]) -> bytes:
                 for number, config, us, outcome, guess, repeats, p10, p90 in rows
             ]
         )
-    except struct.error as error:
-        raise RecordError(f"a value of the batch cannot be stored: {error}") from error
+    except (struct.error, OverflowError) as error:
+        raise unstorable(str(error)) from error
 
 
 def _any_row(*row: float | str | None) -> bytes:

@@ -1,7 +1,7 @@
 """Connections to the warehouse: SQLite set up for durability and many processes, or PostgreSQL.
 
-Every error of a driver that passes through an engine made here becomes a one-line ``DatabaseError``, or
-``RecordError`` if it is a value that does not fit.
+Every error of a driver that passes through an engine made here becomes a one-line ``DatabaseError``, or ``RecordError``
+if it is about a value.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from diode_store.errors import DatabaseError, DiodeError, RecordError
+from diode_store.errors import DatabaseError, DiodeError
 from diode_store.urls import check_credentials, redact, refuse_password_on_command_line, sqlite_path, sqlite_uri
 from diode_store.warehouse import postgres_errors, sqlite_errors
+from diode_store.warehouse.binding import is_unbindable, unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -241,15 +242,18 @@ def _query_value(url: sa.URL, name: str) -> str:
 
 def _translate(context: ExceptionContext) -> DiodeError | None:
     """Put our one-line error in the place of the driver's; errors that are not the driver's stay as they are."""
-    original = context.original_exception
-    if context.engine is None or not isinstance(original, context.dialect.loaded_dbapi.Error):
-        return None
-    return _ours(context.engine, original, context.dialect)
+    original, driver = context.original_exception, context.dialect.loaded_dbapi
+    if context.engine is not None and isinstance(original, driver.Error):
+        return _ours(context.engine, original, context.dialect)
+    # Without a statement it was raised by code of ours that SQLAlchemy calls.
+    if context.statement is not None and is_unbindable(original, driver.Error, driver.DataError):
+        return unstorable(str(original))
+    return None
 
 
 def _ours(engine: sa.Engine, error: BaseException, dialect: sa.Dialect) -> DiodeError:
     """Return our error for a driver's: a value that does not fit must not look like a database that is away."""
     reason = (sqlite_errors if dialect.name == "sqlite" else postgres_errors).reason(error)
-    if isinstance(error, dialect.loaded_dbapi.DataError):
-        return RecordError(f"a value of the batch cannot be stored: {reason}")
+    if is_unbindable(error, dialect.loaded_dbapi.Error, dialect.loaded_dbapi.DataError):
+        return unstorable(reason)
     return DatabaseError(f"{describe(engine)}: {reason}")
