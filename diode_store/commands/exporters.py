@@ -157,8 +157,9 @@ def _jsonl(request: Request, stream: IO[bytes]) -> Written:
 
 def _records(request: Request, stream: IO[bytes]) -> Written:
     from diode_store.exchange import records
+    from diode_store.wire.segments import SEALED_SUFFIX
 
-    as_segment = request.has_suffix(records.SEGMENT_SUFFIX)
+    as_segment = request.has_suffix(SEALED_SUFFIX)
     return _measured(records.write(stream, request.measurements(), request.on_progress, as_segment=as_segment))
 
 

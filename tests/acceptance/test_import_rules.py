@@ -51,6 +51,7 @@ LIGHT_STORE = (
     "records",
     "resources",
     "wire.segment_layout",
+    "wire.segments",
 )
 LIGHT_COLLECTORS = (
     "sweep.agreement",
@@ -68,7 +69,6 @@ LIGHT_COLLECTORS = (
     "problems.selection",
     "spool.quarantine",
     "spool.reading",
-    "spool.segment",
     "spool.spool",
     "sweep.statistics",
     "sweep.engine",

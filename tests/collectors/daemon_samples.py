@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spool_samples import sample
-
 from diode_collectors.spool.spool import SpoolWriter
+from spool_samples import sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable

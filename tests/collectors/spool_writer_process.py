@@ -10,9 +10,8 @@ import itertools
 import sys
 from pathlib import Path
 
-from spool_samples import sample
-
 from diode_collectors.spool.spool import SpoolWriter
+from spool_samples import sample
 
 BATCH = 7
 

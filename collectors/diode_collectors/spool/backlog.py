@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.spool.quarantine import REASON_SUFFIX
-from diode_collectors.spool.segment import OPEN_SUFFIX, SEALED_SUFFIX
 from diode_collectors.spool.spool import QUARANTINE_NAME
+from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

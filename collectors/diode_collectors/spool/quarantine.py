@@ -16,9 +16,9 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from diode_collectors.spool.files import file_mode, is_shared, make_folder_inside, spool_errors
-from diode_collectors.spool.segment import SEALED_SUFFIX, Frame, Reason
 from diode_store.files import PRIVATE_FILE, sync_folder, write_durably
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes
+from diode_store.wire.segments import SEALED_SUFFIX, Frame, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -26,18 +26,18 @@ from diode_collectors.spool.files import (
     unreadable,
 )
 from diode_collectors.spool.quarantine import Quarantine
-from diode_collectors.spool.segment import OPEN_SUFFIX, SEALED_SUFFIX, Frame, SegmentReader, read_segment
 from diode_collectors.spool.writer import SpoolWriter
 from diode_store.errors import SegmentError, SpoolError
 from diode_store.files import sync_folder, try_lock, write_at, write_durably
 from diode_store.wire.segment_layout import end_to_bytes
+from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from diode_collectors.spool.segment import Reason
+    from diode_store.wire.segments import Frame, Reason
 
-__all__ = ["Adopted", "Frame", "Spool", "SpoolStatus", "SpoolWriter", "read_segment"]
+__all__ = ["Adopted", "Spool", "SpoolStatus", "SpoolWriter"]
 
 LOCK_NAME = "ingest.lock"
 QUARANTINE_NAME = "quarantine"
@@ -123,7 +123,7 @@ class Spool:
         """
         if segment.suffix == OPEN_SUFFIX:
             with locked(segment) as fd:
-                yield None if fd is None else SegmentReader(fd, sealed=False)
+                yield None if fd is None else SegmentReader(bytes_of_file(fd), sealed=False)
             return
         try:
             fd = open_segment(segment, os.O_RDONLY)
@@ -131,7 +131,7 @@ class Spool:
             yield None
             return
         try:
-            yield SegmentReader(fd, sealed=True)
+            yield SegmentReader(bytes_of_file(fd), sealed=True)
         finally:
             os.close(fd)
 
@@ -297,7 +297,7 @@ class Spool:
 
 
 def _adopt(path: Path, fd: int) -> Adopted:
-    reader = SegmentReader(fd, sealed=False)
+    reader = SegmentReader(bytes_of_file(fd), sealed=False)
     found = sum(1 for _ in reader.frames())
     if not found:
         path.unlink()

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from diode_collectors.spool.files import create_file, folder_bytes, make_private_folder, spool_errors
-from diode_collectors.spool.segment import OPEN_SUFFIX, SEALED_SUFFIX
 from diode_store.errors import SpoolError, SpoolFullError
 from diode_store.files import sync_folder, try_lock, write_at
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
