@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from diode_store.checks import shown
-from diode_store.devices import known_device
-from diode_store.errors import HardwareError, RecordError
+from diode_store.devices import describe, known_devices
+from diode_store.errors import RecordError
 from diode_store.exchange.context import BadLine
 from diode_store.exchange.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
 from diode_store.keys import content_key
@@ -46,7 +46,6 @@ _NOT_A_TEMPLATE = "triton_config"
 """What upstream calls configs that come from Triton's own tuner."""
 _REPLAYS = "replays of cached timings"
 _ASSUMED_INPUTS = "inputs are row-major"
-_SAY_HARDWARE = "give --hardware NAME (`diode hardware list` shows known names)"
 
 
 @dataclass
@@ -225,10 +224,8 @@ def _known_device(name: str, context: ImportContext) -> Hardware | None:
     for device in (context.hardware, *context.devices):
         if device is not None and name.lower() == device.name.lower():
             return device
-    try:
-        return known_device(name)
-    except HardwareError:  # several
-        return None
+    found = known_devices(name)
+    return found[0] if len(found) == 1 else None
 
 
 def _device(name: str, context: ImportContext, names: list[str], strangers: list[str]) -> Hardware:
@@ -239,11 +236,16 @@ def _device(name: str, context: ImportContext, names: list[str], strangers: list
     if found is not None:
         return found
     if context.hardware is None:
-        raise RecordError(f"no device is known by this name; {_SAY_HARDWARE}")
+        several = describe(known_devices(name))
+        raise RecordError(
+            f"the name fits several devices: {several}; give --hardware with one of these names"
+            if several
+            else "no device is known by this name; give --hardware NAME (`diode hardware list` shows known names)"
+        )
     if len(strangers) > 1:
         raise RecordError(
-            f"no device is known by this name, nor by {len(strangers) - 1} others of the file, and they cannot all be "
-            f"{context.hardware.name}; split the file and import each part with its --hardware"
+            f"no one device is known by this name, nor by {len(strangers) - 1} others of the file, and they cannot all "
+            f"be {context.hardware.name}; split the file and import each part with its --hardware"
         )
     return context.hardware
 
