@@ -26,7 +26,7 @@ from diode_store.commands.context_options import (
 )
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 from diode_store.errors import HardwareError, ImportFileError
-from diode_store.exchange.importing import Format
+from diode_store.exchange.formats import ImportFormat
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files; gzip is understood, - is stdin.")],
     database: DatabaseOption,
     *,
-    fmt: Annotated[Format, typer.Option("--format", help="What the files hold.")] = Format.AUTO,
+    fmt: Annotated[ImportFormat, typer.Option("--format", help="What the files hold.")] = ImportFormat.AUTO,
     hardware: _HardwareOption = None,
     hardware_file: _HardwareFileOption = None,
     environment: EnvironmentOption = None,
