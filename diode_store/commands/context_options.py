@@ -21,7 +21,7 @@ def check_time(text: str | None) -> str | None:
     Raises:
         typer.BadParameter: it is none.
     """
-    from diode_store.exchange.options import time_of
+    from diode_store.exchange.descriptions import time_of
 
     try:
         if text is not None:
@@ -79,7 +79,7 @@ def import_context(
         ImportFileError: the environment's file cannot be read, or the time is none.
     """
     from diode_store.exchange.context import ImportContext
-    from diode_store.exchange.options import environment_file, time_of
+    from diode_store.exchange.descriptions import environment_file, time_of
     from diode_store.records import Environment
 
     return ImportContext(

@@ -87,7 +87,7 @@ def prune(  # noqa: PLR0913 - one a option
 
     Example: diode db prune --replays --older-than 180d
     """
-    from diode_store.exchange.options import time_of
+    from diode_store.exchange.descriptions import time_of
     from diode_store.warehouse.pruning import Rule, missing_dataset, plan
     from diode_store.warehouse.store import Store
 

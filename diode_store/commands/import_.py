@@ -116,7 +116,7 @@ class _BadLines:
 def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | None:
     """Return the device that was named: one of the warehouse, one of the known ones, or a file's."""
     from diode_store.devices import describe, require_device, with_known_attributes
-    from diode_store.exchange.options import hardware_file
+    from diode_store.exchange.descriptions import hardware_file
     from diode_store.warehouse.hardware import list_hardware, match
 
     if file is not None:

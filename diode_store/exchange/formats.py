@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from diode_store.errors import ImportFileError
-from diode_store.exchange.files import is_upstream_dataset
+from diode_store.exchange.inputs import is_upstream_dataset
 from diode_store.wire.segment_layout import MAGIC
 
 if TYPE_CHECKING:

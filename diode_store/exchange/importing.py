@@ -9,8 +9,8 @@ from diode_store.batching import in_batches
 from diode_store.errors import ImportFileError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine
-from diode_store.exchange.files import STDIN, is_upstream_dataset, open_binary
 from diode_store.exchange.formats import ImportFormat, detect
+from diode_store.exchange.inputs import STDIN, is_upstream_dataset, open_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

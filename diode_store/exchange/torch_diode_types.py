@@ -268,14 +268,6 @@ class OperationShapeSet(Node):
         """Add a problem to an op's."""
         self.operations.setdefault(op_name, ShapeSet()).add_shape(shape)
 
-    def get_operation_names(self) -> list[str]:
-        """Return the ops there are problems for."""
-        return list(self.operations)
-
-    def get_shapes_for_operation(self, op_name: str) -> list[MMShape]:
-        """Return an op's problems; none for an op it does not know."""
-        return self.operations.get(op_name, ShapeSet()).shapes
-
     def serialize(self) -> str:
         """Return it as the JSON text of a file."""
         return json.dumps({"operations": {op: _shapes_as_text(s) for op, s in self.operations.items()}}, indent=2)

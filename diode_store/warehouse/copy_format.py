@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from diode_store.records import Outcome
+from diode_store.warehouse import schema
 from diode_store.warehouse.binding import unstorable
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
-COLUMNS = ("measurement_id", "config_id", "runtime_us", "outcome", "is_estimate", "repeats", "p10_us", "p90_us")
-"""The columns of a packed row, in its order."""
+COLUMNS = tuple(column.name for column in schema.timings.columns if column.name != "extra")
+"""The columns of a row, in its order."""
 
 TimingRow = tuple[int, int, float | None, str, int, int | None, float | None, float | None]
 """One row of ``timings``, in the order of its columns, without ``extra``."""

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_collectors.spool.spool import SpoolWriter
 from spool_samples import sample
+
+from diode_collectors.spool.spool import SpoolWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,9 @@ import itertools
 import sys
 from pathlib import Path
 
-from diode_collectors.spool.spool import SpoolWriter
 from spool_samples import sample
+
+from diode_collectors.spool.spool import SpoolWriter
 
 BATCH = 7
 

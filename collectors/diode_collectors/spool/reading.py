@@ -10,7 +10,7 @@ from diode_collectors.spool.files import open_regular, spool_errors
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import CodecError, ImportFileError, SegmentError, SpoolError, UnknownVersionError
 from diode_store.exchange.context import BadLine, ImportContext
-from diode_store.exchange.files import is_upstream_dataset, open_binary
+from diode_store.exchange.inputs import is_upstream_dataset, open_binary
 from diode_store.render import counted
 from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader, bytes_of_file
 

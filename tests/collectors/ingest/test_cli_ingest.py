@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from run_ingest import PROGRAM, ingest
+from spool_samples import frames_of, header_bytes, sample, segment_bytes
 
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, end_to_bytes, frame_to_bytes
-from spool_samples import frames_of, header_bytes, sample, segment_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from daemon_samples import stored_in
 from run_ingest import closed, ingest, ingest_without_power
+from spool_samples import header_bytes, segment_bytes
 from typer.main import get_command
 
 from diode_collectors.ingest.commands.ingest import app
 from diode_collectors.ingest.ingest import IngestReport, Rejection
 from diode_collectors.spool.spool import Spool
 from diode_store.wire.segments import Reason
-from spool_samples import header_bytes, segment_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 from daemon_samples import stored_in
 from run_ingest import closed, ingest, ingest_without_power
+from spool_samples import segment_bytes
 
 from diode_collectors.spool.spool import Spool
 from diode_store.resources import bundled_data_dir
-from spool_samples import segment_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

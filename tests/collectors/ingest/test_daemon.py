@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_samples import eventually, fill, stored_in
+from spool_samples import header_bytes, segment_bytes
 
 from diode_collectors.ingest import logs
 from diode_collectors.ingest.daemon import DaemonOptions, Observer, backoff_s, run_daemon
@@ -18,7 +19,6 @@ from diode_store.errors import DatabaseError, DiodeError, SchemaError, SpoolErro
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
 from diode_store.wire.segments import Reason
-from spool_samples import header_bytes, segment_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

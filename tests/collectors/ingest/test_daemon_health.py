@@ -12,6 +12,7 @@ import pytest
 from daemon_process import ANY_PORT, Daemon
 from daemon_samples import PROGRAM, eventually, fill, stored_in
 from prometheus_client.parser import text_string_to_metric_families
+from spool_samples import header_bytes
 
 from diode_collectors.ingest.health import Health
 from diode_collectors.ingest.ingest import IngestReport, Progress
@@ -19,7 +20,6 @@ from diode_collectors.ingest.metrics import Metrics
 from diode_collectors.ingest.serving import StatusServer
 from diode_collectors.ingest.settings import Address
 from diode_store.errors import DatabaseError, SettingsError, SpoolError
-from spool_samples import header_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

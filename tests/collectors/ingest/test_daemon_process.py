@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from daemon_process import Daemon, has_open
 from daemon_samples import PROGRAM, eventually, fill, stored_in
+from spool_samples import segment_bytes, uid_of
 
 from diode_collectors.spool.spool import Spool
-from spool_samples import segment_bytes, uid_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from daemon_process import ANY_PORT, Daemon
 from daemon_samples import PROGRAM, eventually, fill, stored_in
+from spool_samples import sample, segment_bytes
 
 from diode_collectors.ingest import daemon as daemon_module
 from diode_collectors.ingest.daemon import DaemonOptions, Observer, run_daemon
@@ -18,7 +19,6 @@ from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.backlog import Backlog
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.warehouse.store import Store
-from spool_samples import sample, segment_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from daemon_process import ANY_PORT, Daemon
 from daemon_samples import eventually, fill, stored_in
+from spool_samples import header_bytes, sample, segment_bytes
 
 from diode_collectors.ingest.guard import Guard, Verdict, free_bytes
 from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import SpoolFullError
-from spool_samples import header_bytes, sample, segment_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

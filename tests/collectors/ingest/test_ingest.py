@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, stored, uid_of
 
 from diode_collectors.ingest import batches as batches_module
 from diode_collectors.ingest import ingest as ingest_module
@@ -18,7 +19,6 @@ from diode_store.errors import DatabaseError, SpoolError
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store, WriteReport
 from diode_store.wire import codec
-from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, stored, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

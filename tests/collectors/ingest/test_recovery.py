@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from daemon_samples import PROGRAM, eventually
+from spool_samples import sample, segment_bytes, stored
 
 import samples
 from diode_collectors.spool.quarantine import Quarantine
@@ -23,7 +24,6 @@ from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.measurements import iter_measurements
 from diode_store.warehouse.store import Store
 from diode_store.wire.segments import Reason, SegmentReader, bytes_of_file
-from spool_samples import sample, segment_bytes, stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,13 +6,13 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from spool_samples import segment_bytes
 
 from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError
 from diode_store.warehouse.facts import insert_measurements
 from diode_store.warehouse.store import Store
-from spool_samples import segment_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_samples import stored_in
+from spool_samples import header_bytes, sample
 
 from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import SpoolError
 from diode_store.warehouse.store import Store
-from spool_samples import header_bytes, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

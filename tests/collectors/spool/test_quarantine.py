@@ -7,6 +7,7 @@ import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from spool_samples import frames_of, header_bytes, kept, put, sample, segment_bytes, segment_of, stored, uid_of
 
 from diode_collectors.ingest import ingest as ingest_module
 from diode_collectors.ingest.ingest import IngestReport, ingest_once
@@ -17,7 +18,6 @@ from diode_store.warehouse.store import Store, WriteReport
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import HEADER_BYTES, end_to_bytes, frame_to_bytes, pack_payload
 from diode_store.wire.segments import Reason
-from spool_samples import frames_of, header_bytes, kept, put, sample, segment_bytes, segment_of, stored, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

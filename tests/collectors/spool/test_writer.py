@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from spool_reading import mode, names_in, numbers_in
+from spool_samples import sample
 
 from diode_collectors.spool import writer as writer_module
 from diode_collectors.spool.files import folder_bytes
@@ -16,7 +17,6 @@ from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import RecordError, SpoolError, SpoolFullError
 from diode_store.wire import codec
 from diode_store.wire.segments import Reason, read_segment
-from spool_samples import sample
 
 if TYPE_CHECKING:
     from pathlib import Path

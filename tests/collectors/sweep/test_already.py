@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from spool_samples import ENVIRONMENT, HARDWARE, header_bytes, put, sample, segment_bytes, segment_of, uid_of
 
 import samples
 from diode_collectors.spool.spool import Spool, SpoolWriter
@@ -14,7 +15,6 @@ from diode_store.errors import SchemaError, SpoolError
 from diode_store.records import Environment, Hardware, Source
 from diode_store.wire.codec import encode
 from diode_store.wire.segments import read_segment
-from spool_samples import ENVIRONMENT, HARDWARE, header_bytes, put, sample, segment_bytes, segment_of, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from spool_samples import sample
 
 from diode_collectors.sweep.plan import SweepReport
 from diode_collectors.sweep.report import print_report
 from diode_collectors.sweep.statistics import statistics_of
-from spool_samples import sample
 
 WHERE = Path("spool")
 

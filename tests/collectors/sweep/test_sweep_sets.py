@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, uid_of
 
 from diode_collectors.spool.spool import Spool
 from diode_collectors.sweep.sets import measured_since, shapes_in, spool_beside
 from diode_store.errors import ExportError, ImportFileError
 from diode_store.exchange import jsonl
 from diode_store.wire.codec import encode
-from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -166,9 +166,7 @@ def test_adding_shapes() -> None:
     for found in ShapeSet.from_dict(SHAPE_SET).shapes:
         shapes.add_shape("bmm", found)
     assert shapes == OperationShapeSet.from_dict(OPERATION_SHAPE_SET)
-    assert shapes.get_operation_names() == ["mm", "bmm"]
-    assert [found.B for found in shapes.get_shapes_for_operation("bmm")] == [1, 4]
-    assert shapes.get_shapes_for_operation("addmm") == []
+    assert [found.B for found in shapes.operations["bmm"].shapes] == [1, 4]
 
 
 WHERE = "hardware 'NVIDIA H200', op 'mm', problem 1"

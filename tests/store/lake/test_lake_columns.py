@@ -12,9 +12,9 @@ import pytest
 
 from diode_store.errors import DatabaseError, LakeError
 from diode_store.lake.adbc import open_columns
-from diode_store.lake.files import table_of
+from diode_store.lake.layout import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
+from diode_store.lake.parquet_files import table_of
 from diode_store.lake.sqlite import SqliteSource
-from diode_store.lake.tables import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

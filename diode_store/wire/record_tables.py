@@ -12,8 +12,8 @@ import msgpack
 from diode_store import checks
 from diode_store.errors import RecordError
 from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
-from diode_store.wire.reading import Interned, RawArray, unpack
 from diode_store.wire.timing_table import ONCE_EACH, NumberedConfigs, TimingTable, repeats_a_config
+from diode_store.wire.unpacking import Interned, RawArray, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
