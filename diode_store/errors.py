@@ -16,7 +16,7 @@ class DiodeError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error of somebody else's says, or its class if it says nothing."""
+    """Return the first line of a foreign error's message, or the name of its class if it has none."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -85,7 +85,7 @@ class LakeError(DiodeError):
 
 
 class LakeValueError(LakeError):
-    """The warehouse holds a value that its column cannot; mend it."""
+    """The warehouse holds a value of the wrong type; correct that row."""
 
 
 class ModelError(DiodeError):

@@ -250,7 +250,7 @@ def tombstones(
 
 
 def vacuum(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Give the space of deleted measurements back; SQLite lets nobody write meanwhile.
+    """Give the space of deleted measurements back; SQLite blocks writers meanwhile.
 
     Example: diode db vacuum
     """

@@ -1,4 +1,4 @@
-"""Add measurements from files; bad lines are named and the good ones beside them kept."""
+"""Add measurements from files; bad lines are reported, good ones are kept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _HardwareOption = Annotated[
 ]
 _HardwareFileOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help='The same as JSON, for devices we do not know: {"vendor", "name", "arch", …}.'),
+    typer.Option(metavar="FILE", help='The same as JSON, for unknown devices: {"vendor", "name", "arch", …}.'),
 ]
 
 
@@ -71,10 +71,10 @@ def import_(  # noqa: PLR0913 - one parameter an option
     dtype: StatedDtype = None,
     layout: StatedLayout = "nn",
     template: StatedTemplate = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add the measurements in FILE... to the warehouse. Importing the same file twice adds nothing.
+    """Add the measurements in FILE... to the warehouse. Importing a file twice adds nothing.
 
     docs/formats.md describes the formats. A T4 file of an auto-tuner does not say which problem was tuned: the options
     of t4 do.
@@ -143,7 +143,7 @@ def _print(report: ImportReport, context: ImportContext, *, dry_run: bool, as_js
     if report.bad:
         kept = "" if dry_run or not report.measurements + report.duplicates else "; the good ones are in the warehouse"
         hint = "" if context.hardware else " (rows without hardware need --hardware NAME)"
-        raise ImportFileError(f"{counted(len(report.bad), 'bad line')}{hint}{kept}; mend and import again")
+        raise ImportFileError(f"{counted(len(report.bad), 'bad line')}{hint}{kept}; correct the files and import again")
 
 
 def _summary(report: ImportReport, *, dry_run: bool) -> str:

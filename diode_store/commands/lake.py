@@ -34,7 +34,7 @@ def status(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: diode lake compact --database warehouse.db --dry-run")
 def compact(database: DatabaseOption, *, dry_run: DryRunOption = False, as_json: JsonOption = False) -> None:
-    """Merge small segments, remove dropped measurements physically, delete files that nobody reads any more.
+    """Merge small segments, remove dropped measurements physically, delete files without readers.
 
     Queries go on meanwhile, and the warehouse is not needed. A sync merges the smallest segments by itself.
     """

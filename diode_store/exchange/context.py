@@ -38,16 +38,16 @@ class ImportContext:
 
     hardware: Hardware | None = None
     environment: Environment = field(default_factory=Environment)
-    """All unknown unless somebody named it."""
+    """All unknown unless it was named."""
     measured_at: datetime | None = None
-    """Timezone-aware; None when nobody knows."""
+    """Timezone-aware; None when unknown."""
     dataset: str | None = None
     licence: str | None = None
     search_space: str | None = None
     timing_method: TimingMethod | None = None
     """None means what the format says about itself."""
     devices: tuple[Hardware, ...] = ()
-    """Those of the warehouse, which a file may name besides the ones that everybody knows."""
+    """Those of the warehouse, which a file may name besides the known ones."""
     problem: StatedProblem = field(default_factory=StatedProblem)
     """For formats that say nothing of problems."""
 

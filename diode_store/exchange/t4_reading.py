@@ -1,8 +1,8 @@
 """T4 files back into measurements: those of our own as they were, and those that auto-tuners write.
 
 All results of a tuner's file are of one problem, which the context says, and make one measurement; a configuration
-that was timed again begins another. A bad result costs its whole measurement: a part of it, imported again when it is
-mended, would count twice.
+that was timed again begins another. A bad result costs its whole measurement: if the rest were imported, it
+would count twice once the corrected file is.
 """
 
 from __future__ import annotations
@@ -240,4 +240,4 @@ def _moment(text: object) -> str | None:
 
 def _with_remedy(error: RecordError) -> str:
     reason = str(error).replace("remove the line", "remove the result")
-    return reason if "; " in reason else f"{reason}; mend or remove it"
+    return reason if "; " in reason else f"{reason}; correct or remove it"

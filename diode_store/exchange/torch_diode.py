@@ -1,7 +1,7 @@
 """Upstream torch-diode's data sets and measurements, each made of the other.
 
 The only place where upstream's milliseconds become microseconds and back, and where its ``inf`` is a failure.
-What a data set cannot hold is counted, so that whoever writes one can say so. In a data set made here, a kernel's
+What a data set cannot hold is counted, so that a writer can report it. In a data set made here, a kernel's
 ``name`` is its template: ``triton_mm_persistent_tma``.
 """
 
@@ -215,7 +215,7 @@ def measurements_of(dataset: Dataset, context: ImportContext) -> Iterator[Measur
 
 
 def _told(name: str, op: str, position: int, error: RecordError) -> str:
-    reason = str(error) if "; " in str(error) else f"{error}; mend or remove the problem"
+    reason = str(error) if "; " in str(error) else f"{error}; correct or remove the problem"
     return f"hardware {shown(name)}, op {shown(op)}, problem {position}: {reason}"
 
 
@@ -305,7 +305,9 @@ def _timing(template: str, timed: TimedConfig) -> Timing:
     if timed.time == FAILED:
         return Timing(kernel, None, Outcome.FAILED_UNSPECIFIED)
     if not timed.is_timed:
-        raise RecordError(f"time must be positive milliseconds, or Infinity for a failure, not {timed.time}; mend it")
+        raise RecordError(
+            f"time must be positive milliseconds, or Infinity for a failure, not {timed.time}; correct it"
+        )
     return Timing(kernel, codec.check_microseconds("time x 1000", timed.time * MICROSECONDS_PER_TIME))
 
 
@@ -352,7 +354,7 @@ def inputs_of(op: str, shape: MMShape) -> tuple[TensorSpec, ...]:
     """Return the row-major inputs of a problem, as far as a data set tells of them.
 
     Raises:
-        RecordError: an op that nobody knows, or a batch where the op has none.
+        RecordError: an unknown op, or a batch where the op has none.
     """
     if op not in MATMUL_OPERANDS:
         raise RecordError(f"unknown op {op!r}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")

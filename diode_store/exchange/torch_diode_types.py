@@ -73,7 +73,7 @@ class MMShape(Node):
         """
         for name in "BMNK":
             if getattr(self, name) < 1:
-                raise RecordError(f"{name} must be positive, not {getattr(self, name)}; mend or remove it")
+                raise RecordError(f"{name} must be positive, not {getattr(self, name)}; correct or remove it")
         for name in _DTYPE_FIELDS:
             known_dtype(name, getattr(self, name))
 

@@ -64,7 +64,7 @@ def compact(
     most_timings: int | None = None,
     on_progress: Callable[[float], None] = lambda _timings: None,
 ) -> Compaction:
-    """Merge what is smaller than a segment should be, remove what was dropped, and delete what nobody reads.
+    """Merge what is smaller than a segment should be, remove what was dropped, and delete files without readers.
 
     Args:
         lake: what to compact; its warehouse is not needed.

@@ -74,7 +74,7 @@ def checked_values() -> Iterator[None]:
         yield
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise LakeValueError(
-            f"the warehouse holds a value that its column cannot: {first_line(error)}; mend it"
+            f"the warehouse holds a value of the wrong type: {first_line(error)}; correct that row"
         ) from error
 
 

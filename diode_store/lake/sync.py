@@ -111,7 +111,7 @@ def _holds_the_same(manifest: Manifest, warehouse: WarehouseRows) -> bool:
 
 
 def _tidy(lake: Lake) -> None:
-    """Delete what nobody reads any more; what keeps the lake busy will do so itself."""
+    """Delete files without readers; if the lake is busy, the process that holds it does."""
     try:
         with lake.lock(timeout_s=0):
             present = lake.manifest()

@@ -98,7 +98,7 @@ def _run(lines: list[str], workers: int) -> Iterator[Segment]:
             for future in as_completed(futures):
                 future.result()
         finally:
-            # After an error, so that nobody waits for work that no longer counts.
+            # After an error: do not wait for work that no longer counts.
             for process in processes:
                 process.terminate()
 
@@ -147,7 +147,7 @@ def _feed(process: subprocess.Popen[str], jobs: SimpleQueue[str], found: SimpleQ
 
 def _answer(line: str) -> dict[str, Any]:
     if not line:
-        raise LakeError("a process of the sync was ended, for want of memory perhaps; run `diode sync` again")
+        raise LakeError("a process of the sync was killed (out of memory?); run `diode sync` again")
     try:
         answer: dict[str, Any] = json.loads(line)
     except ValueError:

@@ -105,7 +105,7 @@ def size_bytes(engine: sa.Engine) -> int:
 
 
 def describe(engine: sa.Engine) -> str:
-    """Return the engine's file, or its address without the password, for messages."""
+    """Return the engine's file, or its address without the password; for messages."""
     return str(database_file(engine) or redact(engine.url.render_as_string(hide_password=True)))
 
 
@@ -195,7 +195,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _check_same_file(path: Path, info: Mapping[str, Any]) -> None:
     """Refuse a connection whose file was replaced or deleted, by a restored backup say.
 
-    SQLite would go on writing to the old file, which nobody will ever read, and commit without an error.
+    SQLite would keep writing to the old file, which is lost, and commit without an error.
     """
     if _identity(path) != info.get(_FILE):
         raise DatabaseError(f"{path} was replaced or deleted while it was open; open it again")

@@ -97,7 +97,7 @@ def _copy_timings(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
 
 
 def _insert_sqlite(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
-    """Number the rows here: the transaction holds the write lock, so nobody else takes the same numbers.
+    """Number the rows here: the transaction holds the write lock, so no other writer takes the same numbers.
 
     ``executemany`` cannot return what it inserted, and one statement a row that returns it takes twice as long.
     """

@@ -154,7 +154,7 @@ class Store:
         with write_transaction(self.engine) as connection:
             if self._was_lost.is_set():
                 raise DatabaseError(f"{describe(self.engine)}: the connection was lost amid a batch; run it again")
-            # A daemon runs for months: somebody may have upgraded the database since it was opened.
+            # A daemon runs for months; the database may have been upgraded since it was opened.
             if connection.scalar(_REVISION) != schema.HEAD_REVISION:
                 require_current(self.engine)
             ids = insert_measurements(connection, [self._measurement_values(m, now) for m in fresh])

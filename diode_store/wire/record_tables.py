@@ -228,7 +228,7 @@ class _KnownConfigs:
         return number
 
 
-# Never used twice, so that whoever keeps a number never takes it for another config.
+# Never used twice: a number that is kept never means another config.
 _new_numbers = count()
 _known_configs = _KnownConfigs()
 

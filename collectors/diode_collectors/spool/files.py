@@ -69,7 +69,7 @@ def make_shared_folder(path: Path, group: str) -> None:
 
     Raises:
         SpoolError: there is no such group.
-        OSError: the folder cannot be made, or belongs to somebody else.
+        OSError: the folder cannot be made, or belongs to another user.
     """
     gid = group_id(group)
     make_private_folder(path)
@@ -126,7 +126,7 @@ def open_segment(path: Path, flags: int) -> int:
     """Open a segment as ``open_regular`` does.
 
     Raises:
-        FileNotFoundError: it is gone, which nobody need mend.
+        FileNotFoundError: it is gone, which needs no remedy.
         OSError: it cannot be opened, is no regular file, or is a link to nothing.
     """
     try:
@@ -157,7 +157,7 @@ def check_writable(path: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        error.filename = None  # of a file that nobody knows of
+        error.filename = None  # of a file that has no name
         with spool_errors(path, "write the spool"):
             raise
 

@@ -90,7 +90,7 @@ class Spool:
         """Make the folder for every member of ``group``; writers follow its mode, and so do their files.
 
         Raises:
-            SpoolError: there is no such group, or the folder cannot be made or belongs to somebody else.
+            SpoolError: there is no such group, or the folder cannot be made or belongs to another user.
         """
         with spool_errors(self.directory, f"share the spool with the group {group}"):
             make_shared_folder(self.directory, group)
@@ -225,7 +225,7 @@ class Spool:
         """Hold the right to ingest from this spool.
 
         Yields:
-            What tells whether it is lost, because somebody deleted the spool: another process may hold it then.
+            What tells whether it is lost, because the spool was deleted: another process may hold it then.
 
         Raises:
             SpoolError: another process has it; the message names its pid.
@@ -243,12 +243,12 @@ class Spool:
     def _take(self, fd: int) -> None:
         for _ in range(_LOCK_ATTEMPTS):
             if try_lock(fd):
-                # On a full disk nobody is told who has it; whoever ingests is the one that makes room there.
+                # On a full disk the pid is not written; ingesting is what makes room there.
                 with contextlib.suppress(OSError):
                     os.ftruncate(fd, 0)
                     write_at(fd, 0, f"{os.getpid()}\n".encode())
                 return
-            # Somebody who asks for the status holds the lock for a moment.
+            # A status command holds the lock for a moment.
             time.sleep(_LOCK_PAUSE_S)
         who = _pid(fd)
         raise SpoolError(
@@ -325,7 +325,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _is_idle(path: Path) -> bool:
-    """Tell whether an unsealed segment waits to be ingested; one that cannot be opened waits for somebody too."""
+    """Tell whether an unsealed segment waits to be ingested; so does one that cannot be opened."""
     try:
         with locked(path) as fd:
             return fd is not None

@@ -118,7 +118,7 @@ class SpoolWriter:
             self._sync()
 
     def seal(self) -> None:
-        """Sync, and hand the segment over to whoever ingests; the next record begins a new one.
+        """Sync, and hand the segment over to `diode-ingest`; the next record begins a new one.
 
         Raises:
             SpoolError: that failed; it can be tried again.
@@ -258,7 +258,7 @@ def _create(directory: Path, header: Header, time_ns: Callable[[], int]) -> tupl
             return path, fd
         path.unlink(missing_ok=True)
         os.close(fd)
-    raise SpoolError(f"{directory}: each new segment was taken away at once; is a cleaner at work there?")
+    raise SpoolError(f"{directory}: each new segment was taken away at once; is a clean-up job running there?")
 
 
 @cache
