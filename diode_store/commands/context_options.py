@@ -1,4 +1,4 @@
-"""Options that say of a file of measurements what the file does not say itself, and the context they make."""
+"""Options for what a file of measurements does not say itself, and the context they make."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_time(text: str | None) -> str | None:
-    """Return the value of an option that says a time, which must be one, before anything is opened.
+    """Return the value of a time option, checked before anything is opened.
 
     Raises:
         typer.BadParameter: it is none.
@@ -45,7 +45,7 @@ MeasuredAtOption = Annotated[
 DatasetOption = Annotated[str | None, typer.Option("--dataset", help="Name of the data set the rows belong to.")]
 LicenceOption = Annotated[str | None, typer.Option("--licence", help="Licence of the data set, as an SPDX identifier.")]
 SearchSpaceOption = Annotated[
-    str | None, typer.Option("--search-space", help="Out of which configs those that were timed were chosen.")
+    str | None, typer.Option("--search-space", help="The set that the timed configs were chosen from.")
 ]
 
 _T4 = "t4 of a tuner: "

@@ -34,24 +34,27 @@ def export(  # noqa: PLR0913 - one parameter an option
         typer.Option("--format", help="docs/formats.md says what each holds.", show_default="by the suffix of FILE"),
     ] = None,
     hardware: Annotated[str | None, typer.Option(metavar="NAME", help="Only measurements on this hardware.")] = None,
-    all_matches: Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")] = False,
+    all_matches: Annotated[
+        bool, typer.Option("--all-matches", help="Accept a NAME that matches different devices.")
+    ] = False,
     op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
     torch: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help=f"{_LUT}who will read it.", show_default="as it was measured"),
+        typer.Option(metavar="VERSION", help=f"{_LUT}of the reader.", show_default="as it was measured"),
     ] = None,
     environment_id: Annotated[
-        int | None, typer.Option(metavar="ID", help=f"{_LUT}where it was measured.", show_default="if there is one")
+        int | None,
+        typer.Option(metavar="ID", help=f"{_LUT}where it was measured.", show_default="if there is one"),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help=f"{_LUT}most kernels of a tie.", show_default="1")
+        int | None, typer.Option(metavar="K", min=1, help=f"{_LUT}at most so many kernels of a tie.", show_default="1")
     ] = None,
     device_key: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help=f'{_LUT}the device in its keys; "" for any.', show_default="its name"),
     ] = None,
     tf32: Annotated[bool, typer.Option("--tf32", help=f"{_LUT}float32 as timed with TF32 allowed.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write measurements to FILE, which appears whole or not at all."""

@@ -42,7 +42,7 @@ _BAD_LINES_SHOWN = 50
 
 _HardwareOption = Annotated[
     str | None,
-    typer.Option("--hardware", metavar="NAME", help="What it was measured on, where the file does not say."),
+    typer.Option("--hardware", metavar="NAME", help="The measured device, where the file does not say."),
 ]
 _HardwareFileOption = Annotated[
     Path | None,

@@ -1,4 +1,4 @@
-"""What every reader of a format is told besides the file, and how it reports what it could not read."""
+"""What readers of a format get besides the file, and how they report bad entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_HARDWARE = "the row names no hardware; give --hardware NAME (`diode hardware 
 
 @dataclass(frozen=True)
 class StatedProblem:
-    """What a person says of the matrix product that a file's timings are of, where the file cannot; None is unsaid."""
+    """The matrix product of a file's timings, where the file does not say; None is unknown."""
 
     op: str | None = None
     m: int | None = None
@@ -34,7 +34,7 @@ class StatedProblem:
 
 @dataclass(frozen=True)
 class ImportContext:
-    """What holds for all of a file's rows that do not say otherwise themselves."""
+    """Values for all of a file's rows that do not have their own."""
 
     hardware: Hardware | None = None
     environment: Environment = field(default_factory=Environment)

@@ -1,4 +1,4 @@
-"""The formats of files, and which one a file is in: its first bytes tell, else its name."""
+"""The file formats, and how one is recognised: by a file's first bytes, else by its name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SUFFIXES: dict[str, str] = {
     ".records": "records",
     ".msgpack": "torch-diode",
 }
-"""Suffix → format. Several formats are JSON, so that ``.json`` names none."""
+"""Suffix → format. Several formats are JSON, so ``.json`` is not listed."""
 
 _START_BYTES = 64
 _SHOWN_BYTES = 16
@@ -61,7 +61,7 @@ _LOOKUP_TABLE = re.compile(rb'\s*\{\s*"[^"]*\(\(torch\.')
 
 
 def format_named(name: str) -> str | None:
-    """Return the format that a file's name says by its suffix, with or without .gz behind; None if it says none."""
+    """Return the format of a file name's suffix, which .gz may follow; None for an unknown suffix."""
     return SUFFIXES.get(PurePath(name.removesuffix(".gz")).suffix)
 
 

@@ -28,7 +28,7 @@ _READ_BYTES = 2**20
 
 
 class BadRecord(BadLine):
-    """A place of a file where no record is; ``line`` is the number of the record that should be there, from 1."""
+    """A place in a file without a valid record; ``line`` is the number of the record expected there, from 1."""
 
     def at(self, file: str) -> str:
         """Return ``FILE: record N: reason``."""
@@ -36,7 +36,7 @@ class BadRecord(BadLine):
 
 
 def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
-    """Yield the measurement of each record, or what is wrong with it; a segment is told by its first bytes."""
+    """Yield the measurement of each record, or what is wrong with it; a segment is recognised by its first bytes."""
     is_segment = bytes(cast("Any", stream).peek(len(MAGIC))).startswith(MAGIC)
     number = 1
     try:
@@ -54,7 +54,7 @@ def write(
     *,
     as_segment: bool = False,
 ) -> tuple[int, int]:
-    """Write each measurement as a record; return how many measurements and timings they were."""
+    """Write each measurement as a record; return the number of measurements and timings."""
     if as_segment:
         # No writer goes on with it, so its writer id is fixed: the same records are the same bytes.
         stream.write(Header(content_key("export", 1, []), 0, compressed=True).to_bytes())
@@ -83,7 +83,7 @@ def _decoded(offset: int, decode: Callable[[], Measurement]) -> Measurement | st
 
 
 def _in_segment(stream: IO[bytes]) -> Iterator[Measurement | str]:
-    """Yield each measurement of a segment, or what is wrong at a place of it."""
+    """Yield each measurement of a segment, or what is wrong with it."""
     for frame in SegmentReader(bytes_of_stream(stream), sealed=True).frames():
         if frame.error is None:
             yield _decoded(frame.offset, frame.measurement)
@@ -92,7 +92,7 @@ def _in_segment(stream: IO[bytes]) -> Iterator[Measurement | str]:
 
 
 def _in_row(stream: IO[bytes]) -> Iterator[Measurement | str]:
-    """Yield each msgpack value's measurement, or what is wrong with it; behind one that is none nothing can be read."""
+    """Yield each msgpack value's measurement, or what is wrong with it; nothing is read after malformed bytes."""
     unpacker = msgpack.Unpacker(max_buffer_size=2 * codec.MAX_RECORD_BYTES, raw=False)
     held = b""
     begun = 0  # where in the file `held` begins

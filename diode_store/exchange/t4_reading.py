@@ -1,4 +1,4 @@
-"""T4 files back into measurements: those of our own as they were, and those that auto-tuners write.
+"""Reading T4 files: our own, without loss, and those of auto-tuners.
 
 All results of a tuner's file are of one problem, which the context says, and make one measurement; a configuration
 that was timed again begins another. A bad result costs its whole measurement: if the rest were imported, it

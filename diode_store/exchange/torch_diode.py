@@ -1,4 +1,4 @@
-"""Upstream torch-diode's data sets and measurements, each made of the other.
+"""Conversion between upstream torch-diode's data sets and measurements.
 
 The only place where upstream's milliseconds become microseconds and back, and where its ``inf`` is a failure.
 What a data set cannot hold is counted, so that a writer can report it. In a data set made here, a kernel's
@@ -50,16 +50,16 @@ _ASSUMED_INPUTS = "inputs are row-major"
 
 @dataclass
 class NotHeld:
-    """What of some measurements a data set could not hold."""
+    """What a data set could not hold of some measurements."""
 
     timings: int = 0
     """Timings that it does hold."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Why a timing is not in it → how many."""
     measurements_without: Counter[str] = field(default_factory=Counter)
-    """What is not told of a measurement that is in it → of how many."""
+    """What is missing of measurements that are in it → of how many."""
     timings_without: Counter[str] = field(default_factory=Counter)
-    """What is not told of a timing that is in it → of how many."""
+    """What is missing of timings that are in it → of how many."""
 
     def lines(self) -> list[str]:
         """Return it in sentences, one a line; none if the data set holds everything."""

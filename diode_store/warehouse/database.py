@@ -245,8 +245,9 @@ def _translate(context: ExceptionContext) -> DiodeError | None:
     original, driver = context.original_exception, context.dialect.loaded_dbapi
     if context.engine is not None and isinstance(original, driver.Error):
         return _ours(context.engine, original, context.dialect)
-    # Without a statement it was raised by code of ours that SQLAlchemy calls.
-    if context.statement is not None and is_unbindable(original, driver.Error, driver.DataError):
+    # Without a statement it was raised by code of ours that SQLAlchemy calls; what is only read is no record.
+    writes = context.connection is not None and context.connection.get_execution_options().get(_WRITE_OPTION)
+    if writes and context.statement is not None and is_unbindable(original, driver.Error, driver.DataError):
         return unstorable(str(original))
     return None
 

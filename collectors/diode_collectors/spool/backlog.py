@@ -1,4 +1,4 @@
-"""How much waits in a spool, cheaply enough to be asked every few seconds."""
+"""How much waits in a spool; cheap enough to ask every few seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Waiting(NamedTuple):
-    """What is in a spool at a moment."""
+    """What is in a spool at one moment."""
 
     segments: int = 0
     """Sealed ones."""

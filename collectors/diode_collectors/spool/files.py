@@ -1,4 +1,4 @@
-"""The spool's files and folders: private, locked, and their errors in our words."""
+"""The spool's files and folders: private, locked, and with one-line errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def group_id(group: str) -> int:
 
 
 def make_shared_folder(path: Path, group: str) -> None:
-    """Create ``path`` for the members of ``group``, or give a folder of our own to them; one that is stays as it is.
+    """Create ``path`` for the members of ``group``, or give them our own folder; one that is theirs stays as it is.
 
     Raises:
         SpoolError: there is no such group.
@@ -81,7 +81,7 @@ def make_shared_folder(path: Path, group: str) -> None:
 
 
 def make_folder_inside(path: Path) -> None:
-    """Create ``path``, for those for whom its parent is; one that exists is left as it is."""
+    """Create ``path`` with its parent's access rights; one that exists is left as it is."""
     if path.is_dir():
         return
     make_private_folder(path)
@@ -110,7 +110,7 @@ def create_file(path: Path, flags: int) -> int:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open an existing file with ``flags`` and return the descriptor; anything else of that name is not waited for.
+    """Open an existing file with ``flags`` and return the descriptor; other kinds of files are refused without waiting.
 
     Raises:
         OSError: it cannot be opened, or is no regular file: a pipe would keep its reader waiting for ever.

@@ -28,7 +28,7 @@ REASON_SUFFIX = ".reason.json"
 _UNKNOWN = "unknown"
 _UNFINISHED = ".tmp"
 _READABLE = frozenset({_UNKNOWN, Reason.NEWER_FORMAT.value, Reason.NEWER_RECORD.value, Reason.BAD_RECORD.value})
-"""Reasons of what may still be of use: a newer torch-diode reads it, or a person does."""
+"""Reasons for which the content may still be of use, to a newer torch-diode or to a person."""
 
 
 class Quarantine:

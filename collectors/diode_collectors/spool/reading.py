@@ -1,4 +1,4 @@
-"""The measurements in whatever a person names: a spool or another folder of segments, a segment, a file."""
+"""The measurements in a spool or another folder of segments, in a segment, or in another file."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
 
 
 def strictly_decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
-    """Yield the measurements of a segment, of which everything must be good.
+    """Yield the measurements of a segment that must be free of damage.
 
     Raises:
         ImportFileError: something in it is damaged, or newer than this version.

@@ -75,7 +75,7 @@ class SpoolStatus:
     """How many of these for each reason; ``unknown`` where that was not left or cannot be read."""
     quarantine_bytes: int
     ingest_pid: int | None
-    """The process that ingests from this spool; 0 when it did not say its pid, None when there is none."""
+    """The process that ingests from this spool; 0 when its pid is unknown, None when there is none."""
 
 
 class Spool:
@@ -257,7 +257,7 @@ class Spool:
         )
 
     def lock_holder(self) -> int | None:
-        """Return the pid of the process that ingests; 0 if it did not leave it, None if there is none."""
+        """Return the pid of the process that ingests; 0 if it is unknown, None if there is none."""
         with contextlib.suppress(FileNotFoundError), spool_errors(self.directory, "read the lock"):
             return self._lock_holder()
         return None
@@ -273,7 +273,7 @@ class Spool:
             os.close(fd)
 
     def status(self) -> SpoolStatus:
-        """Look without touching anything.
+        """Return what is in the spool, without changing anything.
 
         Raises:
             SpoolError: the folder cannot be read.

@@ -1,4 +1,4 @@
-"""The writing end of a spool: one process appends measurements and is told when they are safe.
+"""The writing end of a spool: one process appends measurements and learns when they are safe.
 
 ``append`` keeps a record in memory, ``sync`` puts what was appended on the disk: when it returns, the records
 are *acknowledged* and survive a crash of the process or of the machine. A segment is sealed, which hands it to
@@ -150,7 +150,7 @@ class SpoolWriter:
         self.close()
 
     def _make_room(self, size: int) -> None:
-        """See to it that a frame of ``size`` bytes may be appended, or raise."""
+        """Make room for a frame of ``size`` bytes, or raise."""
         if self._closed:
             raise SpoolError(f"{self._directory}: the spool writer is closed")
         there = (self._segment.size if self._segment else HEADER_BYTES) + len(self._pending)
@@ -258,7 +258,7 @@ def _create(directory: Path, header: Header, time_ns: Callable[[], int]) -> tupl
             return path, fd
         path.unlink(missing_ok=True)
         os.close(fd)
-    raise SpoolError(f"{directory}: each new segment was taken away at once; is a clean-up job running there?")
+    raise SpoolError(f"{directory}: each new segment was removed at once; is a clean-up job running there?")
 
 
 @cache
