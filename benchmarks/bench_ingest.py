@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_collectors.ingest import garbage
-from diode_collectors.ingest.ingest import ingest_once, measurement_of
-from diode_collectors.spool.segment import read_segment
+from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
+from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--timings", type=int, default=400_000, help="at least how many timings to ingest")
     parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the median counts")
     options = parser.parse_args()
-    bundled = [measurement_of(f) for path in Spool(bundled_data_dir()).sealed() for f in read_segment(path)]
+    bundled = [f.measurement() for path in Spool(bundled_data_dir()).sealed() for f in read_segment(path)]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         spool_bytes = seal(bundled, options.timings, root / "sealed")

@@ -29,14 +29,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from bench_ingest import copies, ingest
 
 from diode_collectors.ingest import garbage
-from diode_collectors.ingest.ingest import measurement_of
-from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate
 from diode_store.warehouse.copy_format import COLUMNS
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
+from diode_store.wire.segments import read_segment
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def main() -> None:
     parser.add_argument("--daemons", type=int, default=4, help="how many ingest at once")
     parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the median counts")
     options = parser.parse_args()
-    bundled = [measurement_of(f) for path in Spool(bundled_data_dir()).sealed() for f in read_segment(path)]
+    bundled = [f.measurement() for path in Spool(bundled_data_dir()).sealed() for f in read_segment(path)]
     with tempfile.TemporaryDirectory() as folder, PostgresServer.in_temp_folder({"max_wal_size": "4GB"}) as server:
         one, many = Path(folder) / "one", Path(folder) / "many"
         seal(bundled, options.timings, one, 1)

@@ -37,8 +37,8 @@ from scale import fill
 import diode_store.lake.worker  # noqa: F401 - likewise
 from diode_store.lake.compact import compact
 from diode_store.lake.lake import Lake
+from diode_store.lake.layout import FACTS
 from diode_store.lake.sync import sync
-from diode_store.lake.tables import FACTS
 from diode_store.query import analytics
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine

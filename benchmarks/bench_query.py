@@ -17,13 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from diode_collectors.ingest.ingest import measurement_of
-from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool
 from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
+from diode_store.wire.segments import read_segment
 
 QUERY = "SELECT * FROM fastest_configs"
 LIMIT_S = 1.0
@@ -57,7 +56,7 @@ def fill(database: str) -> int:
     engine = make_engine(database)
     migrate.upgrade(engine)
     engine.dispose()
-    bundled = [measurement_of(frame) for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
+    bundled = [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
     with Store.open(database) as store:
         return store.write(bundled).timings
 

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_collectors.ingest.ingest import measurement_of
-from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool
 from diode_store.console import print_rows
 from diode_store.resources import bundled_data_dir
+from diode_store.wire.segments import read_segment
 from diode_trainer.commands.recipes import RECIPES, make_recipe
 from diode_trainer.commands.tables import HEADER, rows
 from diode_trainer.data.dataset import Fold, folds
@@ -48,7 +47,7 @@ def main() -> int:
     parser.add_argument("--model-type", choices=sorted(RECIPES), default="deep", help="what to fit")
     options = parser.parse_args()
     sealed = Spool(bundled_data_dir()).sealed()
-    measurements = [measurement_of(frame) for path in sealed for frame in read_segment(path)]
+    measurements = [frame.measurement() for path in sealed for frame in read_segment(path)]
     dataset = load_measurements(measurements, "the bundled measurements")
     exhaustive = {m.problem.shape for m in measurements if m.search_space == EXHAUSTIVE}
     splits = folds(dataset, _FOLDS)

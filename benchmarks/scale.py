@@ -27,8 +27,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from diode_collectors.ingest.ingest import measurement_of
-from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool
 from diode_store.devices import known_device
 from diode_store.lake.lake import Lake, lake_path
@@ -39,6 +37,7 @@ from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate, schema
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.dimensions import config_values, environment_values, hardware_values, problem_values
+from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -157,7 +156,7 @@ def _copy_shifted(source: Path, target: Path, shifts: Sequence[dict[str, int]]) 
 
 
 def _bundled() -> list[Measurement]:
-    return [measurement_of(frame) for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
+    return [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
 
 
 @dataclass(frozen=True)

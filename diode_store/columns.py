@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_store.kernels import INT_COLUMNS
 from diode_store.records import KernelConfig, is_vendor_template
+
+__all__ = ["INT_COLUMNS", "ConfigColumns"]
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-INT_COLUMNS = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
 
 
 @dataclass(frozen=True)

@@ -122,13 +122,18 @@ def match_hardware(
     return found
 
 
+def known_devices(name: str) -> list[Hardware]:
+    """Return every known device that ``name`` may mean (alias, name or prefix)."""
+    return _candidates(KNOWN_DEVICES, name.strip().lower(), {})
+
+
 def known_device(name: str) -> Hardware | None:
     """Return the known device with this alias, name or prefix, or None.
 
     Raises:
         HardwareError: several devices match; the message lists them.
     """
-    found = _candidates(KNOWN_DEVICES, name.strip().lower(), {})
+    found = known_devices(name)
     if len(found) > 1:
         raise HardwareError(f"{name!r} could be any of: {describe(found)}; name one of them")
     return found[0] if found else None

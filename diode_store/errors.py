@@ -94,7 +94,7 @@ class LakeError(DiodeError):
 
 
 class LakeValueError(LakeError):
-    """A value in the warehouse does not fit its column; correct the row."""
+    """The warehouse holds a value of the wrong type; correct that row."""
 
 
 class ModelError(DiodeError):

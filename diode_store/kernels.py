@@ -73,18 +73,9 @@ class KernelConfig:
         return f"{self.template} {self.block_m}x{self.block_n}x{self.block_k} s{self.num_stages} w{self.num_warps}"
 
 
-CONFIG_COLUMNS = (
-    "template",
-    "block_m",
-    "block_n",
-    "block_k",
-    "group_m",
-    "num_stages",
-    "num_warps",
-    "allow_tf32",
-    "use_fast_accum",
-    "acc_type",
-)
+INT_COLUMNS = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
+FLAG_COLUMNS = ("allow_tf32", "use_fast_accum")
+CONFIG_COLUMNS = ("template", *INT_COLUMNS, *FLAG_COLUMNS, "acc_type")
 """Fields of ``KernelConfig`` that are columns of their own, in the order every table and record uses."""
 
 _COLUMNS_OF: Callable[[KernelConfig], tuple[Scalar | None, ...]] = attrgetter(*CONFIG_COLUMNS)

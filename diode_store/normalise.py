@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store import checks
 from diode_store.errors import RecordError
+from diode_store.kernels import FLAG_COLUMNS, INT_COLUMNS
 from diode_store.records import KernelConfig, Scalar, plain_scalar
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _COLUMN_OF_KWARG = {
     "USE_FAST_ACCUM": "use_fast_accum",
     "ACC_TYPE": "acc_type",
 }
-_INT_COLUMNS = frozenset({"block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps"})
-_BOOL_COLUMNS = frozenset({"allow_tf32", "use_fast_accum"})
 
 # EVEN_K follows from the problem's K, the epilogue and its arguments from the op and its scalars; the others say
 # how Inductor was asked, not what the kernel is.
@@ -116,10 +115,10 @@ def kernel_config(template: str, kwargs: Mapping[str, Any], extra: Mapping[str, 
 
 
 def _checked(name: str, column: str, value: object) -> object:
-    if column in _INT_COLUMNS:
+    if column in INT_COLUMNS:
         good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
         expected = "a whole number"
-    elif column in _BOOL_COLUMNS:
+    elif column in FLAG_COLUMNS:
         good, expected = isinstance(value, bool), "true or false"
     else:
         good, expected = isinstance(value, str), "a string"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from diode_store.wire import codec
-from diode_store.wire.tables import CONFIG_TABLE, TIMING_TABLE
+from diode_store.wire.record_tables import CONFIG_TABLE, TIMING_TABLE
 
 if TYPE_CHECKING:
     from diode_store.records import KernelConfig, Measurement

@@ -1,4 +1,4 @@
-"""Options that say of a file of measurements what the file does not say itself, and the context they make."""
+"""Options for what a file of measurements does not say itself, and the context they make."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def check_time(text: str | None) -> str | None:
-    """Return the value of an option that says a time, which must be one, before anything is opened.
+    """Return the value of a time option, checked before anything is opened.
 
     Raises:
         typer.BadParameter: it is none.
     """
-    from diode_store.exchange.options import time_of
+    from diode_store.exchange.descriptions import time_of
 
     try:
         if text is not None:
@@ -45,7 +45,7 @@ MeasuredAtOption = Annotated[
 DatasetOption = Annotated[str | None, typer.Option("--dataset", help="Name of the data set the rows belong to.")]
 LicenceOption = Annotated[str | None, typer.Option("--licence", help="Licence of the data set, as an SPDX identifier.")]
 SearchSpaceOption = Annotated[
-    str | None, typer.Option("--search-space", help="Out of which configs those that were timed were chosen.")
+    str | None, typer.Option("--search-space", help="The set that the timed configs were chosen from.")
 ]
 
 _T4 = "t4 of a tuner: "
@@ -79,7 +79,7 @@ def import_context(
         ImportFileError: the environment's file cannot be read, or the time is none.
     """
     from diode_store.exchange.context import ImportContext
-    from diode_store.exchange.options import environment_file, time_of
+    from diode_store.exchange.descriptions import environment_file, time_of
     from diode_store.records import Environment
 
     return ImportContext(

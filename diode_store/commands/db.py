@@ -32,7 +32,7 @@ def _engine(url: str) -> Iterator[Engine]:
 
 @app.command()
 def upgrade(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Bring the warehouse to the newest schema; create it if there is none. Safe to run again.
+    """Upgrade the warehouse to the newest schema, or create it. Safe to run again.
 
     Example: diode db upgrade --database warehouse.db
     """
@@ -58,7 +58,7 @@ def downgrade(
     yes: db_upkeep.YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the warehouse back to an older schema, for an older torch-diode; without --yes say what that loses.
+    """Downgrade the warehouse for an older torch-diode; without --yes only show what would be lost.
 
     Example: diode db downgrade 0001
     """
@@ -107,7 +107,7 @@ def current(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 @app.command()
 def check(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Check that the warehouse is sound: revision, tables, references, and the file itself. Reads all of it.
+    """Check the warehouse for damage: revision, tables, references and the file itself. Reads all of it.
 
     Example: diode db check
     """

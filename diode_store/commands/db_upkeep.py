@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from diode_store.warehouse.pruning import Plan, Rule
     from diode_store.warehouse.store import Store
 
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")]
-HardwareOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only what was measured on this hardware.")]
-AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it; otherwise only show what would be done.")]
+HardwareOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only those measured on this hardware.")]
+AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Accept a NAME that matches different devices.")]
 
 _SPAN = re.compile(r"(?P<number>[1-9]\d*)(?P<unit>[hdwy])")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
@@ -57,37 +57,39 @@ def _check_span(text: str | None) -> str | None:
 
 _OlderThanOption = Annotated[
     str | None,
-    typer.Option(metavar="SPAN", help="Only what came in longer ago: 12h, 180d, 26w, 1y.", callback=_check_span),
+    typer.Option(
+        metavar="SPAN", help="Only measurements ingested longer ago: 12h, 180d, 26w, 1y.", callback=_check_span
+    ),
 ]
 _MeasuredBeforeOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only what was measured before, as ISO 8601.", callback=check_time)
+    str | None, typer.Option(metavar="TIME", help="Only those measured before, as ISO 8601.", callback=check_time)
 ]
 
 
 def prune(  # noqa: PLR0913 - one a option
     database: DatabaseOption,
     *,
-    superseded: Annotated[bool, typer.Option("--superseded", help="What another measurement replaced.")] = False,
-    replays: Annotated[bool, typer.Option("--replays", help="What came out of Inductor's cache.")] = False,
-    flagged: Annotated[bool, typer.Option("--flagged", help="What there is a reason not to trust.")] = False,
+    superseded: Annotated[bool, typer.Option("--superseded", help="Those that another measurement replaced.")] = False,
+    replays: Annotated[bool, typer.Option("--replays", help="Those from Inductor's cache.")] = False,
+    flagged: Annotated[bool, typer.Option("--flagged", help="Those marked as doubtful.")] = False,
     older_than: _OlderThanOption = None,
     measured_before: _MeasuredBeforeOption = None,
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only what belongs to this data set.")] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this data set.")] = None,
     hardware: HardwareOption = None,
     all_matches: AllMatchesOption = False,
-    keep: Annotated[int, typer.Option(min=1, help="How many of each problem on each hardware stay, the newest.")] = 1,
-    everything: Annotated[bool, typer.Option("--all", help="Let the last measurement of a problem go too.")] = False,
+    keep: Annotated[int, typer.Option(min=1, help="How many of the newest to keep for each problem and hardware.")] = 1,
+    everything: Annotated[bool, typer.Option("--all", help="Delete the last measurement of a problem too.")] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete measurements that are no longer wanted; without --yes only say which those are.
+    """Delete measurements that are no longer wanted; without --yes only list them.
 
     --superseded, --replays and --flagged name kinds of measurements; the others narrow down what goes. Deleted
     ones are remembered and not stored again if they come again; see `diode db tombstones`.
 
     Example: diode db prune --replays --older-than 180d
     """
-    from diode_store.exchange.options import time_of
+    from diode_store.exchange.descriptions import time_of
     from diode_store.warehouse.pruning import Rule, missing_dataset, plan
     from diode_store.warehouse.store import Store
 
@@ -157,7 +159,9 @@ def _delete(engine: Engine, plan: Plan, reason: str, *, as_json: bool) -> None:
             for measurements, timings in carry_out(engine, plan.ids, reason, advance):
                 gone.update(measurements=measurements, timings=timings)
     except BaseException:
-        print_note(f"ended early; deleted {_sizes(gone['measurements'], gone['timings'])}, and the rest is as it was")
+        print_note(
+            f"stopped early; deleted {_sizes(gone['measurements'], gone['timings'])}, and left the rest unchanged"
+        )
         raise
     done: dict[str, Any] = {"measurements": gone["measurements"], "timings": gone["timings"], "kept_as_last": plan.kept}
     if as_json:
@@ -165,7 +169,7 @@ def _delete(engine: Engine, plan: Plan, reason: str, *, as_json: bool) -> None:
         return
     typer.echo(f"deleted {_sizes(**gone)}{_kept(plan)} ({time.monotonic() - started:.1f} s)")
     if gone and engine.dialect.name == "sqlite":
-        print_note("the space is used for what comes in next; `diode db vacuum` gives it back to the disk")
+        print_note("the space will be reused; `diode db vacuum` returns it to the disk")
 
 
 def _sizes(measurements: int = 0, timings: int = 0) -> str:
@@ -180,12 +184,12 @@ def supersede(
     old: Annotated[str, typer.Argument(metavar="SWEEP", help="The earlier sweep's id.")],
     database: DatabaseOption,
     *,
-    by: Annotated[str | None, typer.Option(metavar="SWEEP", help="The sweep that takes its place.")] = None,
+    by: Annotated[str | None, typer.Option(metavar="SWEEP", help="The sweep that replaces it.")] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Let the earlier sweep count again.")] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a newer sweep take an earlier one's place where both measured; the views then leave the earlier out.
+    """Let a newer sweep replace an earlier one where both measured; the views then leave out the earlier one.
 
     The same problem, hardware and software are the same measurement. Nothing is deleted: that is for
     `diode db prune --superseded`. Without --yes only say how much it is.
@@ -216,13 +220,15 @@ def supersede(
 def tombstones(
     database: DatabaseOption,
     *,
-    forget: Annotated[bool, typer.Option("--forget", help="Drop them, so that what was deleted may come in.")] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Forget them, so that deleted measurements can be stored again.")
+    ] = False,
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="With --forget: only those of this reason.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what was deleted and is not stored again when it is delivered again.
+    """List deleted measurements, which are not stored again if they are delivered again.
 
     Example: diode db tombstones --forget --reason "prune --dataset h200-2026-11"
     """
@@ -250,7 +256,7 @@ def tombstones(
 
 
 def vacuum(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Give the space of deleted measurements back; SQLite lets nobody write meanwhile.
+    """Return the space of deleted measurements to the disk; SQLite blocks writers meanwhile.
 
     Example: diode db vacuum
     """
@@ -271,7 +277,7 @@ def vacuum(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="The copy; it must not be there yet.")],
+    file: Annotated[Path, typer.Argument(help="The copy; must not exist yet.")],
     database: DatabaseOption,
     *,
     as_json: JsonOption = False,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.commands.exporters import SUFFIXES, Format, LookupTableOptions, Request, Written
+from diode_store.commands.exporters import Exported, LookupTableOptions, Request
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.exchange.formats import SUFFIXES, ExportFormat, format_named
 
 if TYPE_CHECKING:
     from diode_store.warehouse.hardware import StoredHardware
@@ -24,35 +25,36 @@ _LUT = "inductor-lut: "
 @app.command(epilog='Example: diode export --format jsonl --hardware "NVIDIA H200" -o h200.jsonl.gz')
 def export(  # noqa: PLR0913 - one parameter an option
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to make; .gz compresses; - is stdout.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to make; .gz compresses, - is stdout.")
     ],
     database: DatabaseOption,
     *,
     fmt: Annotated[
-        Format | None,
-        typer.Option(
-            "--format", help="docs/formats.md says what each holds.", show_default="by the suffix, else jsonl"
-        ),
+        ExportFormat | None,
+        typer.Option("--format", help="docs/formats.md says what each holds.", show_default="by the suffix of FILE"),
     ] = None,
     hardware: Annotated[str | None, typer.Option(metavar="NAME", help="Only measurements on this hardware.")] = None,
-    all_matches: Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")] = False,
+    all_matches: Annotated[
+        bool, typer.Option("--all-matches", help="Accept a NAME that matches different devices.")
+    ] = False,
     op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
     torch: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help=f"{_LUT}who will read it.", show_default="as it was measured"),
+        typer.Option(metavar="VERSION", help=f"{_LUT}of the reader.", show_default="as it was measured"),
     ] = None,
     environment_id: Annotated[
-        int | None, typer.Option(metavar="ID", help=f"{_LUT}where it was measured.", show_default="if there is one")
+        int | None,
+        typer.Option(metavar="ID", help=f"{_LUT}where it was measured.", show_default="if there is one"),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help=f"{_LUT}most kernels of a tie.", show_default="1")
+        int | None, typer.Option(metavar="K", min=1, help=f"{_LUT}at most so many kernels of a tie.", show_default="1")
     ] = None,
     device_key: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help=f'{_LUT}the device in its keys; "" for any.', show_default="its name"),
     ] = None,
     tf32: Annotated[bool, typer.Option("--tf32", help=f"{_LUT}float32 as timed with TF32 allowed.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write measurements to FILE, which appears whole or not at all."""
@@ -61,7 +63,7 @@ def export(  # noqa: PLR0913 - one parameter an option
     fmt = fmt or _format_of(output)
     _check_usage(output, fmt, as_json=as_json)
     table = LookupTableOptions(torch, environment_id, top or 1, device_key, tf32)
-    if fmt is not Format.INDUCTOR_LUT and (table != LookupTableOptions() or top is not None):
+    if fmt is not ExportFormat.INDUCTOR_LUT and (table != LookupTableOptions() or top is not None):
         raise typer.BadParameter(
             "--torch, --environment-id, --top, --device-key and --tf32 are for --format inductor-lut"
         )
@@ -72,16 +74,20 @@ def export(  # noqa: PLR0913 - one parameter an option
     _print(written, output, as_json=as_json)
 
 
-def _format_of(output: Path) -> Format:
-    return next(
-        (fmt for suffix, fmt in SUFFIXES.items() if output.name.removesuffix(".gz").endswith(suffix)), Format.JSONL
-    )
+def _format_of(output: Path) -> ExportFormat:
+    named = "jsonl" if output == _STDOUT else format_named(output.name)
+    if named is None:
+        raise typer.BadParameter(
+            f"the name {output.name!r} says no format; end it in {', '.join(SUFFIXES)} (.gz may follow), "
+            "or give --format"
+        )
+    return ExportFormat(named)
 
 
-def _check_usage(output: Path, fmt: Format, *, as_json: bool) -> None:
-    if output == _STDOUT and (fmt is Format.PARQUET or as_json):
+def _check_usage(output: Path, fmt: ExportFormat, *, as_json: bool) -> None:
+    if output == _STDOUT and (fmt is ExportFormat.PARQUET or as_json):
         raise typer.BadParameter("neither --format parquet nor --json goes with stdout; name a file")
-    if fmt is Format.PARQUET and output.suffix == ".gz":
+    if fmt is ExportFormat.PARQUET and output.suffix == ".gz":
         raise typer.BadParameter("Parquet is compressed inside; leave out .gz")
 
 
@@ -96,14 +102,14 @@ def _hardware(store: Store, name: str | None, *, all_matches: bool) -> list[Stor
     return found
 
 
-def _write(request: Request, output: Path, *, force: bool) -> Written:
+def _write(request: Request, output: Path, *, force: bool) -> Exported:
     from diode_store.commands.exporters import nothing_to_export, write_parquet, write_stream
     from diode_store.exchange.exporting import new_file, open_for_lines
 
     if output == _STDOUT:
         return write_stream(request, sys.stdout.buffer)
     with new_file(output, force=force) as beside:
-        if request.fmt is Format.PARQUET:
+        if request.fmt is ExportFormat.PARQUET:
             written = write_parquet(request, beside)
         else:
             with open_for_lines(beside, output.name) as stream:
@@ -113,7 +119,7 @@ def _write(request: Request, output: Path, *, force: bool) -> Written:
     return written
 
 
-def _print(written: Written, output: Path, *, as_json: bool) -> None:
+def _print(written: Exported, output: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(output), **written.report()})
         return

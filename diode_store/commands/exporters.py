@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
+from diode_store.exchange.formats import ExportFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,26 +16,6 @@ if TYPE_CHECKING:
     from diode_store.records import Measurement
     from diode_store.warehouse.hardware import StoredHardware
     from diode_store.warehouse.store import Store
-
-
-class Format(StrEnum):
-    """Formats that can be exported."""
-
-    JSONL = "jsonl"
-    RECORDS = "records"
-    PARQUET = "parquet"
-    TORCH_DIODE = "torch-diode"
-    T4 = "t4"
-    INDUCTOR_LUT = "inductor-lut"
-
-
-SUFFIXES: dict[str, Format] = {
-    ".parquet": Format.PARQUET,
-    ".seg": Format.RECORDS,
-    ".records": Format.RECORDS,
-    ".msgpack": Format.TORCH_DIODE,
-}
-"""What a file gets by its name alone; any other is jsonl."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +37,7 @@ class Request:
 
     database: str
     store: Store
-    fmt: Format
+    fmt: ExportFormat
     name: str
     """Of the file, whose suffix may say more."""
     hardware: list[StoredHardware] | None
@@ -84,8 +64,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Written:
-    """What was written."""
+class Exported:
+    """What an export wrote."""
 
     what: str
     """``measurements``, or ``problems`` of a lookup table."""
@@ -116,7 +96,7 @@ def nothing_to_export(store: Store) -> ExportError:
     return ExportError(f"there is nothing to export; {there_is}")
 
 
-def write_stream(request: Request, stream: IO[bytes]) -> Written:
+def write_stream(request: Request, stream: IO[bytes]) -> Exported:
     """Write any format but Parquet, which needs a path.
 
     Raises:
@@ -125,7 +105,7 @@ def write_stream(request: Request, stream: IO[bytes]) -> Written:
     return _WRITERS[request.fmt](request, stream)
 
 
-def write_parquet(request: Request, path: Path) -> Written:
+def write_parquet(request: Request, path: Path) -> Exported:
     """Write the rows of ``observations`` to the file ``path``.
 
     Raises:
@@ -146,29 +126,30 @@ def write_parquet(request: Request, path: Path) -> Written:
     relation = connection.sql(parquet.SELECT, params=asked)
     rows = parquet.write(path, relation.to_arrow_reader(), request.on_progress)
     left_out = [f"{superseded} superseded measurements left out"] if superseded else []
-    return Written("measurements", measurements, "timings", rows, left_out)
+    return Exported("measurements", measurements, "timings", rows, left_out)
 
 
-def _jsonl(request: Request, stream: IO[bytes]) -> Written:
+def _jsonl(request: Request, stream: IO[bytes]) -> Exported:
     from diode_store.exchange import jsonl
 
     return _measured(jsonl.write(stream, request.measurements(), request.on_progress))
 
 
-def _records(request: Request, stream: IO[bytes]) -> Written:
+def _records(request: Request, stream: IO[bytes]) -> Exported:
     from diode_store.exchange import records
+    from diode_store.wire.segments import SEALED_SUFFIX
 
-    as_segment = request.has_suffix(records.SEGMENT_SUFFIX)
+    as_segment = request.has_suffix(SEALED_SUFFIX)
     return _measured(records.write(stream, request.measurements(), request.on_progress, as_segment=as_segment))
 
 
-def _t4(request: Request, stream: IO[bytes]) -> Written:
+def _t4(request: Request, stream: IO[bytes]) -> Exported:
     from diode_store.exchange import t4
 
     return _measured(t4.write(stream, request.measurements(), request.on_progress))
 
 
-def _torch_diode(request: Request, stream: IO[bytes]) -> Written:
+def _torch_diode(request: Request, stream: IO[bytes]) -> Exported:
     from diode_store.exchange.torch_diode import DatasetBuilder
     from diode_store.exchange.torch_diode_files import MSGPACK_SUFFIX, write_stream
 
@@ -183,10 +164,10 @@ def _torch_diode(request: Request, stream: IO[bytes]) -> Written:
     if held.left_out and not held.timings:
         raise ExportError(f"there is nothing that a data set can hold; {'; '.join(held.left_out_lines())}")
     write_stream(stream, builder.dataset, as_msgpack=request.has_suffix(MSGPACK_SUFFIX))
-    return Written("measurements", count, "timings", held.timings, held.lines())
+    return Exported("measurements", count, "timings", held.timings, held.lines())
 
 
-def _inductor_lut(request: Request, stream: IO[bytes]) -> Written:
+def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
     from diode_store.commands.query import connected
     from diode_store.exchange import inductor_lut
     from diode_store.query import ranked_ties
@@ -212,7 +193,7 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Written:
     if not environment.torch.startswith(f"{version[0]}.{version[1]}."):
         notes.append(f"measured in torch {environment.torch}: the reader refuses kernels whose template is another")
     entries = sum(map(len, made.table.values()))
-    return Written("problems", len(made.table), "entries", entries, notes)
+    return Exported("problems", len(made.table), "entries", entries, notes)
 
 
 def _only_device(request: Request) -> StoredHardware:
@@ -232,14 +213,14 @@ def _only_device(request: Request) -> StoredHardware:
     return devices[0]
 
 
-def _measured(counts: tuple[int, int]) -> Written:
-    return Written("measurements", counts[0], "timings", counts[1])
+def _measured(counts: tuple[int, int]) -> Exported:
+    return Exported("measurements", counts[0], "timings", counts[1])
 
 
-_WRITERS: dict[Format, Callable[[Request, IO[bytes]], Written]] = {
-    Format.JSONL: _jsonl,
-    Format.RECORDS: _records,
-    Format.T4: _t4,
-    Format.TORCH_DIODE: _torch_diode,
-    Format.INDUCTOR_LUT: _inductor_lut,
+_WRITERS: dict[ExportFormat, Callable[[Request, IO[bytes]], Exported]] = {
+    ExportFormat.JSONL: _jsonl,
+    ExportFormat.RECORDS: _records,
+    ExportFormat.T4: _t4,
+    ExportFormat.TORCH_DIODE: _torch_diode,
+    ExportFormat.INDUCTOR_LUT: _inductor_lut,
 }

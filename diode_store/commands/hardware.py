@@ -1,4 +1,4 @@
-"""List the hardware that was measured, and give it shorter names."""
+"""List the measured hardware, and give it shorter names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _readable(*row: Any) -> tuple[object, ...]:
 @app.command()
 def alias(
     name: Annotated[str, typer.Argument(help="The hardware: its name, a prefix of it, or an alias it has.")],
-    alias: Annotated[str, typer.Argument(help="What to call it from now on.")],
+    alias: Annotated[str, typer.Argument(help="The new, shorter name.")],
     database: DatabaseOption,
     *,
     as_json: JsonOption = False,

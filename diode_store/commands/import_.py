@@ -1,4 +1,4 @@
-"""Add measurements from files; bad lines are named and the good ones beside them kept."""
+"""Add measurements from files; bad lines are reported, good ones are kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from diode_store.commands.context_options import (
 )
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 from diode_store.errors import HardwareError, ImportFileError
-from diode_store.exchange.importing import Format
+from diode_store.exchange.formats import ImportFormat
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ _BAD_LINES_SHOWN = 50
 
 _HardwareOption = Annotated[
     str | None,
-    typer.Option("--hardware", metavar="NAME", help="What it was measured on, where the file does not say."),
+    typer.Option("--hardware", metavar="NAME", help="The measured device, where the file does not say."),
 ]
 _HardwareFileOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help='The same as JSON, for devices we do not know: {"vendor", "name", "arch", …}.'),
+    typer.Option(metavar="FILE", help='The same as JSON, for unknown devices: {"vendor", "name", "arch", …}.'),
 ]
 
 
@@ -55,7 +55,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files; gzip is understood, - is stdin.")],
     database: DatabaseOption,
     *,
-    fmt: Annotated[Format, typer.Option("--format", help="What the files hold.")] = Format.AUTO,
+    fmt: Annotated[ImportFormat, typer.Option("--format", help="What the files hold.")] = ImportFormat.AUTO,
     hardware: _HardwareOption = None,
     hardware_file: _HardwareFileOption = None,
     environment: EnvironmentOption = None,
@@ -71,10 +71,10 @@ def import_(  # noqa: PLR0913 - one parameter an option
     dtype: StatedDtype = None,
     layout: StatedLayout = "nn",
     template: StatedTemplate = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, write nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add the measurements in FILE... to the warehouse. Importing the same file twice adds nothing.
+    """Add the measurements in FILE... to the warehouse. Importing a file twice adds nothing.
 
     docs/formats.md describes the formats. A T4 file of an auto-tuner does not say which problem was tuned: the options
     of t4 do.
@@ -116,7 +116,7 @@ class _BadLines:
 def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | None:
     """Return the device that was named: one of the warehouse, one of the known ones, or a file's."""
     from diode_store.devices import describe, require_device, with_known_attributes
-    from diode_store.exchange.options import hardware_file
+    from diode_store.exchange.descriptions import hardware_file
     from diode_store.warehouse.hardware import list_hardware, match
 
     if file is not None:
@@ -143,7 +143,7 @@ def _print(report: ImportReport, context: ImportContext, *, dry_run: bool, as_js
     if report.bad:
         kept = "" if dry_run or not report.measurements + report.duplicates else "; the good ones are in the warehouse"
         hint = "" if context.hardware else " (rows without hardware need --hardware NAME)"
-        raise ImportFileError(f"{counted(len(report.bad), 'bad line')}{hint}{kept}; mend and import again")
+        raise ImportFileError(f"{counted(len(report.bad), 'bad line')}{hint}{kept}; correct the files and import again")
 
 
 def _summary(report: ImportReport, *, dry_run: bool) -> str:

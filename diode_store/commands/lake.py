@@ -1,4 +1,4 @@
-"""Look after the lake, the Parquet copy of the warehouse that queries read."""
+"""Show and compact the lake, the Parquet copy of the warehouse that queries read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = make_app(__doc__)
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say what would be done.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 
 @app.command(epilog="Example: diode lake status --database warehouse.db --json")
@@ -34,7 +34,7 @@ def status(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: diode lake compact --database warehouse.db --dry-run")
 def compact(database: DatabaseOption, *, dry_run: DryRunOption = False, as_json: JsonOption = False) -> None:
-    """Merge small segments, remove dropped measurements physically, delete files that nobody reads any more.
+    """Merge small segments, remove dropped measurements physically, delete files without readers.
 
     Queries go on meanwhile, and the warehouse is not needed. A sync merges the smallest segments by itself.
     """

@@ -18,10 +18,10 @@ app = make_app(__doc__)
 def sync(
     database: DatabaseOption,
     *,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Copy everything anew, whatever is there.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Copy everything again.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the lake up to date with the warehouse; `diode query` and `diode train` do so by themselves."""
+    """Bring the lake up to date with the warehouse; `diode query` and `diode train` do this by themselves."""
     from dataclasses import asdict
 
     from diode_store.lake.lake import Lake, lake_path
@@ -39,7 +39,7 @@ def sync(
 
 
 def note_rebuild(report: SyncReport) -> None:
-    """Say on stderr why the lake was made anew, if it was."""
+    """Print on stderr why the lake was rebuilt, if it was."""
     if report.rebuilt is not None:
         print_note(f"the lake was rebuilt: {report.rebuilt}")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from diode_store.diagnosis import Setup
     from diode_store.lake.lake import Lake
-    from diode_store.lake.source import Source
+    from diode_store.lake.source import WarehouseRows
 
 _NEEDED = ("torch-diode", "torch", "duckdb", "pyarrow", "sqlalchemy")
 _COUNTED = ("measurements", "problems", "hardware")
@@ -50,8 +50,8 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
         yield problem_of("warehouse", error, "check the address, and that the server runs and takes connections")
 
 
-def _contents(database: str, source: Source) -> Finding:
-    from diode_store.lake.tables import REVISION
+def _contents(database: str, source: WarehouseRows) -> Finding:
+    from diode_store.lake.layout import REVISION
     from diode_store.urls import redact, sqlite_path
 
     with source.snapshot():
@@ -61,7 +61,7 @@ def _contents(database: str, source: Source) -> Finding:
     return ok("warehouse", f"{where}: revision {REVISION}, {shown}")
 
 
-def _lake(lake: Lake, source: Source) -> Finding:
+def _lake(lake: Lake, source: WarehouseRows) -> Finding:
     from diode_store.lake.status import lake_status
     from diode_store.lake.sync import holds_the_same
 

@@ -1,4 +1,4 @@
-"""What every reader of a format is told besides the file, and how it reports what it could not read."""
+"""What readers of a format get besides the file, and how they report bad entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_HARDWARE = "the row names no hardware; give --hardware NAME (`diode hardware 
 
 @dataclass(frozen=True)
 class StatedProblem:
-    """What a person says of the matrix product that a file's timings are of, where the file cannot; None is unsaid."""
+    """The matrix product of a file's timings, where the file does not say; None is unknown."""
 
     op: str | None = None
     m: int | None = None
@@ -34,20 +34,20 @@ class StatedProblem:
 
 @dataclass(frozen=True)
 class ImportContext:
-    """What holds for all of a file's rows that do not say otherwise themselves."""
+    """Values for all of a file's rows that do not have their own."""
 
     hardware: Hardware | None = None
     environment: Environment = field(default_factory=Environment)
-    """All unknown unless somebody named it."""
+    """All unknown unless it was named."""
     measured_at: datetime | None = None
-    """Timezone-aware; None when nobody knows."""
+    """Timezone-aware; None when unknown."""
     dataset: str | None = None
     licence: str | None = None
     search_space: str | None = None
     timing_method: TimingMethod | None = None
     """None means what the format says about itself."""
     devices: tuple[Hardware, ...] = ()
-    """Those of the warehouse, which a file may name besides the ones that everybody knows."""
+    """Those of the warehouse, which a file may name besides the known ones."""
     problem: StatedProblem = field(default_factory=StatedProblem)
     """For formats that say nothing of problems."""
 

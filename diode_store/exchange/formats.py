@@ -1,21 +1,22 @@
-"""The formats that can be imported, and which one a file is in: its first bytes tell, else its name."""
+"""The file formats, and how one is recognised: by a file's first bytes, else by its name."""
 
 from __future__ import annotations
 
 import re
 import zlib
 from enum import StrEnum
+from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from diode_store.errors import ImportFileError
-from diode_store.exchange.files import is_upstream_dataset
+from diode_store.exchange.inputs import is_upstream_dataset
 from diode_store.wire.segment_layout import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Format(StrEnum):
+class ImportFormat(StrEnum):
     """Formats that can be imported."""
 
     AUTO = "auto"
@@ -26,36 +27,52 @@ class Format(StrEnum):
     T4 = "t4"
 
 
-SUFFIXES: dict[str, Format] = {
-    ".jsonl": Format.JSONL,
-    ".json": Format.JSONL,
-    ".ndjson": Format.JSONL,
-    ".parquet": Format.PARQUET,
-    ".seg": Format.RECORDS,
-    ".records": Format.RECORDS,
+class ExportFormat(StrEnum):
+    """Formats that can be exported."""
+
+    JSONL = "jsonl"
+    RECORDS = "records"
+    PARQUET = "parquet"
+    TORCH_DIODE = "torch-diode"
+    T4 = "t4"
+    INDUCTOR_LUT = "inductor-lut"
+
+
+SUFFIXES: dict[str, str] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".seg": "records",
+    ".records": "records",
+    ".msgpack": "torch-diode",
 }
-"""What a file is in that begins like nothing we know."""
+"""Suffix → format. Several formats are JSON, so ``.json`` is not listed."""
 
 _START_BYTES = 64
 _SHOWN_BYTES = 16
-_STARTS: Iterable[tuple[re.Pattern[bytes], Format]] = (
-    (re.compile(re.escape(MAGIC)), Format.RECORDS),
+_STARTS: Iterable[tuple[re.Pattern[bytes], ImportFormat]] = (
+    (re.compile(re.escape(MAGIC)), ImportFormat.RECORDS),
     # A map whose first key is "v": a record of the wire format.
-    (re.compile(rb"(?:[\x80-\x8f]|\xde..|\xdf....)\xa1v", re.DOTALL), Format.RECORDS),
-    (re.compile(rb"PAR1"), Format.PARQUET),
-    (re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:results"\s*:\s*\[|schema_version"\s*:)'), Format.T4),
+    (re.compile(rb"(?:[\x80-\x8f]|\xde..|\xdf....)\xa1v", re.DOTALL), ImportFormat.RECORDS),
+    (re.compile(rb"PAR1"), ImportFormat.PARQUET),
+    (re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:results"\s*:\s*\[|schema_version"\s*:)'), ImportFormat.T4),
 )
 _LOOKUP_TABLE = re.compile(rb'\s*\{\s*"[^"]*\(\(torch\.')
 
 
-def detect(file: str, stream: IO[bytes]) -> Format:
+def format_named(name: str) -> str | None:
+    """Return the format of a file name's suffix, which .gz may follow; None for an unknown suffix."""
+    return SUFFIXES.get(PurePath(name.removesuffix(".gz")).suffix)
+
+
+def detect(file: str, stream: IO[bytes]) -> ImportFormat:
     """Return the format of a file that was just opened; nothing is taken from ``stream``.
 
     Raises:
         ImportFileError: it begins like none and is not named like one either, or it cannot be read.
     """
     if is_upstream_dataset(stream):
-        return Format.TORCH_DIODE
+        return ImportFormat.TORCH_DIODE
     try:
         start = bytes(cast("Any", stream).peek(_START_BYTES))
     except (OSError, EOFError, zlib.error) as error:
@@ -65,8 +82,8 @@ def detect(file: str, stream: IO[bytes]) -> Format:
             return found
     if _LOOKUP_TABLE.match(start):
         raise ImportFileError(f"{file} is a lookup table of Inductor's, which has no times; import what it was made of")
-    named = next((fmt for suffix, fmt in SUFFIXES.items() if file.removesuffix(".gz").endswith(suffix)), None)
+    named = format_named(file)
     text = start.lstrip()[:_SHOWN_BYTES]
     if named is None and text and not text.startswith(b"{"):
         raise ImportFileError(f"{file}: unknown format (it begins with {text!r}); name it with --format jsonl")
-    return named or Format.JSONL
+    return ImportFormat(named or ImportFormat.JSONL)

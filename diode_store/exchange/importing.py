@@ -9,8 +9,8 @@ from diode_store.batching import in_batches
 from diode_store.errors import ImportFileError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine
-from diode_store.exchange.files import STDIN, is_upstream_dataset, open_binary
-from diode_store.exchange.formats import Format, detect
+from diode_store.exchange.formats import ImportFormat, detect
+from diode_store.exchange.inputs import STDIN, is_upstream_dataset, open_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, Measurement
     from diode_store.warehouse.store import Store
 
-__all__ = ["TIMINGS_AT_ONCE", "Format", "ImportReport", "import_files", "read_strictly"]
+__all__ = ["TIMINGS_AT_ONCE", "ImportReport", "import_files", "read_strictly"]
 
 TIMINGS_AT_ONCE = 10_000
 """About how many timings one transaction brings."""
@@ -44,7 +44,7 @@ def import_files(
     files: Iterable[str],
     context: ImportContext,
     *,
-    fmt: Format = Format.AUTO,
+    fmt: ImportFormat = ImportFormat.AUTO,
     dry_run: bool = False,
     on_bad: Callable[[str], None] = lambda _line: None,
     on_progress: Callable[[float], None] = lambda _measurements: None,
@@ -122,7 +122,7 @@ def read_strictly(file: str, context: ImportContext) -> Iterator[Measurement]:
     Raises:
         ImportFileError: it cannot be opened, or a line is bad; names the file and the line.
     """
-    for name, item in _items([file], context, Format.JSONL):
+    for name, item in _items([file], context, ImportFormat.JSONL):
         if isinstance(item, BadLine):
             raise ImportFileError(item.at(name))
         yield item
@@ -136,32 +136,34 @@ def _devices(store: Store) -> tuple[Hardware, ...]:
         return tuple(row.hardware for row in list_hardware(connection))
 
 
-def _items(files: Iterable[str], context: ImportContext, fmt: Format) -> Iterator[tuple[str, Measurement | BadLine]]:
+def _items(
+    files: Iterable[str], context: ImportContext, fmt: ImportFormat
+) -> Iterator[tuple[str, Measurement | BadLine]]:
     for file in files:
         name = "stdin" if file == STDIN else file
         with open_binary(file) as stream:
-            found = detect(name, stream) if fmt is Format.AUTO else fmt
-            if found is Format.JSONL and is_upstream_dataset(stream):
+            found = detect(name, stream) if fmt is ImportFormat.AUTO else fmt
+            if found is ImportFormat.JSONL and is_upstream_dataset(stream):
                 raise ImportFileError(f"{name} is one of upstream's data sets; read it with --format torch-diode")
             for item in _reader(found)(stream, context):
                 yield name, item
 
 
-def _reader(fmt: Format) -> Callable[[IO[bytes], ImportContext], Iterator[Measurement | BadLine]]:
+def _reader(fmt: ImportFormat) -> Callable[[IO[bytes], ImportContext], Iterator[Measurement | BadLine]]:
     """Return what reads a format; each is loaded when it is asked for."""
-    if fmt is Format.RECORDS:
+    if fmt is ImportFormat.RECORDS:
         from diode_store.exchange import records
 
         return lambda stream, _context: records.read(stream)
-    if fmt is Format.TORCH_DIODE:
+    if fmt is ImportFormat.TORCH_DIODE:
         from diode_store.exchange.torch_diode_files import read_stream
 
         return read_stream
-    if fmt is Format.PARQUET:
+    if fmt is ImportFormat.PARQUET:
         from diode_store.exchange.parquet_reading import read
 
         return lambda stream, _context: read(stream)
-    if fmt is Format.T4:
+    if fmt is ImportFormat.T4:
         from diode_store.exchange.t4_reading import read as read_t4
 
         return read_t4

@@ -98,7 +98,7 @@ def read(stream: Iterable[bytes], context: ImportContext) -> Iterator[Measuremen
 
 def _with_remedy(reason: str) -> str:
     """Return ``reason`` with what to do, which follows a semicolon, where it does not say that itself."""
-    return reason if "; " in reason else f"{reason}; mend or remove the line"
+    return reason if "; " in reason else f"{reason}; correct or remove the line"
 
 
 def parse(line: bytes) -> dict[str, Any]:
@@ -110,11 +110,11 @@ def parse(line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line.decode("utf-8-sig").strip(), parse_constant=_refuse_constant, parse_float=_number)
     except json.JSONDecodeError as error:
-        raise RecordError(f"malformed JSON at column {error.colno}: {error.msg}; mend or remove the line") from error
+        raise RecordError(f"malformed JSON at column {error.colno}: {error.msg}; correct or remove the line") from error
     except RecursionError as error:
-        raise RecordError("not JSON text: it is nested too deeply; mend or remove the line") from error
+        raise RecordError("not JSON text: it is nested too deeply; correct or remove the line") from error
     except ValueError as error:
-        raise RecordError(f"not JSON text: {first_line(error)}; mend or remove the line") from error
+        raise RecordError(f"not JSON text: {first_line(error)}; correct or remove the line") from error
     return dict(typed(row, dict, "a line", "a JSON object"))
 
 

@@ -45,7 +45,7 @@ def type_name(value: object) -> str:
 
 
 def unstorable(row: Mapping[str, Any]) -> str | None:
-    """Return which value of ``row`` no record can hold, and why; None if there is none."""
+    """Return which value of ``row`` cannot be stored in a record, and why; None if all can."""
     # Not recursive: a line may be nested deeper than Python calls.
     left: list[tuple[str, Any]] = [("", row)]
     while left:

@@ -60,7 +60,7 @@ def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
         names = [name for name in file.schema_arrow.names if name in COLUMNS]
         yield from _measurements(file.iter_batches(_ROWS_AT_ONCE, columns=names))
     except (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeError) as error:
-        yield BadRow(0, f"it is no whole Parquet file ({first_line(error)}); get a whole copy of it")
+        yield BadRow(0, f"it is not a whole Parquet file ({first_line(error)}); get a whole copy of it")
 
 
 def _is_seekable(stream: IO[bytes]) -> bool:

@@ -8,27 +8,27 @@ hold; any other is the bare records, which msgpack can read.
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgpack
 
-from diode_store.errors import ImportFileError, RecordError
+from diode_store.errors import RecordError, SegmentError
 from diode_store.exchange.context import BadLine
-from diode_store.exchange.segments import SegmentWriter, read_segment
+from diode_store.keys import content_key
+from diode_store.records import Measurement
 from diode_store.wire import codec
-from diode_store.wire.segment_layout import MAGIC
+from diode_store.wire.segment_layout import MAGIC, Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_store.wire.segments import SegmentReader, bytes_of_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from diode_store.records import Measurement
-
-SEGMENT_SUFFIX = ".seg"
 _READ_BYTES = 2**20
 
 
 class BadRecord(BadLine):
-    """A place of a file where no record is; ``line`` is the number of the record that should be there, from 1."""
+    """A place in a file without a valid record; ``line`` is the number of the record expected there, from 1."""
 
     def at(self, file: str) -> str:
         """Return ``FILE: record N: reason``."""
@@ -36,16 +36,15 @@ class BadRecord(BadLine):
 
 
 def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
-    """Yield the measurement of each record, or what is wrong with it; a segment is told by its first bytes."""
+    """Yield the measurement of each record, or what is wrong with it; a segment is recognised by its first bytes."""
     is_segment = bytes(cast("Any", stream).peek(len(MAGIC))).startswith(MAGIC)
     number = 1
     try:
-        for record, error in _in_segment(stream) if is_segment else _in_row(stream):
-            yield BadRecord(number, error) if error else _decoded(number, record)
+        for found in _in_segment(stream) if is_segment else _in_row(stream):
+            yield found if isinstance(found, Measurement) else _bad(number, found)
             number += 1
-    except (OSError, EOFError, zlib.error, ImportFileError) as error:
-        remedy = "" if isinstance(error, ImportFileError) else "; get a whole copy of it"
-        yield BadRecord(number, f"the file breaks off here: {error}{remedy}")
+    except (OSError, EOFError, zlib.error, SegmentError) as error:
+        yield _bad(number, f"the file breaks off here: {error}")
 
 
 def write(
@@ -55,38 +54,45 @@ def write(
     *,
     as_segment: bool = False,
 ) -> tuple[int, int]:
-    """Write each measurement as a record; return how many measurements and timings they were."""
-    segment = SegmentWriter(stream) if as_segment else None
+    """Write each measurement as a record; return the number of measurements and timings."""
+    if as_segment:
+        # No writer goes on with it, so its writer id is fixed: the same records are the same bytes.
+        stream.write(Header(content_key("export", 1, []), 0, compressed=True).to_bytes())
     count = timings = 0
     for measurement in measurements:
         record = codec.encode(measurement)
-        if segment is not None:
-            segment.add(measurement.uid, record)
-        else:
-            stream.write(record)
+        payload = pack_payload(record, compress=True) if as_segment else record
+        stream.write(frame_to_bytes(measurement.uid, payload) if as_segment else payload)
         count += 1
         timings += len(measurement.timings)
         on_progress(1)
-    if segment is not None:
-        segment.close()
+    if as_segment:
+        stream.write(end_to_bytes(count))
     return count, timings
 
 
-def _decoded(number: int, record: bytes) -> Measurement | BadLine:
+def _bad(number: int, reason: str) -> BadRecord:
+    return BadRecord(number, reason if "; " in reason else f"{reason}; get a whole copy of the file")
+
+
+def _decoded(offset: int, decode: Callable[[], Measurement]) -> Measurement | str:
     try:
-        return codec.decode(record)
-    except RecordError as error:
-        reason = str(error)
-        return BadRecord(number, reason if "; " in reason else f"{reason}; get a whole copy of the file")
+        return decode()
+    except (RecordError, SegmentError) as error:
+        return f"byte {offset}: {error}"
 
 
-def _in_segment(stream: IO[bytes]) -> Iterator[tuple[bytes, str | None]]:
-    for piece in read_segment(stream):
-        yield piece.record, piece.error and f"byte {piece.offset}: {piece.error}"
+def _in_segment(stream: IO[bytes]) -> Iterator[Measurement | str]:
+    """Yield each measurement of a segment, or what is wrong with it."""
+    for frame in SegmentReader(bytes_of_stream(stream), sealed=True).frames():
+        if frame.error is None:
+            yield _decoded(frame.offset, frame.measurement)
+        else:
+            yield f"byte {frame.offset}: {frame.error}"
 
 
-def _in_row(stream: IO[bytes]) -> Iterator[tuple[bytes, str | None]]:
-    """Yield the bytes of each msgpack value; behind one that is none nothing can be found again."""
+def _in_row(stream: IO[bytes]) -> Iterator[Measurement | str]:
+    """Yield each msgpack value's measurement, or what is wrong with it; nothing is read after malformed bytes."""
     unpacker = msgpack.Unpacker(max_buffer_size=2 * codec.MAX_RECORD_BYTES, raw=False)
     held = b""
     begun = 0  # where in the file `held` begins
@@ -98,15 +104,15 @@ def _in_row(stream: IO[bytes]) -> Iterator[tuple[bytes, str | None]]:
             while True:
                 unpacker.skip()
                 end = unpacker.tell() - begun
-                yield held[done:end], None
+                yield _decoded(begun + done, partial(codec.decode, held[done:end]))
                 done = end
         except msgpack.OutOfData:
             held, begun = held[done:], begun + done
         except (ValueError, msgpack.UnpackException) as error:
-            yield b"", f"byte {begun + done}: no msgpack ({error or 'it is malformed'}); get a whole copy of the file"
+            yield f"byte {begun + done}: no msgpack ({error or 'it is malformed'})"
             return
         if len(held) > codec.MAX_RECORD_BYTES:
-            yield b"", f"byte {begun}: a record of over {codec.MAX_RECORD_BYTES:,} bytes; split its timings"
+            yield f"byte {begun}: a record of over {codec.MAX_RECORD_BYTES:,} bytes; split its timings"
             return
     if held:
-        yield b"", f"byte {begun}: the file ends inside a record; get a whole copy of it"
+        yield f"byte {begun}: the file ends inside a record"

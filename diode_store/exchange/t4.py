@@ -1,9 +1,9 @@
-"""T4, the result files of auto-tuners: what the standard says of a result, and our results as such a file.
+"""T4, the result files of auto-tuners: the standard's fields, and writing our results as such a file.
 
 T4 is the result schema of https://github.com/odgaard/TuningSchema (branch T4), which Kernel Tuner writes: an object
 with ``results`` and ``schema_version``, and for each result the ``configuration``, the ``times`` in milliseconds
 (``runtimes`` of each run), the ``invalidity``, the ``correctness``, the ``measurements`` (name, value, unit) and the
-``objectives``. It says nothing of problem, hardware or environment. A file that is made here says them in a field of
+``objectives``. It says nothing of problem, hardware or environment. A file written here has them in a field of
 its own, ``diode``, as the schema allows: ``diode.measurements`` at the end of the file has the lines of
 ``diode_store.exchange.jsonl`` without their choices, and ``diode.measurement`` of a result is a position there.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "1.0.0"
 OWN = "diode"
-"""The field that only files made here have."""
+"""The field that only files of torch-diode have."""
 OWN_VERSION = 1
 TEMPLATE = "template"
 """Which of a configuration's parameters is the kernel's template."""

@@ -1,8 +1,8 @@
-"""T4 files back into measurements: those of our own as they were, and those that auto-tuners write.
+"""Reading T4 files: our own, without loss, and those of auto-tuners.
 
 All results of a tuner's file are of one problem, which the context says, and make one measurement; a configuration
-that was timed again begins another. A bad result costs its whole measurement: a part of it, imported again when it is
-mended, would count twice.
+that was timed again begins another. A bad result costs its whole measurement: if the rest were imported, it
+would count twice once the corrected file is.
 """
 
 from __future__ import annotations
@@ -152,16 +152,13 @@ def _measurement(
         return
     whole = {**row, "choices": choices}
     if not is_own:
-        whole["timing_method"] = _method(results, positions)
+        # What a failed result says of its times does not matter, so nothing of it is looked at.
+        timed = [results[position] for position in positions if _outcome(results[position], {}) is Outcome.OK]
+        whole["timing_method"] = {"statistic": "median"} if any(map(_runtimes, timed)) else {}
     try:
         yield jsonl.measurement_of(whole, context)
     except RecordError as error:
         yield BadResult(positions[0] + 1 if positions else 1, _with_remedy(error))
-
-
-def _method(results: Sequence[Any], positions: Sequence[int]) -> dict[str, Any]:
-    runs = [(results[position].get("times") or {}).get("runtimes") for position in positions]
-    return {"statistic": "median"} if any(runs) else {}
 
 
 def _choice(result: Mapping[str, Any], template: str) -> dict[str, Any]:
@@ -177,7 +174,8 @@ def _choice(result: Mapping[str, Any], template: str) -> dict[str, Any]:
     if own.get("extra"):
         choice["extra"] = own["extra"]
     if outcome is Outcome.OK:
-        choice |= _times(result)
+        runtimes = _runtimes(result)
+        choice |= _spread_of(runtimes) if runtimes else _measured(result)
     return choice
 
 
@@ -193,26 +191,30 @@ def _outcome(result: Mapping[str, Any], own: Mapping[str, Any]) -> Outcome:
     return found
 
 
-def _times(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the runtime and what is known of its spread: of the runs if they are there, else as it was measured."""
-    runs = typed(typed(result["times"], dict, "times", "an object").get("runtimes") or [], list, "runtimes", "a list")
-    if runs:
-        if any(type(run) not in (int, float) or not run > 0 for run in runs):
-            raise RecordError(f"times.runtimes must be positive milliseconds, not {shown(runs)}")
-        return _spread_of([float(run) for run in runs])
+def _runtimes(result: Mapping[str, Any]) -> list[float]:
+    """Return the time of each run in milliseconds; none where the tuner does not say."""
+    times = typed(result["times"] or {}, dict, "times", "an object")
+    runs: list[Any] = typed(times.get("runtimes") or [], list, "times.runtimes", "a list")
+    if any(type(run) not in (int, float) or not run > 0 for run in runs):
+        raise RecordError(f"times.runtimes must be positive milliseconds, not {shown(runs)}")
+    return [float(run) for run in runs]
+
+
+def _measured(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the runtime, and what is known of its spread, as the tuner summed them up."""
     rows = typed(result.get("measurements") or [], list, "measurements", "a list")
-    measured = {row.get("name"): row for row in rows if isinstance(row, dict)}
+    measured = {str(row.get("name")): row for row in rows if isinstance(row, dict)}
     found = {name: measured[name].get("value") for name in SPREAD if name in measured}
     if RUNTIME in measured and measured[RUNTIME].get("unit") == "us":
         return {"runtime_us": measured[RUNTIME].get("value"), **found}
     if OBJECTIVE not in measured:
-        raise RecordError(f"no times.runtimes and no measurement called {OBJECTIVE!r}; it says not how long it took")
+        raise RecordError(f"no times.runtimes and no measurement called {OBJECTIVE!r}; add one of them")
     return {"runtime_us": _microseconds(measured[OBJECTIVE]), **found}
 
 
 def _microseconds(row: Mapping[str, Any]) -> float:
     value, unit = row.get("value"), row.get("unit")
-    if unit not in MICROSECONDS:
+    if not isinstance(unit, str) or unit not in MICROSECONDS:
         raise RecordError(f"{OBJECTIVE} has the unit {shown(unit)}; known: {', '.join(MICROSECONDS)}")
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise RecordError(f"{OBJECTIVE} must be a number, not {shown(value)}")
@@ -231,12 +233,11 @@ def _spread_of(runs: list[float]) -> dict[str, Any]:
 def _moment(text: object) -> str | None:
     """Return a time with its zone, UTC unless it names one; None for what is no time."""
     try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
+        return with_zone(datetime.fromisoformat(str(text))).astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
         return None
-    return with_zone(moment).astimezone(UTC).isoformat()
 
 
 def _with_remedy(error: RecordError) -> str:
     reason = str(error).replace("remove the line", "remove the result")
-    return reason if "; " in reason else f"{reason}; mend or remove it"
+    return reason if "; " in reason else f"{reason}; correct or remove it"

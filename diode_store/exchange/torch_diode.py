@@ -1,7 +1,7 @@
-"""Upstream torch-diode's data sets and measurements, each made of the other.
+"""Conversion between upstream torch-diode's data sets and measurements.
 
 The only place where upstream's milliseconds become microseconds and back, and where its ``inf`` is a failure.
-What a data set cannot hold is counted, so that whoever writes one can say so. In a data set made here, a kernel's
+What a data set cannot hold is counted, so that a writer can report it. In a data set made here, a kernel's
 ``name`` is its template: ``triton_mm_persistent_tma``.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from diode_store.checks import shown
-from diode_store.devices import known_device
-from diode_store.errors import HardwareError, RecordError
+from diode_store.devices import describe, known_devices
+from diode_store.errors import RecordError
 from diode_store.exchange.context import BadLine
 from diode_store.exchange.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
 from diode_store.keys import content_key
@@ -46,21 +46,20 @@ _NOT_A_TEMPLATE = "triton_config"
 """What upstream calls configs that come from Triton's own tuner."""
 _REPLAYS = "replays of cached timings"
 _ASSUMED_INPUTS = "inputs are row-major"
-_SAY_HARDWARE = "give --hardware NAME (`diode hardware list` shows known names)"
 
 
 @dataclass
 class NotHeld:
-    """What of some measurements a data set could not hold."""
+    """What a data set could not hold of some measurements."""
 
     timings: int = 0
     """Timings that it does hold."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Why a timing is not in it → how many."""
     measurements_without: Counter[str] = field(default_factory=Counter)
-    """What is not told of a measurement that is in it → of how many."""
+    """What is missing of measurements that are in it → of how many."""
     timings_without: Counter[str] = field(default_factory=Counter)
-    """What is not told of a timing that is in it → of how many."""
+    """What is missing of timings that are in it → of how many."""
 
     def lines(self) -> list[str]:
         """Return it in sentences, one a line; none if the data set holds everything."""
@@ -216,7 +215,7 @@ def measurements_of(dataset: Dataset, context: ImportContext) -> Iterator[Measur
 
 
 def _told(name: str, op: str, position: int, error: RecordError) -> str:
-    reason = str(error) if "; " in str(error) else f"{error}; mend or remove the problem"
+    reason = str(error) if "; " in str(error) else f"{error}; correct or remove the problem"
     return f"hardware {shown(name)}, op {shown(op)}, problem {position}: {reason}"
 
 
@@ -225,10 +224,8 @@ def _known_device(name: str, context: ImportContext) -> Hardware | None:
     for device in (context.hardware, *context.devices):
         if device is not None and name.lower() == device.name.lower():
             return device
-    try:
-        return known_device(name)
-    except HardwareError:  # several
-        return None
+    found = known_devices(name)
+    return found[0] if len(found) == 1 else None
 
 
 def _device(name: str, context: ImportContext, names: list[str], strangers: list[str]) -> Hardware:
@@ -239,11 +236,16 @@ def _device(name: str, context: ImportContext, names: list[str], strangers: list
     if found is not None:
         return found
     if context.hardware is None:
-        raise RecordError(f"no device is known by this name; {_SAY_HARDWARE}")
+        several = describe(known_devices(name))
+        raise RecordError(
+            f"the name fits several devices: {several}; give --hardware with one of these names"
+            if several
+            else "no device is known by this name; give --hardware NAME (`diode hardware list` shows known names)"
+        )
     if len(strangers) > 1:
         raise RecordError(
-            f"no device is known by this name, nor by {len(strangers) - 1} others of the file, and they cannot all be "
-            f"{context.hardware.name}; split the file and import each part with its --hardware"
+            f"no one device is known by this name, nor by {len(strangers) - 1} others of the file, and they cannot all "
+            f"be {context.hardware.name}; split the file and import each part with its --hardware"
         )
     return context.hardware
 
@@ -303,7 +305,9 @@ def _timing(template: str, timed: TimedConfig) -> Timing:
     if timed.time == FAILED:
         return Timing(kernel, None, Outcome.FAILED_UNSPECIFIED)
     if not timed.is_timed:
-        raise RecordError(f"time must be positive milliseconds, or Infinity for a failure, not {timed.time}; mend it")
+        raise RecordError(
+            f"time must be positive milliseconds, or Infinity for a failure, not {timed.time}; correct it"
+        )
     return Timing(kernel, codec.check_microseconds("time x 1000", timed.time * MICROSECONDS_PER_TIME))
 
 
@@ -350,7 +354,7 @@ def inputs_of(op: str, shape: MMShape) -> tuple[TensorSpec, ...]:
     """Return the row-major inputs of a problem, as far as a data set tells of them.
 
     Raises:
-        RecordError: an op that nobody knows, or a batch where the op has none.
+        RecordError: an unknown op, or a batch where the op has none.
     """
     if op not in MATMUL_OPERANDS:
         raise RecordError(f"unknown op {op!r}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from diode_store.errors import ExportError, ImportFileError, RecordError
 from diode_store.exchange.exporting import new_file
-from diode_store.exchange.files import open_binary
+from diode_store.exchange.inputs import open_binary
 from diode_store.exchange.torch_diode import BadProblem, measurements_of
 from diode_store.exchange.torch_diode_types import Dataset
 

@@ -123,7 +123,7 @@ class Node:
     def read(cls, data: object, where: str, on_bad: OnBad | None) -> Self:
         """Read it inside a file; ``from_dict`` is for a whole one."""
         if not isinstance(data, dict):
-            raise RecordError(f"{_at(where)}expected an object, not {_kind(data)}; {_MEND}")
+            raise RecordError(f"{_at(where)}expected an object, not {_kind(data)}; {_REMEDY}")
         hints: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]  # mypy: a class is not Hashable
         unknown = sorted(map(str, data.keys() - hints.keys() - cls.OLDER_FIELDS))
         if unknown:
@@ -137,7 +137,7 @@ class Node:
         return made
 
 
-_MEND = "mend or remove it"
+_REMEDY = "correct or remove it"
 
 
 def json_of(text: str | bytes, where: str = "") -> Any:
@@ -236,7 +236,7 @@ def _map(owner: type[Node], kinds: tuple[Any, ...], data: dict[Any, Any], where:
 
 
 def _keyed(owner: type[Node], kinds: tuple[Any, ...], data: dict[Any, Any], where: str, on_bad: OnBad | None) -> Any:
-    """Read a map whose keys are nodes; an entry that is bad costs nothing but itself if there is somebody to tell."""
+    """Read a map whose keys are nodes; a bad entry is reported to ``on_bad`` and left out, if that is given."""
     key_kind, item_kind = kinds
     found: dict[Any, Any] = {}
     for number, (key, item) in enumerate(data.items(), 1):
@@ -260,13 +260,13 @@ def _refuse_second(found: dict[Any, Any], node: Any, place: str) -> None:
 def _checked(data: object, kind: type, name: str, where: str) -> Any:
     if not isinstance(data, kind):
         expected = "an object" if kind is dict else "a list"
-        raise RecordError(f"{_at(where)}{name} must be {expected}, not {_kind(data)}; {_MEND}")
+        raise RecordError(f"{_at(where)}{name} must be {expected}, not {_kind(data)}; {_REMEDY}")
     return data
 
 
 def _numbers(data: list[Any], count: int, name: str, where: str) -> tuple[int, ...]:
     if len(data) != count or not all(type(item) is int and abs(item) <= checks.INT64 for item in data):
-        raise RecordError(f"{_at(where)}{name} must be {count} whole numbers, not {checks.shown(data)}; {_MEND}")
+        raise RecordError(f"{_at(where)}{name} must be {count} whole numbers, not {checks.shown(data)}; {_REMEDY}")
     return tuple(data)
 
 
@@ -275,7 +275,7 @@ def _scalar(kind: Any, data: object, name: str, where: str) -> Any:
         with contextlib.suppress(OverflowError):
             return float(data)
     if type(data) is not kind or not _is_storable(data):
-        raise RecordError(f"{_at(where)}{name} must be {_SCALARS[kind]}, not {checks.shown(data)}; {_MEND}")
+        raise RecordError(f"{_at(where)}{name} must be {_SCALARS[kind]}, not {checks.shown(data)}; {_REMEDY}")
     return data
 
 

@@ -73,7 +73,7 @@ class MMShape(Node):
         """
         for name in "BMNK":
             if getattr(self, name) < 1:
-                raise RecordError(f"{name} must be positive, not {getattr(self, name)}; mend or remove it")
+                raise RecordError(f"{name} must be positive, not {getattr(self, name)}; correct or remove it")
         for name in _DTYPE_FIELDS:
             known_dtype(name, getattr(self, name))
 
@@ -267,14 +267,6 @@ class OperationShapeSet(Node):
     def add_shape(self, op_name: str, shape: MMShape) -> None:
         """Add a problem to an op's."""
         self.operations.setdefault(op_name, ShapeSet()).add_shape(shape)
-
-    def get_operation_names(self) -> list[str]:
-        """Return the ops there are problems for."""
-        return list(self.operations)
-
-    def get_shapes_for_operation(self, op_name: str) -> list[MMShape]:
-        """Return an op's problems; none for an op it does not know."""
-        return self.operations.get(op_name, ShapeSet()).shapes
 
     def serialize(self) -> str:
         """Return it as the JSON text of a file."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from diode_store.errors import DatabaseError, first_line
-from diode_store.lake.files import arrow_type, checked_values, times_of
-from diode_store.lake.tables import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
+from diode_store.lake.layout import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
+from diode_store.lake.parquet_files import arrow_type, checked_values, times_of
 from diode_store.urls import sqlite_uri
 from diode_store.warehouse.sqlite_errors import reason
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from diode_store.lake.files import Columns
+    from diode_store.lake.parquet_files import Columns
 
 _BUSY_TIMEOUT = "PRAGMA busy_timeout = 30000"
 # The driver takes a column's type from the first batch, and fails where a later one has text under nothing but NULLs.
@@ -47,7 +47,7 @@ class AdbcSource:
         self._options = options
 
     def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
-        """See ``diode_store.lake.source.Source``."""
+        """See ``diode_store.lake.source.WarehouseRows``."""
         for arrays in self._read(sql):
             with checked_values():
                 typed = list(map(self._of_type, columns.values(), arrays))
@@ -77,7 +77,7 @@ class SqliteColumns(AdbcSource):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """See ``diode_store.lake.source.Source``; ADBC has begun a transaction, which lasts until it is ended."""
+        """See ``source.WarehouseRows``; ADBC has begun a transaction, which lasts until it is ended."""
         try:
             yield
         finally:

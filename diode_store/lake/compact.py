@@ -64,7 +64,7 @@ def compact(
     most_timings: int | None = None,
     on_progress: Callable[[float], None] = lambda _timings: None,
 ) -> Compaction:
-    """Merge what is smaller than a segment should be, remove what was dropped, and delete what nobody reads.
+    """Merge what is smaller than a segment should be, remove what was dropped, and delete files without readers.
 
     Args:
         lake: what to compact; its warehouse is not needed.
@@ -126,8 +126,8 @@ def _whole(lake: Lake) -> Manifest:
 
 def _merged(lake: Lake, group: Sequence[Segment], generation: int) -> Segment:
     from diode_store.lake.copy import segment_of
-    from diode_store.lake.files import merge, read
-    from diode_store.lake.tables import FACTS
+    from diode_store.lake.layout import FACTS
+    from diode_store.lake.parquet_files import merge, read
 
     names = {table: lake.new_name(generation, table) for table in FACTS}
     rows = 0

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diode_store.lake.files import table_of, write
 from diode_store.lake.lake import Lake, Segment
-from diode_store.lake.tables import FACTS
+from diode_store.lake.layout import FACTS
+from diode_store.lake.parquet_files import table_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ _ADJACENT = 1000
 
 
 @dataclass(frozen=True)
-class Job:
+class CopyJob:
     """Measurements to copy."""
 
     ids: NDArray[np.int64]
@@ -43,7 +43,7 @@ class Job:
     """In one segment."""
 
 
-def copy(source: Facts, lake: Lake, job: Job) -> Iterator[Segment]:
+def copy(source: Facts, lake: Lake, job: CopyJob) -> Iterator[Segment]:
     """Write the measurements of ``job`` to new segments; one that is gone by now is left out."""
     with ThreadPoolExecutor(1) as writer:
         writing: deque[Future[Segment]] = deque()
@@ -75,7 +75,7 @@ def segment_of(names: dict[str, str], ids: pa.ChunkedArray, timing_count: int) -
     )
 
 
-def _chunks(source: Facts, job: Job) -> Iterator[dict[str, pa.Table]]:
+def _chunks(source: Facts, job: CopyJob) -> Iterator[dict[str, pa.Table]]:
     """Yield the rows of one segment after the other; each is of one state of the database."""
     runs = deque(_runs(job.ids))
     while runs:
@@ -99,7 +99,7 @@ def _chunks(source: Facts, job: Job) -> Iterator[dict[str, pa.Table]]:
             yield facts
         elif not facts:
             # One measurement alone has more timings than a segment should.
-            job = Job(job.ids, job.generation, job.most_timings * 2)
+            job = CopyJob(job.ids, job.generation, job.most_timings * 2)
 
 
 def _timings(source: Facts, first: int, last: int, room: int) -> tuple[pa.Table, int]:
@@ -118,7 +118,7 @@ def _read(source: Facts, table: str, first: int, last: int, limit: str = "") -> 
     return table_of(columns, source.batches(columns, sql))
 
 
-def _wanted(facts: dict[str, pa.Table], job: Job) -> dict[str, pa.Table]:
+def _wanted(facts: dict[str, pa.Table], job: CopyJob) -> dict[str, pa.Table]:
     """Leave out what lies between the measurements of ``job``, or came while it ran: the next sync compares that."""
     if not facts:
         return {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from diode_store.lake.files import count_timings, read
+from diode_store.lake.parquet_files import count_timings, read
 from diode_store.lake.source import BLOCK
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_store.lake.lake import Lake, Manifest, Segment
-    from diode_store.lake.source import Source
+    from diode_store.lake.source import WarehouseRows
 
 _KEY = np.dtype([("id", "<i8"), ("uid", "S16")])
 """A measurement; NumPy compares these whole."""
@@ -35,7 +35,7 @@ class Difference:
     """How many measurements are gone."""
 
 
-def compare(source: Source, lake: Lake, manifest: Manifest, blocks: dict[str, str]) -> Difference:
+def compare(source: WarehouseRows, lake: Lake, manifest: Manifest, blocks: dict[str, str]) -> Difference:
     """Compare the database, whose digests are ``blocks``, with the state ``manifest`` of the lake."""
     changed = sorted(int(b) for b in blocks.keys() | manifest.blocks.keys() if blocks.get(b) != manifest.blocks.get(b))
     runs = _runs(changed)
@@ -67,7 +67,7 @@ def _runs(blocks: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _stored(source: Source, runs: Iterable[tuple[int, int]]) -> NDArray[np.void]:
+def _stored(source: WarehouseRows, runs: Iterable[tuple[int, int]]) -> NDArray[np.void]:
     """Return the measurements of the database with ids in ``runs``."""
     parts = []
     for run in runs:

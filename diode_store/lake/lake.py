@@ -190,7 +190,7 @@ class Lake:
         return self.sweep(complete)
 
     def publish(self, manifest: Manifest, *, instead_of: int) -> None:
-        """Make ``manifest`` the present state. Only whoever holds the lock may call it.
+        """Make ``manifest`` the present state. Call it only while holding the lock.
 
         Args:
             manifest: the new state.

@@ -11,11 +11,11 @@ from diode_store.urls import sqlite_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_store.lake.source import Source
+    from diode_store.lake.source import WarehouseRows
 
 
 @contextlib.contextmanager
-def open_source(url: str) -> Iterator[Source]:
+def open_source(url: str) -> Iterator[WarehouseRows]:
     """Open the warehouse at ``url`` for reading.
 
     Raises:

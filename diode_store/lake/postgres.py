@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import DatabaseError, first_line
 from diode_store.lake.adbc import AdbcSource
+from diode_store.lake.layout import REVISION, VERSION_TABLE
 from diode_store.lake.source import BLOCK, explain
-from diode_store.lake.tables import REVISION, VERSION_TABLE
 from diode_store.urls import redact
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PostgresSource(AdbcSource):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """See ``diode_store.lake.source.Source``."""
+        """See ``diode_store.lake.source.WarehouseRows``."""
         with self._connection.cursor() as cursor:
             cursor.execute(_BEGIN)
         try:
@@ -72,12 +72,12 @@ class PostgresSource(AdbcSource):
             self._connection.rollback()
 
     def rows(self, sql: str) -> Iterator[Any]:
-        """See ``Source``."""
+        """See ``WarehouseRows``."""
         for arrays in self._read(sql):
             yield from zip(*(values.to_pylist() for values in arrays), strict=True)
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
-        """See ``Source``; the server combines a 64-bit hash of every key, seeded with its id."""
+        """See ``WarehouseRows``; the server combines a 64-bit hash of every key, seeded with its id."""
         sql = f"SELECT id / {BLOCK}, count(*), bit_xor(hashbyteaextended({key}, id)) FROM {table} GROUP BY 1 ORDER BY 1"  # noqa: S608 - our own names
         return {str(block): f"{count}:{digest & 2**64 - 1:016x}" for block, count, digest in self.rows(sql)}
 

@@ -1,6 +1,6 @@
 """Who reads a local lake: each reader holds a shared lock that names the state it reads.
 
-A file that a state names may be deleted once nobody holds that state or an older one, however long a reader takes.
+A file that a state names may be deleted once no reader holds that state or an older one, however long a reader takes.
 The locks are ``flock``s, which end with the process that held them, whatever ended it.
 """
 
@@ -22,11 +22,11 @@ _SUFFIX = ".reading"
 def hold(folder: Path, generation: int) -> int | None:
     """Return an open file whose shared lock says that ``generation`` is being read; closing it ends that.
 
-    Whoever calls must make sure afterwards that the lake still has this generation: else a file of it may have been
+    The caller must check afterwards that the lake still has this generation: else a file of it may have been
     deleted before the lock was there.
 
     Returns:
-        The file, or None where it cannot be locked, in a folder of somebody else's say.
+        The file, or None where it cannot be locked, in another user's folder, say.
     """
     path = folder / f"{generation:06d}{_SUFFIX}"
     try:
@@ -41,11 +41,11 @@ def hold(folder: Path, generation: int) -> int | None:
 
 
 def held(folder: Path, *, tidy: bool = False) -> list[int]:
-    """Return the generations that somebody reads, in order.
+    """Return the generations that have readers, in order.
 
     Args:
         folder: of the lake.
-        tidy: delete the files of locks that nobody holds.
+        tidy: delete the files of locks that are not held.
     """
     return sorted(n for n in _generations(folder) if _is_held(folder / f"{n:06d}{_SUFFIX}", tidy=tidy))
 

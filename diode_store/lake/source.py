@@ -12,7 +12,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diode_store.errors import DatabaseError
-from diode_store.lake.tables import MARKS, SNAPSHOTS
+from diode_store.lake.layout import MARKS, SNAPSHOTS
 
 if TYPE_CHECKING:
     import contextlib
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from diode_store.lake.files import Columns
+    from diode_store.lake.parquet_files import Columns
 
 BLOCK = 4096
 """How many ids share a digest."""
@@ -41,7 +41,7 @@ class Facts(Protocol):
         """Yield the rows of a SELECT of ``columns`` as Arrow, in the lake's types."""
 
 
-class Source(Facts, Protocol):
+class WarehouseRows(Facts, Protocol):
     """A warehouse as rows; iterate over one result at a time."""
 
     @property
@@ -62,7 +62,7 @@ def explain(url: str) -> None:
     Store.open(url).close()
 
 
-def warehouse_uuid(source: Source) -> str:
+def warehouse_uuid(source: WarehouseRows) -> str:
     """Return which warehouse it is.
 
     Raises:
@@ -74,12 +74,12 @@ def warehouse_uuid(source: Source) -> str:
     return str(row[0])
 
 
-def highest_id(source: Source) -> int:
+def highest_id(source: WarehouseRows) -> int:
     """Return the highest id of a measurement, -1 if there is none."""
     return int(next(iter(source.rows("SELECT coalesce(max(id), -1) FROM measurements")))[0])
 
 
-def fingerprints(source: Source) -> dict[str, str]:
+def fingerprints(source: WarehouseRows) -> dict[str, str]:
     """Return a digest of each snapshot's table; what is equal need not be copied again."""
     found = {}
     for name in SNAPSHOTS:
@@ -87,7 +87,7 @@ def fingerprints(source: Source) -> dict[str, str]:
     return found
 
 
-def measurement_blocks(source: Source) -> dict[str, str]:
+def measurement_blocks(source: WarehouseRows) -> dict[str, str]:
     """Return the digests of the measurements by block."""
     return source.blocks("measurements", "uid")
 
@@ -100,11 +100,11 @@ def select(table: str) -> str:
     return f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1, 2"  # noqa: S608 - our own names
 
 
-def _rows_of(source: Source, table: str) -> Iterator[bytes]:
+def _rows_of(source: WarehouseRows, table: str) -> Iterator[bytes]:
     return (repr(row).encode() for row in source.rows(select(table)))
 
 
-def _keyed(source: Source, table: str) -> str:
+def _keyed(source: WarehouseRows, table: str) -> str:
     extras = list(source.rows(f"SELECT count(extra) FROM {table}"))  # noqa: S608 - our own names
     return digest_of(repr(part).encode() for part in (extras, sorted(source.blocks(table, "key").items())))
 

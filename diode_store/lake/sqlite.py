@@ -11,8 +11,8 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import DatabaseError, SchemaError
+from diode_store.lake.layout import REVISION, VERSION_TABLE
 from diode_store.lake.source import BLOCK, digest_of, explain
-from diode_store.lake.tables import REVISION, VERSION_TABLE
 from diode_store.settings import upgrade_command
 from diode_store.urls import sqlite_uri
 from diode_store.warehouse.sqlite_errors import is_there, reason
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from diode_store.lake.files import Columns
+    from diode_store.lake.parquet_files import Columns
 
 _BUSY_TIMEOUT_S = 30.0
 # Few enough that their tuples die before Python's garbage collector counts them.
@@ -58,7 +58,7 @@ class SqliteSource:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """See ``Source``."""
+        """See ``WarehouseRows``."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -66,19 +66,19 @@ class SqliteSource:
             self._connection.execute("ROLLBACK")
 
     def rows(self, sql: str) -> Iterator[Any]:
-        """See ``Source``."""
+        """See ``WarehouseRows``."""
         return self._connection.execute(sql)
 
     def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
-        """See ``Source``."""
-        from diode_store.lake.files import batch_of
+        """See ``WarehouseRows``."""
+        from diode_store.lake.parquet_files import batch_of
 
         cursor = self._connection.execute(sql)
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             yield batch_of(columns, zip(*rows, strict=True))
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
-        """See ``Source``."""
+        """See ``WarehouseRows``."""
         found = {}
         start = self._first_id(table, 0)
         # Joining keys and ids in SQLite makes two values a block of what would be two a row.

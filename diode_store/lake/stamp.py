@@ -2,7 +2,7 @@
 
 The digests of ``diode_store.lake.source`` cost a pass over the measurements, before every query. What the file system
 says of the database and its write-ahead log costs nothing: inodes, sizes and times. Of the database it is the time of
-change (ctime), which nobody can set; of the log the time of writing, since root changes the other by opening it. Two
+change (ctime), which cannot be set; of the log the time of writing, since root changes the other by opening it. Two
 writes can share a time only if they are a moment apart, so files are believed only if they were quiet for
 ``SETTLED_S`` when the digests were compared.
 """

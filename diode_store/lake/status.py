@@ -32,7 +32,7 @@ class LakeStatus:
     measurements: int
     timings: int
     dropped: int
-    """Measurements that left the warehouse and are still in a file; nobody sees them."""
+    """Measurements that left the warehouse and are still in a file; no query sees them."""
     segments: int
     small_segments: int
     """Segments that a compaction would merge."""
@@ -44,9 +44,9 @@ class LakeStatus:
     other_files: int
     """Files that no state names: of a sync that runs or was killed."""
     generations_read: tuple[int, ...]
-    """The states that connections of this machine are reading; empty for a lake at a URL, where nobody knows."""
+    """The states that connections of this machine are reading; empty for a lake at a URL, where this is unknown."""
     damage: str | None
-    """What is wrong with the files, if anything; the next sync mends it."""
+    """What is wrong with the files, if anything; the next sync repairs it."""
 
 
 def lake_status(lake: Lake) -> LakeStatus:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import LakeError
 from diode_store.lake.lake import TIMINGS_PER_SEGMENT, DamagedLakeError, Lake, Manifest, Segment
+from diode_store.lake.layout import REVISION, SNAPSHOTS
 from diode_store.lake.opening import open_source
 from diode_store.lake.source import (
     fingerprints,
@@ -22,7 +23,6 @@ from diode_store.lake.source import (
     warehouse_uuid,
 )
 from diode_store.lake.stamp import is_remembered, remember, stamp_of
-from diode_store.lake.tables import REVISION, SNAPSHOTS
 from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from diode_store.lake.source import Source
+    from diode_store.lake.source import WarehouseRows
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _usable(lake: Lake) -> Manifest | None:
     return None if manifest is None or manifest.revision != REVISION or lake.damage(manifest) else manifest
 
 
-def holds_the_same(manifest: Manifest, warehouse: Source) -> bool:
+def holds_the_same(manifest: Manifest, warehouse: WarehouseRows) -> bool:
     """Whether there is nothing to do."""
     with warehouse.snapshot():
         # A new measurement shows in the highest id, so that there is no need to make digests twice.
@@ -111,7 +111,7 @@ def holds_the_same(manifest: Manifest, warehouse: Source) -> bool:
 
 
 def _tidy(lake: Lake) -> None:
-    """Delete what nobody reads any more; what keeps the lake busy will do so itself."""
+    """Delete files without readers; if the lake is busy, the process that holds it does."""
     try:
         with lake.lock(timeout_s=0):
             present = lake.manifest()
@@ -124,7 +124,7 @@ def _tidy(lake: Lake) -> None:
 class _Sync:
     """One sync that has the lock."""
 
-    def __init__(self, warehouse: Source, lake: Lake, on_progress: Callable[[float], None]) -> None:
+    def __init__(self, warehouse: WarehouseRows, lake: Lake, on_progress: Callable[[float], None]) -> None:
         self._warehouse = warehouse
         self._lake = lake
         self._on_progress = on_progress
@@ -188,18 +188,20 @@ class _Sync:
         """Write the measurements with the ids ``missing`` to new segments."""
         if not len(missing):
             return []
-        from diode_store.lake.copy import Job
+        from diode_store.lake.copy import CopyJob
         from diode_store.lake.worker import copy_shared
 
         copied = []
-        for segment in copy_shared(self._warehouse, self._lake, Job(missing, self._generation, TIMINGS_PER_SEGMENT)):
+        for segment in copy_shared(
+            self._warehouse, self._lake, CopyJob(missing, self._generation, TIMINGS_PER_SEGMENT)
+        ):
             self._on_progress(segment.timing_count)
             copied.append(segment)
         return sorted(copied, key=lambda segment: segment.first_id)
 
     def _snapshots(self, before: Manifest, prints: dict[str, str]) -> dict[str, str]:
         """Write the snapshots that changed; after the facts, so that they hold all that the facts refer to."""
-        from diode_store.lake.files import table_of, write
+        from diode_store.lake.parquet_files import table_of, write
 
         files = dict(before.snapshots)
         changed = {

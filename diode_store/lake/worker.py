@@ -24,14 +24,14 @@ import numpy as np
 
 from diode_store.errors import DatabaseError, DiodeError, LakeError, LakeValueError, first_line
 from diode_store.lake.adbc import open_columns
-from diode_store.lake.copy import Job, copy
+from diode_store.lake.copy import CopyJob, copy
 from diode_store.lake.lake import Lake, Segment
 from diode_store.lake.opening import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_store.lake.source import Source
+    from diode_store.lake.source import WarehouseRows
 
 MOST_WORKERS = 8
 WORTH_A_PROCESS = 2
@@ -39,7 +39,7 @@ WORTH_A_PROCESS = 2
 _SAMPLES, _SAMPLE = 8, 64
 
 
-def copy_shared(source: Source, lake: Lake, job: Job) -> Iterator[Segment]:
+def copy_shared(source: WarehouseRows, lake: Lake, job: CopyJob) -> Iterator[Segment]:
     """Write the measurements of ``job`` to new segments, in other processes where that is faster."""
     timings = _estimated_timings(source, job)
     segments = round(timings / job.most_timings)
@@ -50,11 +50,11 @@ def copy_shared(source: Source, lake: Lake, job: Job) -> Iterator[Segment]:
     # More ids than a segment takes at a guess would leave a small one behind.
     pieces = np.array_split(job.ids, max(workers, round(timings / job.most_timings * 1.05)))
     limit = job.most_timings * 2
-    lines = [_line(source.file, lake, Job(piece, job.generation, limit)) for piece in pieces if len(piece)]
+    lines = [_line(source.file, lake, CopyJob(piece, job.generation, limit)) for piece in pieces if len(piece)]
     yield from _run(lines, workers)
 
 
-def _estimated_timings(source: Source, job: Job) -> float:
+def _estimated_timings(source: WarehouseRows, job: CopyJob) -> float:
     """Return about how many timings there are to copy, by a few samples."""
     if source.file is None or not len(job.ids):
         return 0.0
@@ -75,7 +75,7 @@ def _estimated_timings(source: Source, job: Job) -> float:
     return float(sum(counted)) / (_SAMPLES * width) * len(job.ids)
 
 
-def _line(file: Path, lake: Lake, job: Job) -> str:
+def _line(file: Path, lake: Lake, job: CopyJob) -> str:
     ids = base64.b64encode(job.ids.astype("<i8").tobytes()).decode()
     what = {"generation": job.generation, "most_timings": job.most_timings}
     return json.dumps({"database": str(file.resolve()), "lake": str(lake.path.resolve()), "ids": ids, **what})
@@ -98,7 +98,7 @@ def _run(lines: list[str], workers: int) -> Iterator[Segment]:
             for future in as_completed(futures):
                 future.result()
         finally:
-            # After an error, so that nobody waits for work that no longer counts.
+            # After an error: do not wait for work that no longer counts.
             for process in processes:
                 process.terminate()
 
@@ -147,7 +147,7 @@ def _feed(process: subprocess.Popen[str], jobs: SimpleQueue[str], found: SimpleQ
 
 def _answer(line: str) -> dict[str, Any]:
     if not line:
-        raise LakeError("a process of the sync was ended, for want of memory perhaps; run `diode sync` again")
+        raise LakeError("a process of the sync was killed (out of memory?); run `diode sync` again")
     try:
         answer: dict[str, Any] = json.loads(line)
     except ValueError:
@@ -170,7 +170,7 @@ def main() -> None:
 
 def _answers(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ids = np.frombuffer(base64.b64decode(order["ids"]), "<i8").astype(np.int64)
-    job = Job(ids, order["generation"], order["most_timings"])
+    job = CopyJob(ids, order["generation"], order["most_timings"])
     try:
         yield from map(asdict, _copied(Path(order["database"]), Lake(Path(order["lake"])), job))
     except DiodeError as error:
@@ -181,7 +181,7 @@ def _answers(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"done": True}
 
 
-def _copied(database: Path, lake: Lake, job: Job) -> list[Segment]:
+def _copied(database: Path, lake: Lake, job: CopyJob) -> list[Segment]:
     """Copy by columns; what cannot be read so, by rows, which takes any number of bytes and names a wrong value."""
     with open_source(str(database)):
         pass  # it is there and of today's schema; closed before another SQLite opens it

@@ -15,9 +15,9 @@ import duckdb
 
 from diode_store.errors import QueryError
 from diode_store.lake.lake import Lake, Manifest, Segment, lake_path
+from diode_store.lake.layout import FACTS, SNAPSHOTS
 from diode_store.lake.sync import SyncReport
 from diode_store.lake.sync import sync as sync_lake
-from diode_store.lake.tables import FACTS, SNAPSHOTS
 from diode_store.query import view_files
 from diode_store.query.guard import check_reads_only, one_line
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import JSON, LargeBinary
 
+from diode_store.warehouse.binding import binding
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -92,16 +94,21 @@ def unnest(
 
 
 def bound(connection: sa.Connection, column: sa.Column[Any], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return a column's values as the driver takes them: JSON as text, on SQLite times as text too."""
+    """Return a column's values as the driver takes them: JSON as text, on SQLite times as text too.
+
+    Raises:
+        RecordError: a value has no such form.
+    """
     name = column.name
     values = [row[name] for row in rows]
     process = _processor(connection, column)
     if process is None:
         return values
-    # Equal JSON may still differ: True is equal to 1.
-    if not isinstance(column.type, JSON) and _all_equal(values):
-        return [process(values[0])] * len(values)
-    return [process(value) for value in values]
+    with binding():
+        # Equal JSON may still differ: True is equal to 1.
+        if not isinstance(column.type, JSON) and _all_equal(values):
+            return [process(values[0])] * len(values)
+        return [process(value) for value in values]
 
 
 def _all_equal(values: Sequence[Any]) -> bool:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from diode_store.errors import RecordError
 from diode_store.records import Outcome
+from diode_store.warehouse import schema
+from diode_store.warehouse.binding import unstorable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
-COLUMNS = ("measurement_id", "config_id", "runtime_us", "outcome", "is_estimate", "repeats", "p10_us", "p90_us")
-"""The columns of a packed row, in its order."""
+COLUMNS = tuple(column.name for column in schema.timings.columns if column.name != "extra")
+"""The columns of a row, in its order."""
 
 TimingRow = tuple[int, int, float | None, str, int, int | None, float | None, float | None]
 """One row of ``timings``, in the order of its columns, without ``extra``."""
@@ -38,7 +39,7 @@ _TIME_ONLY = struct.Struct(">6sq iq id 10sb 12s").pack
 _FAILURE = struct.Struct(">6sq iq").pack
 
 
-def packed(rows: Iterable[TimingRow]) -> bytes:
+def packed(rows: Sequence[TimingRow]) -> bytes:
     """Return rows in the binary COPY format, without header and trailer.
 
     Raises:
@@ -61,8 +62,8 @@ def packed(rows: Iterable[TimingRow]) -> bytes:
                 for number, config, us, outcome, guess, repeats, p10, p90 in rows
             ]
         )
-    except struct.error as error:
-        raise RecordError(f"a value of the batch cannot be stored: {error}") from error
+    except (struct.error, OverflowError) as error:
+        raise unstorable(str(error)) from error
 
 
 def _any_row(*row: float | str | None) -> bytes:

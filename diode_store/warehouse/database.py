@@ -1,7 +1,7 @@
 """Connections to the warehouse: SQLite set up for durability and many processes, or PostgreSQL.
 
-Every error of a driver that passes through an engine made here becomes a one-line ``DatabaseError``, or
-``RecordError`` if it is a value that does not fit.
+Every error of a driver that passes through an engine made here becomes a one-line ``DatabaseError``, or ``RecordError``
+if it is about a value.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from diode_store.errors import DatabaseError, DiodeError, RecordError
+from diode_store.errors import DatabaseError, DiodeError
 from diode_store.urls import check_credentials, redact, refuse_password_on_command_line, sqlite_path, sqlite_uri
 from diode_store.warehouse import postgres_errors, sqlite_errors
+from diode_store.warehouse.binding import is_unbindable, unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,7 +105,7 @@ def size_bytes(engine: sa.Engine) -> int:
 
 
 def describe(engine: sa.Engine) -> str:
-    """Return the engine's file, or its address without the password, for messages."""
+    """Return the engine's file, or its address without the password; for messages."""
     return str(database_file(engine) or redact(engine.url.render_as_string(hide_password=True)))
 
 
@@ -194,7 +195,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _check_same_file(path: Path, info: Mapping[str, Any]) -> None:
     """Refuse a connection whose file was replaced or deleted, by a restored backup say.
 
-    SQLite would go on writing to the old file, which nobody will ever read, and commit without an error.
+    SQLite would keep writing to the old file, which is lost, and commit without an error.
     """
     if _identity(path) != info.get(_FILE):
         raise DatabaseError(f"{path} was replaced or deleted while it was open; open it again")
@@ -241,15 +242,19 @@ def _query_value(url: sa.URL, name: str) -> str:
 
 def _translate(context: ExceptionContext) -> DiodeError | None:
     """Put our one-line error in the place of the driver's; errors that are not the driver's stay as they are."""
-    original = context.original_exception
-    if context.engine is None or not isinstance(original, context.dialect.loaded_dbapi.Error):
-        return None
-    return _ours(context.engine, original, context.dialect)
+    original, driver = context.original_exception, context.dialect.loaded_dbapi
+    if context.engine is not None and isinstance(original, driver.Error):
+        return _ours(context.engine, original, context.dialect)
+    # Without a statement it was raised by code of ours that SQLAlchemy calls; what is only read is no record.
+    writes = context.connection is not None and context.connection.get_execution_options().get(_WRITE_OPTION)
+    if writes and context.statement is not None and is_unbindable(original, driver.Error, driver.DataError):
+        return unstorable(str(original))
+    return None
 
 
 def _ours(engine: sa.Engine, error: BaseException, dialect: sa.Dialect) -> DiodeError:
     """Return our error for a driver's: a value that does not fit must not look like a database that is away."""
     reason = (sqlite_errors if dialect.name == "sqlite" else postgres_errors).reason(error)
-    if isinstance(error, dialect.loaded_dbapi.DataError):
-        return RecordError(f"a value of the batch cannot be stored: {reason}")
+    if is_unbindable(error, dialect.loaded_dbapi.Error, dialect.loaded_dbapi.DataError):
+        return unstorable(reason)
     return DatabaseError(f"{describe(engine)}: {reason}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from diode_store import record_fields
 from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelConfig, Problem
 from diode_store.warehouse import schema
 from diode_store.warehouse.bulk import insert_missing
@@ -20,23 +21,15 @@ _LOOK_UP_AT_ONCE = 500
 # A daemon runs for months and sees ever new problems; starting over costs one look-up each.
 _MOST_CACHED = 50_000
 
-_HARDWARE_IDENTITY = ("vendor", "name", "arch", "multiprocessors")
-_HARDWARE_ATTRIBUTES = (
-    "l2_bytes",
-    "shared_memory_per_block_bytes",
-    "memory_bytes",
-    "memory_bandwidth_bytes_per_s",
-    "max_clock_mhz",
-)
-_ENVIRONMENT_IDENTITY = ("torch", "triton", "compute", "driver", "python", "os")
+_HARDWARE_IDENTITY = frozenset({"vendor", "name", "arch", "multiprocessors"})
+_HARDWARE_ATTRIBUTES = tuple(name for name in record_fields.HARDWARE if name not in _HARDWARE_IDENTITY)
 
 
 def hardware_values(hardware: Hardware) -> dict[str, Any]:
     """Return the row of ``hardware``."""
-    columns = (*_HARDWARE_IDENTITY, *_HARDWARE_ATTRIBUTES)
     return {
         "key": hardware.key,
-        **{name: getattr(hardware, name) for name in columns},
+        **{name: getattr(hardware, name) for name in record_fields.HARDWARE},
         "extra": dict(hardware.extra) or None,
     }
 
@@ -45,7 +38,7 @@ def environment_values(environment: Environment) -> dict[str, Any]:
     """Return the row of ``environment``."""
     return {
         "key": environment.key,
-        **{name: getattr(environment, name) for name in _ENVIRONMENT_IDENTITY},
+        **{name: getattr(environment, name) for name in record_fields.ENVIRONMENT},
         "template_hashes": dict(environment.template_hashes) or None,
         "extra": dict(environment.extra) or None,
     }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.warehouse import schema
 from diode_store.warehouse.bulk import insert_tuples, unnest
+from diode_store.warehouse.copy_format import COLUMNS, HEADER, TRAILER, packed
 from diode_store.warehouse.database import driver_connection
 from diode_store.warehouse.dimensions import select_by_key
 
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
 
     from diode_store.warehouse.copy_format import TimingRow
 
-_COLUMNS = tuple(column.name for column in schema.timings.columns if column.name != "extra")
-_ROW = f"({', '.join('?' * len(_COLUMNS))})"
-_INSERT = f"INSERT INTO timings ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - names from our own schema
+_ROW = f"({', '.join('?' * len(COLUMNS))})"
+_INSERT = f"INSERT INTO timings ({', '.join(COLUMNS)}) VALUES "  # noqa: S608 - names from our own schema
 # A statement of many rows costs two thirds of as many of one, and lets other threads run all the while.
 _MOST_ROWS_AT_ONCE = 4_000
-_COPY = f"COPY timings ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+_COPY = f"COPY timings ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 # The server works on one part while the next one is packed.
 _COPY_AT_ONCE = 2_000
 _NUMBERED = """
@@ -70,7 +70,7 @@ def insert_measurements(connection: sa.Connection, rows: Sequence[Mapping[str, A
 
 
 def _insert_timings_sqlite(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
-    width = len(_COLUMNS)
+    width = len(COLUMNS)
     with driver_connection(connection) as driver:
         most = driver.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
     at_once = min(_MOST_ROWS_AT_ONCE, most // width) * width
@@ -89,8 +89,6 @@ def _insert_of(rows: int) -> str:
 
 
 def _copy_timings(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
-    from diode_store.warehouse.copy_format import HEADER, TRAILER, packed
-
     with driver_connection(connection) as driver, driver.cursor() as cursor, cursor.copy(_COPY) as copy:
         copy.write(HEADER)
         while some := list(islice(rows, _COPY_AT_ONCE)):
@@ -99,7 +97,7 @@ def _copy_timings(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
 
 
 def _insert_sqlite(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
-    """Number the rows here: the transaction holds the write lock, so nobody else takes the same numbers.
+    """Number the rows here: the transaction holds the write lock, so no other writer takes the same numbers.
 
     ``executemany`` cannot return what it inserted, and one statement a row that returns it takes twice as long.
     """

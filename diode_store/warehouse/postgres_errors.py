@@ -50,7 +50,7 @@ def reason(error: BaseException) -> str:
     """Return on one line what went wrong, with the remedy if it is a known one."""
     said = _said(error)
     state = getattr(error, "sqlstate", None)
-    remedy = _BY_STATE.get(state or "") or next((mend for words, mend in _BY_WORDS.items() if words in said), None)
+    remedy = _BY_STATE.get(state or "") or next((known for words, known in _BY_WORDS.items() if words in said), None)
     return f"{said}; {remedy}" if remedy else said
 
 

@@ -1,6 +1,6 @@
 """What no constraint of the database holds: that the facts refer to rows that are there.
 
-``timings`` has no foreign keys, which would cost too much at every insert, so this is looked at when somebody asks.
+``timings`` has no foreign keys, which would cost too much at every insert, so this is checked on request.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import sqlalchemy as sa
 
-from diode_store.errors import DatabaseError, RecordError, first_line
+from diode_store.errors import DatabaseError
 from diode_store.records import Outcome
 from diode_store.warehouse import schema
+from diode_store.warehouse.binding import binding
 from diode_store.warehouse.database import describe, make_engine, write_transaction
 from diode_store.warehouse.dimensions import Dimensions, select_by_key
 from diode_store.warehouse.facts import insert_measurements, insert_timings
@@ -125,10 +126,6 @@ class Store:
         fresh = self._fresh(batch)
         try:
             written, timings = self._write(list(fresh.values())) if fresh else (0, 0)
-        except (OverflowError, UnicodeError, TypeError, ValueError, sa.exc.StatementError) as error:
-            self._forget()
-            reason = first_line(getattr(error, "orig", None) or error)
-            raise RecordError(f"a value of the batch cannot be stored: {reason}") from error
         except BaseException:
             self._forget()
             raise
@@ -174,7 +171,7 @@ class Store:
         with write_transaction(self.engine) as connection:
             if self._was_lost.is_set():
                 raise DatabaseError(f"{describe(self.engine)}: the connection was lost amid a batch; run it again")
-            # A daemon runs for months: somebody may have upgraded the database since it was opened.
+            # A daemon runs for months; the database may have been upgraded since it was opened.
             if connection.scalar(_REVISION) != schema.HEAD_REVISION:
                 require_current(self.engine)
             ids = insert_measurements(connection, [self._measurement_values(m, now) for m in fresh])
@@ -209,13 +206,15 @@ class Store:
     def _measurement_values(self, measurement: Measurement, now: datetime) -> dict[str, Any]:
         m, dimensions = measurement, self._dimensions
         method, device = m.timing_method, m.device_state
+        with binding():  # a time of the year 1 may have none in UTC
+            measured_at = m.measured_at.astimezone(UTC) if m.measured_at else None
         return {
             "uid": m.uid,
             "hardware_id": dimensions.hardware.ids[m.hardware],
             "environment_id": dimensions.environments.ids[m.environment],
             "problem_id": dimensions.problems.ids[m.problem],
             "source": m.source.value,
-            "measured_at": m.measured_at.astimezone(UTC) if m.measured_at else None,
+            "measured_at": measured_at,
             "ingested_at": now,
             "host": m.host,
             "device_uuid": m.device_uuid,

@@ -27,7 +27,7 @@ _VACUUM_TABLES = "measurements, timings, tombstones"
 
 
 def backup(engine: sa.Engine, target: Path, on_progress: Callable[[float], None] = lambda _pages: None) -> int:
-    """Copy an SQLite warehouse to ``target`` as it is at this moment, whoever writes to it meanwhile.
+    """Copy an SQLite warehouse to ``target`` as it is at this moment; writers may go on meanwhile.
 
     The copy is checked and is on the disk when this returns; only its owner can read it.
 
@@ -65,7 +65,7 @@ def backup(engine: sa.Engine, target: Path, on_progress: Callable[[float], None]
 def vacuum(engine: sa.Engine) -> None:
     """Give the space of deleted rows back: SQLite writes its file anew, PostgreSQL marks the space for use again.
 
-    SQLite lets nobody else write meanwhile.
+    SQLite blocks other writers meanwhile.
 
     Raises:
         DatabaseError: the database failed, is in use for too long, or its disk has too little room.

@@ -42,8 +42,8 @@ from diode_store.records import (
     TensorSpec,
     TimingMethod,
 )
-from diode_store.wire.reading import MAX_ITEMS, MAX_RECORD_BYTES, Interned, read_map
-from diode_store.wire.tables import TABLE_FIELDS, read_tables, write_tables
+from diode_store.wire.record_tables import TABLE_FIELDS, read_tables, write_tables
+from diode_store.wire.unpacking import MAX_ITEMS, MAX_RECORD_BYTES, Interned, read_map
 
 __all__ = [
     "MAX_ITEMS",

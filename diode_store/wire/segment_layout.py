@@ -13,8 +13,7 @@ mark, which only sealing writes, tells a whole segment from one that was cut at 
 format keeps the header's length and the places of its magic, format and CRC, so that a newer one is known
 from a damaged one.
 
-``diode_collectors.spool.segment`` reads the segments of a spool, ``diode_store.exchange.segments`` those that are
-imported; what each makes of damage is its own.
+``diode_store.wire.segments`` reads them.
 """
 
 from __future__ import annotations

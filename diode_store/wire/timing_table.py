@@ -72,7 +72,7 @@ class TimingTable(Sequence[Timing]):
         p10_us: Sequence[float | None],
         p90_us: Sequence[float | None],
     ) -> None:
-        """Hold the columns, which somebody has checked, also for a config that comes twice.
+        """Hold the columns, which the caller has checked, also for a config that comes twice.
 
         Args:
             configs: one a timing.

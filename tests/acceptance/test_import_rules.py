@@ -53,6 +53,7 @@ LIGHT_STORE = (
     "resources",
     "safely",
     "wire.segment_layout",
+    "wire.segments",
 )
 LIGHT_COLLECTORS = (
     "sweep.agreement",
@@ -70,7 +71,6 @@ LIGHT_COLLECTORS = (
     "problems.selection",
     "spool.quarantine",
     "spool.reading",
-    "spool.segment",
     "spool.spool",
     "sweep.statistics",
     "sweep.engine",

@@ -6,8 +6,8 @@ import stat
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from diode_collectors.spool.spool import Spool, read_segment
-from diode_store.wire import codec
+from diode_collectors.spool.spool import Spool
+from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ def spooled(directory: Path) -> list[Measurement]:
     """Return the measurements of the sealed segments, in order; fail on damage."""
     frames = [frame for path in Spool(directory).sealed() for frame in read_segment(path)]
     assert [frame.error for frame in frames if frame.error] == []
-    return [codec.decode(frame.record_bytes()) for frame in frames]
+    return [frame.measurement() for frame in frames]
 
 
 def numbers_in(directory: Path) -> list[int]:

@@ -18,12 +18,12 @@ from processes import PROGRAM
 from producing import produce, produced, uid_of
 
 from diode_collectors.ingest.ingest import ingest_once
-from diode_collectors.spool.segment import SegmentReader
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import RecordError
 from diode_store.warehouse.store import Store
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import HEADER_BYTES, Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_store.wire.segments import SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def test_every_flipped_bit_costs_one_record_at_most(compress: bool) -> None:  # 
         hit = uids[bisect(starts, place) - 1] if starts[0] <= place < starts[2] else None
         for bit in range(8):
             os.pwrite(fd, bytes([byte ^ 1 << bit]), place)
-            found = list(SegmentReader(fd, sealed=True).frames())
+            found = list(SegmentReader(bytes_of_file(fd), sealed=True).frames())
             good = {frame.uid: frame.record_bytes() for frame in found if frame.error is None}
             assert good == {uid: record for uid, record in records.items() if uid != hit}
             assert any(frame.error for frame in found)

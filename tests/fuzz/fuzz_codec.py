@@ -22,13 +22,13 @@ with atheris.instrument_imports(
         "diode_store.wire.codec",
         "diode_store.checks",
         "diode_store.wire.segment_layout",
-        "diode_collectors.spool.segment",
+        "diode_store.wire.segments",
     ]
 ):
-    from diode_collectors.spool.segment import SegmentReader, read_segment
     from diode_store.errors import CodecError, SegmentError
     from diode_store.wire import codec
     from diode_store.wire.segment_layout import HEADER_BYTES, Header, end_to_bytes, frame_to_bytes
+    from diode_store.wire.segments import SegmentReader, bytes_of_file, bytes_of_stream, read_segment
 
 OLDER = Path(__file__).parent.parent / "data" / "h200-2026-11-twice-1.seg"
 _SOME = 12
@@ -64,11 +64,15 @@ def check_segment(content: bytes) -> None:
 
 def _check_stretches(fd: int, size: int, *, sealed: bool) -> None:
     try:
-        reader = SegmentReader(fd, sealed=sealed)
+        reader = SegmentReader(bytes_of_file(fd), sealed=sealed)
     except SegmentError:
         return
     reached = HEADER_BYTES if reader.header else 0
-    for frame in reader.frames():
+    frames = list(reader.frames())
+    with os.fdopen(os.dup(fd), "rb") as stream:
+        stream.seek(0)
+        assert frames == list(SegmentReader(bytes_of_stream(stream), sealed=sealed).frames())
+    for frame in frames:
         assert frame.offset == reached
         assert (frame.payload is None) == (frame.error is not None)
         reached = frame.offset + frame.size

@@ -9,8 +9,8 @@ from hooked import OPS, compile_op, hooked
 from stand_ins import DOMAIN, TileModel, card_of
 
 from diode_collectors.feedback.collector import FeedbackCollector
-from diode_collectors.spool.spool import Spool, read_segment
-from diode_store.wire.codec import decode
+from diode_collectors.spool.spool import Spool
+from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ def collected(spool: Path, model: TileModel) -> list[Measurement]:
         for op in OPS:
             compile_op(op, hooked(model))
     frames = [frame for segment in Spool(spool).sealed() for frame in read_segment(segment)]
-    return [decode(frame.record_bytes()) for frame in frames]
+    return [frame.measurement() for frame in frames]
 
 
 def test_a_filtered_list_says_whose_filter_it_was(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from diode_trainer.features import (
     VENDOR_FLAGS,
     config_features,
     features_and_fit,
-    fits_shared_memory,
     problem_features,
     roofline_us,
 )
@@ -105,10 +104,9 @@ def test_names_are_unique() -> None:
 
 
 def test_both_at_once_is_each() -> None:
-    """``features_and_fit`` returns what its two parts return."""
-    features, fits = features_and_fit(MM, H200, columns())
+    """``features_and_fit`` returns what ``config_features`` does."""
+    features, _ = features_and_fit(MM, H200, columns())
     np.testing.assert_array_equal(config_features(MM, H200, columns()), features)
-    np.testing.assert_array_equal(fits_shared_memory(MM, H200, columns()), fits)
 
 
 def test_roofline_of_a_large_product_is_arithmetic() -> None:
@@ -231,16 +229,16 @@ def test_persistent_kernels_start_one_block() -> None:
 def test_fits_shared_memory_at_the_limit() -> None:
     """Five stages of 256 x 256 x 64 need 327,680 bytes of the 232,448 there are; three of them fit."""
     rows = (triton(256, 256, 64, stages=5, warps=8), triton(256, 256, 64, stages=3, warps=8), VENDOR_ROW)
-    assert fits_shared_memory(MM, H200, columns(*rows)).tolist() == [False, True, True]
+    assert features_and_fit(MM, H200, columns(*rows))[1].tolist() == [False, True, True]
 
 
 def test_fits_shared_memory_when_nothing_is_pipelined() -> None:
     """A loop of one iteration, or loads too narrow for cp.async, need no buffers for later stages."""
     row = triton(256, 256, 64, stages=5, warps=8)
-    assert fits_shared_memory(replace(MM, k=64), H200, columns(row)).tolist() == [True]
-    assert fits_shared_memory(replace(MM, k=1023, n=1023), H200, columns(row)).tolist() == [True]
+    assert features_and_fit(replace(MM, k=64), H200, columns(row))[1].tolist() == [True]
+    assert features_and_fit(replace(MM, k=1023, n=1023), H200, columns(row))[1].tolist() == [True]
     persistent = ("triton::mm_persistent_tma", *row[1:])
-    assert fits_shared_memory(replace(MM, k=64), H200, columns(persistent)).tolist() == [False]
+    assert features_and_fit(replace(MM, k=64), H200, columns(persistent))[1].tolist() == [False]
 
 
 def test_tf32_is_faster_than_fp32() -> None:

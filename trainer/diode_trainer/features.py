@@ -157,18 +157,13 @@ def config_features(shape: ProblemShape, hardware: Hardware, columns: ConfigColu
     return _features(Launch(Work(shape, describe(hardware)), columns), columns)
 
 
-def fits_shared_memory(shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.bool_]:
-    """Return which configs' operand tiles fit into the shared memory of one block, shape (n,).
-
-    True where that is unsure: it refuses none of the configs that ran in the bundled H200 measurements.
-    """
-    return _fits(Launch(Work(shape, describe(hardware)), columns))
-
-
 def features_and_fit(
     shape: ProblemShape, hardware: Hardware, columns: ConfigColumns
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return ``config_features`` and ``fits_shared_memory`` for little more than the price of one."""
+    """Return ``config_features``, and which configs' operand tiles fit into the shared memory of one block, shape (n,).
+
+    It is True where that is unsure: it refuses none of the configs that ran in the bundled H200 measurements.
+    """
     launch = Launch(Work(shape, describe(hardware)), columns)
     return _features(launch, columns), _fits(launch)
 

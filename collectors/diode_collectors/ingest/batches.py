@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from diode_collectors.spool.segment import Frame
     from diode_store.records import Measurement
     from diode_store.warehouse.store import Store
+    from diode_store.wire.segments import Frame
 
 BATCH_TIMINGS = 50_000
 """A batch is committed when it has so many: each commit waits for the disk, 4 to 100 ms."""

@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.ingest.batches import Batch, Committing, Pending
 from diode_collectors.spool.files import unreadable
-from diode_collectors.spool.segment import OPEN_SUFFIX, Reason
 from diode_collectors.spool.spool import Spool
-from diode_store.errors import CodecError, SegmentError, SpoolError, UnknownVersionError
-from diode_store.wire import codec
+from diode_store.errors import CodecError, SegmentError, SpoolError
+from diode_store.wire.segments import OPEN_SUFFIX, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from diode_collectors.spool.segment import Frame
-    from diode_store.records import Measurement
     from diode_store.warehouse.store import Store
+    from diode_store.wire.segments import Frame
 
 _CHUNK_FRAMES = 500
 _WORTH_A_LOOK = 8
@@ -138,26 +136,6 @@ def ingest_once(
 def remedy(reason: Reason) -> str:
     """Return what to do about something that was put into quarantine for ``reason``."""
     return _REMEDIES.get(reason, _DAMAGED)
-
-
-def measurement_of(frame: Frame) -> Measurement:
-    """Return the measurement that a frame holds.
-
-    Raises:
-        SegmentError: the frame is damaged or does not unpack.
-        CodecError: it holds no valid record of this frame's uid; ``UnknownVersionError`` when it is a newer one.
-    """
-    measurement = codec.decode(frame.record_bytes())
-    if measurement.uid != frame.uid:
-        raise CodecError(f"the record's uid {measurement.uid.hex()} is not its frame's, {(frame.uid or b'').hex()}")
-    return measurement
-
-
-def reason_of(error: SegmentError | CodecError) -> Reason:
-    """Return the reason for which a whole frame is no record."""
-    if isinstance(error, UnknownVersionError):
-        return Reason.NEWER_RECORD
-    return Reason.BAD_COMPRESSION if isinstance(error, SegmentError) else Reason.BAD_RECORD
 
 
 class _Tally:
@@ -293,9 +271,9 @@ class _Pass:
 
     def _decode(self, path: Path, frame: Frame) -> None:
         try:
-            measurement = measurement_of(frame)
+            measurement = frame.measurement()
         except (SegmentError, CodecError) as error:
-            self._reject(path, frame, reason_of(error), str(error))
+            self._reject(path, frame, Reason.of(error), str(error))
             return
         self._seen.add(measurement.uid)
         if self._dry_run:

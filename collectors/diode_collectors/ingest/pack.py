@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.spool.files import spool_errors
 from diode_collectors.spool.reading import NO_SEGMENT, SEGMENT_SUFFIXES, segments_of, strictly_decoded
-from diode_collectors.spool.segment import SEALED_SUFFIX
 from diode_collectors.spool.writer import DEFAULT_SEGMENT_BYTES
 from diode_store.errors import ImportFileError
 from diode_store.exchange.importing import read_strictly
@@ -19,6 +18,7 @@ from diode_store.files import write_durably
 from diode_store.records import Outcome
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_store.wire.segments import SEALED_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

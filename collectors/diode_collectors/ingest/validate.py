@@ -6,15 +6,16 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest.ingest import measurement_of, reason_of
 from diode_collectors.spool.files import open_segment, unreadable
-from diode_collectors.spool.segment import OPEN_SUFFIX, Frame, Reason, SegmentReader
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import CodecError, SegmentError, SpoolError
+from diode_store.wire.segments import OPEN_SUFFIX, Reason, SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from diode_store.wire.segments import Frame
 
 _INGEST = "`diode-ingest` keeps the good records and puts this into quarantine"
 
@@ -58,7 +59,7 @@ def validate(path: Path) -> Validation:
     except OSError as error:
         return Validation(path, 0, 0, 0, (unreadable(error),))
     try:
-        return _validate(path, SegmentReader(fd, sealed=path.suffix != OPEN_SUFFIX))
+        return _validate(path, SegmentReader(bytes_of_file(fd), sealed=path.suffix != OPEN_SUFFIX))
     except SegmentError as error:
         return Validation(path, 0, 0, 0, (f"offset 0: {error}",))
     except OSError as error:
@@ -92,6 +93,6 @@ def _timings_in(frame: Frame) -> int | str:
     if frame.error is not None:
         return f"{frame.error}; {_INGEST}"
     try:
-        return len(measurement_of(frame).timings)
+        return len(frame.measurement().timings)
     except (SegmentError, CodecError) as error:
-        return str(error) if reason_of(error) is Reason.NEWER_RECORD else f"{error}; {_INGEST}"
+        return str(error) if Reason.of(error) is Reason.NEWER_RECORD else f"{error}; {_INGEST}"

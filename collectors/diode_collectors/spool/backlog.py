@@ -1,4 +1,4 @@
-"""How much waits in a spool, cheaply enough to be asked every few seconds."""
+"""How much waits in a spool; cheap enough to ask every few seconds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.spool.quarantine import REASON_SUFFIX
-from diode_collectors.spool.segment import OPEN_SUFFIX, SEALED_SUFFIX
 from diode_collectors.spool.spool import QUARANTINE_NAME
+from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Waiting(NamedTuple):
-    """What is in a spool at a moment."""
+    """What is in a spool at one moment."""
 
     segments: int = 0
     """Sealed ones."""

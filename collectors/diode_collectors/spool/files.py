@@ -1,4 +1,4 @@
-"""The spool's files and folders: private, locked, and their errors in our words."""
+"""The spool's files and folders: private, locked, and with one-line errors."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def group_id(group: str) -> int:
 
 
 def make_shared_folder(path: Path, group: str) -> None:
-    """Create ``path`` for the members of ``group``, or give a folder of our own to them; one that is stays as it is.
+    """Create ``path`` for the members of ``group``, or give them our own folder; one that is theirs stays as it is.
 
     Raises:
         SpoolError: there is no such group.
-        OSError: the folder cannot be made, or belongs to somebody else.
+        OSError: the folder cannot be made, or belongs to another user.
     """
     gid = group_id(group)
     make_private_folder(path)
@@ -81,7 +81,7 @@ def make_shared_folder(path: Path, group: str) -> None:
 
 
 def make_folder_inside(path: Path) -> None:
-    """Create ``path``, for those for whom its parent is; one that exists is left as it is."""
+    """Create ``path`` with its parent's access rights; one that exists is left as it is."""
     if path.is_dir():
         return
     make_private_folder(path)
@@ -110,7 +110,7 @@ def create_file(path: Path, flags: int) -> int:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open an existing file with ``flags`` and return the descriptor; anything else of that name is not waited for.
+    """Open an existing file with ``flags`` and return the descriptor; other kinds of files are refused without waiting.
 
     Raises:
         OSError: it cannot be opened, or is no regular file: a pipe would keep its reader waiting for ever.
@@ -126,7 +126,7 @@ def open_segment(path: Path, flags: int) -> int:
     """Open a segment as ``open_regular`` does.
 
     Raises:
-        FileNotFoundError: it is gone, which nobody need mend.
+        FileNotFoundError: it is gone, which needs no remedy.
         OSError: it cannot be opened, is no regular file, or is a link to nothing.
     """
     try:
@@ -157,7 +157,7 @@ def check_writable(path: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        error.filename = None  # of a file that nobody knows of
+        error.filename = None  # of a file that has no name
         with spool_errors(path, "write the spool"):
             raise
 

@@ -16,9 +16,9 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from diode_collectors.spool.files import file_mode, is_shared, make_folder_inside, spool_errors
-from diode_collectors.spool.segment import SEALED_SUFFIX, Frame, Reason
 from diode_store.files import PRIVATE_FILE, sync_folder, write_durably
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes
+from diode_store.wire.segments import SEALED_SUFFIX, Frame, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ REASON_SUFFIX = ".reason.json"
 _UNKNOWN = "unknown"
 _UNFINISHED = ".tmp"
 _READABLE = frozenset({_UNKNOWN, Reason.NEWER_FORMAT.value, Reason.NEWER_RECORD.value, Reason.BAD_RECORD.value})
-"""Reasons of what may still be of use: a newer torch-diode reads it, or a person does."""
+"""Reasons for which the content may still be of use, to a newer torch-diode or to a person."""
 
 
 class Quarantine:

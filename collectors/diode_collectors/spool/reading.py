@@ -1,4 +1,4 @@
-"""The measurements in whatever a person names: a spool or another folder of segments, a segment, a file."""
+"""The measurements in a spool or another folder of segments, in a segment, or in another file."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import os
 from typing import TYPE_CHECKING
 
 from diode_collectors.spool.files import open_regular, spool_errors
-from diode_collectors.spool.segment import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import CodecError, ImportFileError, SegmentError, SpoolError, UnknownVersionError
 from diode_store.exchange.context import BadLine, ImportContext
-from diode_store.exchange.files import is_upstream_dataset, open_binary
+from diode_store.exchange.inputs import is_upstream_dataset, open_binary
 from diode_store.render import counted
-from diode_store.wire.codec import decode
+from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from diode_collectors.spool.segment import Frame
     from diode_store.records import Measurement
+    from diode_store.wire.segments import Frame
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ def decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
     unread = 0
     for frame in frames:
         try:
-            measurement = decode(frame.record_bytes())
+            measurement = frame.measurement()
         except (SegmentError, CodecError):
             unread += 1
             continue
@@ -99,7 +98,7 @@ def decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
 
 
 def strictly_decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
-    """Yield the measurements of a segment, of which everything must be good.
+    """Yield the measurements of a segment that must be free of damage.
 
     Raises:
         ImportFileError: something in it is damaged, or newer than this version.
@@ -159,12 +158,12 @@ def _opened(names: Iterable[Path], *, must_exist: bool) -> tuple[Path, int] | No
 
 def _frames(path: Path, fd: int) -> Iterator[Frame]:
     with spool_errors(path, "read the segment"):
-        yield from SegmentReader(fd, sealed=path.suffix != OPEN_SUFFIX).frames()
+        yield from SegmentReader(bytes_of_file(fd), sealed=path.suffix != OPEN_SUFFIX).frames()
 
 
 def _decoded(frame: Frame, segment: Path) -> Measurement:
     try:
-        return decode(frame.record_bytes())
+        return frame.measurement()
     except UnknownVersionError as error:
         raise ImportFileError(f"{segment}: {error}") from error
     except (SegmentError, CodecError) as error:

@@ -26,18 +26,18 @@ from diode_collectors.spool.files import (
     unreadable,
 )
 from diode_collectors.spool.quarantine import Quarantine
-from diode_collectors.spool.segment import OPEN_SUFFIX, SEALED_SUFFIX, Frame, SegmentReader, read_segment
 from diode_collectors.spool.writer import SpoolWriter
 from diode_store.errors import SegmentError, SpoolError, SpoolInUseError
 from diode_store.files import sync_folder, try_lock, write_at, write_durably
 from diode_store.wire.segment_layout import end_to_bytes
+from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from diode_collectors.spool.segment import Reason
+    from diode_store.wire.segments import Frame, Reason
 
-__all__ = ["Adopted", "Frame", "Spool", "SpoolStatus", "SpoolWriter", "read_segment"]
+__all__ = ["Adopted", "Spool", "SpoolStatus", "SpoolWriter"]
 
 LOCK_NAME = "ingest.lock"
 QUARANTINE_NAME = "quarantine"
@@ -75,7 +75,7 @@ class SpoolStatus:
     """How many of these for each reason; ``unknown`` where that was not left or cannot be read."""
     quarantine_bytes: int
     ingest_pid: int | None
-    """The process that ingests from this spool; 0 when it did not say its pid, None when there is none."""
+    """The process that ingests from this spool; 0 when its pid is unknown, None when there is none."""
 
 
 class Spool:
@@ -90,7 +90,7 @@ class Spool:
         """Make the folder for every member of ``group``; writers follow its mode, and so do their files.
 
         Raises:
-            SpoolError: there is no such group, or the folder cannot be made or belongs to somebody else.
+            SpoolError: there is no such group, or the folder cannot be made or belongs to another user.
         """
         with spool_errors(self.directory, f"share the spool with the group {group}"):
             make_shared_folder(self.directory, group)
@@ -123,7 +123,7 @@ class Spool:
         """
         if segment.suffix == OPEN_SUFFIX:
             with locked(segment) as fd:
-                yield None if fd is None else SegmentReader(fd, sealed=False)
+                yield None if fd is None else SegmentReader(bytes_of_file(fd), sealed=False)
             return
         try:
             fd = open_segment(segment, os.O_RDONLY)
@@ -131,7 +131,7 @@ class Spool:
             yield None
             return
         try:
-            yield SegmentReader(fd, sealed=True)
+            yield SegmentReader(bytes_of_file(fd), sealed=True)
         finally:
             os.close(fd)
 
@@ -225,7 +225,7 @@ class Spool:
         """Hold the right to ingest from this spool.
 
         Yields:
-            What tells whether it is lost, because somebody deleted the spool: another process may hold it then.
+            What tells whether it is lost, because the spool was deleted: another process may hold it then.
 
         Raises:
             SpoolInUseError: another process has it; the message names its pid.
@@ -244,12 +244,12 @@ class Spool:
     def _take(self, fd: int) -> None:
         for _ in range(_LOCK_ATTEMPTS):
             if try_lock(fd):
-                # On a full disk nobody is told who has it; whoever ingests is the one that makes room there.
+                # On a full disk the pid is not written; ingesting is what makes room there.
                 with contextlib.suppress(OSError):
                     os.ftruncate(fd, 0)
                     write_at(fd, 0, f"{os.getpid()}\n".encode())
                 return
-            # Somebody who asks for the status holds the lock for a moment.
+            # A status command holds the lock for a moment.
             time.sleep(_LOCK_PAUSE_S)
         who = _pid(fd)
         raise SpoolInUseError(
@@ -259,7 +259,7 @@ class Spool:
         )
 
     def lock_holder(self) -> int | None:
-        """Return the pid of the process that ingests; 0 if it did not leave it, None if there is none."""
+        """Return the pid of the process that ingests; 0 if it is unknown, None if there is none."""
         with contextlib.suppress(FileNotFoundError), spool_errors(self.directory, "read the lock"):
             return self._lock_holder()
         return None
@@ -275,7 +275,7 @@ class Spool:
             os.close(fd)
 
     def status(self) -> SpoolStatus:
-        """Look without touching anything.
+        """Return what is in the spool, without changing anything.
 
         Raises:
             SpoolError: the folder cannot be read.
@@ -299,7 +299,7 @@ class Spool:
 
 
 def _adopt(path: Path, fd: int) -> Adopted:
-    reader = SegmentReader(fd, sealed=False)
+    reader = SegmentReader(bytes_of_file(fd), sealed=False)
     found = sum(1 for _ in reader.frames())
     if not found:
         path.unlink()
@@ -327,7 +327,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _is_idle(path: Path) -> bool:
-    """Tell whether an unsealed segment waits to be ingested; one that cannot be opened waits for somebody too."""
+    """Tell whether an unsealed segment waits to be ingested; so does one that cannot be opened."""
     try:
         with locked(path) as fd:
             return fd is not None

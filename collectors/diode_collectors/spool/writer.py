@@ -1,4 +1,4 @@
-"""The writing end of a spool: one process appends measurements and is told when they are safe.
+"""The writing end of a spool: one process appends measurements and learns when they are safe.
 
 ``append`` keeps a record in memory, ``sync`` puts what was appended on the disk: when it returns, the records
 are *acknowledged* and survive a crash of the process or of the machine. A segment is sealed, which hands it to
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from diode_collectors.spool.files import create_file, folder_bytes, make_private_folder, spool_errors
-from diode_collectors.spool.segment import OPEN_SUFFIX, SEALED_SUFFIX
 from diode_store.errors import SpoolError, SpoolFullError
 from diode_store.files import sync_folder, try_lock, write_at
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, Header, end_to_bytes, frame_to_bytes, pack_payload
+from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ class SpoolWriter:
             self._sync()
 
     def seal(self) -> None:
-        """Sync, and hand the segment over to whoever ingests; the next record begins a new one.
+        """Sync, and hand the segment over to `diode-ingest`; the next record begins a new one.
 
         Raises:
             SpoolError: that failed; it can be tried again.
@@ -150,7 +150,7 @@ class SpoolWriter:
         self.close()
 
     def _make_room(self, size: int) -> None:
-        """See to it that a frame of ``size`` bytes may be appended, or raise."""
+        """Make room for a frame of ``size`` bytes, or raise."""
         if self._closed:
             raise SpoolError(f"{self._directory}: the spool writer is closed")
         there = (self._segment.size if self._segment else HEADER_BYTES) + len(self._pending)
@@ -258,7 +258,7 @@ def _create(directory: Path, header: Header, time_ns: Callable[[], int]) -> tupl
             return path, fd
         path.unlink(missing_ok=True)
         os.close(fd)
-    raise SpoolError(f"{directory}: each new segment was taken away at once; is a cleaner at work there?")
+    raise SpoolError(f"{directory}: each new segment was removed at once; is a clean-up job running there?")
 
 
 @cache

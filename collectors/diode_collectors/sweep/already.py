@@ -16,15 +16,14 @@ from diode_collectors.spool.reading import segments_of
 from diode_store.errors import CodecError, SegmentError
 from diode_store.records import STOCK_POLICY, Source
 from diode_store.render import counted
-from diode_store.wire.codec import decode_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from diode_collectors.spool.segment import Frame
     from diode_store.records import Environment, Hardware, Problem
     from diode_store.wire.codec import RecordHead
+    from diode_store.wire.segments import Frame
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ def _in_segment(path: Path, frames: Iterable[Frame]) -> set[DoneKey]:
     try:
         for frame in frames:
             try:
-                head = decode_head(frame.record_bytes())
+                head = frame.head()
             except (SegmentError, CodecError):
                 unread += 1
                 continue

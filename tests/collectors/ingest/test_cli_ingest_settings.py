@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from diode_collectors.ingest.commands.ingest import app
 from diode_collectors.ingest.ingest import IngestReport, Rejection
-from diode_collectors.spool.segment import Reason
+from diode_store.wire.segments import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool
+from diode_store.wire.segments import read_segment
 
 PAGE = (Path(__file__).parents[3] / "docs" / "ingest.md").read_text(encoding="utf-8")
 

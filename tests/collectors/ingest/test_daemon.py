@@ -16,11 +16,11 @@ from diode_collectors.ingest.ingest import IngestProgress, IngestReport, Rejecti
 from diode_collectors.ingest.monitoring import logs
 from diode_collectors.ingest.monitoring.daemon_log import LogObserver
 from diode_collectors.ingest.settings import DaemonSettings
-from diode_collectors.spool.segment import Reason
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, DiodeError, SchemaError, SpoolError
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
+from diode_store.wire.segments import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

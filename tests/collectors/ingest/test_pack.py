@@ -14,12 +14,12 @@ from spool_reading import numbers_in, spooled
 from spool_samples import frames_of, header_bytes, put, sample, segment_bytes, segment_of
 
 from diode_collectors.ingest.pack import pack
-from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.devices import known_device
 from diode_store.exchange.context import ImportContext
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import HEADER_BYTES, end_to_bytes, frame_to_bytes
+from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,12 +18,12 @@ from spool_samples import sample, segment_bytes, stored
 
 import samples
 from diode_collectors.spool.quarantine import Quarantine
-from diode_collectors.spool.segment import Reason, SegmentReader
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.measurements import iter_measurements
 from diode_store.warehouse.store import Store
+from diode_store.wire.segments import Reason, SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -207,7 +207,7 @@ def test_what_was_in_quarantine(site: Site) -> None:
     segment = site.spool / "a.seg"
     segment.write_bytes(segment_bytes([1, 2, 3]))
     with segment.open("rb") as file:
-        for frame in SegmentReader(file.fileno(), sealed=True).frames():
+        for frame in SegmentReader(bytes_of_file(file.fileno()), sealed=True).frames():
             Quarantine(site.spool / "quarantine").put_frame(segment, frame, Reason.NEWER_RECORD, "too new")
     segment.unlink()
     assert len(list((site.spool / "quarantine").glob("*.seg"))) == 3

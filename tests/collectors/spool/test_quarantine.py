@@ -11,13 +11,13 @@ from spool_samples import frames_of, header_bytes, kept, put, sample, segment_by
 
 from diode_collectors.ingest import ingest as ingest_module
 from diode_collectors.ingest.ingest import IngestReport, ingest_once
-from diode_collectors.spool.segment import Reason
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import RecordError
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store, WriteReport
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import HEADER_BYTES, end_to_bytes, frame_to_bytes, pack_payload
+from diode_store.wire.segments import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

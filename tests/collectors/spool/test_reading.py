@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from spool_samples import put, sample, segment_bytes, segment_of, uid_of
 
-from diode_collectors.spool.reading import measurements_in, segments_of
+from diode_collectors.spool.reading import measurements_in, segments_of, strictly_decoded
 from diode_collectors.spool.spool import Spool, SpoolWriter
-from diode_store.errors import ImportFileError, SpoolError
+from diode_store.errors import CodecError, ImportFileError, SpoolError
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import ImportContext
 from diode_store.exchange.torch_diode import dataset_of
 from diode_store.exchange.torch_diode_files import write_file
 from diode_store.wire.codec import encode
+from diode_store.wire.segments import read_segment
 from samples import H200, measurement
 
 if TYPE_CHECKING:
@@ -52,6 +53,18 @@ def test_damage_is_left_out(spool: Path, caplog: pytest.LogCaptureFixture) -> No
     path = put(spool, "a.seg", segment_of([(uid_of(1), encode(sample(1))), (uid_of(2), b"x"), (uid_of(3), b"y")]))
     assert list(measurements_in(path)) == [sample(1)]
     assert [record.getMessage() for record in caplog.records] == [f"{path}: left out 2 records that cannot be read"]
+
+
+def test_a_record_under_anothers_uid(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What ingesting would put into quarantine is read by nothing else either, its head included."""
+    path = put(spool, "a.seg", segment_of([(uid_of(1), encode(sample(1))), (uid_of(2), encode(sample(3)))]))
+    assert list(measurements_in(path)) == [sample(1)]
+    assert [record.getMessage() for record in caplog.records] == [f"{path}: left out 1 record that cannot be read"]
+    bad = f"a record is damaged: the record's uid {uid_of(3).hex()} is not its frame's, {uid_of(2).hex()}"
+    with pytest.raises(ImportFileError, match=bad):
+        list(strictly_decoded(path, read_segment(path)))
+    with pytest.raises(CodecError, match="is not its frame's"):
+        list(read_segment(path))[1].head()
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

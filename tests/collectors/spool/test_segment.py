@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import struct
 import zlib
@@ -10,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
 
-from diode_collectors.spool.segment import Frame, Reason, SegmentReader, read_segment
 from diode_store.errors import SegmentError
-from diode_store.wire import codec
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, end_to_bytes, frame_to_bytes
+from diode_store.wire.segments import Frame, Reason, SegmentReader, bytes_of_file, bytes_of_stream, read_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,13 +22,31 @@ FRAME_MARKER = b"\xf5\xd1\x0d\xe5\xec\x7f\x1a\x01"
 
 
 def read(content: bytes, *, sealed: bool = True) -> list[Frame]:
-    """Read ``content`` as a segment; in memory, because some tests read thousands."""
+    """Read ``content`` as a file and as a stream, which must say the same; in memory, as some tests read thousands."""
+    stream = SegmentReader(bytes_of_stream(Forward(content)), sealed=sealed)
+    from_stream = list(stream.frames())
     fd = os.memfd_create("segment")
     try:
         os.write(fd, content)
-        return list(SegmentReader(fd, sealed=sealed).frames())
+        file = SegmentReader(bytes_of_file(fd), sealed=sealed)
+        assert list(file.frames()) == from_stream
     finally:
         os.close(fd)
+    assert (file.end, file.whole_bytes, file.torn_bytes) == (stream.end, stream.whole_bytes, stream.torn_bytes)
+    assert file.end == len(content)
+    return from_stream
+
+
+class Forward(io.BytesIO):
+    """A stream that can only be read on, as one that is being unpacked, and brings less than was asked for."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return a part of what was asked for."""
+        return super().read(size and max(1, size // 3))
+
+    def seek(self, *_: object) -> int:
+        """Refuse."""
+        raise io.UnsupportedOperation
 
 
 def good(frames: list[Frame]) -> list[bytes | None]:
@@ -47,7 +65,7 @@ def test_whole_segment(compress: bool) -> None:  # noqa: FBT001 - pytest passes 
     frames = read(segment_bytes([1, 2, 3], compress=compress))
     assert good(frames) == [uid_of(1), uid_of(2), uid_of(3)]
     assert damage(frames) == []
-    assert [codec.decode(frame.record_bytes()) for frame in frames] == [sample(1), sample(2), sample(3)]
+    assert [frame.measurement() for frame in frames] == [sample(1), sample(2), sample(3)]
 
 
 def test_read_segment_knows_by_the_name_whether_it_is_sealed(tmp_path: Path) -> None:
@@ -144,7 +162,7 @@ def test_damaged_header(offset: int, compress: bool) -> None:  # noqa: FBT001 - 
     content[offset] ^= 4
     frames = read(bytes(content))
     assert damage(frames) == [(0, Reason.BAD_HEADER)]
-    assert [codec.decode(f.record_bytes()).uid for f in frames if f.error is None] == [uid_of(1), uid_of(2)]
+    assert [f.measurement().uid for f in frames if f.error is None] == [uid_of(1), uid_of(2)]
 
 
 def test_newer_format_is_refused() -> None:
@@ -231,7 +249,7 @@ def test_every_flipped_bit_is_noticed() -> None:
         assert damage(frames), f"bit {bit} went unnoticed"
         kept = [frame for frame in frames if frame.error is None]
         assert len(kept) >= 1
-        assert all(codec.decode(frame.record_bytes()) == expected[frame.uid or b""] for frame in kept)
+        assert all(frame.measurement() == expected[frame.uid or b""] for frame in kept)
 
 
 @given(data=st.data())

@@ -16,10 +16,10 @@ from spool_reading import mode, names_in, numbers_in
 from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
 
 from diode_collectors.spool.files import folder_bytes
-from diode_collectors.spool.segment import Reason
-from diode_collectors.spool.spool import Adopted, Spool, SpoolWriter, read_segment
+from diode_collectors.spool.spool import Adopted, Spool, SpoolWriter
 from diode_store.errors import SpoolError
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, frame_to_bytes
+from diode_store.wire.segments import Reason, read_segment
 
 WRITER_PROCESS = Path(__file__).parents[1] / "spool_writer_process.py"
 

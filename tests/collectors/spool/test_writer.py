@@ -13,10 +13,10 @@ from spool_samples import sample
 
 from diode_collectors.spool import writer as writer_module
 from diode_collectors.spool.files import folder_bytes
-from diode_collectors.spool.segment import Reason
-from diode_collectors.spool.spool import Spool, SpoolWriter, read_segment
+from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import RecordError, SpoolError, SpoolFullError
 from diode_store.wire import codec
+from diode_store.wire.segments import Reason, read_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def test_compression_is_the_writers_choice(directory: Path, compress: bool) -> N
     with SpoolWriter(directory, compress=compress) as writer:
         writer.append(sample(1, timings=200))
     (frame,) = read_segment(Spool(directory).sealed()[0])
-    assert codec.decode(frame.record_bytes()) == sample(1, timings=200)
+    assert frame.measurement() == sample(1, timings=200)
     assert (frame.payload == codec.encode(sample(1, timings=200))) is not compress
 
 

@@ -9,12 +9,12 @@ import pytest
 from spool_samples import ENVIRONMENT, HARDWARE, header_bytes, put, sample, segment_bytes, segment_of, uid_of
 
 import samples
-from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_collectors.sweep.already import DoneKey, measured_in_spool, measured_in_warehouse
 from diode_store.errors import SchemaError, SpoolError
 from diode_store.records import Environment, Hardware, Source
 from diode_store.wire.codec import encode
+from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

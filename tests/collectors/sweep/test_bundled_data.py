@@ -16,7 +16,6 @@ from run_ingest import ingest
 from diode_collectors.ingest.pack import pack
 from diode_collectors.problems.shapesets import read_shapeset
 from diode_collectors.spool.reading import measurements_in
-from diode_collectors.spool.segment import read_segment
 from diode_collectors.spool.spool import Spool
 from diode_collectors.sweep.agreement import Agreement, agreement_of
 from diode_store.devices import known_device
@@ -24,8 +23,8 @@ from diode_store.exchange import jsonl
 from diode_store.exchange.context import ImportContext
 from diode_store.records import Outcome, Source, TimingMethod
 from diode_store.resources import bundled_data_dir
-from diode_store.wire.codec import decode
 from diode_store.wire.segment_layout import pack_payload
+from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,7 +239,7 @@ def packed_again(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_packed_again_it_holds_the_same(bundled: Sequence[Measurement], packed_again: Path) -> None:
     """The documented command gives the same records in the same order."""
     assert f"diode-ingest pack {' '.join(PACKED_WITH)} -o . SPOOL..." in readme()
-    assert tuple(decode(frame.record_bytes()) for frame in read_segment(packed_again)) == bundled
+    assert tuple(frame.measurement() for frame in read_segment(packed_again)) == bundled
 
 
 def test_packed_again_it_is_the_same_file(packed_again: Path) -> None:
@@ -257,7 +256,7 @@ def test_it_can_be_made_of_json_lines(bundled: Sequence[Measurement], tmp_path: 
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps(jsonl.row_of(measurement)) + "\n" for measurement in some))
     packed = pack([rows], tmp_path, ImportContext(), name=NAME)
-    assert tuple(decode(frame.record_bytes()) for path in packed.segments for frame in read_segment(path)) == some
+    assert tuple(frame.measurement() for path in packed.segments for frame in read_segment(path)) == some
 
 
 def test_ingested_through_the_spool(tmp_path: Path, database_path: Path) -> None:

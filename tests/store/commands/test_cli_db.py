@@ -77,7 +77,7 @@ def test_help_lists_every_command(diode: RunCommand) -> None:
     )
     assert shown.code == 0
     assert lines["db"] == "Create, upgrade, prune and copy the warehouse; see what is in it."
-    assert lines["hardware"] == "List the hardware that was measured, and give it shorter names."
+    assert lines["hardware"] == "List the measured hardware, and give it shorter names."
     assert set(cli.command_entries()) <= set(lines)
 
 

@@ -151,4 +151,38 @@ def test_export_into_a_folder_that_is_not_there(diode: RunCommand, jsonl_path: P
     result = diode("export", "-o", str(tmp_path / "nowhere" / "out.jsonl"))
     assert result.code == 1
     assert "out.jsonl cannot be written: No such file or directory" in result.err
-    assert "is a folder; name a file in it" in diode("export", "-o", str(tmp_path)).err
+    (tmp_path / "folder.jsonl").mkdir()
+    assert "is a folder; name a file in it" in diode("export", "-o", str(tmp_path / "folder.jsonl")).err
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.json", "out.csv.gz", "out", "jsonl", ".jsonl"])
+@pytest.mark.usefixtures("store")
+def test_a_name_that_says_no_format(diode: RunCommand, tmp_path: Path, name: str) -> None:
+    """It is refused with the suffixes there are, and nothing is written; with --format any name does."""
+    result = diode("export", "-o", str(tmp_path / name))
+    assert result.code == 2
+    assert f"the name '{name}' says no format" in (said := " ".join(result.err.replace("│", " ").split()))
+    assert "end it in .jsonl, .ndjson, .parquet, .seg, .records, .msgpack (.gz may follow), or give --format" in said
+    assert not (tmp_path / name).exists()
+    assert "there is nothing to export" in diode("export", "-o", str(tmp_path / name), "--format", "jsonl").err
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("x.jsonl", b"{"),
+        ("x.ndjson", b"{"),
+        ("x.jsonl.gz", b"\x1f\x8b"),
+        ("x.parquet", b"PAR1"),
+        ("x.seg", b"\x89DIODE"),
+        ("x.records", b"\x8c\xa1v"),
+        ("x.msgpack", b"\x82"),
+    ],
+)
+def test_the_suffix_says_the_format(
+    store: Store, diode: RunCommand, tmp_path: Path, make_measurement: MakeMeasurement, name: str, start: bytes
+) -> None:
+    """Each known suffix gets its format."""
+    store.write([make_measurement(1)])
+    assert diode("export", "-o", str(tmp_path / name)).code == 0
+    assert (tmp_path / name).read_bytes().startswith(start)

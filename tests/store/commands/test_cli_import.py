@@ -136,7 +136,7 @@ def test_import_keeps_the_good_lines(diode: RunCommand, jsonl_path: Path, store:
     assert "malformed JSON" in bad[0]
     assert "choices[0].runtime_us must be" in bad[1]
     assert bad[2].endswith("no dtype, B, M, N, K, layout, inputs, choices; add what is missing or remove the line")
-    assert last == "error: 3 bad lines; the good ones are in the warehouse; mend and import again"
+    assert last == "error: 3 bad lines; the good ones are in the warehouse; correct the files and import again"
     assert result.out.startswith("4 measurements with ")
     assert store.counts()["measurements"] == 4
 

@@ -26,7 +26,7 @@ def test_good_lines_beside_bad_ones_are_kept() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b'{"op": "mm"', "malformed JSON at column 12: Expecting ',' delimiter; mend or remove the line"),
+        (b'{"op": "mm"', "malformed JSON at column 12: Expecting ',' delimiter; correct or remove the line"),
         (b"\xff\xfe", "not JSON text"),
         (b"[" * 100_000, "not JSON text"),
         (b"[1]", "a line must be a JSON object, not a list"),

@@ -79,6 +79,23 @@ def test_unknown_hardware(diode: RunCommand, tmp_path: Path, database_url: str) 
     assert {found.hardware.name for found in content(database_url)} == {"Anvil 9"}
 
 
+def test_a_name_of_several_devices(diode: RunCommand, tmp_path: Path, database_url: str) -> None:
+    """The devices that upstream's "NVIDIA H100" may mean are named, and any of these names is taken."""
+    path = put(tmp_path, "x.json", dataset(hardware="NVIDIA H100"))
+    result = diode("import", path)
+    assert (result.code, result.err.splitlines()[0]) == (
+        1,
+        (
+            f"{path}: hardware 'NVIDIA H100', op 'mm', problem 1: the name fits several devices: NVIDIA H100 80GB HBM3 "
+            "(sm_90, 132 multiprocessors), NVIDIA H100 NVL (sm_90, 132 multiprocessors), NVIDIA H100 PCIe (sm_90, 114 "
+            "multiprocessors); give --hardware with one of these names"
+        ),
+    )
+    assert diode("import", path, "--hardware", "NVIDIA H100 PCIe").out == ADDED
+    (found,) = content(database_url)
+    assert (found.hardware.multiprocessors, found.extra["hardware_name"]) == (114, "NVIDIA H100")
+
+
 def test_bad_problems_beside_good_ones(diode: RunCommand, tmp_path: Path, database_url: str) -> None:
     """Each is named by its place; the others are kept."""
     data = dataset()

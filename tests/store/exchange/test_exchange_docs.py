@@ -17,11 +17,10 @@ import typer.main
 from torch_diode_files import dataset
 
 from diode_store.commands import export, import_
-from diode_store.commands.exporters import Format as ExportFormat
 from diode_store.devices import require_device
 from diode_store.exchange import jsonl, t4
 from diode_store.exchange.context import BadLine, ImportContext
-from diode_store.exchange.importing import Format as ImportFormat
+from diode_store.exchange.formats import ExportFormat, ImportFormat
 from diode_store.exchange.parquet import EXTRAS, REQUIRED
 from lanes import long
 

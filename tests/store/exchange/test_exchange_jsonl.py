@@ -13,7 +13,7 @@ from jsonl_rows import CONTEXT, ROW, TRITON_KWARGS, good, row_with, with_choice
 
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine, ImportContext
-from diode_store.exchange.files import open_binary
+from diode_store.exchange.inputs import open_binary
 from diode_store.normalise import kernel_config
 from diode_store.records import (
     Environment,

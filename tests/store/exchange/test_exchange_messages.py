@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        (row_with(environment="x"), "environment must be a map, not 'x'; mend or remove the line"),
-        (row_with(host=5), "host must be text, not 5; mend or remove the line"),
-        (row_with(flags=5), "flags must be an array, not 5; mend or remove the line"),
-        (row_with(choices=[]), "choices is empty: a problem needs at least one timing; mend or remove the line"),
-        (with_choice(extra="x"), "choices[0].extra must be an object, not text; mend or remove the line"),
+        (row_with(environment="x"), "environment must be a map, not 'x'; correct or remove the line"),
+        (row_with(host=5), "host must be text, not 5; correct or remove the line"),
+        (row_with(flags=5), "flags must be an array, not 5; correct or remove the line"),
+        (row_with(choices=[]), "choices is empty: a problem needs at least one timing; correct or remove the line"),
+        (with_choice(extra="x"), "choices[0].extra must be an object, not text; correct or remove the line"),
         (
             with_choice(p10_us="x"),
-            "choices[0].p10_us must be a finite, positive number of microseconds, not 'x'; mend or remove the line",
+            "choices[0].p10_us must be a finite, positive number of microseconds, not 'x'; correct or remove the line",
         ),
         (
             with_choice(runtime_us=1e15),
@@ -80,7 +80,7 @@ def test_a_bad_line_names_its_field_and_a_remedy(row: dict[str, Any], expected: 
 )
 def test_a_value_that_no_record_holds_is_named(row: dict[str, Any], expected: str) -> None:
     """Numbers that are too long and half characters, which JSON can spell, wherever in the line they are."""
-    assert reason(row) == f"{expected}; mend or remove the line"
+    assert reason(row) == f"{expected}; correct or remove the line"
 
 
 def test_an_option_that_no_record_holds_is_named() -> None:
@@ -92,7 +92,7 @@ def test_an_option_that_no_record_holds_is_named() -> None:
 
 def test_a_line_nested_too_deeply() -> None:
     """Python's own words about recursion are kept away."""
-    assert reason(b"[" * 100_000) == "not JSON text: it is nested too deeply; mend or remove the line"
+    assert reason(b"[" * 100_000) == "not JSON text: it is nested too deeply; correct or remove the line"
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_no_good_line_is_not_called_kept(diode: RunCommand, tmp_path: Path, data
     path = tmp_path / "runs.jsonl"
     path.write_text("{\n")
     args = ("import", str(path), "--hardware", "h200", "--database", database_url)
-    assert diode(*args).err.splitlines()[-1] == "error: 1 bad line; mend and import again"
+    assert diode(*args).err.splitlines()[-1] == "error: 1 bad line; correct the files and import again"
     path.write_text(f"{{\n{json.dumps(ROW)}\n")
-    kept = "error: 1 bad line; the good ones are in the warehouse; mend and import again"
+    kept = "error: 1 bad line; the good ones are in the warehouse; correct the files and import again"
     assert diode(*args).err.splitlines()[-1] == kept
 
 

@@ -134,7 +134,7 @@ def test_files_that_are_no_parquet(diode: RunCommand, exported: Path, another_da
     exported.write_bytes(exported.read_bytes()[:-100])
     result = diode("import", str(exported), "--database", another_database)
     assert result.code == 1
-    assert f"{exported}: it is no whole Parquet file (" in result.err
+    assert f"{exported}: it is not a whole Parquet file (" in result.err
 
 
 def test_gzip_of_parquet(diode: RunCommand, exported: Path, another_database: str) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from round_trip import EVERYTHING, everything
 
-from diode_collectors.spool.segment import read_segment as read_by_collectors
 from diode_collectors.spool.writer import SpoolWriter
 from diode_store.exchange import records
 from diode_store.exchange.context import BadLine
 from diode_store.records import Measurement
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, Header, end_to_bytes, frame_to_bytes
+from diode_store.wire.segments import read_segment as read_by_collectors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def test_the_collectors_read_an_exported_segment(tmp_path: Path, make_measuremen
     path.write_bytes(written([make_measurement(1), make_measurement(2)], as_segment=True))
     frames = list(read_by_collectors(path))
     assert [frame.error for frame in frames] == [None, None]
-    assert [codec.decode(frame.record_bytes()) for frame in frames] == [make_measurement(1), make_measurement(2)]
+    assert [frame.measurement() for frame in frames] == [make_measurement(1), make_measurement(2)]
 
 
 @pytest.mark.parametrize("compressed", [True, False])
@@ -78,10 +78,10 @@ def test_segments_of_the_collectors_are_read(
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (b"no zlib", r"the record does not unpack \(Error -3 .*\); get a whole copy of the segment"),
-        (zlib.compress(b"x" * 100)[:-3], "the record does not unpack to what a record may be; get a whole copy of the"),
-        (zlib.compress(b"x") + b"more", "the record does not unpack to what a record may be; get a whole copy of the"),
-        (zlib.compress(bytes(1001)), "the record does not unpack to what a record may be; get a whole copy of the"),
+        (b"no zlib", r"the payload does not unpack: Error -3 .*; get a whole copy of the file"),
+        (zlib.compress(b"x" * 100)[:-3], "the payload is not one whole zlib stream; get a whole copy of the file"),
+        (zlib.compress(b"x") + b"more", "the payload is not one whole zlib stream; get a whole copy of the file"),
+        (zlib.compress(bytes(1001)), "the payload unpacks to more than 1,000 bytes; get a whole copy of the file"),
     ],
 )
 def test_a_payload_that_does_not_unpack(
@@ -100,7 +100,10 @@ def test_a_payload_that_does_not_unpack(
 def test_a_segment_of_a_newer_format() -> None:
     """It is refused by its number."""
     assert places(read(Header(bytes(16), 7, compressed=True, format_version=2).to_bytes() + b"whatever")) == [
-        "F: record 1: the file breaks off here: spool format 2 is not 1, which we read; upgrade torch-diode"
+        (
+            "F: record 1: the file breaks off here: spool format 2 is not 1, the one this torch-diode reads; "
+            "upgrade torch-diode"
+        )
     ]
 
 
@@ -115,7 +118,29 @@ def test_damage_costs_one_record(make_measurement: MakeMeasurement) -> None:
     (said,) = places(found)
     place, _, why = said.partition(": the ")
     assert place.startswith("F: record 2: byte ")
-    assert why == "record's length or CRC does not match its bytes; get a whole copy of the segment"
+    assert why == "frame's CRC does not match its bytes; get a whole copy of the file"
+
+
+def test_a_frame_whose_uid_is_not_its_records(make_measurement: MakeMeasurement) -> None:
+    """What the daemon would not ingest is not imported either: the uid tells replays apart."""
+    measurement = make_measurement(1)
+    frame = frame_to_bytes(bytes(16), codec.encode(measurement))
+    (said,) = places(read(Header(bytes(16), 0, compressed=False).to_bytes() + frame + end_to_bytes(1)))
+    assert said == (
+        f"F: record 1: byte 40: the record's uid {measurement.uid.hex()} is not its frame's, {bytes(16).hex()}; "
+        "get a whole copy of the file"
+    )
+
+
+def test_a_damaged_header(make_measurement: MakeMeasurement) -> None:
+    """The records behind it are read, as the daemon reads them."""
+    data = bytearray(written([make_measurement(1)], as_segment=True))
+    data[20] ^= 4
+    found = read(bytes(data))
+    assert places(found) == [
+        "F: record 1: byte 0: the header is damaged, or this is no spool segment; get a whole copy of the file"
+    ]
+    assert found[1:] == [make_measurement(1)]
 
 
 def test_a_segment_that_was_cut(make_measurement: MakeMeasurement) -> None:
@@ -147,7 +172,7 @@ def test_bare_records_that_break_off(make_measurement: MakeMeasurement) -> None:
     found = read(data[:-5])
     assert found[0] == make_measurement(1)
     assert places(found) == [
-        f"F: record 2: byte {first}: the file ends inside a record; get a whole copy of it",
+        f"F: record 2: byte {first}: the file ends inside a record; get a whole copy of the file",
     ]
     assert "no msgpack" in places(read(data + b"\xc1"))[0]
 
@@ -155,7 +180,7 @@ def test_bare_records_that_break_off(make_measurement: MakeMeasurement) -> None:
 def test_values_that_are_no_records(make_measurement: MakeMeasurement) -> None:
     """Msgpack of something else is passed over with its reason."""
     found = read(b"\x81\xa1v\x63" + codec.encode(make_measurement(1)))
-    assert places(found)[0].startswith("F: record 1: record version 99 is newer than")
+    assert places(found)[0].startswith("F: record 1: byte 0: record version 99 is newer than")
     assert found[1] == make_measurement(1)
 
 
@@ -167,4 +192,4 @@ def test_bad_records_on_the_command_line(diode: RunCommand, tmp_path: Path, make
     assert (result.code, result.out) == (1, "1 measurements with 3 timings added\n")
     assert result.err.startswith(f"{path}: record 2: byte ")
     path.write_bytes(b"\x89DIODE\r\n" + bytes(40))
-    assert "its header is damaged, or it is no spool segment" in diode("import", str(path)).err
+    assert "the header is damaged, or this is no spool segment" in diode("import", str(path)).err

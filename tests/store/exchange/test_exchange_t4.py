@@ -179,6 +179,17 @@ def test_a_configuration_that_was_timed_again(diode: RunCommand, tmp_path: Path,
             "result 1: time must be a number, not 'slow'",
         ),
         (
+            tuned(result(1, [], measurements=[{"name": ["time"], "value": 1, "unit": "ms"}])),
+            OPTIONS,
+            "result 1: no times.runtimes and no measurement called 'time'",
+        ),
+        (
+            tuned(result(1, [], measurements=[{"name": "time", "value": 1, "unit": ["ms"]}])),
+            OPTIONS,
+            "result 1: time has the unit ['ms']; known: s, ms, us",
+        ),
+        (tuned(result(1, [], times=[1])), OPTIONS, "result 1: times must be an object, not a list"),
+        (
             tuned(result(1, [1.0], configuration={"BLOCK_M": "big"})),
             OPTIONS,
             "result 1: BLOCK_M must be a whole number",
@@ -191,7 +202,7 @@ def test_a_configuration_that_was_timed_again(diode: RunCommand, tmp_path: Path,
             "result 1: diode.measurement must be a position in diode.measurements",
         ),
     ],
-    ids=range(17),
+    ids=range(20),
 )
 def test_what_is_wrong_is_named(
     diode: RunCommand, tmp_path: Path, store: Store, data: Any, options: tuple[str, ...], expected: str
@@ -204,6 +215,16 @@ def test_what_is_wrong_is_named(
     assert expected in said
     assert "; " in said
     assert store.counts()["measurements"] == 0
+
+
+def test_the_times_of_a_failed_result_do_not_matter(diode: RunCommand, tmp_path: Path, database_url: str) -> None:
+    """Whatever they are, the failure is imported; a list once ended the command with a traceback."""
+    strange = [result(2, [], "compile", times=[1]), result(3, [], "timeout", times={"runtimes": [0, "x"]})]
+    found = diode("import", put(tmp_path, tuned(result(1, [1.0, 3.0]), *strange)), *OPTIONS)
+    assert (found.code, found.out) == (0, "1 measurements with 3 timings added\n")
+    (measured,) = content(database_url)
+    assert {timing.outcome.value for timing in measured.timings} == {"ok", "compile_error", "timeout"}
+    assert measured.timing_method.statistic == "median"
 
 
 def test_a_damaged_measurement_of_ours_costs_itself_alone(

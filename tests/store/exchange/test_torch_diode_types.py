@@ -166,33 +166,31 @@ def test_adding_shapes() -> None:
     for found in ShapeSet.from_dict(SHAPE_SET).shapes:
         shapes.add_shape("bmm", found)
     assert shapes == OperationShapeSet.from_dict(OPERATION_SHAPE_SET)
-    assert shapes.get_operation_names() == ["mm", "bmm"]
-    assert [found.B for found in shapes.get_shapes_for_operation("bmm")] == [1, 4]
-    assert shapes.get_shapes_for_operation("addmm") == []
+    assert [found.B for found in shapes.operations["bmm"].shapes] == [1, 4]
 
 
 WHERE = "hardware 'NVIDIA H200', op 'mm', problem 1"
 BAD: list[tuple[Any, str]] = [
-    ([], "expected an object, not a list; mend or remove it"),
+    ([], "expected an object, not a list; correct or remove it"),
     ({"version": 1, "hardwares": {}}, "unknown fields ['hardwares']; remove them"),
     ({"version": 2, "hardware": {}}, "version 2 is not known, only 1; upgrade torch-diode"),
-    ({"hardware": []}, "hardware must be an object, not a list; mend or remove it"),
-    ({"hardware": {"x": 3}}, "hardware 'x': expected an object, not a number; mend or remove it"),
+    ({"hardware": []}, "hardware must be an object, not a list; correct or remove it"),
+    ({"hardware": {"x": 3}}, "hardware 'x': expected an object, not a number; correct or remove it"),
     ({"hardware": {"x": {}}}, "hardware 'x': no operation; add what is missing or remove the entry"),
-    (dataset(timed(3, 0.1)), f"{WHERE}, config 1: expected an object, not a number; mend or remove it"),
+    (dataset(timed(3, 0.1)), f"{WHERE}, config 1: expected an object, not a number; correct or remove it"),
     (dataset(timed(CONFIG, 1), timed("{", 1)), f"{WHERE}, config 2: it holds no JSON (line 1, column 2: "),
     (dataset({"config": CONFIG}), f"{WHERE}, config 1: no time; add what is missing or remove the entry"),
-    (dataset(timed(CONFIG, "fast")), f"{WHERE}, config 1: time must be a number, not 'fast'; mend or remove it"),  # type: ignore[arg-type]
+    (dataset(timed(CONFIG, "fast")), f"{WHERE}, config 1: time must be a number, not 'fast'; correct or remove it"),  # type: ignore[arg-type]
     (
         dataset(timed({**CONFIG, "block_m": True}, 1)),
-        f"{WHERE}, config 1: block_m must be a whole number, not True; mend or remove it",
+        f"{WHERE}, config 1: block_m must be a whole number, not True; correct or remove it",
     ),
-    (dataset(M=0), f"{WHERE}: M must be positive, not 0; mend or remove it"),
+    (dataset(M=0), f"{WHERE}: M must be positive, not 0; correct or remove it"),
     (dataset(M_dtype="float17"), f"{WHERE}: M_dtype: unknown dtype 'float17'; write PyTorch's name"),
     (dataset(out_size=[1, 2, 2**70]), f"{WHERE}: out_size must be 3 whole numbers, not [1, 2, 1180591620717411303424]"),
     (dataset(timed({**CONFIG, "name": "\ud800"}, 1)), f"{WHERE}, config 1: name must be text, not '\\ud800'"),
     (dataset(timed({**CONFIG, "name": "x" * 5000}, 1)), f"{WHERE}, config 1: name must be text, not 'xxx"),
-    (dataset(out_size=[1, 2]), f"{WHERE}: out_size must be 3 whole numbers, not [1, 2]; mend or remove it"),
+    (dataset(out_size=[1, 2]), f"{WHERE}: out_size must be 3 whole numbers, not [1, 2]; correct or remove it"),
 ]
 
 
@@ -233,7 +231,7 @@ def test_good_problems_beside_bad_ones() -> None:
     ((number, reason),) = [(bad.number, bad.reason) for bad in told]
     assert number == 2
     assert reason == (
-        "hardware 'NVIDIA H200', op 'mm', problem 2: K must be a whole number, not 'x'; mend or remove it"
+        "hardware 'NVIDIA H200', op 'mm', problem 2: K must be a whole number, not 'x'; correct or remove it"
     )
 
 

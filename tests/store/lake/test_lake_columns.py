@@ -12,9 +12,9 @@ import pytest
 
 from diode_store.errors import DatabaseError, LakeError
 from diode_store.lake.adbc import open_columns
-from diode_store.lake.files import table_of
+from diode_store.lake.layout import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
+from diode_store.lake.parquet_files import table_of
 from diode_store.lake.sqlite import SqliteSource
-from diode_store.lake.tables import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,7 +126,7 @@ def test_a_value_of_another_type(path: Path, reader: Reader, column: str, value:
     """SQLite stores anything anywhere; what the lake cannot hold is an error on one line, not another value."""
     row = dict(zip(COLUMNS, (1, 2.5, "text", True, NOON, "{}", b""), strict=True))
     fill(path, tuple(row.values()), tuple({**row, column: value}.values()))
-    with pytest.raises(LakeError, match=r"^the warehouse holds a value that its column cannot: [^\n]*; mend it$"):
+    with pytest.raises(LakeError, match=r"^the warehouse holds a value of the wrong type: [^\n]*; correct that row$"):
         read(reader, path)
 
 

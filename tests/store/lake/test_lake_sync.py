@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lake_reading import ask, did, measurement_ids
 
-from diode_store.lake import tables as lake_tables
+from diode_store.lake import layout as lake_layout
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import SyncReport, sync
 from diode_store.query import analytics
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 def test_tables_are_those_of_the_schema() -> None:
     """Every column of the warehouse is copied, but for its own bookkeeping."""
-    for table, columns in (lake_tables.FACTS | lake_tables.SNAPSHOTS).items():
-        if table == lake_tables.MARKS:
+    for table, columns in (lake_layout.FACTS | lake_layout.SNAPSHOTS).items():
+        if table == lake_layout.MARKS:
             continue
-        marked = set(lake_tables.SNAPSHOTS[lake_tables.MARKS]) - {"id"} if table == "measurements" else set()
+        marked = set(lake_layout.SNAPSHOTS[lake_layout.MARKS]) - {"id"} if table == "measurements" else set()
         assert [c.name for c in schema.metadata.tables[table].columns if c.name not in marked] == list(columns)
-    copied = {*lake_tables.FACTS, *lake_tables.SNAPSHOTS} - {lake_tables.MARKS}
+    copied = {*lake_layout.FACTS, *lake_layout.SNAPSHOTS} - {lake_layout.MARKS}
     assert {*schema.metadata.tables} - copied == {"warehouse", "tombstones"}
-    assert lake_tables.REVISION == schema.HEAD_REVISION
-    assert lake_tables.VERSION_TABLE == schema.VERSION_TABLE
+    assert lake_layout.REVISION == schema.HEAD_REVISION
+    assert lake_layout.VERSION_TABLE == schema.VERSION_TABLE
 
 
 def test_sync_copies_and_then_has_nothing_to_do(

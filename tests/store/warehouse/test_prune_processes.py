@@ -105,8 +105,8 @@ def test_ctrl_c_says_what_was_deleted(large: Path) -> None:
     assert (process.returncode, out) == (130, "")
     assert 0 < buried < REPLAYS
     each = count(large, "timings WHERE measurement_id = 2")
-    said = f"deleted {buried:,} measurements with {buried * each:,} timings, and the rest is as it was"
-    assert err == f"ended early; {said}\n"
+    said = f"deleted {buried:,} measurements with {buried * each:,} timings, and left the rest unchanged"
+    assert err == f"stopped early; {said}\n"
 
 
 @pytest.mark.parametrize("kills", sizes(2, 40))
@@ -176,7 +176,7 @@ def test_a_dry_run_changes_nothing(diode: RunCommand, large: Path) -> None:
     assert (planned["dry_run"], planned["measurements"], planned["timings"]) == (True, REPLAYS, REPLAYS * each)
     assert [(share["hardware"], share["dataset"]) for share in planned["shares"]] == [("NVIDIA H200", None)]
     assert ended.out.startswith(f"deleted {REPLAYS:,} measurements with {REPLAYS * each:,} timings; 2 others kept")
-    assert ended.err == "the space is used for what comes in next; `diode db vacuum` gives it back to the disk\n"
+    assert ended.err == "the space will be reused; `diode db vacuum` returns it to the disk\n"
     sizes = json.loads(diode("db", "vacuum", "--json", "--database", large).out)
     assert sizes["bytes_after"] < 1_000_000 < sizes["bytes_before"]
     assert sizes["bytes_after"] == large.stat().st_size

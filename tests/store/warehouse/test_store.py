@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +20,7 @@ from diode_store.wire import codec
 from record_strategies import MEASUREMENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from diode_store.records import Measurement
@@ -115,6 +118,10 @@ def test_failure_writes_nothing(any_store: Store, any_url: str, make_measurement
         {"extra": {"when": object()}},
         {"timings": (Timing(samples.triton_config(2**64), 1.0),)},
         {"timings": (Timing(samples.triton_config(), 1.0, repeats=2**63),)},
+        {"timings": (Timing(samples.triton_config(), 10**400, repeats=1, p10_us=1.0, p90_us=1.0),)},
+        {"host": object()},
+        {"measured_at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))},
+        {"hardware": replace(samples.measurement().hardware, extra={"when": object()})},
     ],
 )
 def test_values_no_database_can_hold(any_store: Store, overrides: dict[str, Any]) -> None:
@@ -122,6 +129,33 @@ def test_values_no_database_can_hold(any_store: Store, overrides: dict[str, Any]
     with pytest.raises(RecordError, match="a value of the batch cannot be stored: ") as refused:
         any_store.write([samples.measurement(1), samples.measurement(2, **overrides)])
     assert "\n" not in str(refused.value)
+    assert any_store.counts()["measurements"] == 0
+    assert any_store.write([samples.measurement(1)]).measurements == 1
+
+
+def test_an_attribute_no_database_can_hold(any_store: Store) -> None:
+    """A value that only fills in a row which is there already is refused as one that is inserted."""
+    any_store.write([samples.measurement(1)])
+    hardware = replace(samples.measurement().hardware, extra={"when": object()})
+    with pytest.raises(RecordError, match="a value of the batch cannot be stored: "):
+        any_store.write([samples.measurement(2, hardware=hardware)])
+    assert any_store.counts()["measurements"] == 1
+
+
+@pytest.mark.parametrize("fault", [TypeError, ValueError, OverflowError])
+def test_a_fault_of_ours_is_no_bad_record(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
+) -> None:
+    """A bug in the code that feeds the driver ends the write as it is: good records must not go to quarantine."""
+
+    def rows(*_: object) -> Iterator[Any]:
+        yield (1, 1, 1.0, "ok", 0, None, None, None)
+        raise fault("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("diode_store.warehouse.store._timing_rows", rows)
+        with pytest.raises(fault, match="a bug"):
+            any_store.write([samples.measurement(1)])
     assert any_store.counts()["measurements"] == 0
     assert any_store.write([samples.measurement(1)]).measurements == 1
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import samples
 from diode_store.errors import CodecError, RecordError, UnknownVersionError
 from diode_store.records import DeviceState, Outcome, Timing
-from diode_store.wire import codec
-from diode_store.wire import reading as codec_reading
+from diode_store.wire import codec, unpacking
 from record_strategies import MEASUREMENTS
 from wire_v1 import content_v1, encode_v1
 
@@ -176,7 +175,7 @@ def test_memory_is_not_reserved_for_what_is_not_there() -> None:
 
 def test_oversized_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A payload over the limit is refused before it is decoded, and not written either."""
-    monkeypatch.setattr(codec_reading, "MAX_RECORD_BYTES", 100)
+    monkeypatch.setattr(unpacking, "MAX_RECORD_BYTES", 100)
     with pytest.raises(CodecError, match=r"a record of .* bytes is over the limit of 100"):
         codec.decode(PAYLOAD)
     with pytest.raises(RecordError, match="over the limit"):

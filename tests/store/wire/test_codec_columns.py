@@ -11,8 +11,7 @@ import pytest
 import samples
 from diode_store.errors import CodecError
 from diode_store.records import Outcome, Timing
-from diode_store.wire import codec
-from diode_store.wire import tables as codec_tables
+from diode_store.wire import codec, record_tables
 from diode_store.wire.timing_table import TimingTable
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ SPREAD = samples.measurement(
 def tables(measurement: Measurement) -> dict[str, Any]:
     """Return the fields of a record that hold its timings."""
     content = msgpack.unpackb(codec.encode(measurement))
-    return {name: content[name] for name in codec_tables.TABLE_FIELDS}
+    return {name: content[name] for name in record_tables.TABLE_FIELDS}
 
 
 def decode_changed(change: Callable[[dict[str, Any]], object]) -> Measurement:
@@ -46,7 +45,7 @@ def test_wire_format_is_pinned() -> None:
     """The bytes of version 2 never change either."""
     assert msgpack.unpackb(codec.encode(SPREAD))["v"] == 2
     assert tables(SPREAD) == {
-        "config_columns": list(codec_tables.CONFIG_TABLE),
+        "config_columns": list(record_tables.CONFIG_TABLE),
         "configs": [
             msgpack.packb(["triton::mm", block_m, 64, 32, 8, 3, 4, False, None, "tl.float32", []])
             for block_m in (16, 32, 64)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import samples
 from diode_store.errors import CodecError, UnknownVersionError
-from diode_store.wire import codec
-from diode_store.wire import reading as codec_reading
+from diode_store.wire import codec, unpacking
 from record_strategies import MEASUREMENTS
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def test_newer_version_is_refused_by_name() -> None:
 
 def test_oversized_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not even looked at."""
-    monkeypatch.setattr(codec_reading, "MAX_RECORD_BYTES", 10)
+    monkeypatch.setattr(unpacking, "MAX_RECORD_BYTES", 10)
     with pytest.raises(CodecError, match=r"over the limit of 10$"):
         codec.decode_head(PAYLOAD)
 

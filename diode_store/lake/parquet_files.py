@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diode_store.errors import LakeError, LakeValueError, first_line
-from diode_store.lake.tables import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
+from diode_store.lake.layout import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diode_store.lake.folder import Folder
 
 Columns = dict[str, str]
-"""Column → type, as in ``diode_store.lake.tables``."""
+"""Column → type, as in ``diode_store.lake.layout``."""
 
 _ARROW = {
     INT: pa.int64(),
@@ -38,7 +38,7 @@ _WITHOUT_DICTIONARY = (REAL, BYTES, TIME)
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type of one of ``diode_store.lake.tables``' types."""
+    """Return the Arrow type of one of ``diode_store.lake.layout``' types."""
     return _ARROW[kind]
 
 
@@ -74,7 +74,7 @@ def checked_values() -> Iterator[None]:
         yield
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise LakeValueError(
-            f"the warehouse holds a value that its column cannot: {first_line(error)}; mend it"
+            f"the warehouse holds a value of the wrong type: {first_line(error)}; correct that row"
         ) from error
 
 

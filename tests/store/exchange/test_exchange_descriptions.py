@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diode_store.errors import ImportFileError
-from diode_store.exchange.files import open_binary
-from diode_store.exchange.options import environment_file, hardware_file, time_of
+from diode_store.exchange.descriptions import environment_file, hardware_file, time_of
+from diode_store.exchange.inputs import open_binary
 from diode_store.records import (
     Environment,
     Hardware,

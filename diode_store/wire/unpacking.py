@@ -1,7 +1,7 @@
 """Taking the map of a record apart, without decoding again what many records repeat.
 
 A sweep's records name the same hardware, the same environment and the same few thousand configs. These parts stay
-bytes until somebody asks ``Interned`` for what they hold, which decodes each distinct one once.
+bytes until ``Interned`` is asked for what they hold, which decodes each distinct one once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a person says about a file on the command line: hardware, environment, time."""
+"""Descriptions of a file given on the command line: hardware, environment, time."""
 
 from __future__ import annotations
 

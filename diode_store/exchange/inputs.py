@@ -51,5 +51,5 @@ def is_upstream_dataset(stream: IO[bytes]) -> bool:
     try:
         start: bytes = cast("Any", stream).peek(_START_BYTES)
     except (OSError, EOFError, zlib.error):
-        return False  # whoever reads it will say what is wrong
+        return False  # the reader reports what is wrong
     return _DATASET.match(start) is not None

@@ -1,15 +1,18 @@
-"""Reading the segments of a spool, those that a writer still appends to included.
+"""Reading spool segments: the one place that tells records from damage.
 
+Segments come from files, those that a writer still appends to included, and from streams, which may be compressed.
 Their bytes are described in ``diode_store.wire.segment_layout``.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-from diode_store.errors import SegmentError
+from diode_store.errors import CodecError, SegmentError, UnknownVersionError
+from diode_store.wire.codec import decode, decode_head
 from diode_store.wire.segment_layout import (
     END_BYTES,
     END_MARKER,
@@ -30,10 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from diode_store.records import Measurement
+    from diode_store.wire.codec import RecordHead
+
 SEALED_SUFFIX = ".seg"
 OPEN_SUFFIX = ".open"
 
 _SCAN_BYTES = 2**20
+
+ReadAt = Callable[[int, int], bytes]
+"""Takes an offset and a length; returns that many bytes, fewer only at the end.
+
+Offsets grow, but for one step back by ``FRAME_BYTES`` at most.
+"""
 
 
 class Reason(StrEnum):
@@ -50,12 +62,19 @@ class Reason(StrEnum):
     NEWER_RECORD = "newer_record"
     NEWER_FORMAT = "newer_format"
 
+    @classmethod
+    def of(cls, error: SegmentError | CodecError) -> Reason:
+        """Return why a whole frame holds no record, from what ``Frame.measurement`` raised."""
+        if isinstance(error, UnknownVersionError):
+            return cls.NEWER_RECORD
+        return cls.BAD_COMPRESSION if isinstance(error, SegmentError) else cls.BAD_RECORD
+
 
 class Frame(NamedTuple):
     """One frame, or, when ``error`` is set, one stretch of bytes that is none."""
 
     offset: int
-    """Where it begins in the file, in bytes."""
+    """Where it begins in the segment, in bytes."""
     size: int
     """Bytes from there to its end."""
     uid: bytes | None
@@ -76,6 +95,50 @@ class Frame(NamedTuple):
             raise SegmentError(f"offset {self.offset}: {self.error}")
         return unpack_payload(self.payload) if self.compressed else self.payload
 
+    def measurement(self) -> Measurement:
+        """Return the measurement it holds.
+
+        Raises:
+            SegmentError: as for ``record_bytes``.
+            CodecError: it holds no valid record of its uid; ``UnknownVersionError`` when it is a newer one.
+        """
+        measurement = decode(self.record_bytes())
+        self._check_uid(measurement.uid)
+        return measurement
+
+    def head(self) -> RecordHead:
+        """Return what its record says of the measurement, without the timings; raises what ``measurement`` does."""
+        head = decode_head(self.record_bytes())
+        self._check_uid(head.uid)
+        return head
+
+    def _check_uid(self, found: bytes) -> None:
+        if found != self.uid:
+            raise CodecError(f"the record's uid {found.hex()} is not its frame's, {(self.uid or b'').hex()}")
+
+
+def bytes_of_file(fd: int) -> ReadAt:
+    """Return what reads a file with ``pread``, up to the end it has now; one that shrinks meanwhile is no crash."""
+    end = os.fstat(fd).st_size
+    return lambda offset, length: os.pread(fd, max(0, min(length, end - offset)), offset)
+
+
+def bytes_of_stream(stream: IO[bytes]) -> ReadAt:
+    """Return what reads a stream forward, through a window that keeps what may be asked for again."""
+    window, start = b"", 0
+
+    def read(offset: int, length: int) -> bytes:
+        nonlocal window, start
+        while (missing := offset + length - start - len(window)) > 0:
+            more = stream.read(max(missing, _SCAN_BYTES))
+            if not more:
+                break
+            done = max(0, offset - FRAME_BYTES - start)
+            window, start = window[done:] + more, start + done
+        return window[offset - start : offset - start + length]
+
+    return read
+
 
 def read_segment(path: Path) -> Iterator[Frame]:
     """Yield every frame of a segment, and every stretch of damage between them, in their order.
@@ -89,63 +152,64 @@ def read_segment(path: Path) -> Iterator[Frame]:
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield from SegmentReader(fd, sealed=path.suffix != OPEN_SUFFIX).frames()
+        yield from SegmentReader(bytes_of_file(fd), sealed=path.suffix != OPEN_SUFFIX).frames()
     finally:
         os.close(fd)
 
 
 class SegmentReader:
-    """Reads a segment through a file descriptor that the caller owns.
-
-    Reads with ``pread``: memory stays at one frame, and a file that shrinks meanwhile is no crash.
+    """Reads a segment front to back, one frame in memory at a time.
 
     Raises:
         SegmentError: a format this version does not know.
     """
 
-    def __init__(self, fd: int, *, sealed: bool) -> None:
-        self._fd = fd
+    def __init__(self, read: ReadAt, *, sealed: bool) -> None:
+        """Read the header.
+
+        Args:
+            read: the segment's bytes; ``bytes_of_file`` or ``bytes_of_stream``.
+            sealed: whether it should be whole; else an unfinished write at its end is no damage.
+        """
+        self._read = read
         self._sealed = sealed
-        self.end = os.fstat(fd).st_size
-        """Size of the file, in bytes."""
-        self.good_frames = 0
-        """How many were yielded so far."""
-        self._counted: int | None = None
-        """What the end mark says, once it was reached."""
-        self.whole_bytes = 0
-        """Where the last frame, or the damage to keep, ends; what is behind it in an unsealed file is torn."""
-        self._found_damage = False
         self.header = self._read_header()
         """None when it is damaged."""
-
-    @property
-    def has_end_mark(self) -> bool:
-        """Whether it is whole to its end; known once all frames were yielded."""
-        return self._counted is not None
+        self.good_frames = 0
+        """How many were yielded so far."""
+        self.has_end_mark = False
+        """Whether it is whole to its end; known, as all that follows, once all frames were yielded."""
+        self.end = 0
+        """Its size, in bytes."""
+        self.whole_bytes = HEADER_BYTES if self.header else 0
+        """Where the last frame, or the damage to keep, ends; what is behind it in an unsealed segment is torn."""
+        self._found_damage = False
 
     @property
     def torn_bytes(self) -> int:
-        """How much of an unsealed segment is an unfinished write; known once all frames were yielded."""
+        """How much of an unsealed segment is an unfinished write."""
         return 0 if self._sealed else self.end - self.whole_bytes
 
     def frames(self) -> Iterator[Frame]:
         """Yield frames and damage; in an unsealed segment, a torn tail is left out."""
-        offset = 0
-        if self.header is not None:
-            offset = self.whole_bytes = HEADER_BYTES
+        offset = self.whole_bytes
         held: list[Frame] = []
-        while offset < self.end and not self._is_end(offset):
-            frame = self._frame_at(offset)
+        while head := self._read(offset, FRAME_BYTES):
+            # Shorter than a frame's head, so that nothing stands behind it.
+            counted = frames_counted(head)
+            if counted is not None:
+                yield from self._release(held)
+                yield from self._check_end(offset, counted)
+                return
+            frame = self._frame_at(offset, head)
             self.good_frames += frame.error is None
             held.append(frame)
             offset += frame.size
             # What an unfinished write leaves is a prefix of a frame: never a whole one that fails its check.
             if frame.error is None or frame.reason is Reason.BAD_CRC:
                 yield from self._release(held)
-        if self.has_end_mark:
-            yield from self._release(held)
-            yield from self._check_end(offset)
-        elif self._sealed:
+        self.end = offset
+        if self._sealed:
             yield self._cut_short(held)
 
     def _release(self, held: list[Frame]) -> Iterator[Frame]:
@@ -154,10 +218,11 @@ class SegmentReader:
         yield from held
         held.clear()
 
-    def _check_end(self, offset: int) -> Iterator[Frame]:
-        self.whole_bytes = offset + END_BYTES
-        if self._counted != self.good_frames and not self._found_damage:
-            message = f"the end mark counts {self._counted} frames, but {self.good_frames} are there"
+    def _check_end(self, offset: int, counted: int) -> Iterator[Frame]:
+        self.has_end_mark = True
+        self.whole_bytes = self.end = offset + END_BYTES
+        if counted != self.good_frames and not self._found_damage:
+            message = f"the end mark counts {counted} frames, but {self.good_frames} are there"
             yield Frame(offset, END_BYTES, None, None, reason=Reason.FRAMES_MISSING, error=message)
 
     def _cut_short(self, held: list[Frame]) -> Frame:
@@ -169,9 +234,6 @@ class SegmentReader:
         message = f"the segment was sealed but is cut short, it has no whole end mark{why}"
         return Frame(offset, self.end - offset, None, None, reason=Reason.TRUNCATED, error=message)
 
-    def _read(self, offset: int, length: int) -> bytes:
-        return os.pread(self._fd, length, offset)
-
     def _read_header(self) -> Header | None:
         header = Header.of(self._read(0, HEADER_BYTES))
         if header is not None and header.format_version != FORMAT_VERSION:
@@ -181,26 +243,20 @@ class SegmentReader:
             )
         return header
 
-    def _is_end(self, offset: int) -> bool:
-        """Tell whether the end mark stands at ``offset`` and nothing behind it."""
-        if self.end - offset != END_BYTES:
-            return False
-        self._counted = frames_counted(self._read(offset, END_BYTES))
-        return self.has_end_mark
-
-    def _frame_at(self, offset: int) -> Frame:
+    def _frame_at(self, offset: int, head: bytes) -> Frame:
         """Return the frame at ``offset``, or the damage from there to the next marker."""
-        head = self._read(offset, FRAME_BYTES)
         if not head.startswith(FRAME_MARKER):
             return self._no_frame(offset, head)
         if len(head) < FRAME_BYTES:
             return self._damage(offset, Reason.BAD_LENGTH, "the file ends inside a frame's header")
         uid, length = frame_head(head)
-        left = self.end - offset - FRAME_BYTES
-        if length > min(left, MAX_PAYLOAD_BYTES):
-            message = f"the frame's length of {length:,} bytes does not fit the {left:,} left in the file"
+        if length > MAX_PAYLOAD_BYTES:
+            message = f"the frame's length of {length:,} bytes is over the limit of {MAX_PAYLOAD_BYTES:,}"
             return self._damage(offset, Reason.BAD_LENGTH, message)
         payload = self._read(offset + FRAME_BYTES, length)
+        if len(payload) < length:
+            message = f"the frame's length of {length:,} bytes does not fit the {len(payload):,} left in the file"
+            return self._damage(offset, Reason.BAD_LENGTH, message)
         if not is_whole_frame(head, payload):
             return self._damage(offset, Reason.BAD_CRC, "the frame's CRC does not match its bytes")
         return Frame(offset, FRAME_BYTES + length, uid, payload, self._is_compressed(payload))
@@ -220,13 +276,12 @@ class SegmentReader:
         return Frame(offset, self._next_marker(offset + 1) - offset, None, None, reason=reason, error=message)
 
     def _next_marker(self, offset: int) -> int:
-        """Return where the next frame or end mark seems to begin, or the end of the file."""
-        while offset < self.end:
+        """Return where the next frame or end mark seems to begin, or where the segment ends."""
+        while True:
             window = self._read(offset, _SCAN_BYTES)
             found = window.find(MARKER_STEM)
             if found >= 0:
                 return offset + found
-            if not window or offset + len(window) >= self.end:
-                break
+            if len(window) < _SCAN_BYTES:
+                return offset + len(window)
             offset += len(window) - len(MARKER_STEM) + 1
-        return self.end

@@ -12,8 +12,8 @@ import msgpack
 from diode_store import checks
 from diode_store.errors import RecordError
 from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
-from diode_store.wire.reading import Interned, RawArray, unpack
 from diode_store.wire.timing_table import ONCE_EACH, NumberedConfigs, TimingTable, repeats_a_config
+from diode_store.wire.unpacking import Interned, RawArray, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -228,7 +228,7 @@ class _KnownConfigs:
         return number
 
 
-# Never used twice, so that whoever keeps a number never takes it for another config.
+# Never used twice: a number that is kept never means another config.
 _new_numbers = count()
 _known_configs = _KnownConfigs()
 
