@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from diode_store.commands.query import CsvOption, NoSyncOption, connected, print_result
+from diode_store.commands.query import CsvOption, NoSyncOption, connected
+from diode_store.commands.results import json_lines
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
 from diode_store.devices import describe, match_hardware
 from diode_store.errors import QueryError
@@ -144,8 +146,12 @@ def fastest(  # noqa: PLR0913 - one parameter an option
     if not rows:
         raise QueryError(f"no timings of {wanted} on {hardware}; {_what_there_is(connection, devices)}")
     shown = rows[: limit or len(rows)]
-    if as_json or as_csv:
-        print_result(Row._fields, shown, as_json=as_json, as_csv=as_csv)
+    if as_json:
+        sys.stdout.writelines(json_lines(Row._fields, shown))
+    elif as_csv:
+        from diode_store.query.csv_sql import lines_of
+
+        sys.stdout.writelines(lines_of(Row._fields, shown))
     else:
         print_rows(*_readable(shown), title=f"Fastest kernels on {describe(devices)}")
     if len(shown) < len(rows):

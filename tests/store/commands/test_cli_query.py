@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -81,7 +83,7 @@ def test_query_prints_csv_into_a_pipe(warehouse: Store, diode: RunCommand) -> No
     sql = "SELECT 5 AS n, NULL AS nothing, 'a,b' AS text, [1, 2] AS list, 1.5 AS x, true AS t, '\\xAB'::BLOB AS b"
     assert diode("query", sql) == (
         0,
-        'n,nothing,text,list,x,t,b\n5,,"a,b","[1, 2]",1.5,true,ab\n',
+        'n,nothing,text,list,x,t,b\n5,,"a,b","[1,2]",1.5,true,ab\n',
         "",
     )
 
@@ -147,12 +149,65 @@ def test_query_errors_are_one_line(warehouse: Store, diode: RunCommand, sql: str
     assert result.err.count("\n") == 1
 
 
-def test_query_of_two_columns_with_one_name(warehouse: Store, diode: RunCommand) -> None:
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".json", ".json.gz", ".parquet"])
+def test_query_writes_a_file(warehouse: Store, diode: RunCommand, tmp_path: Path, suffix: str) -> None:
+    """The suffix names the format; a file holds what stdout would."""
+    path = tmp_path / f"out{suffix}"
+    sql = "SELECT op, m, INTERVAL '1 day' AS wait, [m, k] AS sizes FROM problems ORDER BY op"
+    result = diode("query", sql, "-o", str(path))
+    assert result == (0, "", f"{path}: 2 rows\n")
+    if suffix == ".parquet":
+        rows = pq.read_table(path).to_pylist()
+        assert [tuple(row.values()) for row in rows] == [
+            ("bmm", 8, "1 day", [8, 16]),
+            ("mm", 65, "1 day", [65, 128]),
+        ]
+        return
+    content = gzip.decompress(path.read_bytes()) if suffix.endswith(".gz") else path.read_bytes()
+    assert content.decode() == diode("query", sql, "--json" if ".json" in suffix else "--csv").out
+
+
+@pytest.mark.parametrize("name", ["out.xlsx", "out", "out.parquet.gz", "csv"])
+def test_query_refuses_a_file_of_an_unknown_format(
+    warehouse: Store, diode: RunCommand, tmp_path: Path, name: str
+) -> None:
+    """The message lists the suffixes there are, and no file is made."""
+    result = diode("query", "SELECT 1", "-o", str(tmp_path / name))
+    assert result.code == 2
+    assert "it can be .parquet, .csv, .csv.gz, .json, .json.gz" in " ".join(result.err.split())
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_query_leaves_no_part_of_a_file(warehouse: Store, diode: RunCommand, tmp_path: Path, suffix: str) -> None:
+    """A query that fails on its way leaves nothing, and a file that is there is replaced with --force alone."""
+    path = tmp_path / f"out{suffix}"
+    fails = "SELECT CASE WHEN range < 290000 THEN 1 ELSE error('too far') END AS a FROM range(300_000)"
+    result = diode("query", fails, "-o", str(path))
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "too far" in result.err
+    assert [found.name for found in tmp_path.glob("out*")] == []
+    path.write_text("mine")
+    for sql, options in (("SELECT 1 AS a", ()), (fails, ("--force",))):
+        assert diode("query", sql, "-o", str(path), *options).code == 1
+        assert path.read_text() == "mine"
+    assert diode("query", "SELECT 1 AS a", "-o", str(path), "--force").code == 0
+    assert path.read_bytes() != b"mine"
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv", "--explain"])
+def test_a_file_and_another_format(warehouse: Store, diode: RunCommand, tmp_path: Path, option: str) -> None:
+    """The suffix alone names a file's format, and a plan is no table."""
+    assert diode("query", "SELECT 1", "-o", str(tmp_path / "out.csv"), option).code == 2
+
+
+def test_query_of_two_columns_with_one_name(warehouse: Store, diode: RunCommand, tmp_path: Path) -> None:
     """A JSON object cannot hold both; CSV can."""
     assert diode("query", "SELECT 1 AS a, 2 AS a", "--csv").out == "a,a\n1,2\n"
     result = diode("query", "SELECT 1 AS a, 2 AS a", "--json")
     assert (result.code, result.out) == (1, "")
     assert "give one another name with AS" in result.err
+    assert diode("query", "SELECT 1 AS a, 2 AS a", "-o", str(tmp_path / "out.parquet")).err == result.err
 
 
 @pytest.mark.parametrize("command", [("query", "SELECT 1"), ("fastest", "--hardware", "h200")])
