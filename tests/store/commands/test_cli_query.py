@@ -341,6 +341,10 @@ def test_fastest_as_csv(warehouse: Store, diode: RunCommand) -> None:
         (("--op", "mm"), ["mm"]),
         (("--m", "65"), ["mm"]),
         (("--m", "8", "--n", "24", "--k", "16"), ["bmm"]),
+        (("--b", "3"), ["bmm"]),
+        (("--b", "1"), ["mm"]),
+        (("--layout", "nt"), ["bmm"]),
+        (("--layout", "nn", "--m", "65"), ["mm"]),
         (("--dtype", "bf16"), ["mm"]),
         (("--dtype", "bfloat16"), ["mm"]),
         (("--dtype", "fp16"), ["bmm"]),
@@ -407,6 +411,56 @@ def test_fastest_of_nothing_says_what_there_is(warehouse: Store, diode: RunComma
     assert result.err.splitlines()[-1] == (
         "error: no timings of addmm, m = 7 on h200; there is: bmm float16 (1 problems), mm bfloat16 (1 problems)"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            ("--op", "mm", "--m", "64"),
+            "mm, m = 64 on NVIDIA H200; nearest measured: mm bf16 65x256x128 nn, mm bf16 80x",
+        ),
+        (
+            ("--m", "70", "--b", "1"),
+            "b = 1, m = 70 on NVIDIA H200; nearest measured: mm bf16 65x256x128 nn, mm bf16 80",
+        ),
+        (
+            ("--layout", "tt"),
+            "layout tt on NVIDIA H200; nearest measured: bmm fp16 3x8x24x16 nt, mm bf16 65x256x128 nn",
+        ),
+        (
+            ("--layout", "nt", "--m", "64"),
+            "nearest measured: bmm fp16 3x8x24x16 nt, mm bf16 65x256x128 nn, mm bf16 80x",
+        ),
+        (("--op", "mm", "--dtype", "tf32"), "mm, tf32 on NVIDIA H200; nearest measured: mm bf16 65x256x128 nn, mm"),
+    ],
+)
+def test_fastest_names_the_nearest_shapes(
+    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement, options: tuple[str, ...], expected: str
+) -> None:
+    """Of the same op; the dtype counts more than the layout, and that more than the sizes."""
+    warehouse.write([make_measurement(16)])
+    result = diode("fastest", *options)
+    assert result.code == 1
+    assert expected in result.err.splitlines()[-1]
+
+
+def test_fastest_without_hardware(
+    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement, another_database: str
+) -> None:
+    """The only device that was measured is meant; of several one must be named, and of none nothing is known."""
+    assert diode("fastest").out == diode("fastest", "--hardware", "h200").out
+    assert diode("fastest").err == "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)\n"
+    other = replace(make_measurement(1).hardware, name="NVIDIA H100", multiprocessors=114)
+    warehouse.write([replace(make_measurement(1), uid=bytes([9] * 16), hardware=other)])
+    refused = diode("fastest")
+    assert refused.code == 1
+    assert refused.err == (
+        "error: several devices were measured: NVIDIA H100 (sm_90, 114 multiprocessors), "
+        "NVIDIA H200 (sm_90, 132 multiprocessors); name one with --hardware\n"
+    )
+    empty = diode("fastest", "--database", another_database)
+    assert (empty.code, empty.err) == (1, "error: nothing was measured yet; add measurements first\n")
 
 
 def test_fastest_on_unknown_hardware(warehouse: Store, diode: RunCommand) -> None:
