@@ -98,24 +98,9 @@ def connected(database: str, *, sync: bool = True) -> Any:
     """Return a connection to the lake of ``database``; say on stderr if it had to be rebuilt."""
     from diode_store.commands.sync import note_rebuild
     from diode_store.console import progress
-    from diode_store.query.analytics import connect
+    from diode_store.query.analytics import connect, require_something_to_read
 
     if not sync:
-        _require_warehouse(database)
+        require_something_to_read(database)
     with progress("copying timings to the lake") as advance:
         return connect(database, sync=sync, on_sync=note_rebuild, on_progress=advance)
-
-
-def _require_warehouse(database: str) -> None:
-    """Raise SchemaError for a mistyped file name, which would look like an empty warehouse.
-
-    A lake whose warehouse is elsewhere, as ``DIODE_LAKE`` allows, can still be read.
-    """
-    from diode_store.lake.lake import Lake, lake_path
-    from diode_store.lake.opening import open_source
-    from diode_store.settings import Settings
-    from diode_store.urls import sqlite_path
-
-    if sqlite_path(database) and Lake(lake_path(database, Settings.from_environment().lake_dir)).manifest() is None:
-        with open_source(database):
-            pass

@@ -16,8 +16,8 @@ MOST_ROWS = 200
 KEY_COLUMNS = (
     *("op", "m", "n", "k", "template", "runtime_us", "outcome", "triton_us", "vendor_us", "speedup", "ratio"),
     *("scope", "verdict", "template_before", "template_after", "runtime_us_before", "runtime_us_after"),
-    *("problems", "configs", "timings", "rank", "dtype", "b", "layout", "hardware", "torch"),
-    *("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m"),
+    *("rank", "dtype", "b", "layout", "hardware", "torch"),
+    *("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m", "problems", "configs", "timings"),
 )
 """What says which kernel of which problem took how long: first where a table is too wide for all of its columns."""
 _CELL_WIDTH = 32

@@ -16,10 +16,12 @@ import duckdb
 
 from diode_store.errors import QueryError, first_line
 from diode_store.lake.lake import Lake, Manifest, Segment, lake_path
+from diode_store.lake.opening import open_source
 from diode_store.lake.sync import SyncReport
 from diode_store.lake.sync import sync as sync_lake
 from diode_store.lake.tables import FACTS, SNAPSHOTS
 from diode_store.query import view_files
+from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +89,19 @@ def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection
         undo.pop_all()
         weakref.finalize(connection, _let_go, release, spill)
     return connection
+
+
+def require_something_to_read(store_url: str, lake_dir: Path | str | None = None) -> None:
+    """Refuse a mistyped file name, which without a sync would look like an empty warehouse.
+
+    A lake whose warehouse is elsewhere, as ``DIODE_LAKE`` allows, can still be read.
+
+    Raises:
+        SchemaError: there is neither a lake nor a warehouse at ``store_url``.
+    """
+    if sqlite_path(store_url) and Lake(lake_path(store_url, lake_dir or _chosen_lake())).manifest() is None:
+        with open_source(store_url):
+            pass
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection, lake: Lake, manifest: Manifest) -> None:

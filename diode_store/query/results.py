@@ -94,6 +94,26 @@ def stream(
         return bound(connection, sql, parameters).to_arrow_reader(rows_a_batch)
 
 
+def arrow_table(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()
+) -> pa.Table:
+    """Return all rows of one statement that only reads; what sums to 64 bits is an integer, not a decimal.
+
+    Raises:
+        QueryError: as for ``run_query``.
+    """
+    import pyarrow as pa
+
+    with _errors_of_duckdb():
+        relation = bound(connection, sql, parameters)
+        table = _interruptible(connection, lambda: relation.to_arrow_reader(_ROWS_A_BATCH).read_all())
+    for place, kind in enumerate(relation.types):
+        if kind.id == "hugeint":
+            with contextlib.suppress(pa.ArrowInvalid):  # too large for 64 bits
+                table = table.set_column(place, table.field(place).name, table.column(place).cast(pa.int64()))
+    return table
+
+
 class PlainBatches:
     """The rows of a query as Arrow batches that Parquet can hold; iterate once.
 
