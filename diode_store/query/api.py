@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_store.errors import QueryError
@@ -100,10 +101,8 @@ class Result:
         Raises:
             QueryError: as in iterating, or pandas is not installed.
         """
-        try:
-            import pandas as _pandas  # noqa: F401, ICN001 - only whether it is there
-        except ImportError as error:
-            raise QueryError("pandas is not installed; `pip install pandas`, or use .arrow()") from error
+        if find_spec("pandas") is None:
+            raise QueryError("pandas is not installed; `pip install pandas`, or use .arrow()")
         return self.arrow().to_pandas()
 
 
