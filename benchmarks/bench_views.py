@@ -24,7 +24,8 @@ import scale
 
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
-from diode_store.query.analytics import open_lake, stream
+from diode_store.query.analytics import open_lake
+from diode_store.query.results import stream
 from diode_store.settings import Settings
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
+import math
 import sqlite3
 import time
 from dataclasses import dataclass, replace
@@ -31,8 +32,8 @@ from diode_collectors.spool.spool import Spool
 from diode_store.devices import known_device
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
-from diode_store.noise import band_of
-from diode_store.records import Hardware, Problem, TensorSpec
+from diode_store.noise import band_of, sigmas_of
+from diode_store.records import Hardware, Problem, TensorSpec, TimingMethod
 from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate, schema
 from diode_store.warehouse.database import make_engine
@@ -56,8 +57,9 @@ FAILING = 0.02
 """Share of timings that fail."""
 REPLAYED, FLAGGED, SUPERSEDED, HOOKED = 0.02, 0.01, 0.005, 0.01
 """Shares of measurements."""
-SCATTER = (0.06, 0.04, 0.012)
-"""Standard deviation of the logarithm of a time, by the bands of ``diode_store.noise``."""
+METHOD = TimingMethod("median", flush_l2=True, launch_hidden=True)
+SCATTER = [sigma / math.sqrt(2) for sigma in sigmas_of(METHOD)]
+"""Standard deviation of the logarithm of one time, by band; a ratio of two scatters by the square root of two more."""
 _INSERT = (
     "INSERT INTO timings (measurement_id, config_id, runtime_us, outcome, is_estimate, repeats, p10_us, p90_us) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -236,9 +238,7 @@ class _Plan:
                 "search_space": "EXHAUSTIVE",
                 "sample_seed": 0,
                 "choice_policy": "hook:abc" if hooked < HOOKED else "stock",
-                "statistic": "median",
-                "flush_l2": True,
-                "launch_hidden": True,
+                **vars(METHOD),
                 "sm_clock_mhz": 1980,
                 "temperature_c": 42,
                 "flags": "throttled" if flagged < FLAGGED else None,

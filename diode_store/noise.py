@@ -1,29 +1,52 @@
-"""How much two timings of one kernel differ, where nobody measured it, and which times one cannot tell apart.
+"""How much two timings of one kernel differ, and which times cannot be told apart.
 
-The figures are those of the view ``fastest_configs``; a test holds ``views/base.sql`` to them. They come from 1,141
-(problem, config) pairs timed in two sweeps on an H200: the standard deviation of the log ratio of the two times.
+The scatter depends on how the times were taken: ``SIGMAS`` has a row for each method that is known. The views take
+these figures from here (``diode_store/query/noise_sql.py``), and so does ``diode-collect agreement``. Each is the
+standard deviation of the logarithm of the ratio of two times of one (problem, config), from two sweeps on an H200:
+821 pairs with hidden launches (docs/sweep.md), 1,141 without.
 """
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-SIGMA_BANDS: tuple[tuple[float, float], ...] = ((10, 0.11), (30, 0.07), (math.inf, 0.017))
-"""(below so many microseconds, relative scatter), in ascending order."""
+from diode_store.records import TimingMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+BANDS_US = (10.0, 30.0, math.inf)
+"""Upper ends of the bands of runtimes, in microseconds, ascending; a band begins where the one before ends."""
+SIGMAS: tuple[tuple[TimingMethod, tuple[float, ...]], ...] = (
+    (TimingMethod(launch_hidden=True), (0.017, 0.010, 0.016)),
+)
+"""Method → relative scatter in each band. A field that is None matches any value; the first row that matches counts."""
+OTHER_SIGMAS = (0.11, 0.07, 0.017)
+"""The scatter where launches were timed as well, or where it is not known how times were taken."""
 TIE_SIGMAS = 2
 """How many sigmas above the best still tie with it."""
 
 
 def band_of(runtime_us: float) -> int:
-    """Return the index of the band of ``SIGMA_BANDS`` that ``runtime_us`` lies in."""
-    return next(i for i, (below, _) in enumerate(SIGMA_BANDS) if runtime_us < below)
+    """Return the index of the band of ``BANDS_US`` that ``runtime_us`` lies in."""
+    return next(i for i, below in enumerate(BANDS_US) if runtime_us < below)
 
 
-def usual_sigma(runtime_us: float) -> float:
-    """Return the relative scatter to expect at ``runtime_us``."""
-    return SIGMA_BANDS[band_of(runtime_us)][1]
+def sigmas_of(method: TimingMethod) -> tuple[float, ...]:
+    """Return the relative scatter of a method in each band."""
+    return next((sigmas for known, sigmas in SIGMAS if _matches(known, method)), OTHER_SIGMAS)
+
+
+def usual_sigma(runtime_us: float, methods: Iterable[TimingMethod]) -> float:
+    """Return the relative scatter to expect at ``runtime_us``; of several methods that of the noisiest."""
+    return max(sigmas_of(method)[band_of(runtime_us)] for method in methods)
 
 
 def slowest_tie_us(best_us: float, sigma: float) -> float:
     """Return the time up to which a config cannot be told from one that took ``best_us``."""
     return best_us * (1 + TIE_SIGMAS * sigma)
+
+
+def _matches(known: TimingMethod, method: TimingMethod) -> bool:
+    return all(value is None or value == getattr(method, name) for name, value in vars(known).items())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from diode_store.commands.query import CsvOption, NoSyncOption, connected, print_result
+from diode_store.commands.query import CsvOption, NoSyncOption, connected
+from diode_store.commands.results import json_lines
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
 from diode_store.devices import describe, match_hardware
 from diode_store.errors import QueryError
@@ -55,8 +58,16 @@ LEFT JOIN vendor AS v USING (environment_id, problem_id)
 LEFT JOIN configs AS r ON r.id = f.runner_up_config_id
 WHERE f.hardware_id = $hardware_id
     AND ($op IS NULL OR f.op = $op) AND ($dtype IS NULL OR {_ARITHMETIC} = $dtype)
-    AND ($m IS NULL OR f.m = $m) AND ($n IS NULL OR f.n = $n) AND ($k IS NULL OR f.k = $k)
+    AND ($b IS NULL OR f.b = $b) AND ($m IS NULL OR f.m = $m) AND ($n IS NULL OR f.n = $n) AND ($k IS NULL OR f.k = $k)
+    AND ($layout IS NULL OR f.layout = $layout)
 """  # noqa: S608 - only our own text is put together; what the user typed are parameters
+
+_SHAPES = f"""
+SELECT DISTINCT f.op, {_ARITHMETIC}, f.b, f.m, f.n, f.k, f.layout
+FROM fastest_configs AS f
+WHERE f.hardware_id = $1 AND ($2 IS NULL OR f.op = $2)
+"""  # noqa: S608 - likewise
+_NEAREST = 3
 
 
 class _Device(NamedTuple):
@@ -95,34 +106,71 @@ class Row(NamedTuple):
     tie_config_ids: list[int]
 
 
+class _Shape(NamedTuple):
+    """A problem as a person names it."""
+
+    op: str
+    arithmetic: str
+    """The dtype, or ``tf32``."""
+    b: int
+    m: int
+    n: int
+    k: int
+    layout: str
+
+    def __str__(self) -> str:
+        sizes = [self.b, self.m, self.n, self.k] if self.b > 1 else [self.m, self.n, self.k]
+        dtype = SHORT_DTYPES.get(self.arithmetic, self.arithmetic)
+        return f"{self.op} {dtype} {'x'.join(map(str, sizes))} {self.layout}"
+
+
 @dataclass(frozen=True)
 class _Wanted:
     """What a problem must be; None means any."""
 
     op: str | None
     dtype: str | None
+    b: int | None
     m: int | None
     n: int | None
     k: int | None
+    layout: str | None
 
     def __str__(self) -> str:
-        sizes = (f"{name} = {value}" for name, value in vars(self).items() if name in {"m", "n", "k"} and value)
-        return ", ".join([*(word for word in (self.op, self.dtype) if word), *sizes]) or "any problem"
+        sizes = (f"{name} = {getattr(self, name)}" for name in "bmnk" if getattr(self, name))
+        layout = [f"layout {self.layout}"] if self.layout else []
+        return ", ".join([*(word for word in (self.op, self.dtype) if word), *sizes, *layout]) or "any problem"
+
+    def distance(self, shape: _Shape) -> tuple[object, ...]:
+        """Return a key by which nearer shapes sort first: dtype, layout, then the ratios of the sizes."""
+        pairs = [(getattr(self, name), getattr(shape, name)) for name in "bmnk"]
+        ratios = sum(abs(math.log(found / size)) for size, found in pairs if size)
+        return self.dtype not in {None, shape.arithmetic}, self.layout not in {None, shape.layout}, ratios, shape
 
 
-@app.command(epilog='Example: diode fastest --hardware "NVIDIA H200" --op mm --m 4096 --dtype bf16')
+@app.command(
+    epilog='Example: diode fastest --hardware "NVIDIA H200" --op mm --m 4096 --dtype bf16', no_args_is_help=False
+)
 def fastest(  # noqa: PLR0913 - one parameter an option
-    hardware: Annotated[
-        str,
-        typer.Option("--hardware", metavar="NAME", help="The device: an alias, its name or the name's first words."),
-    ],
     database: DatabaseOption,
     *,
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The device: an alias, its name or the name's first words.",
+            show_default="if only one was measured",
+        ),
+    ] = None,
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")] = False,
     op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
+    b: Annotated[int | None, typer.Option("--b", metavar="B", help="Batch size; 1 is none.", min=1)] = None,
     m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None,
     n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None,
     k: Annotated[int | None, typer.Option("--k", metavar="K", help="The summed dimension.", min=1)] = None,
+    layout: Annotated[
+        str | None, typer.Option(metavar="AB", help="Of A and B: n row-major, t transposed, s other; such as nt.")
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(metavar="DTYPE", help="bf16 or bfloat16, fp16, tf32, fp32 without TF32, ...")
     ] = None,
@@ -139,13 +187,18 @@ def fastest(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter("--json and --csv exclude each other")
     connection = connected(database, sync=not no_sync)
     devices = _devices(connection, hardware, all_matches=all_matches)
-    wanted = _Wanted(op, DTYPES.get(dtype or "", dtype), m, n, k)
+    wanted = _Wanted(op, DTYPES.get(dtype or "", dtype), b, m, n, k, layout)
     rows = _fastest(connection, devices, wanted)
     if not rows:
-        raise QueryError(f"no timings of {wanted} on {hardware}; {_what_there_is(connection, devices)}")
+        remedy = _nearest(connection, devices, wanted) or _what_there_is(connection, devices)
+        raise QueryError(f"no timings of {wanted} on {hardware or devices[0].name}; {remedy}")
     shown = rows[: limit or len(rows)]
-    if as_json or as_csv:
-        print_result(Row._fields, shown, as_json=as_json, as_csv=as_csv)
+    if as_json:
+        sys.stdout.writelines(json_lines(Row._fields, shown))
+    elif as_csv:
+        from diode_store.query.csv_sql import lines_of
+
+        sys.stdout.writelines(lines_of(Row._fields, shown))
     else:
         print_rows(*_readable(shown), title=f"Fastest kernels on {describe(devices)}")
     if len(shown) < len(rows):
@@ -161,17 +214,36 @@ def _fastest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> li
     return [Row(*row[:width]) for row in sorted(found, key=lambda row: row[width:])]
 
 
-def _devices(connection: Any, text: str, *, all_matches: bool) -> list[_Device]:
-    """Return the measured devices that ``text`` means, and say on stderr which they are."""
+def _devices(connection: Any, text: str | None, *, all_matches: bool) -> list[_Device]:
+    """Return the devices that ``text`` means, or the only one that was measured; say on stderr which they are."""
     rows = connection.execute("SELECT id, name, arch, multiprocessors FROM hardware ORDER BY name, id").fetchall()
     devices = [_Device(*row) for row in rows]
+    found = (
+        _only_measured(connection, devices)
+        if text is None
+        else match_hardware(devices, text, all_matches=all_matches, aliases=_aliases(connection, devices))
+    )
+    print_note(f"hardware: {describe(found)}")
+    return found
+
+
+def _only_measured(connection: Any, devices: Sequence[_Device]) -> list[_Device]:
+    measured = {number for (number,) in connection.execute("SELECT DISTINCT hardware_id FROM measurements").fetchall()}
+    found = [device for device in devices if device.id in measured]
+    if not found:
+        raise QueryError("nothing was measured yet; add measurements first")
+    if len(found) > 1:
+        raise QueryError(f"several devices were measured: {describe(found)}; name one with --hardware")
+    return found
+
+
+def _aliases(connection: Any, devices: Sequence[_Device]) -> dict[str, set[str]]:
+    """Return the stored aliases: alias → names."""
     aliases: dict[str, set[str]] = {}
     names = {device.id: device.name for device in devices}
     for alias, number in connection.execute("SELECT alias, hardware_id FROM hardware_aliases").fetchall():
         aliases.setdefault(alias, set()).add(names[number])
-    found = match_hardware(devices, text, all_matches=all_matches, aliases=aliases)
-    print_note(f"hardware: {describe(found)}")
-    return found
+    return aliases
 
 
 def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
@@ -182,16 +254,21 @@ def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, 
 
 
 def _readable_row(row: Row) -> tuple[object, ...]:
-    sizes = [row.b, row.m, row.n, row.k] if row.b > 1 else [row.m, row.n, row.k]
-    dtype = "tf32" if row.tf32 else SHORT_DTYPES.get(row.dtype, row.dtype)
-    problem = f"{row.op} {dtype} {'x'.join(map(str, sizes))} {row.layout}"
+    shape = _Shape(row.op, "tf32" if row.tf32 else row.dtype, row.b, row.m, row.n, row.k, row.layout)
     times = (_short(row.kernel), row.runtime_us, row.vendor_us, row.speedup)
-    return (problem, *times, _short(row.runner_up), row.runner_up_us, row.ties)
+    return (str(shape), *times, _short(row.runner_up), row.runner_up_us, row.ties)
 
 
 def _short(kernel: str | None) -> str | None:
     """Return ``kernel`` without what most of them begin with; the vendor's still say ``aten::``."""
     return kernel and kernel.removeprefix("triton::")
+
+
+def _nearest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> str:
+    """Name the measured shapes of the same op that come nearest to ``wanted``; nothing if there are none."""
+    rows = (connection.execute(_SHAPES, [device.id, wanted.op]).fetchall() for device in devices)
+    shapes = sorted({_Shape(*row) for found in rows for row in found}, key=wanted.distance)
+    return f"nearest measured: {', '.join(map(str, shapes[:_NEAREST]))}" if shapes else ""
 
 
 def _what_there_is(connection: Any, devices: Sequence[_Device]) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
+from typing import Annotated, Any
 
 import typer
 
-from diode_store.console import DatabaseOption, JsonOption, make_app
-from diode_store.errors import QueryError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from diode_store.commands.results import SUFFIXES, check_suffix, json_lines, write_file
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_note
+from diode_store.render import counted
 
 app = make_app(__doc__)
 
@@ -33,10 +32,15 @@ _VIEWS = (
 
 
 @app.command(epilog='Example: diode query "SELECT op, m, n, k, template, runtime_us FROM fastest_configs LIMIT 5"')
-def query(
+def query(  # noqa: PLR0913 - one parameter an option
     sql: Annotated[str, typer.Argument(metavar="SQL", help=f"One SELECT; views: {_VIEWS}. - reads it from stdin.")],
     database: DatabaseOption,
     *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help=f"Write a file; its suffix: {', '.join(SUFFIXES)}."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     no_sync: NoSyncOption = False,
@@ -47,19 +51,39 @@ def query(
 
     New measurements are copied to the lake first. Only SELECT and EXPLAIN are run, and only the lake is read.
     """
-    from diode_store.query.analytics import run_query
-
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
-    if (explain or analyze) and as_csv:
-        raise typer.BadParameter("a plan is no table: --explain and --analyze go with --json, not with --csv")
+    if (explain or analyze) and (as_csv or output):
+        raise typer.BadParameter("a plan is no table: --explain and --analyze go with --json, not with --csv or -o")
+    if output and (as_json or as_csv):
+        raise typer.BadParameter("-o takes the format from the file's suffix; leave out --json and --csv")
+    if output:
+        check_suffix(output)
     connection = connected(database, sync=not no_sync)
     text = sys.stdin.read() if sql == "-" else sql
     if explain or analyze:
         _print_plan(connection, text, analyze=analyze, as_json=as_json)
+    elif output:
+        print_note(f"{output}: {counted(write_file(connection, text, output, force=force), 'row')}")
+    else:
+        _print_rows(connection, text, as_json=as_json, as_csv=as_csv)
+
+
+def _print_rows(connection: Any, sql: str, *, as_json: bool, as_csv: bool) -> None:
+    """Print JSON, CSV, or on a terminal a table that fits it."""
+    from diode_store.query.csv_sql import csv_lines
+    from diode_store.query.results import run_query
+
+    if as_csv or not (as_json or sys.stdout.isatty()):
+        sys.stdout.writelines(csv_lines(connection, sql))
         return
-    result = run_query(connection, text)
-    print_result(result.columns, result, as_json=as_json, as_csv=as_csv)
+    result = run_query(connection, sql)
+    if as_json:
+        sys.stdout.writelines(json_lines(result.columns, result))
+    else:
+        from diode_store.commands.wide_table import print_wide
+
+        print_wide(result.columns, result)
 
 
 def _print_plan(connection: Any, sql: str, *, analyze: bool, as_json: bool) -> None:
@@ -74,77 +98,9 @@ def connected(database: str, *, sync: bool = True) -> Any:
     """Return a connection to the lake of ``database``; say on stderr if it had to be rebuilt."""
     from diode_store.commands.sync import note_rebuild
     from diode_store.console import progress
-    from diode_store.query.analytics import connect
+    from diode_store.query.analytics import connect, require_something_to_read
 
     if not sync:
-        _require_warehouse(database)
+        require_something_to_read(database)
     with progress("copying timings to the lake") as advance:
         return connect(database, sync=sync, on_sync=note_rebuild, on_progress=advance)
-
-
-def _require_warehouse(database: str) -> None:
-    """Raise SchemaError for a mistyped file name, which would look like an empty warehouse.
-
-    A lake whose warehouse is elsewhere, as ``DIODE_LAKE`` allows, can still be read.
-    """
-    from diode_store.lake.lake import Lake, lake_path
-    from diode_store.lake.opening import open_source
-    from diode_store.settings import Settings
-    from diode_store.urls import sqlite_path
-
-    if sqlite_path(database) and Lake(lake_path(database, Settings.from_environment().lake_dir)).manifest() is None:
-        with open_source(database):
-            pass
-
-
-def print_result(columns: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool, as_csv: bool) -> None:
-    """Print rows as JSON objects, as CSV, or on a terminal as a table that fits it.
-
-    Raises:
-        QueryError: two columns of one name, which a JSON object cannot hold.
-    """
-    if as_json:
-        _print_json(columns, rows)
-    elif as_csv or not sys.stdout.isatty():
-        _print_csv(columns, rows)
-    else:
-        from diode_store.commands.wide_table import print_wide
-
-        print_wide(columns, rows)
-
-
-def _print_json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a list of objects, one a line, as they come: a result need not fit into memory."""
-    import json
-
-    from diode_store.render import json_value
-
-    if len(set(columns)) < len(columns):
-        raise QueryError("two columns have the same name; give one another name with AS")
-
-    def lines() -> Iterator[str]:
-        for row in rows:
-            fields = {name: json_value(value) for name, value in zip(columns, row, strict=True)}
-            yield json.dumps(fields, ensure_ascii=False, allow_nan=False)
-
-    separator = "[\n"
-    for line in lines():
-        sys.stdout.write(f"{separator}{line}")
-        separator = ",\n"
-    sys.stdout.write("\n]\n" if separator != "[\n" else "[]\n")
-
-
-def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print CSV with a header; NULL is an empty field, a list or struct is JSON, bytes are hex."""
-    import csv
-    import json
-
-    from diode_store.render import json_value
-
-    def cell(value: object) -> object:
-        plain = json_value(value)
-        return json.dumps(plain) if isinstance(plain, (list, dict, bool)) else plain
-
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([cell(value) for value in row] for row in rows)

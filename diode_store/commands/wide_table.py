@@ -13,12 +13,22 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 200
 """More are counted, not shown: they scroll away."""
+KEY_COLUMNS = (
+    *("op", "m", "n", "k", "template", "runtime_us", "outcome", "triton_us", "vendor_us", "speedup", "ratio"),
+    *("scope", "verdict", "template_before", "template_after", "runtime_us_before", "runtime_us_after"),
+    *("rank", "dtype", "b", "layout", "hardware", "torch"),
+    *("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m", "problems", "configs", "timings"),
+)
+"""What says which kernel of which problem took how long: first where a table is too wide for all of its columns."""
 _CELL_WIDTH = 32
 _NULL = "NULL"
 
 
 def print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], console: Console | None = None) -> None:
-    """Print a table; columns that do not fit are left out by name, NULL is visible.
+    """Print a table as wide as the terminal; NULL is visible.
+
+    Where not all columns fit, a single row is printed a line a column; of several, the columns that say which kernel
+    it is come first, and those left out are named.
 
     Args:
         columns: the columns' names.
@@ -30,9 +40,12 @@ def print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], console
     console = console or Console()
     remaining = iter(rows)
     shown = list(islice(remaining, MOST_ROWS))
-    cells = [[_cell(value) for value in row] for row in shown]
-    fitting = _fitting(columns, cells, console.width)
-    console.print(_table(columns, shown, cells, fitting))
+    if len(shown) == 1 and _fitting(columns, shown, console.width) < len(columns):
+        _print_vertical(columns, shown[0], console)
+        return
+    columns, shown = _key_columns_first(columns, shown, console.width)
+    fitting = _fitting(columns, shown, console.width)
+    console.print(_table(columns, shown, fitting))
     more = sum(1 for _ in remaining)
     console.print(
         f"{len(shown) + more:,} rows" + (f", the first {MOST_ROWS} shown; --csv prints all" if more else ""),
@@ -45,26 +58,49 @@ def print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], console
         )
 
 
-def _cell(value: object) -> str:
+def _print_vertical(columns: Sequence[str], row: Sequence[object], console: Console) -> None:
+    """Print one row, a line a column."""
+    from rich.text import Text
+
+    width = max(map(len, columns))
+    for name, value in zip(columns, row, strict=True):
+        line = Text.assemble((f"{name:<{width}}", "bold"), "  ", (_text(value), "dim" if value is None else ""))
+        console.print(line, soft_wrap=True)
+
+
+def _key_columns_first(
+    columns: Sequence[str], rows: list[Sequence[object]], width: int
+) -> tuple[Sequence[str], list[Sequence[object]]]:
+    """Return the table in SQL's order if it fits, else with ``KEY_COLUMNS`` first."""
+    if _fitting(columns, rows, width) == len(columns):
+        return columns, rows
+    places = {name: place for place, name in enumerate(KEY_COLUMNS)}
+    order = sorted(range(len(columns)), key=lambda at: places.get(columns[at], len(places)))
+    return [columns[at] for at in order], [[row[at] for at in order] for row in rows]
+
+
+def _text(value: object) -> str:
     from diode_store.render import cell_text
 
-    if value is None:
-        return _NULL
-    text = cell_text(value)
+    return _NULL if value is None else cell_text(value)
+
+
+def _cell(value: object) -> str:
+    text = _text(value)
     return text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…"
 
 
-def _fitting(columns: Sequence[str], cells: list[list[str]], width: int) -> int:
+def _fitting(columns: Sequence[str], rows: list[Sequence[object]], width: int) -> int:
     """Return how many columns fit in full; at least one."""
     used = 1
     for position, name in enumerate(columns):
-        used += 3 + max(len(name), *(len(row[position]) for row in cells), 1)
+        used += 3 + max(len(name), *(len(_cell(row[position])) for row in rows), 1)
         if used > width:
             return max(position, 1)
     return len(columns)
 
 
-def _table(columns: Sequence[str], rows: list[Sequence[object]], cells: list[list[str]], fitting: int) -> Table:
+def _table(columns: Sequence[str], rows: list[Sequence[object]], fitting: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -72,7 +108,6 @@ def _table(columns: Sequence[str], rows: list[Sequence[object]], cells: list[lis
     for position, name in enumerate(columns[:fitting]):
         numeric = any(isinstance(row[position], (int, float)) for row in rows)
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-    for row, texts in zip(rows, cells, strict=True):
-        pairs = zip(row[:fitting], texts[:fitting], strict=True)
-        table.add_row(*(Text(text, style="dim" if value is None else "") for value, text in pairs))
+    for row in rows:
+        table.add_row(*(Text(_cell(value), style="dim" if value is None else "") for value in row[:fitting]))
     return table

@@ -1,38 +1,42 @@
 """Questions to the lake: DuckDB in memory over its Parquet files, with the views of ``views/``.
 
 ``connect`` syncs first, so that a row that was committed is seen. The connection reads the lake's files and no
-other, and its settings are locked; ``run_query`` also refuses every statement that does not only read.
+other, and its settings are locked; ``results.run_query`` also refuses every statement that does not only read.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import weakref
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from diode_store.errors import QueryError
+from diode_store.errors import QueryError, first_line
 from diode_store.lake.lake import Lake, Manifest, Segment, lake_path
 from diode_store.lake.layout import FACTS, SNAPSHOTS
+from diode_store.lake.opening import open_source
 from diode_store.lake.sync import SyncReport
 from diode_store.lake.sync import sync as sync_lake
 from diode_store.query import view_files
-from diode_store.query.guard import check_reads_only, one_line
+from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Callable
+    from pathlib import Path
 
 VIEWS = view_files.VIEWS
 """The views whose columns are documented and kept."""
 
-_ROWS_AT_ONCE = 10_000
-_ROWS_A_BATCH = 100_000
 _MEMORY = "50%"
 """What a query may take of the machine's memory; what needs more goes through files."""
+_DUCKDB_SETTINGS: dict[str, Any] = {
+    # A variable of the calling Python program must not pass for a table.
+    "python_enable_replacements": False,
+    "autoload_known_extensions": False,
+}
 
 
 def connect(
@@ -72,11 +76,36 @@ def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection
 
     Raises:
         LakeError: it is damaged.
+        QueryError: there is no folder for temporary files.
     """
-    manifest, release = lake.hold()
-    paths = [lake.folder.address(name) for name in sorted(manifest.files())]
-    connection = duckdb.connect(config={**_duckdb_settings(), "memory_limit": memory})
-    weakref.finalize(connection, release)
+    with ExitStack() as undo:
+        manifest, release = lake.hold()
+        undo.callback(release)
+        spill = _spill_folder()
+        undo.callback(shutil.rmtree, spill, ignore_errors=True)
+        connection = duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": spill, "memory_limit": memory})
+        undo.callback(connection.close)
+        _make_views(connection, lake, manifest)
+        undo.pop_all()
+        weakref.finalize(connection, _let_go, release, spill)
+    return connection
+
+
+def require_something_to_read(store_url: str, lake_dir: Path | str | None = None) -> None:
+    """Refuse a mistyped file name, which without a sync would look like an empty warehouse.
+
+    A lake whose warehouse is elsewhere, as ``DIODE_LAKE`` allows, can still be read.
+
+    Raises:
+        SchemaError: there is neither a lake nor a warehouse at ``store_url``.
+    """
+    if sqlite_path(store_url) and Lake(lake_path(store_url, lake_dir or _chosen_lake())).manifest() is None:
+        with open_source(store_url):
+            pass
+
+
+def _make_views(connection: duckdb.DuckDBPyConnection, lake: Lake, manifest: Manifest) -> None:
+    """Make every table and view over the lake's files; then lock the settings, so that nothing else can be read."""
     if lake.folder.filesystem is not None:
         connection.register_filesystem(lake.folder.filesystem)
     for table in SNAPSHOTS:
@@ -85,112 +114,32 @@ def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection
         connection.execute(f"CREATE VIEW {name} AS {_segments(lake, manifest, table)}")
     for statements in view_files.view_statements():
         connection.execute(statements)
+    paths = [lake.folder.address(name) for name in sorted(manifest.files())]
     connection.execute("SET allowed_paths = $1", [paths])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-    return connection
 
 
-class QueryResult:
-    """The rows of a query; iterate once, they are fetched as they are asked for."""
+def _spill_folder() -> str:
+    """Return a new folder that only this user can read, for results larger than memory.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-        """Run ``sql`` and fetch its first rows, so that what fails early fails before anything is printed."""
-        self._connection = connection
-        try:
-            self._first = _interruptible(connection, lambda: connection.execute(sql).fetchmany(_ROWS_AT_ONCE))
-            self.columns = tuple(str(column[0]) for column in connection.description or ())
-        except duckdb.Error as error:
-            raise QueryError(one_line(error)) from error
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows.
-
-        Raises:
-            QueryError: the query failed on its way.
-        """
-        rows = self._first
-        while rows:
-            yield from rows
-            try:
-                rows = _interruptible(self._connection, lambda: self._connection.fetchmany(_ROWS_AT_ONCE))
-            except duckdb.Error as error:
-                raise QueryError(one_line(error)) from error
-
-
-def run_query(connection: duckdb.DuckDBPyConnection, sql: str) -> QueryResult:
-    """Run one statement that only reads.
-
-    Raises:
-        QueryError: it is not one SELECT or EXPLAIN, it would write or read elsewhere, or it fails; one line.
+    Its name cannot be guessed: a known one could be made beforehand by somebody else.
     """
-    check_reads_only(connection, sql)
-    return QueryResult(connection, sql)
-
-
-def stream(
-    connection: duckdb.DuckDBPyConnection,
-    sql: str,
-    parameters: Sequence[Any] = (),
-    *,
-    rows_a_batch: int = _ROWS_A_BATCH,
-) -> pa.RecordBatchReader:
-    """Return the rows of one statement that only reads, as Arrow batches that are made as they are asked for.
-
-    The result is never in memory as a whole. Only one stream of a connection can be read at a time.
-
-    Args:
-        connection: what ``connect`` returned.
-        sql: one SELECT, with a ``?`` for each parameter.
-        parameters: the values.
-        rows_a_batch: at most how many rows a batch has.
-
-    Raises:
-        QueryError: it is not one SELECT, it would write or read elsewhere, or it fails; one line.
-    """
-    check_reads_only(connection, sql)
     try:
-        # A result of `execute` would be made a second time as Arrow.
-        reader = connection.sql(sql, params=list(parameters)).to_arrow_reader(rows_a_batch)
-    except duckdb.Error as error:
-        raise QueryError(one_line(error)) from error
-    if reader is None:
-        raise QueryError("this statement has no rows to stream; use SELECT")
-    return reader
+        return tempfile.mkdtemp(prefix="diode-")
+    except OSError as error:
+        raise QueryError(f"no folder for temporary files: {first_line(error)}; set TMPDIR to one") from error
 
 
-def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], list[tuple[Any, ...]]]) -> Any:
-    """Return what ``work`` returns; a Ctrl-C stops it at once.
-
-    Python handles signals in its main thread only, and there not before DuckDB returns to it, which a large join
-    may not do for hours. So DuckDB works in another thread while this one waits.
-    """
-    with ThreadPoolExecutor(1) as executor:
-        future = executor.submit(work)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            connection.interrupt()
-            raise
+def _let_go(release: Callable[[], None], spill: str) -> None:
+    release()
+    shutil.rmtree(spill, ignore_errors=True)
 
 
 def _chosen_lake() -> Path | str | None:
     from diode_store.settings import Settings
 
     return Settings.from_environment().lake_dir
-
-
-def _duckdb_settings() -> dict[str, Any]:
-    import os
-    import tempfile
-
-    return {
-        # A variable of the calling Python program must not pass for a table.
-        "python_enable_replacements": False,
-        "autoload_known_extensions": False,
-        # Results larger than memory go here, and away again; by default they would litter the working directory.
-        "temp_directory": str(Path(tempfile.gettempdir()) / f"diode-{os.getpid()}"),
-    }
 
 
 def _snapshot(lake: Lake, manifest: Manifest, table: str) -> str:

@@ -27,6 +27,7 @@ _EXPLAIN = re.compile(
     rf"{_SPACE}*explain(?:{_SPACE}+analyze)?(?:{_SPACE}*\([\w, \t\r\n]*\))?{_SPACE}+", re.IGNORECASE | re.ASCII
 )
 _READ_ONLY = "queries are read-only"
+NO_ZONES = "a time with a zone cannot be shown; cast it, as in now()::TIMESTAMP (times in the lake are UTC)"
 _POINTER = re.compile(r"^LINE \d+:|^\^+$")
 
 
@@ -54,9 +55,22 @@ def check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 def one_line(error: BaseException) -> str:
     """Return DuckDB's message on one line, with its hints and without the drawing of where it was."""
     if "pytz" in str(error):
-        return "a time with a zone cannot be shown; cast it, as in now()::TIMESTAMP (times in the lake are UTC)"
+        return NO_ZONES
     lines = (line.strip() for line in str(error).splitlines())
     return " ".join(line for line in lines if line and not _POINTER.match(line))
+
+
+def without_semicolon(sql: str) -> str:
+    """Return one statement without its closing semicolon and what follows, so that it can stand inside another."""
+    text = sql.encode()
+    tokens = duckdb.tokenize(sql)
+    ends = [at for at, kind in tokens if kind == duckdb.token_type.operator and text[at : at + 1] == b";"]
+    return text[: ends[0]].decode() if ends else sql
+
+
+def is_explain(sql: str) -> bool:
+    """Whether ``sql`` is an EXPLAIN, which cannot stand inside another statement."""
+    return _kinds(sql) == [duckdb.StatementType.EXPLAIN]
 
 
 def _check_explained(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

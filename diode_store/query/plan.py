@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import QueryError
-from diode_store.query.analytics import run_query
 from diode_store.query.guard import check_reads_only
+from diode_store.query.results import run_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

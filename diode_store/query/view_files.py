@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from diode_store.query.noise_sql import noise_macros
+
 VIEWS = (
     "observations",
     "fastest_configs",
@@ -24,7 +26,7 @@ _INCLUDE = re.compile(r"^-- include (\w+\.sql)$", re.MULTILINE)
 
 def view_statements() -> tuple[str, ...]:
     """Return the SQL that makes all views, in an order in which each finds what it needs."""
-    return tuple(_INCLUDE.sub(lambda found: _read(found[1]), _read(f"{name}.sql")) for name in _files())
+    return (noise_macros(), *(_INCLUDE.sub(lambda found: _read(found[1]), _read(f"{name}.sql")) for name in _files()))
 
 
 def _files() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from diode_store.normalise import kernel_config
-from diode_store.query import analytics
+from diode_store.query import analytics, results
 from diode_store.records import KernelConfig, Outcome, Timing
 from samples import timings_of
 
@@ -57,7 +57,7 @@ class Warehouse:
         """Return the rows of a query; config ids become the names in ``NAMES``."""
         with closing(analytics.connect(self._url)) as connection:
             names = self._config_names(connection)
-            result = analytics.run_query(connection, sql)
+            result = results.run_query(connection, sql)
             rows = [dict(zip(result.columns, row, strict=True)) for row in result]
         for row in rows:
             for column in row:

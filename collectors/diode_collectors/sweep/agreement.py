@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_store.errors import DatasetError
-from diode_store.noise import SIGMA_BANDS, band_of, slowest_tie_us, usual_sigma
+from diode_store.noise import BANDS_US, band_of, slowest_tie_us, usual_sigma
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from diode_store.records import Measurement, ProblemShape
+    from diode_store.records import Measurement, ProblemShape, TimingMethod
 
 _Case = tuple[bytes, bytes, bytes]
 """Keys of hardware, environment and problem."""
@@ -117,6 +117,8 @@ class _Sweep:
     times_us: dict[_Case, dict[bytes, list[float]]] = field(default_factory=lambda: defaultdict(dict))
     """By problem and config tried, the times it took; none where it only failed or was given up."""
     about: dict[_Case, tuple[str, ProblemShape]] = field(default_factory=dict)
+    methods: dict[_Case, set[TimingMethod]] = field(default_factory=lambda: defaultdict(set))
+    """By problem, how its times were taken."""
     names: dict[bytes, str] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -147,7 +149,7 @@ def agreement_of(first: Iterable[Measurement], second: Iterable[Measurement]) ->
         a, b = one.times_us[case], other.times_us[case]
         both = a.keys() & b.keys()
         left_out["configs_in_one"] += len(a.keys() ^ b.keys())
-        ranks = _ranking(a, both), _ranking(b, both)
+        ranks = _ranking(a, both, one.methods[case]), _ranking(b, both, other.methods[case])
         if ranks[0] is None or ranks[1] is None:
             left_out["without_times"] += 1
             continue
@@ -183,6 +185,7 @@ def _gather(measurements: Iterable[Measurement]) -> _Sweep:
         hardware, problem = measurement.hardware, measurement.problem
         case = (hardware.key, measurement.environment.key, problem.key)
         sweep.about[case] = (hardware.name, problem.shape)
+        sweep.methods[case].add(measurement.timing_method)
         configs = sweep.times_us[case]
         for timing in measurement.timings:
             key = timing.config.key
@@ -206,7 +209,9 @@ def _untrusted(measurement: Measurement) -> str | None:
     return "flagged" if measurement.flags else None
 
 
-def _ranking(tried: Mapping[bytes, list[float]], both: AbstractSet[bytes]) -> _Ranking | None:
+def _ranking(
+    tried: Mapping[bytes, list[float]], both: AbstractSet[bytes], methods: AbstractSet[TimingMethod]
+) -> _Ranking | None:
     """Rank the configs in ``both`` by their medians; None if none has a time."""
     runs = {config: times for config, times in tried.items() if config in both and times}
     if not runs:
@@ -214,7 +219,7 @@ def _ranking(tried: Mapping[bytes, list[float]], both: AbstractSet[bytes]) -> _R
     medians = {config: statistics.median(times) for config, times in runs.items()}
     best_us, winner = min((us, config) for config, us in medians.items())
     measured = _measured_sigma(runs.values())
-    limit = slowest_tie_us(best_us, usual_sigma(best_us) if measured is None else measured)
+    limit = slowest_tie_us(best_us, usual_sigma(best_us, methods) if measured is None else measured)
     ties = frozenset(config for config, us in medians.items() if us <= limit)
     return _Ranking(medians, winner, best_us, ties)
 
@@ -261,7 +266,7 @@ def _best_spread(ratios: Sequence[float]) -> BestSpread:
 
 def _band_spreads(pairs: Iterable[tuple[float, float]]) -> tuple[BandSpread, ...]:
     """Sort pairs into bands by the geometric mean of the two times, which favours neither sweep."""
-    logs: list[list[float]] = [[] for _ in SIGMA_BANDS]
+    logs: list[list[float]] = [[] for _ in BANDS_US]
     for first, second in pairs:
         logs[band_of(math.sqrt(first * second))].append(math.log(second / first))
     return tuple(
@@ -276,7 +281,7 @@ def _band_spreads(pairs: Iterable[tuple[float, float]]) -> tuple[BandSpread, ...
 
 
 def _band_names() -> Iterator[str]:
-    edges = [0, *(below for below, _ in SIGMA_BANDS)]
+    edges = [0, *BANDS_US]
     for low, high in pairwise(edges):
         if math.isinf(high):
             yield f"from {low:g} us"

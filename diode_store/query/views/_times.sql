@@ -1,6 +1,9 @@
 -- Shared by the views that compare kernels; analytics.py puts it where they say "include".
 -- `times` has one row a (case, config): its median over measurements, and how much they differ. Most cases were
 -- measured once or twice, and there a median costs no more than a sum.
+cases AS MATERIALIZED (
+    FROM cases_of(NULL)
+),
 believed_times AS MATERIALIZED (
     SELECT m.case_id, m.hardware_id, m.hardware, m.measurements, t.config_id::INTEGER AS config_id, t.runtime_us
     FROM timings AS t
@@ -68,14 +71,16 @@ bests AS (
 ),
 limits AS (
     SELECT
-        case_id,
-        hardware_id,
-        hardware,
-        configs,
-        measured_sigma,
-        coalesce(measured_sigma, usual_sigma(best_two_us[1])) AS sigma,
-        best_two_us[1] AS best_us,
-        best_two_us[2] AS second_us,
+        b.case_id,
+        b.hardware_id,
+        b.hardware,
+        b.configs,
+        b.measured_sigma,
+        c.usual_sigmas,
+        coalesce(b.measured_sigma, usual_sigma(b.best_two_us[1], c.usual_sigmas)) AS sigma,
+        b.best_two_us[1] AS best_us,
+        b.best_two_us[2] AS second_us,
         noise_limit(best_us, sigma) AS tie_us
-    FROM bests
+    FROM bests AS b
+    JOIN cases AS c USING (case_id, hardware_id, hardware)
 )

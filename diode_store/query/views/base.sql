@@ -4,11 +4,8 @@
 --
 -- Two kinds of measurement never count: deleted ones, which the tables leave out, and superseded ones, which the
 -- views leave out. What is believed also leaves out replays and flagged ones.
-
--- The bands are those of diode_store/noise.py, where Python has them; a test compares the two.
-CREATE MACRO usual_sigma(us) AS (CASE WHEN us < 10 THEN 0.11 WHEN us < 30 THEN 0.07 ELSE 0.017 END)::DOUBLE;
-
-CREATE MACRO noise_limit(us, sigma) AS us * (1 + 2 * sigma);
+--
+-- sigmas_of, noisiest, usual_sigma and noise_limit are made of the figures in diode_store/noise.py by noise_sql.py.
 
 CREATE MACRO asks_for_tf32(dtype, scalars) AS
     dtype = 'float32' AND contains(replace(scalars, ' ', ''), '["ALLOW_TF32",true]');
@@ -23,7 +20,8 @@ FROM segment_measurements AS segment
 LEFT JOIN marks ON marks.id = segment.id;
 
 -- A case is a (hardware, environment, problem) with measurements that may be believed; cases are numbered in this
--- order. Grouping by one number takes a third of the time that grouping by three does.
+-- order. Grouping by one number takes a third of the time that grouping by three does. Where measurements of a case
+-- were timed by several methods, the noisiest counts.
 CREATE MACRO cases_of(policy) AS TABLE
 SELECT
     (row_number() OVER (ORDER BY m.hardware_id, m.environment_id, m.problem_id))::INTEGER AS case_id,
@@ -31,7 +29,8 @@ SELECT
     h.name::hardware_name AS hardware,
     m.environment_id,
     m.problem_id,
-    count(*) AS measurements
+    count(*) AS measurements,
+    noisiest(sigmas_of(m.statistic, m.flush_l2, m.launch_hidden)) AS usual_sigmas
 FROM measurements AS m
 JOIN hardware AS h ON h.id = m.hardware_id
 WHERE NOT m.is_replay AND m.flags IS NULL AND m.superseded_by IS NULL AND (policy IS NULL OR m.choice_policy = policy)

@@ -40,7 +40,7 @@ SELECT
     t.runtime_us <= l.tie_us AS is_tie
 FROM times AS t
 JOIN limits AS l USING (case_id, hardware_id, hardware)
-JOIN cases_of(NULL) AS m USING (case_id)
+JOIN cases AS m USING (case_id)
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 JOIN problems AS p ON p.id = m.problem_id

@@ -53,7 +53,7 @@ SELECT
     s.lowest.measurement_id AS lowest_measurement_id,
     -s.highest.minus_id AS highest_measurement_id,
     s.highest.us / s.lowest.us AS ratio,
-    usual_sigma(s.lowest.us) AS sigma,
+    usual_sigma(s.lowest.us, m.usual_sigmas) AS sigma,
     (ratio - 1) / sigma AS sigmas
 FROM spread AS s
 JOIN cases_of(NULL) AS m USING (case_id)
@@ -61,5 +61,5 @@ JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 JOIN problems AS p ON p.id = m.problem_id
 JOIN configs AS c ON c.id = s.config_id
-WHERE s.highest.us > noise_limit(s.lowest.us, usual_sigma(s.lowest.us))
+WHERE s.highest.us > noise_limit(s.lowest.us, sigma)
 ORDER BY sigmas DESC, s.case_id, s.config_id;

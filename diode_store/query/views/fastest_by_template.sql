@@ -53,7 +53,7 @@ SELECT
     w.fastest.us <= l.tie_us AS is_tie
 FROM best AS w
 JOIN limits AS l USING (case_id, hardware_id, hardware)
-JOIN cases_of(NULL) AS m USING (case_id)
+JOIN cases AS m USING (case_id)
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 JOIN problems AS p ON p.id = m.problem_id

@@ -68,7 +68,7 @@ SELECT
     w.configs_near[1].repeats AS repeats,
     w.configs
 FROM near AS w
-JOIN cases_of(NULL) AS m USING (case_id)
+JOIN cases AS m USING (case_id)
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 JOIN problems AS p ON p.id = m.problem_id

@@ -21,8 +21,8 @@ pairs AS (
         a.case_id AS case_after,
         b.environment_id AS environment_before,
         a.environment_id AS environment_after
-    FROM cases_of(NULL) AS b
-    JOIN cases_of(NULL) AS a
+    FROM cases AS b
+    JOIN cases AS a
         ON a.hardware_id = b.hardware_id AND a.hardware = b.hardware AND a.problem_id = b.problem_id
     JOIN places AS first ON first.environment_id = b.environment_id
     JOIN places AS later ON later.environment_id = a.environment_id AND later.place > first.place
@@ -80,7 +80,10 @@ noisy AS (
         c.*,
         least(c.before_us, c.after_us) AS faster_us,
         greatest(c.before_us, c.after_us) AS slower_us,
-        coalesce(greatest(b.measured_sigma, a.measured_sigma), usual_sigma(faster_us)) AS sigma
+        coalesce(
+            greatest(b.measured_sigma, a.measured_sigma),
+            greatest(usual_sigma(faster_us, b.usual_sigmas), usual_sigma(faster_us, a.usual_sigmas))
+        ) AS sigma
     FROM compared AS c
     JOIN limits AS b ON b.case_id = c.case_before
     JOIN limits AS a ON a.case_id = c.case_after

@@ -45,7 +45,7 @@ SELECT
     g.triton.us AS triton_us,
     g.vendor.us / g.triton.us AS speedup
 FROM best AS g
-JOIN cases_of(NULL) AS m USING (case_id)
+JOIN cases AS m USING (case_id)
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 JOIN problems AS p ON p.id = m.problem_id

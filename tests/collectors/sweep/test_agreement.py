@@ -14,7 +14,7 @@ import samples
 from diode_collectors.sweep.agreement import LeftOut, agreement_of, print_agreement
 from diode_store.errors import DatasetError
 from diode_store.query import analytics
-from diode_store.records import Environment, Outcome, Timing
+from diode_store.records import Environment, Outcome, Timing, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from diode_store.records import Measurement
     from diode_store.warehouse.store import Store
 
+HIDDEN = TimingMethod("median", flush_l2=True, launch_hidden=True)
 A, B, C, D = (samples.triton_config(block) for block in (16, 32, 64, 128))
 
 
@@ -131,7 +132,12 @@ def test_ties_are_those_of_the_view(store: Store, database_url: str) -> None:
     rng = random.Random(5)  # noqa: S311 - no secret
     configs = [samples.triton_config(16 * (1 + i)) for i in range(12)]
     sweep = [
-        measured(n, {c: rng.choice([6.0, 20.0, 80.0]) * rng.uniform(1, 1.2) for c in configs}, problem=n % 20)
+        measured(
+            n,
+            {c: rng.choice([6.0, 20.0, 80.0]) * rng.uniform(1, 1.2) for c in configs},
+            problem=n % 20,
+            timing_method=rng.choice([HIDDEN, TimingMethod()]),
+        )
         for n in range(30)
     ]
     store.write(sweep)

@@ -35,7 +35,8 @@ from diode_collectors.sweep.lane import benchmark
 from diode_collectors.sweep.lane.measuring import LAUNCH_NOT_HIDDEN
 from diode_store.exchange.torch_diode import dataset_of
 from diode_store.exchange.torch_diode_files import write_file
-from diode_store.records import Outcome
+from diode_store.noise import sigmas_of
+from diode_store.records import Outcome, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -170,7 +171,7 @@ def test_the_words_of_the_page() -> None:
 
 
 def test_how_well_two_sweeps_agree() -> None:
-    """The page's figures are what the two sweeps come to."""
+    """The page's figures, and the scatter that the views assume, are what the two sweeps come to."""
     segments = (PAGES.parent / "tests" / "data" / f"h200-2026-11-twice-{i}.seg" for i in (1, 2))
     agreed = agreement_of(*map(measurements_in, segments))
     count, best = len(agreed.problems), agreed.best
@@ -182,6 +183,8 @@ def test_how_well_two_sweeps_agree() -> None:
     }
     for band in agreed.bands:
         assert f"| {band.band} | {band.log_ratio_std:.1%} | " in PAGE
+    found = [round(band.log_ratio_std or 0, 3) for band in agreed.bands]
+    assert found == list(sigmas_of(TimingMethod(launch_hidden=True)))
 
 
 def shares(agreed: Agreement) -> dict[str, str]:

@@ -1,58 +1,23 @@
-"""`diode query`, `diode fastest` and `diode sync`, as somebody types them."""
+"""`diode query` and `diode sync`, as somebody types them."""
 
 from __future__ import annotations
 
-import csv
-import io
+import gzip
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
-
-from diode_store.commands import fastest, wide_table
-from diode_store.normalise import kernel_config
-from diode_store.records import Environment, Outcome, Problem, TensorSpec, Timing
-from diode_store.warehouse.database import write_transaction
-from diode_store.warehouse.hardware import add_alias
 
 if TYPE_CHECKING:
     from conftest import MakeMeasurement, RunCommand
     from diode_store.warehouse.store import Store
-
-VENDOR = kernel_config("mm", {})
-FAST = kernel_config(
-    "triton_mm",
-    {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 4, "num_warps": 8},
-)
-SLOW = kernel_config("triton_mm_persistent_tma", {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3})
-
-
-@pytest.fixture
-def warehouse(
-    store: Store, database_url: str, make_measurement: MakeMeasurement, monkeypatch: pytest.MonkeyPatch
-) -> Store:
-    """Return a warehouse that is the default one, with an mm and a bmm on an H200."""
-    monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
-    bmm = Problem.create(
-        "bmm", (TensorSpec("float16", (3, 8, 16), (128, 16, 1)), TensorSpec("float16", (3, 16, 24), (384, 1, 16)))
-    )
-    times = (Timing(VENDOR, 100.0), Timing(FAST, 80.0), Timing(SLOW, 82.5))
-    failed = Timing(SLOW, None, Outcome.OUT_OF_RESOURCES)
-    store.write(
-        [
-            make_measurement(1, timings=times),
-            make_measurement(2, problem=bmm, timings=(Timing(VENDOR, 7.25), failed)),
-        ]
-    )
-    return store
 
 
 def run_on_terminal(*args: str, columns: int = 100) -> str:
@@ -81,7 +46,7 @@ def test_query_prints_csv_into_a_pipe(warehouse: Store, diode: RunCommand) -> No
     sql = "SELECT 5 AS n, NULL AS nothing, 'a,b' AS text, [1, 2] AS list, 1.5 AS x, true AS t, '\\xAB'::BLOB AS b"
     assert diode("query", sql) == (
         0,
-        'n,nothing,text,list,x,t,b\n5,,"a,b","[1, 2]",1.5,true,ab\n',
+        'n,nothing,text,list,x,t,b\n5,,"a,b","[1,2]",1.5,true,ab\n',
         "",
     )
 
@@ -103,12 +68,17 @@ def test_query_prints_a_table_on_a_terminal(warehouse: Store) -> None:
     assert "2 rows" in shown
 
 
-def test_query_names_columns_that_do_not_fit(warehouse: Store) -> None:
-    """A wide table is cut between columns, and says what is missing."""
-    shown = run_on_terminal("query", "SELECT * FROM coverage", columns=60)
-    assert max(len(line) for line in shown.splitlines() if line.startswith(("│", "┃"))) <= 60
-    assert "too narrow for: " in shown
-    assert "last_measured_at" in shown
+def test_query_shows_on_a_terminal_what_fits(warehouse: Store, diode: RunCommand) -> None:
+    """All columns of a view are too wide: the key columns come first, or a single row turns vertical; CSV stays."""
+    sql = "SELECT * FROM observations ORDER BY op DESC, runtime_us"
+    lines = run_on_terminal("query", sql, columns=80).splitlines()
+    assert max(len(line) for line in lines if line.startswith(("│", "┃"))) <= 80
+    assert lines[1].replace("┃", " ").split() == ["op", "m", "n", "k", "template", "runtime_us"]
+    assert "too narrow for: outcome, dtype, b, " in " ".join(lines)
+    vertical = run_on_terminal("query", f"{sql} LIMIT 1", columns=80).splitlines()
+    header = diode("query", sql).out.partition("\n")[0].split(",")
+    assert [line.split()[0] for line in vertical] == header
+    assert dict(line.split(maxsplit=1) for line in vertical)["runtime_us"] == "80.00"
 
 
 def test_query_formats_win_over_the_terminal(warehouse: Store) -> None:
@@ -147,12 +117,65 @@ def test_query_errors_are_one_line(warehouse: Store, diode: RunCommand, sql: str
     assert result.err.count("\n") == 1
 
 
-def test_query_of_two_columns_with_one_name(warehouse: Store, diode: RunCommand) -> None:
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".json", ".json.gz", ".parquet"])
+def test_query_writes_a_file(warehouse: Store, diode: RunCommand, tmp_path: Path, suffix: str) -> None:
+    """The suffix names the format; a file holds what stdout would."""
+    path = tmp_path / f"out{suffix}"
+    sql = "SELECT op, m, INTERVAL '1 day' AS wait, [m, k] AS sizes FROM problems ORDER BY op"
+    result = diode("query", sql, "-o", str(path))
+    assert result == (0, "", f"{path}: 2 rows\n")
+    if suffix == ".parquet":
+        rows = pq.read_table(path).to_pylist()
+        assert [tuple(row.values()) for row in rows] == [
+            ("bmm", 8, "1 day", [8, 16]),
+            ("mm", 65, "1 day", [65, 128]),
+        ]
+        return
+    content = gzip.decompress(path.read_bytes()) if suffix.endswith(".gz") else path.read_bytes()
+    assert content.decode() == diode("query", sql, "--json" if ".json" in suffix else "--csv").out
+
+
+@pytest.mark.parametrize("name", ["out.xlsx", "out", "out.parquet.gz", "csv"])
+def test_query_refuses_a_file_of_an_unknown_format(
+    warehouse: Store, diode: RunCommand, tmp_path: Path, name: str
+) -> None:
+    """The message lists the suffixes there are, and no file is made."""
+    result = diode("query", "SELECT 1", "-o", str(tmp_path / name))
+    assert result.code == 2
+    assert "it can be .parquet, .csv, .csv.gz, .json, .json.gz" in " ".join(result.err.split())
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_query_leaves_no_part_of_a_file(warehouse: Store, diode: RunCommand, tmp_path: Path, suffix: str) -> None:
+    """A query that fails on its way leaves nothing, and a file that is there is replaced with --force alone."""
+    path = tmp_path / f"out{suffix}"
+    fails = "SELECT CASE WHEN range < 290000 THEN 1 ELSE error('too far') END AS a FROM range(300_000)"
+    result = diode("query", fails, "-o", str(path))
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "too far" in result.err
+    assert [found.name for found in tmp_path.glob("out*")] == []
+    path.write_text("mine")
+    for sql, options in (("SELECT 1 AS a", ()), (fails, ("--force",))):
+        assert diode("query", sql, "-o", str(path), *options).code == 1
+        assert path.read_text() == "mine"
+    assert diode("query", "SELECT 1 AS a", "-o", str(path), "--force").code == 0
+    assert path.read_bytes() != b"mine"
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv", "--explain"])
+def test_a_file_and_another_format(warehouse: Store, diode: RunCommand, tmp_path: Path, option: str) -> None:
+    """The suffix alone names a file's format, and a plan is no table."""
+    assert diode("query", "SELECT 1", "-o", str(tmp_path / "out.csv"), option).code == 2
+
+
+def test_query_of_two_columns_with_one_name(warehouse: Store, diode: RunCommand, tmp_path: Path) -> None:
     """A JSON object cannot hold both; CSV can."""
     assert diode("query", "SELECT 1 AS a, 2 AS a", "--csv").out == "a,a\n1,2\n"
     result = diode("query", "SELECT 1 AS a, 2 AS a", "--json")
     assert (result.code, result.out) == (1, "")
     assert "give one another name with AS" in result.err
+    assert diode("query", "SELECT 1 AS a, 2 AS a", "-o", str(tmp_path / "out.parquet")).err == result.err
 
 
 @pytest.mark.parametrize("command", [("query", "SELECT 1"), ("fastest", "--hardware", "h200")])
@@ -198,195 +221,3 @@ def test_sync_says_what_it_did(warehouse: Store, diode: RunCommand, database_pat
     }
     (lake / "manifest.json").write_text("{")
     assert "the lake was rebuilt: " in diode("query", "SELECT 1").err
-
-
-def test_fastest_prints_a_table(warehouse: Store, diode: RunCommand) -> None:
-    """What was matched, then a line a problem: kernels written short, times, and how far the vendor is behind."""
-    result = diode("fastest", "--hardware", "h200")
-    assert result.err == "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)\n"
-    header, bmm, mm = (line.split("  ") for line in result.out.splitlines())
-    columns = ["problem", "kernel", "us", "vendor us", "speedup", "runner-up", "its us", "ties"]
-    assert [cell.strip() for cell in header if cell] == columns
-    assert [cell.strip() for cell in bmm if cell] == [
-        *("bmm fp16 3x8x24x16 nt", "aten::mm", "7.250", "7.250", "1.000", "-", "-", "0"),
-    ]
-    assert [cell.strip() for cell in mm if cell] == [
-        *("mm bf16 65x256x128 nn", "mm 128x64x32 s4 w8 g8", "80.00", "100.0", "1.250"),
-        *("mm_persistent_tma 64x64x64 s3", "82.50", "1"),
-    ]
-
-
-def test_fastest_as_json(warehouse: Store, diode: RunCommand) -> None:
-    """Every column, by the names that ``Row`` documents."""
-    [row] = json.loads(diode("fastest", "--hardware", "NVIDIA H200", "--op", "mm", "--json").out)
-    assert list(row) == list(fastest.Row._fields)
-    assert len(row.pop("tie_config_ids")) == 2
-    row.pop("config_id")
-    assert row == {
-        "hardware": "NVIDIA H200",
-        "torch": "2.11.0+cu130",
-        "op": "mm",
-        "dtype": "bfloat16",
-        "b": 1,
-        "m": 65,
-        "n": 256,
-        "k": 128,
-        "layout": "nn",
-        "tf32": False,
-        "kernel": "triton::mm 128x64x32 s4 w8 g8",
-        "runtime_us": 80.0,
-        "vendor_us": 100.0,
-        "speedup": 1.25,
-        "runner_up": "triton::mm_persistent_tma 64x64x64 s3",
-        "runner_up_us": 82.5,
-        "ties": 1,
-        "repeats": 1,
-    }
-
-
-def test_fastest_compares_with_the_vendor_on_the_same_problem(
-    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
-) -> None:
-    """The vendor's time is that of the row's own problem, environment and device, whatever else was measured."""
-    for number, us in ((11, 40.0), (12, 30.0), (13, 20.0)):
-        times = (Timing(VENDOR, us), Timing(FAST, 10.0))
-        warehouse.write([make_measurement(number, timings=times)])
-    rows = json.loads(diode("fastest", "--hardware", "h200", "--op", "mm", "--json").out)
-    assert {row["m"]: row["vendor_us"] for row in rows} == {65: 100.0, 75: 40.0, 76: 30.0, 77: 20.0}
-
-
-def test_fastest_tells_tf32_from_float32(
-    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
-) -> None:
-    """One product as TF32 and without are two rows, by their names, and each can be asked for."""
-    inputs = tuple(TensorSpec("float32", (64, 64), (64, 1)) for _ in range(2))
-    for number, asked in ((11, True), (12, False)):
-        problem = Problem.create("mm", inputs, {"ALLOW_TF32": asked})
-        warehouse.write([make_measurement(number, problem=problem)])
-    shown = diode("fastest", "--hardware", "h200").out
-    assert "mm tf32 64x64x64 nn" in shown
-    assert "mm fp32 64x64x64 nn" in shown
-    for dtype, tf32 in (("tf32", True), ("fp32", False)):
-        rows = json.loads(diode("fastest", "--hardware", "h200", "--dtype", dtype, "--json").out)
-        assert [row["tf32"] for row in rows] == [tf32]
-
-
-def test_fastest_as_csv(warehouse: Store, diode: RunCommand) -> None:
-    """The same columns as CSV."""
-    rows = list(csv.DictReader(io.StringIO(diode("fastest", "--hardware", "h200", "--csv").out)))
-    assert [(row["op"], row["runtime_us"], row["runner_up"]) for row in rows] == [
-        ("bmm", "7.25", ""),
-        ("mm", "80.0", "triton::mm_persistent_tma 64x64x64 s3"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (("--op", "mm"), ["mm"]),
-        (("--m", "65"), ["mm"]),
-        (("--m", "8", "--n", "24", "--k", "16"), ["bmm"]),
-        (("--dtype", "bf16"), ["mm"]),
-        (("--dtype", "bfloat16"), ["mm"]),
-        (("--dtype", "fp16"), ["bmm"]),
-        ((), ["bmm", "mm"]),
-    ],
-)
-def test_fastest_of_some_problems(
-    warehouse: Store, diode: RunCommand, options: tuple[str, ...], expected: list[str]
-) -> None:
-    """Each option narrows what is shown."""
-    rows = json.loads(diode("fastest", "--hardware", "h200", "--json", *options).out)
-    assert [row["op"] for row in rows] == expected
-
-
-def test_fastest_shows_some_and_counts_all(
-    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
-) -> None:
-    """Twenty problems unless told otherwise; what is left out is said."""
-    warehouse.write([make_measurement(number) for number in range(10, 33)])
-    result = diode("fastest", "--hardware", "h200")
-    assert len(result.out.splitlines()) == 21
-    assert result.err.endswith("20 of 25 problems; --limit 0 shows all\n")
-    assert len(diode("fastest", "--hardware", "h200", "--limit", "0").out.splitlines()) == 26
-    assert len(diode("fastest", "--hardware", "h200", "--limit", "3").out.splitlines()) == 4
-
-
-def test_fastest_names_the_vendors_time_of_the_same_problem(
-    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
-) -> None:
-    """Also where measurements came in another order than problems, as when the first problems are measured again."""
-    numbers = range(10, 16)
-    warehouse.write([make_measurement(n, timings=(Timing(VENDOR, 10.0 * n), Timing(FAST, 5.0 * n))) for n in numbers])
-    again = [replace(make_measurement(n), uid=bytes([100 - n] * 16), is_replay=True) for n in numbers]
-    warehouse.write(again)
-    late = make_measurement(20, timings=(Timing(VENDOR, 999.0), Timing(FAST, 333.0)))
-    warehouse.write([late])
-    rows = json.loads(diode("fastest", "--hardware", "h200", "--op", "mm", "--json").out)
-    expected = {80.0: 100.0, 333.0: 999.0} | {5.0 * n: 10.0 * n for n in numbers}
-    assert {row["runtime_us"]: row["vendor_us"] for row in rows} == expected
-
-
-def test_fastest_tells_environments_and_devices_apart(
-    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
-) -> None:
-    """Columns that differ between rows are added."""
-    base = make_measurement(1)
-    other = replace(base.hardware, name="NVIDIA H200 NVL")
-    warehouse.write([replace(base, uid=bytes([5] * 16), environment=Environment(torch="2.13.0"))])
-    assert diode("fastest", "--hardware", "h200", "--op", "mm").out.startswith("torch ")
-    warehouse.write([replace(base, uid=bytes([6] * 16), hardware=other)])
-    assert diode("fastest", "--hardware", "NVIDIA H200 NVL").out.startswith("problem ")
-    with write_transaction(warehouse.engine) as connection:
-        add_alias(connection, "NVIDIA H200", "hopper")
-        connection.exec_driver_sql(
-            "INSERT INTO hardware_aliases (alias, hardware_id) SELECT 'hopper', max(id) FROM hardware"
-        )
-    assert diode("fastest", "--hardware", "hopper").out.startswith("hardware ")
-
-
-def test_fastest_of_nothing_says_what_there_is(warehouse: Store, diode: RunCommand) -> None:
-    """The status is 1 and the message lists what was measured."""
-    result = diode("fastest", "--hardware", "h200", "--op", "addmm", "--m", "7")
-    assert result.code == 1
-    assert result.err.splitlines()[-1] == (
-        "error: no timings of addmm, m = 7 on h200; there is: bmm float16 (1 problems), mm bfloat16 (1 problems)"
-    )
-
-
-def test_fastest_on_unknown_hardware(warehouse: Store, diode: RunCommand) -> None:
-    """A name that matches nothing lists the devices there are."""
-    result = diode("fastest", "--hardware", "abacus")
-    assert result.code == 1
-    assert result.err == ("error: no hardware matches 'abacus'; there is: NVIDIA H200 (sm_90, 132 multiprocessors)\n")
-
-
-def test_fastest_on_unlike_devices(warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement) -> None:
-    """A name that means several is refused unless asked for."""
-    base = make_measurement(1)
-    smaller = replace(base.hardware, name="NVIDIA H200 MIG", multiprocessors=60)
-    bigger = replace(base.hardware, name="NVIDIA H200 NVL")
-    warehouse.write([replace(base, uid=bytes([7] * 16), hardware=hardware) for hardware in (smaller,)])
-    warehouse.write([replace(base, uid=bytes([8] * 16), hardware=bigger)])
-    refused = diode("fastest", "--hardware", "nvidia")
-    assert refused.code == 1
-    assert "pass --all-matches" in refused.err
-    assert diode("fastest", "--hardware", "nvidia", "--all-matches", "--op", "mm").out.count("\n") == 4
-
-
-def test_wide_tables_stop_after_many_rows() -> None:
-    """Two hundred rows are shown, all are counted."""
-    console = Console(file=io.StringIO(), width=80)
-    wide_table.print_wide(["n"], ([number] for number in range(1234)), console)
-    text: Any = console.file
-    lines = text.getvalue().splitlines()
-    assert "1,234 rows, the first 200 shown; --csv prints all" in text.getvalue()
-    assert sum(line.startswith("│") for line in lines) == 200
-
-
-def test_wide_tables_shorten_long_texts() -> None:
-    """A long text is cut and shows that it was."""
-    console = Console(file=io.StringIO(), width=80)
-    wide_table.print_wide(["text"], [["x" * 100]], console)
-    text: Any = console.file
-    assert f"│ {'x' * 31}… │" in text.getvalue()

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
+from diode_store.commands.wide_table import KEY_COLUMNS, print_wide
+from diode_store.query.view_files import VIEWS
 from diode_store.render import fitting_columns, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from view_warehouse import Warehouse
 
 CODE = """
 from diode_store.console import print_rows
@@ -66,3 +76,61 @@ def test_fitting_columns(width: int, expected: int) -> None:
 def test_quantity(value: float | None, expected: str | None) -> None:
     """Sizes are read in steps of a thousand."""
     assert quantity(value, "B") == expected
+
+
+def shown(columns: Sequence[str], rows: Iterable[Sequence[object]], width: int) -> list[str]:
+    """Return the lines that a terminal of that width shows of a query's rows."""
+    file = io.StringIO()
+    print_wide(columns, rows, Console(file=file, width=width))
+    return file.getvalue().splitlines()
+
+
+def headings(lines: list[str]) -> list[str]:
+    """Return the names of the columns of a table."""
+    return [name.strip() for name in lines[1].split("┃")[1:-1]]
+
+
+def test_many_rows_are_counted() -> None:
+    """Two hundred rows are shown, all are counted."""
+    lines = shown(["n"], ([number] for number in range(1234)), 80)
+    assert lines[-1] == "1,234 rows, the first 200 shown; --csv prints all"
+    assert sum(line.startswith("│") for line in lines) == 200
+
+
+def test_long_texts_are_cut() -> None:
+    """A long text is cut and shows that it was."""
+    assert f"│ {'x' * 31}… │" in shown(["text"], [["x" * 100]], 80)
+
+
+def test_a_table_that_fits_keeps_the_order_of_sql() -> None:
+    """Columns stay where the SELECT put them."""
+    assert headings(shown(["id", "runtime_us", "op"], [(1, 2.5, "mm"), (2, 3.5, "mm")], 80)) == [
+        "id",
+        "runtime_us",
+        "op",
+    ]
+
+
+def test_key_columns_come_first_where_not_all_fit() -> None:
+    """The rest follow in SQL's order, and those left out are named."""
+    columns = ["a_long_identifier", "another_long_one", "runtime_us", "op"]
+    lines = shown(columns, [(1, 2, 2.5, "mm"), (3, 4, 3.5, "bmm")], 50)
+    assert headings(lines) == ["op", "runtime_us", "a_long_identifier"]
+    assert [cell.strip() for cell in lines[3].split("│")[1:-1]] == ["mm", "2.500", "1"]
+    assert " ".join(" ".join(lines[-2:]).split()) == "too narrow for: another_long_one (SELECT fewer columns, or --csv)"
+
+
+def test_one_row_that_does_not_fit_turns_vertical() -> None:
+    """A line a column, in SQL's order; long texts are whole."""
+    assert shown(["a", "long_text", "nothing"], [(1, "x" * 60, None)], 40) == [
+        "a          1",
+        f"long_text  {'x' * 60}",
+        "nothing    NULL",
+    ]
+
+
+def test_key_columns_are_columns_of_views(views: Warehouse) -> None:
+    """No name is misspelt, and each view has a few."""
+    columns = {view: {row["column_name"] for row in views.ask(f"DESCRIBE {view}")} for view in VIEWS}
+    assert set(KEY_COLUMNS) <= set.union(*columns.values())
+    assert all(len(found & set(KEY_COLUMNS)) >= 6 for found in columns.values())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,13 +60,6 @@ def test_the_environment_chooses_the_lake(
     analytics.connect(database_url).close()
     assert (tmp_path / "chosen" / "manifest.json").exists()
     assert not lake_path(database_url).exists()
-
-
-def test_large_results_do_not_litter_the_working_directory(database_url: str) -> None:
-    """What does not fit into memory goes to the system's temporary folder."""
-    with closing(analytics.connect(database_url)) as connection:
-        [(folder,)] = connection.execute("SELECT current_setting('temp_directory')").fetchall()
-    assert Path(folder) == Path(tempfile.gettempdir()) / f"diode-{os.getpid()}"
 
 
 def test_a_name_with_quotes_and_spaces(

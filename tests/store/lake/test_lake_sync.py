@@ -64,9 +64,9 @@ def test_nothing_to_sync_is_cheap(database_url: str, store: Store, make_measurem
     store.write([make_measurement(1)])
     sync(database_url, Lake(lake_path(database_url)))
     code = (
-        "import sys; from diode_store.query import analytics;"  # noqa: S608 - our own names
+        "import sys; from diode_store.query import analytics, results;"  # noqa: S608 - our own names
         f"con = analytics.connect({database_url!r});"
-        "print(*analytics.run_query(con, 'SELECT count(*) FROM fastest_configs'));"
+        "print(*results.run_query(con, 'SELECT count(*) FROM fastest_configs'));"
         "print(*sorted(set(sys.modules) & {'sqlalchemy', 'alembic', 'pyarrow', 'numpy', 'torch', 'rich'}))"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ from diode_store.exchange.context import ImportContext
 from diode_store.exchange.importing import import_files
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
-from diode_store.query import analytics
+from diode_store.query import analytics, results
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def lake_file(lake: Lake) -> Path:
 def refused(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """Run ``sql``, which must be refused, and return the message."""
     with pytest.raises(QueryError) as raised:
-        list(analytics.run_query(connection, sql))
+        list(results.run_query(connection, sql))
     message = str(raised.value)
     assert message
     assert "\n" not in message
@@ -95,7 +95,7 @@ def refused(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 )
 def test_queries_run(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Whatever only reads the lake is answered."""
-    assert list(analytics.run_query(connection, sql))
+    assert list(results.run_query(connection, sql))
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_mistakes_are_explained(connection: duckdb.DuckDBPyConnection, sql: str,
 
 def test_rows_come_as_they_are_asked_for(connection: duckdb.DuckDBPyConnection) -> None:
     """A result of many rows is read in pieces."""
-    result = analytics.run_query(connection, "SELECT range AS number FROM range(25_000)")
+    result = results.run_query(connection, "SELECT range AS number FROM range(25_000)")
     assert result.columns == ("number",)
     assert [row[0] for row in result] == list(range(25_000))
 
@@ -320,5 +320,5 @@ def test_an_error_on_the_way(connection: duckdb.DuckDBPyConnection) -> None:
 
 def test_a_query_can_follow_another(connection: duckdb.DuckDBPyConnection) -> None:
     """A result that was not read to its end is in nobody's way."""
-    next(iter(analytics.run_query(connection, "SELECT * FROM range(100_000)")))
-    assert list(analytics.run_query(connection, "SELECT 7")) == [(7,)]
+    next(iter(results.run_query(connection, "SELECT * FROM range(100_000)")))
+    assert list(results.run_query(connection, "SELECT 7")) == [(7,)]

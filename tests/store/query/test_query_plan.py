@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diode_store.errors import QueryError
-from diode_store.query import analytics
+from diode_store.query import analytics, results
 from diode_store.query.plan import plan_json, plan_lines
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def test_a_plan_opens_no_hole(
 def test_streams_read_only_too(connection: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """A stream passes the same guard, gives rows in batches and takes values as parameters."""
     with pytest.raises(QueryError, match="read-only"):
-        analytics.stream(connection, f"COPY (SELECT 1) TO '{tmp_path}/x'")
-    reader = analytics.stream(connection, "SELECT range AS n FROM range(?)", [2500], rows_a_batch=1000)
+        results.stream(connection, f"COPY (SELECT 1) TO '{tmp_path}/x'")
+    reader = results.stream(connection, "SELECT range AS n FROM range(?)", [2500], rows_a_batch=1000)
     batches = list(reader)
     assert all(batch.num_rows <= 2048 for batch in batches)
     assert [n for batch in batches for n in batch.column("n").to_pylist()] == list(range(2500))

@@ -14,8 +14,8 @@ from recipe_page import fill, recipes
 import samples
 from diode_collectors.spool.reading import measurements_in
 from diode_store.batching import in_batches
-from diode_store.commands.query import print_result
-from diode_store.query import analytics
+from diode_store.query import analytics, results
+from diode_store.query.csv_sql import lines_of
 from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine
@@ -91,11 +91,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def as_csv(columns: Any, rows: Any) -> str:
     """Return what `diode query --csv` prints."""
-    from contextlib import redirect_stdout
-
-    with redirect_stdout(io.StringIO()) as out:
-        print_result(columns, rows, as_json=False, as_csv=True)
-    return out.getvalue()
+    return "".join(lines_of(columns, rows))
 
 
 def test_there_are_ten() -> None:
@@ -108,7 +104,7 @@ def test_the_rows_worked_out_by_hand(views: Warehouse, database_url: str, recipe
     """Over the small warehouse each recipe gives what its measurements say."""
     fill(views)
     with closing(analytics.connect(database_url)) as connection:
-        result = analytics.run_query(connection, recipe.sql)
+        result = results.run_query(connection, recipe.sql)
         rows = [tuple(row) for row in result]
     expected = BY_HAND[recipe.number]
     if recipe.number == 10:
@@ -123,7 +119,7 @@ def test_the_rows_worked_out_by_hand(views: Warehouse, database_url: str, recipe
 def test_the_rows_of_the_page(bundled: str, recipe: Any) -> None:
     """Over the bundled data each recipe runs, has the columns of the page, and its first rows where it has any."""
     with closing(analytics.connect(bundled, sync=False)) as connection:
-        result = analytics.run_query(connection, recipe.sql)
+        result = results.run_query(connection, recipe.sql)
         rows = [tuple(row) for row in result]
     assert ",".join(result.columns) == recipe.rows.partition("\n")[0]
     assert bool(rows) is recipe.is_bundled

@@ -49,7 +49,7 @@ def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequ
     Raises:
         QueryError: the lake cannot be read.
     """
-    from diode_store.query.analytics import stream
+    from diode_store.query.results import stream
 
     dimensions = _Dimensions.read(connection)
     for first, last in _parts(connection, len(dimensions.cases["problem_id"])):

@@ -1,0 +1,71 @@
+"""Where DuckDB puts what does not fit into memory."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diode_store.errors import LakeError, QueryError
+from diode_store.query import analytics, results
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import MakeMeasurement
+    from diode_store.lake.lake import Lake
+    from diode_store.warehouse.store import Store
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that is the system's temporary one."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_a_private_folder_that_nobody_can_guess(database_url: str, temporary: Path) -> None:
+    """Each connection has its own in the system's temporary folder, closed to others; it goes with the connection."""
+    first, second = analytics.connect(database_url), analytics.connect(database_url)
+    folders = {con.execute("SELECT current_setting('temp_directory')").fetchall()[0][0] for con in (first, second)}
+    assert {str(path) for path in temporary.iterdir()} == folders
+    assert len(folders) == 2
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in temporary.iterdir())
+    first.close()
+    del first, second
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_result_larger_than_memory(lake: Lake, temporary: Path) -> None:
+    """It is answered by way of files, and they are gone afterwards."""
+    with closing(analytics.open_lake(lake, memory="60MB")) as connection:
+        batches = results.stream(connection, "SELECT md5(range::VARCHAR) AS a FROM range(1_000_000) ORDER BY a")
+        assert next(batches).num_rows
+        assert [path for folder in temporary.iterdir() for path in folder.iterdir()]
+    del batches, connection
+    assert list(temporary.iterdir()) == []
+
+
+def test_nothing_is_left_when_a_lake_cannot_be_opened(
+    store: Store, database_url: str, lake: Lake, make_measurement: MakeMeasurement, temporary: Path
+) -> None:
+    """Neither the folder for large results nor the hold on the lake's files."""
+    store.write([make_measurement(1)])
+    analytics.connect(database_url).close()
+    for path in lake.path.glob("*-timings.parquet"):
+        path.write_bytes(b"junk")
+    with pytest.raises((LakeError, QueryError)):
+        analytics.open_lake(lake)
+    assert list(temporary.iterdir()) == []
+
+
+def test_no_temporary_folder(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy is named."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(QueryError, match="set TMPDIR"):
+        analytics.open_lake(lake)
