@@ -1,7 +1,7 @@
 """Questions to the lake: DuckDB in memory over its Parquet files, with the views of ``views/``.
 
-``connect`` syncs first, so that a row that was committed is seen. The connection reads the lake's files and no
-other, and its settings are locked; ``results.run_query`` also refuses every statement that does not only read.
+``connect`` syncs first, so that every committed row is seen. The connection reads the lake's files and no
+other, and its settings are locked; ``results.run_query`` also refuses every statement that is not read-only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VIEWS = view_files.VIEWS
 """The views whose columns are documented and kept."""
 
 _MEMORY = "50%"
-"""What a query may take of the machine's memory; what needs more goes through files."""
+"""Memory limit of queries, as a share of the machine's; larger results spill to files."""
 _DUCKDB_SETTINGS: dict[str, Any] = {
     # A variable of the calling Python program must not pass for a table.
     "python_enable_replacements": False,
@@ -42,7 +42,7 @@ _DUCKDB_SETTINGS: dict[str, Any] = {
 def connect(
     store_url: str,
     lake_dir: Path | str | None = None,
-    sync: bool = True,  # noqa: FBT001, FBT002 - the signature that every component was promised
+    sync: bool = True,  # noqa: FBT001, FBT002 - the signature all components rely on
     *,
     on_sync: Callable[[SyncReport], None] = lambda _report: None,
     on_progress: Callable[[float], None] = lambda _timings: None,
@@ -53,8 +53,8 @@ def connect(
         store_url: the warehouse: a URL, or the path of an SQLite file.
         lake_dir: its lake, a folder or a URL; None means ``DIODE_LAKE``, else the folder beside the database.
         sync: bring the lake up to date first; without, an absent lake gives empty views.
-        on_sync: told what the sync did.
-        on_progress: told the number of timings the sync has just copied.
+        on_sync: called with what the sync did.
+        on_progress: called with the number of timings just copied.
 
     Raises:
         SchemaError: there is no warehouse at ``store_url``, or one of another revision.
@@ -68,11 +68,11 @@ def connect(
 
 
 def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection:
-    """Return a connection with every view over ``lake`` as it is.
+    """Return a connection with every view over ``lake`` as it is now.
 
     Args:
         lake: what to read.
-        memory: what queries may take together, such as ``50%`` or ``2GiB``; more goes through temporary files.
+        memory: limit of all queries together, such as ``50%`` or ``2GiB``; larger results spill to temporary files.
 
     Raises:
         LakeError: it is damaged.
@@ -123,7 +123,7 @@ def _make_views(connection: duckdb.DuckDBPyConnection, lake: Lake, manifest: Man
 def _spill_folder() -> str:
     """Return a new folder that only this user can read, for results larger than memory.
 
-    Its name cannot be guessed: a known one could be made beforehand by somebody else.
+    Its name cannot be guessed: another user could create a known name first.
     """
     try:
         return tempfile.mkdtemp(prefix="diode-")

@@ -1,4 +1,4 @@
-"""The SQL of the views: one file a view in ``views/``, which may include what several share."""
+"""The SQL of the views: one file per view in ``views/``, which may include shared parts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ VIEWS = (
     "disagreements",
     "regressions",
 )
-"""The views whose columns are documented and kept."""
+"""The public views: their columns are documented and stable."""
 
 _FOLDER = Path(__file__).with_name("views")
 _INCLUDE = re.compile(r"^ *-- include (\w+\.sql)\n", re.MULTILINE)
 
 
 def view_statements() -> tuple[str, ...]:
-    """Return the SQL that makes all views, in an order in which each finds what it needs."""
+    """Return the SQL that makes all views, in an order in which each finds what it uses."""
     return (noise_macros(), *(_read(f"{name}.sql") for name in _files()))
 
 

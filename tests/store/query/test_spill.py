@@ -29,7 +29,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_private_folder_that_nobody_can_guess(database_url: str, temporary: Path) -> None:
+def test_a_private_folder_with_an_unpredictable_name(database_url: str, temporary: Path) -> None:
     """Each connection has its own in the system's temporary folder, closed to others; it goes with the connection."""
     first, second = analytics.connect(database_url), analytics.connect(database_url)
     folders = {con.execute("SELECT current_setting('temp_directory')").fetchall()[0][0] for con in (first, second)}
