@@ -6,21 +6,18 @@ other, and its settings are locked; ``results.run_query`` also refuses every sta
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from diode_store.errors import QueryError, first_line
 from diode_store.lake.lake import Lake, Manifest, Segment, lake_path
 from diode_store.lake.opening import open_source
 from diode_store.lake.sync import SyncReport
 from diode_store.lake.sync import sync as sync_lake
 from diode_store.lake.tables import FACTS, SNAPSHOTS
-from diode_store.query import view_files
+from diode_store.query import spill, view_files
 from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
@@ -81,13 +78,14 @@ def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection
     with ExitStack() as undo:
         manifest, release = lake.hold()
         undo.callback(release)
-        spill = _spill_folder()
-        undo.callback(shutil.rmtree, spill, ignore_errors=True)
-        connection = duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": spill, "memory_limit": memory})
-        undo.callback(connection.close)
-        _make_views(connection, lake, manifest)
-        undo.pop_all()
-        weakref.finalize(connection, _let_go, release, spill)
+        folder, remove = spill.new_folder()
+        undo.callback(remove)
+        connection = duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": folder, "memory_limit": memory})
+        with ExitStack() as undo_connecting:
+            undo_connecting.callback(connection.close)
+            _make_views(connection, lake, manifest)
+            undo_connecting.pop_all()
+        weakref.finalize(connection, undo.pop_all().close)
     return connection
 
 
@@ -118,22 +116,6 @@ def _make_views(connection: duckdb.DuckDBPyConnection, lake: Lake, manifest: Man
     connection.execute("SET allowed_paths = $1", [paths])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-
-
-def _spill_folder() -> str:
-    """Return a new folder that only this user can read, for results larger than memory.
-
-    Its name cannot be guessed: another user could create a known name first.
-    """
-    try:
-        return tempfile.mkdtemp(prefix="diode-")
-    except OSError as error:
-        raise QueryError(f"no folder for temporary files: {first_line(error)}; set TMPDIR to one") from error
-
-
-def _let_go(release: Callable[[], None], spill: str) -> None:
-    release()
-    shutil.rmtree(spill, ignore_errors=True)
 
 
 def _chosen_lake() -> Path | str | None:
