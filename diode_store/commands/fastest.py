@@ -1,4 +1,4 @@
-"""Show the fastest known kernel of each problem on one device, and how far the vendor's is behind."""
+"""Show the fastest known kernel of each problem on one device, and the vendor's time."""
 
 from __future__ import annotations
 
@@ -90,24 +90,24 @@ class Row(NamedTuple):
     k: int
     layout: str
     tf32: bool
-    """Whether float32 may be multiplied as TF32, as was asked."""
+    """Whether float32 may be multiplied as TF32, as requested."""
     kernel: str
     """Template, block sizes (as MxNxK, or by letter if some are missing), then s(tages), w(arps) and g(roup)."""
     runtime_us: float
     vendor_us: float | None
     speedup: float | None
-    """The vendor's best time over this one."""
+    """The vendor's best time divided by this one."""
     runner_up: str | None
     runner_up_us: float | None
     ties: int
-    """How many other kernels cannot be told from the fastest."""
+    """How many other kernels are within noise of the fastest."""
     repeats: int
     config_id: int
     tie_config_ids: list[int]
 
 
 class _Shape(NamedTuple):
-    """A problem as a person names it."""
+    """A problem in short, such as ``mm bf16 64x128x256 nn``."""
 
     op: str
     arithmetic: str
@@ -126,7 +126,7 @@ class _Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What a problem must be; None means any."""
+    """The filter on problems; None matches any."""
 
     op: str | None
     dtype: str | None
@@ -142,7 +142,7 @@ class _Wanted:
         return ", ".join([*(word for word in (self.op, self.dtype) if word), *sizes, *layout]) or "any problem"
 
     def distance(self, shape: _Shape) -> tuple[object, ...]:
-        """Return a key by which nearer shapes sort first: dtype, layout, then the ratios of the sizes."""
+        """Return a sort key, nearest first: by dtype, layout, then the ratios of the sizes."""
         pairs = [(getattr(self, name), getattr(shape, name)) for name in "bmnk"]
         ratios = sum(abs(math.log(found / size)) for size, found in pairs if size)
         return self.dtype not in {None, shape.arithmetic}, self.layout not in {None, shape.layout}, ratios, shape
@@ -158,30 +158,35 @@ def fastest(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The device: an alias, its name or the name's first words.",
-            show_default="if only one was measured",
+            help="The device: an alias, its name, or the first words of its name.",
+            show_default="the only one measured",
         ),
     ] = None,
-    all_matches: Annotated[bool, typer.Option("--all-matches", help="Let NAME mean several unlike devices.")] = False,
+    all_matches: Annotated[
+        bool, typer.Option("--all-matches", help="Allow NAME to match several different devices.")
+    ] = False,
     op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
-    b: Annotated[int | None, typer.Option("--b", metavar="B", help="Batch size; 1 is none.", min=1)] = None,
+    b: Annotated[int | None, typer.Option("--b", metavar="B", help="Batch size; 1 for no batch.", min=1)] = None,
     m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None,
     n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None,
     k: Annotated[int | None, typer.Option("--k", metavar="K", help="The summed dimension.", min=1)] = None,
     layout: Annotated[
-        str | None, typer.Option(metavar="AB", help="Of A and B: n row-major, t transposed, s other; such as nt.")
+        str | None,
+        typer.Option(metavar="AB", help="Layout of A and B, such as nt: n row-major, t transposed, s other."),
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(metavar="DTYPE", help="bf16 or bfloat16, fp16, tf32, fp32 without TF32, ...")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="ROWS", help="Most rows; 0 for all.", min=0)] = _DEFAULT_LIMIT,
+    limit: Annotated[
+        int, typer.Option(metavar="ROWS", help="Print at most this many rows; 0 for all.", min=0)
+    ] = _DEFAULT_LIMIT,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     no_sync: NoSyncOption = False,
 ) -> None:
     """Print the fastest kernel of each problem: its time, the vendor's best, the runner-up.
 
-    TIES counts other kernels whose times cannot be told from the best one's; docs/views.md says how.
+    TIES counts the other kernels within noise of the best; see docs/views.md.
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
@@ -215,7 +220,7 @@ def _fastest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> li
 
 
 def _devices(connection: Any, text: str | None, *, all_matches: bool) -> list[_Device]:
-    """Return the devices that ``text`` means, or the only one that was measured; say on stderr which they are."""
+    """Return the devices that match ``text``, or the only one measured, and note them on stderr."""
     rows = connection.execute("SELECT id, name, arch, multiprocessors FROM hardware ORDER BY name, id").fetchall()
     devices = [_Device(*row) for row in rows]
     found = (
@@ -231,7 +236,7 @@ def _only_measured(connection: Any, devices: Sequence[_Device]) -> list[_Device]
     measured = {number for (number,) in connection.execute("SELECT DISTINCT hardware_id FROM measurements").fetchall()}
     found = [device for device in devices if device.id in measured]
     if not found:
-        raise QueryError("nothing was measured yet; add measurements first")
+        raise QueryError("the warehouse holds no measurements; add some with `diode-ingest` or `diode import`")
     if len(found) > 1:
         raise QueryError(f"several devices were measured: {describe(found)}; name one with --hardware")
     return found
@@ -247,7 +252,7 @@ def _aliases(connection: Any, devices: Sequence[_Device]) -> dict[str, set[str]]
 
 
 def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Return columns for a person: what tells rows apart, the kernels and the times."""
+    """Return the columns of the printed table."""
     extra = [name for name in ("hardware", "torch") if len({getattr(row, name) for row in rows}) > 1]
     columns = (*extra, "problem", "kernel", "us", "vendor us", "speedup", "runner-up", "its us", "ties")
     return columns, [(*(getattr(row, name) for name in extra), *_readable_row(row)) for row in rows]
@@ -260,12 +265,12 @@ def _readable_row(row: Row) -> tuple[object, ...]:
 
 
 def _short(kernel: str | None) -> str | None:
-    """Return ``kernel`` without what most of them begin with; the vendor's still say ``aten::``."""
+    """Return ``kernel`` without ``triton::``; the vendor's keep ``aten::``."""
     return kernel and kernel.removeprefix("triton::")
 
 
 def _nearest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> str:
-    """Name the measured shapes of the same op that come nearest to ``wanted``; nothing if there are none."""
+    """Name the measured shapes of the same op nearest to ``wanted``; empty if there are none."""
     rows = (connection.execute(_SHAPES, [device.id, wanted.op]).fetchall() for device in devices)
     shapes = sorted({_Shape(*row) for found in rows for row in found}, key=wanted.distance)
     return f"nearest measured: {', '.join(map(str, shapes[:_NEAREST]))}" if shapes else ""

@@ -1,4 +1,4 @@
-"""Ask the warehouse a question in SQL: SELECT over its views, nothing else."""
+"""Query the warehouse in SQL: SELECT over its views, read-only."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from diode_store.render import counted
 app = make_app(__doc__)
 
 NoSyncOption = Annotated[
-    bool, typer.Option("--no-sync", help="Read the lake as it is; do not look for newer measurements.")
+    bool, typer.Option("--no-sync", help="Read the lake as it is, without copying new measurements first.")
 ]
-ExplainOption = Annotated[
-    bool, typer.Option("--explain", help="Print the plan instead: what is read, joined and filtered in which order.")
-]
+ExplainOption = Annotated[bool, typer.Option("--explain", help="Print the query plan instead of running the query.")]
 AnalyzeOption = Annotated[
-    bool, typer.Option("--analyze", help="Run it and print the plan with the rows and seconds of each step.")
+    bool, typer.Option("--analyze", help="Run the query and print its plan with the rows and seconds of each step.")
 ]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; also the default when this is not a terminal.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; the default when stdout is not a terminal.")]
 
 _VIEWS = (
     "observations, fastest_configs, fastest_by_template, config_rank, training_examples, coverage, vendor_gap, "
@@ -38,25 +36,27 @@ def query(  # noqa: PLR0913 - one parameter an option
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help=f"Write a file; its suffix: {', '.join(SUFFIXES)}."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help=f"Write a file in the format of its suffix: {', '.join(SUFFIXES)}."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     no_sync: NoSyncOption = False,
     explain: ExplainOption = False,
     analyze: AnalyzeOption = False,
 ) -> None:
-    """Run SQL (DuckDB's) and print a table; CSV when this is not a terminal.
+    """Run SQL (DuckDB's dialect) and print a table, or CSV when stdout is not a terminal.
 
-    New measurements are copied to the lake first. Only SELECT and EXPLAIN are run, and only the lake is read.
+    New measurements are copied to the lake first. Only SELECT and EXPLAIN are accepted, and only the lake is read.
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
     if (explain or analyze) and (as_csv or output):
-        raise typer.BadParameter("a plan is no table: --explain and --analyze go with --json, not with --csv or -o")
+        raise typer.BadParameter("--explain and --analyze print a plan: they go with --json, not with --csv or -o")
     if output and (as_json or as_csv):
-        raise typer.BadParameter("-o takes the format from the file's suffix; leave out --json and --csv")
+        raise typer.BadParameter("-o takes the format from the file's suffix; omit --json and --csv")
     if output:
         check_suffix(output)
     connection = connected(database, sync=not no_sync)
@@ -87,7 +87,7 @@ def _print_rows(connection: Any, sql: str, *, as_json: bool, as_csv: bool) -> No
 
 
 def _print_plan(connection: Any, sql: str, *, analyze: bool, as_json: bool) -> None:
-    """Print how DuckDB goes about ``sql``, a line a step; ``as_json`` gives all it knows, as it says it."""
+    """Print DuckDB's plan of ``sql``, one line per step; ``as_json`` prints its own JSON."""
     from diode_store.query.plan import plan_json, plan_lines
 
     text = plan_json(connection, sql, analyze=analyze)
@@ -95,7 +95,7 @@ def _print_plan(connection: Any, sql: str, *, analyze: bool, as_json: bool) -> N
 
 
 def connected(database: str, *, sync: bool = True) -> Any:
-    """Return a connection to the lake of ``database``; say on stderr if it had to be rebuilt."""
+    """Return a connection to the lake of ``database``; note on stderr if it had to be rebuilt."""
     from diode_store.commands.sync import note_rebuild
     from diode_store.console import progress
     from diode_store.query.analytics import connect, require_something_to_read

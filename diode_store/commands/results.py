@@ -1,4 +1,4 @@
-"""Rows as commands give them out: as JSON, or in a file whose suffix names its format."""
+"""Query rows as JSON, or as a file in the format of its suffix."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import duckdb
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".json", ".json.gz")
-"""How a file may end that `--output` names."""
+"""The suffixes that `--output` accepts."""
 _ROWS_A_GROUP = 122_880
 
 
 def json_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Return a list of objects, one a line, as they come and then what ends it: a result need not fit into memory.
+    """Return the lines of a JSON list of objects, made on demand: a result need not fit into memory.
 
     Raises:
         QueryError: two columns have one name, which an object cannot hold.
@@ -41,13 +41,13 @@ def json_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iter
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a file whose name does not say its format.
+    """Refuse a file name of unknown format.
 
     Raises:
         typer.BadParameter: it ends in none of ``SUFFIXES``.
     """
     if not path.name.endswith(SUFFIXES):
-        raise typer.BadParameter(f"{path}: the suffix names the format; it can be {', '.join(SUFFIXES)}")
+        raise typer.BadParameter(f"{path}: unknown suffix; use one of {', '.join(SUFFIXES)}")
 
 
 def write_file(connection: duckdb.DuckDBPyConnection, sql: str, path: Path, *, force: bool) -> int:

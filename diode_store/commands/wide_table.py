@@ -1,4 +1,4 @@
-"""Tables that are wider or longer than the terminal, printed so that they can still be read."""
+"""Readable tables for results wider or longer than the terminal."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_ROWS = 200
-"""More are counted, not shown: they scroll away."""
+"""Further rows are counted but not shown."""
 KEY_COLUMNS = (
     *("op", "m", "n", "k", "template", "runtime_us", "outcome", "triton_us", "vendor_us", "speedup", "ratio"),
     *("scope", "verdict", "template_before", "template_after", "runtime_us_before", "runtime_us_after"),
     *("rank", "dtype", "b", "layout", "hardware", "torch"),
     *("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m", "problems", "configs", "timings"),
 )
-"""What says which kernel of which problem took how long: first where a table is too wide for all of its columns."""
+"""Which kernel of which problem took how long: shown first where not all columns fit."""
 _CELL_WIDTH = 32
 _NULL = "NULL"
 
 
 def print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], console: Console | None = None) -> None:
-    """Print a table as wide as the terminal; NULL is visible.
+    """Print a table that fits the terminal; NULL is spelled out.
 
-    Where not all columns fit, a single row is printed a line a column; of several, the columns that say which kernel
-    it is come first, and those left out are named.
+    Where not all columns fit, a single row is printed with one line per column; otherwise ``KEY_COLUMNS`` come first
+    and the columns left out are named.
 
     Args:
         columns: the columns' names.
-        rows: read to their end, to say how many there are.
-        console: where to; the terminal unless given.
+        rows: read to their end, to count them.
+        console: the terminal unless given.
     """
     from rich.console import Console
 
@@ -59,7 +59,7 @@ def print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], console
 
 
 def _print_vertical(columns: Sequence[str], row: Sequence[object], console: Console) -> None:
-    """Print one row, a line a column."""
+    """Print one row, one line per column."""
     from rich.text import Text
 
     width = max(map(len, columns))

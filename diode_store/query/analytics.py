@@ -1,26 +1,23 @@
 """Questions to the lake: DuckDB in memory over its Parquet files, with the views of ``views/``.
 
-``connect`` syncs first, so that a row that was committed is seen. The connection reads the lake's files and no
-other, and its settings are locked; ``results.run_query`` also refuses every statement that does not only read.
+``connect`` syncs first, so that every committed row is seen. The connection reads the lake's files and no
+other, and its settings are locked; ``results.run_query`` also refuses every statement that is not read-only.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import weakref
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from diode_store.errors import QueryError, first_line
 from diode_store.lake.lake import Lake, Manifest, Segment, lake_path
 from diode_store.lake.layout import FACTS, SNAPSHOTS
 from diode_store.lake.opening import open_source
 from diode_store.lake.sync import SyncReport
 from diode_store.lake.sync import sync as sync_lake
-from diode_store.query import view_files
+from diode_store.query import spill, view_files
 from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ VIEWS = view_files.VIEWS
 """The views whose columns are documented and kept."""
 
 _MEMORY = "50%"
-"""What a query may take of the machine's memory; what needs more goes through files."""
+"""Memory limit of queries, as a share of the machine's; larger results spill to files."""
 _DUCKDB_SETTINGS: dict[str, Any] = {
     # A variable of the calling Python program must not pass for a table.
     "python_enable_replacements": False,
@@ -42,7 +39,7 @@ _DUCKDB_SETTINGS: dict[str, Any] = {
 def connect(
     store_url: str,
     lake_dir: Path | str | None = None,
-    sync: bool = True,  # noqa: FBT001, FBT002 - the signature that every component was promised
+    sync: bool = True,  # noqa: FBT001, FBT002 - the signature all components rely on
     *,
     on_sync: Callable[[SyncReport], None] = lambda _report: None,
     on_progress: Callable[[float], None] = lambda _timings: None,
@@ -53,8 +50,8 @@ def connect(
         store_url: the warehouse: a URL, or the path of an SQLite file.
         lake_dir: its lake, a folder or a URL; None means ``DIODE_LAKE``, else the folder beside the database.
         sync: bring the lake up to date first; without, an absent lake gives empty views.
-        on_sync: told what the sync did.
-        on_progress: told the number of timings the sync has just copied.
+        on_sync: called with what the sync did.
+        on_progress: called with the number of timings just copied.
 
     Raises:
         SchemaError: there is no warehouse at ``store_url``, or one of another revision.
@@ -68,11 +65,11 @@ def connect(
 
 
 def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection:
-    """Return a connection with every view over ``lake`` as it is.
+    """Return a connection with every view over ``lake`` as it is now.
 
     Args:
         lake: what to read.
-        memory: what queries may take together, such as ``50%`` or ``2GiB``; more goes through temporary files.
+        memory: limit of all queries together, such as ``50%`` or ``2GiB``; larger results spill to temporary files.
 
     Raises:
         LakeError: it is damaged.
@@ -81,13 +78,14 @@ def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection
     with ExitStack() as undo:
         manifest, release = lake.hold()
         undo.callback(release)
-        spill = _spill_folder()
-        undo.callback(shutil.rmtree, spill, ignore_errors=True)
-        connection = duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": spill, "memory_limit": memory})
-        undo.callback(connection.close)
-        _make_views(connection, lake, manifest)
-        undo.pop_all()
-        weakref.finalize(connection, _let_go, release, spill)
+        folder, remove = spill.new_folder()
+        undo.callback(remove)
+        connection = duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": folder, "memory_limit": memory})
+        with ExitStack() as undo_connecting:
+            undo_connecting.callback(connection.close)
+            _make_views(connection, lake, manifest)
+            undo_connecting.pop_all()
+        weakref.finalize(connection, undo.pop_all().close)
     return connection
 
 
@@ -118,22 +116,6 @@ def _make_views(connection: duckdb.DuckDBPyConnection, lake: Lake, manifest: Man
     connection.execute("SET allowed_paths = $1", [paths])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-
-
-def _spill_folder() -> str:
-    """Return a new folder that only this user can read, for results larger than memory.
-
-    Its name cannot be guessed: a known one could be made beforehand by somebody else.
-    """
-    try:
-        return tempfile.mkdtemp(prefix="diode-")
-    except OSError as error:
-        raise QueryError(f"no folder for temporary files: {first_line(error)}; set TMPDIR to one") from error
-
-
-def _let_go(release: Callable[[], None], spill: str) -> None:
-    release()
-    shutil.rmtree(spill, ignore_errors=True)
 
 
 def _chosen_lake() -> Path | str | None:

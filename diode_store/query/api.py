@@ -1,4 +1,4 @@
-"""Questions to the warehouse from Python: what ``import diode_store; diode_store.open()`` gives; see docs/python.md."""
+"""The Python API for questions to the warehouse, ``diode_store.open``; see docs/python.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Warehouse:
-    """A warehouse open for questions, as it was when it was opened; a context manager."""
+    """A read-only view of a warehouse as it was when opened; a context manager."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = connection
@@ -37,7 +37,7 @@ class Warehouse:
         return Result(self, sql, parameters)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a DuckDB connection of its own to the same data, for what ``query`` does not offer.
+        """Return another DuckDB connection to the same data, for what ``query`` does not offer.
 
         Raises:
             QueryError: the warehouse was closed.
@@ -47,7 +47,7 @@ class Warehouse:
         return self._connection.cursor()
 
     def close(self) -> None:
-        """Let go of the lake's files; nothing can be asked afterwards."""
+        """Release the lake's files; later queries fail."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -62,17 +62,17 @@ class Warehouse:
 
 
 class Result:
-    """The answer to a query: each way of reading it runs the query, so keep what it returns."""
+    """The answer to a query. Each way of reading it runs the query again, so keep what it returns."""
 
     def __init__(self, warehouse: Warehouse, sql: str, parameters: Sequence[Any] | dict[str, Any]) -> None:
-        """Check the query; it is not run yet."""
+        """Check the query without running it."""
         self._warehouse = warehouse
         self._asked = (sql, parameters)
         self.columns: tuple[str, ...] = tuple(bound(warehouse.cursor(), sql, parameters).columns)
         """The columns' names."""
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows as tuples of Python values, fetched as they are asked for.
+        """Yield the rows as tuples of Python values, fetched on demand.
 
         Raises:
             QueryError: the query failed, or the warehouse was closed.
@@ -109,7 +109,7 @@ class Result:
 def open_warehouse(
     database: str | Path | None = None, *, lake: str | Path | None = None, sync: bool = True
 ) -> Warehouse:
-    """Open a warehouse for questions; what was measured since is copied to the lake first.
+    """Open a warehouse for questions; new measurements are copied to the lake first.
 
     Args:
         database: a URL, or the path of an SQLite file; None means the one that every command uses.

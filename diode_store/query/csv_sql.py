@@ -1,4 +1,4 @@
-"""A query's rows as lines of CSV, which DuckDB itself puts together: ten times as fast as Python, value by value."""
+"""A query's rows as lines of CSV, built by DuckDB itself: several times as fast as converting each value in Python."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def csv_lines(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
     """Return a header and a line for each row, each with its line feed.
 
     NULL, NaN and infinity are empty fields, a list or struct is JSON, bytes are hexadecimal; numbers have all digits.
-    The first rows are there when this returns: what fails early fails before anything is printed.
+    The first rows are fetched before this returns, so that early errors come before any output.
 
     Args:
-        connection: what ``analytics.connect`` returned.
+        connection: from ``analytics.connect``.
         sql: one SELECT.
 
     Raises:
-        QueryError: as for ``results.run_query``; or there are times with a zone. Also while it is read.
+        QueryError: as for ``results.run_query``, or for times with a zone; also while the lines are read.
     """
     if is_explain(sql):
         plan = run_query(connection, sql)
@@ -68,7 +68,7 @@ def _text(kind: str, column: str) -> str:
 
 
 def lines_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield the same for rows that Python has already: a header and a line for each."""
+    """Yield the same lines for rows that are already in Python."""
     yield _line(columns)
     yield from (_line([_cell(value) for value in row]) for row in rows)
 

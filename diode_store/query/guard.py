@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "repeat", "json_each", "json_tree", "summary"})
 # EXPLAIN has no tree of its own: it is taken off, and what it explains is checked. No comment may come before that:
-# where one ends is the lexer's business, and whoever reads it otherwise checks something else than is run.
+# only DuckDB's lexer knows where one ends, and a different reading would check another statement than the one run.
 _SPACE = r"[ \t\r\n]"
 _EXPLAIN = re.compile(
     rf"{_SPACE}*explain(?:{_SPACE}+analyze)?(?:{_SPACE}*\([\w, \t\r\n]*\))?{_SPACE}+", re.IGNORECASE | re.ASCII
@@ -36,7 +36,7 @@ def check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
     Args:
         connection: any connection; it parses, and nothing of ``sql`` is run.
-        sql: what somebody typed.
+        sql: what the user typed.
     """
     kinds = _kinds(sql)
     if not kinds:

@@ -1,4 +1,4 @@
-"""How DuckDB goes about a query, as a person can read it: one line a step, what feeds a step indented below it."""
+"""DuckDB's plan of a query as readable text: one line per step, its inputs indented below it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def plan_json(connection: duckdb.DuckDBPyConnection, sql: str, *, analyze: bool)
     """Return the plan of one SELECT as DuckDB's JSON.
 
     Args:
-        connection: what ``diode_store.query.analytics.connect`` returned.
+        connection: a connection from ``diode_store.query.analytics.connect``.
         sql: the SELECT, without EXPLAIN.
-        analyze: run it, and say how many rows and seconds each step took.
+        analyze: run it, and report the rows and seconds of each step.
 
     Raises:
         QueryError: it is not one SELECT, it would write or read elsewhere, or it fails; one line.
     """
-    # By itself first: behind EXPLAIN another EXPLAIN, or a comment, would be read differently.
+    # Check it alone first: after EXPLAIN, another EXPLAIN or a comment would be parsed differently.
     check_reads_only(connection, sql)
     if sql.lstrip()[: len("explain")].lower() == "explain":
         raise QueryError("give the SELECT alone; --explain and --analyze put EXPLAIN before it")
@@ -49,7 +49,7 @@ def plan_json(connection: duckdb.DuckDBPyConnection, sql: str, *, analyze: bool)
 
 
 def plan_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a plan that DuckDB gave as JSON."""
+    """Yield the lines of a plan in DuckDB's JSON."""
     plan = json.loads(text)
     for step in plan["operator"] if isinstance(plan, dict) else plan:
         yield from _lines(step, 0)
@@ -67,7 +67,7 @@ def _lines(step: dict[str, Any], depth: int) -> Iterator[str]:
 
 
 def _details(step: dict[str, Any]) -> Iterator[str]:
-    """Yield what tells a step from others of its kind, and how much it did."""
+    """Yield the details of a step, and its rows and time."""
     about = step.get("extra_info") or {}
     yield from (_short(about[label]) for label in _SHOWN if label in about)
     if "timing" in step:

@@ -1,6 +1,6 @@
 """Running one statement that only reads, and its rows: as Python values or as Arrow batches.
 
-Rows are fetched as they are asked for, so a result need not fit into memory, and Ctrl-C stops DuckDB at once.
+Rows are fetched on demand, so a result need not fit into memory, and Ctrl-C stops DuckDB at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QueryResult:
     """The rows of a query as tuples of Python values; iterate once."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Any = None) -> None:
-        """Run ``sql`` and fetch its first rows, so that what fails early fails before anything is printed."""
+        """Run ``sql`` and fetch its first rows, so that early errors come before any output."""
         self._connection = connection
         with _errors_of_duckdb():
             self._first = _interruptible(
@@ -46,7 +46,7 @@ class QueryResult:
         """Yield the rows.
 
         Raises:
-            QueryError: the query failed on its way.
+            QueryError: the query failed after its first rows.
         """
         rows = self._first
         while rows:
@@ -59,7 +59,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Any =
     """Run one statement that only reads.
 
     Args:
-        connection: what ``analytics.connect`` returned.
+        connection: from ``analytics.connect``.
         sql: one SELECT or EXPLAIN.
         parameters: values for its ``?`` as a list, or for its ``$name`` as a dictionary.
 
@@ -77,12 +77,12 @@ def stream(
     *,
     rows_a_batch: int = _ROWS_A_BATCH,
 ) -> pa.RecordBatchReader:
-    """Return the rows of one statement that only reads, as Arrow batches that are made as they are asked for.
+    """Return the rows of one statement that only reads, as Arrow batches, produced on demand.
 
-    The result is never in memory as a whole. Only one stream of a connection can be read at a time.
+    The whole result is never in memory. Only one stream of a connection can be read at a time.
 
     Args:
-        connection: what ``analytics.connect`` returned.
+        connection: from ``analytics.connect``.
         sql: one SELECT, with a ``?`` or ``$name`` for each parameter.
         parameters: the values.
         rows_a_batch: at most how many rows a batch has.
@@ -97,7 +97,7 @@ def stream(
 def arrow_table(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()
 ) -> pa.Table:
-    """Return all rows of one statement that only reads; what sums to 64 bits is an integer, not a decimal.
+    """Return all rows of one statement that only reads; 128-bit sums that fit into 64 bits become integers.
 
     Raises:
         QueryError: as for ``run_query``.
@@ -137,7 +137,7 @@ class PlainBatches:
         """Yield the batches.
 
         Raises:
-            QueryError: the query failed on its way.
+            QueryError: the query failed after its first rows.
         """
         batch = self._first
         while batch is not None:
@@ -204,8 +204,8 @@ def kinds_of(relation: duckdb.DuckDBPyRelation) -> list[str]:
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Any]) -> Any:
     """Return what ``work`` returns; a Ctrl-C stops it at once.
 
-    Python handles signals in its main thread only, and there not before DuckDB returns to it, which a large join
-    may not do for hours. So DuckDB works in another thread while this one waits.
+    Python handles signals in its main thread, and only once DuckDB returns, which may take hours for a large join.
+    So DuckDB works in another thread while the main thread waits.
     """
     with ThreadPoolExecutor(1) as executor:
         future = executor.submit(work)

@@ -1,4 +1,4 @@
-"""The SQL of the views: one file a view in ``views/``, which may include what several share."""
+"""The SQL of the views: one file per view in ``views/``, which may include shared parts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ VIEWS = (
     "disagreements",
     "regressions",
 )
-"""The views whose columns are documented and kept."""
+"""The public views: their columns are documented and stable."""
 
 _FOLDER = Path(__file__).with_name("views")
-_INCLUDE = re.compile(r"^-- include (\w+\.sql)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^ *-- include (\w+\.sql)\n", re.MULTILINE)
 
 
 def view_statements() -> tuple[str, ...]:
-    """Return the SQL that makes all views, in an order in which each finds what it needs."""
-    return (noise_macros(), *(_INCLUDE.sub(lambda found: _read(found[1]), _read(f"{name}.sql")) for name in _files()))
+    """Return the SQL that makes all views, in an order in which each finds what it uses."""
+    return (noise_macros(), *(_read(f"{name}.sql") for name in _files()))
 
 
 def _files() -> tuple[str, ...]:
@@ -34,4 +34,5 @@ def _files() -> tuple[str, ...]:
 
 
 def _read(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
+    """Return a file's text with what it includes, which may include others."""
+    return _INCLUDE.sub(lambda found: _read(found[1]), (_FOLDER / name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
--- Shared by the views that compare kernels; analytics.py puts it where they say "include".
+-- Shared by the views that compare kernels; view_files.py puts it where they say "include".
 -- `times` has one row a (case, config): its median over measurements, and how much they differ. Most cases were
 -- measured once or twice, and there a median costs no more than a sum.
 cases AS MATERIALIZED (

@@ -19,47 +19,22 @@ WITH spread AS (
     GROUP BY ALL
 )
 SELECT
-    s.hardware_id,
-    s.hardware::VARCHAR AS hardware,
-    h.arch,
-    h.multiprocessors,
-    m.environment_id,
-    e.torch,
-    e.triton,
-    m.problem_id,
-    p.op,
-    p.dtype,
-    p.b,
-    p.m,
-    p.n,
-    p.k,
-    p.layout,
-    asks_for_tf32(p.dtype, p.scalars) AS tf32,
-    c.id AS config_id,
-    c.template,
-    c.block_m,
-    c.block_n,
-    c.block_k,
-    c.group_m,
-    c.num_stages,
-    c.num_warps,
-    c.allow_tf32,
+    -- include _case.sql
+    -- include _config.sql
     c.kwargs,
     c.template LIKE 'aten::%' AS is_vendor,
-    s.measurements,
-    s.runtime_us,
-    s.lowest.us AS lowest_us,
-    s.highest.us AS highest_us,
-    s.lowest.measurement_id AS lowest_measurement_id,
-    -s.highest.minus_id AS highest_measurement_id,
-    s.highest.us / s.lowest.us AS ratio,
-    usual_sigma(s.lowest.us, m.usual_sigmas) AS sigma,
+    r.measurements,
+    r.runtime_us,
+    r.lowest.us AS lowest_us,
+    r.highest.us AS highest_us,
+    r.lowest.measurement_id AS lowest_measurement_id,
+    -r.highest.minus_id AS highest_measurement_id,
+    r.highest.us / r.lowest.us AS ratio,
+    usual_sigma(r.lowest.us, m.usual_sigmas) AS sigma,
     (ratio - 1) / sigma AS sigmas
-FROM spread AS s
+FROM spread AS r
 JOIN cases_of(NULL) AS m USING (case_id)
-JOIN hardware AS h ON h.id = m.hardware_id
-JOIN environments AS e ON e.id = m.environment_id
-JOIN problems AS p ON p.id = m.problem_id
-JOIN configs AS c ON c.id = s.config_id
-WHERE s.highest.us > noise_limit(s.lowest.us, sigma)
-ORDER BY sigmas DESC, s.case_id, s.config_id;
+-- include _joins.sql
+JOIN configs AS c ON c.id = r.config_id
+WHERE r.highest.us > noise_limit(r.lowest.us, sigma)
+ORDER BY sigmas DESC, r.case_id, r.config_id;

@@ -16,46 +16,21 @@ best AS (
     GROUP BY ALL
 )
 SELECT
-    w.hardware_id,
-    w.hardware::VARCHAR AS hardware,
-    h.arch,
-    h.multiprocessors,
-    m.environment_id,
-    e.torch,
-    e.triton,
-    m.problem_id,
-    p.op,
-    p.dtype,
-    p.b,
-    p.m,
-    p.n,
-    p.k,
-    p.layout,
-    asks_for_tf32(p.dtype, p.scalars) AS tf32,
-    w.template,
-    w.template LIKE 'aten::%' AS is_vendor,
-    c.id AS config_id,
-    c.block_m,
-    c.block_n,
-    c.block_k,
-    c.group_m,
-    c.num_stages,
-    c.num_warps,
-    c.allow_tf32,
+    -- include _case.sql
+    -- include _config.sql
     c.kwargs,
-    w.fastest.us AS runtime_us,
-    w.fastest.repeats AS repeats,
-    w.configs,
+    c.template LIKE 'aten::%' AS is_vendor,
+    r.fastest.us AS runtime_us,
+    r.fastest.repeats AS repeats,
+    r.configs,
     row_number() OVER (
-        PARTITION BY w.case_id, w.hardware_id, w.hardware ORDER BY w.fastest.us, w.fastest.config_id
+        PARTITION BY r.case_id, r.hardware_id, r.hardware ORDER BY r.fastest.us, r.fastest.config_id
     ) AS rank,
-    w.fastest.us / l.best_us AS slowdown,
-    w.fastest.us <= l.tie_us AS is_tie
-FROM best AS w
+    r.fastest.us / l.best_us AS slowdown,
+    r.fastest.us <= l.tie_us AS is_tie
+FROM best AS r
 JOIN limits AS l USING (case_id, hardware_id, hardware)
 JOIN cases AS m USING (case_id)
-JOIN hardware AS h ON h.id = m.hardware_id
-JOIN environments AS e ON e.id = m.environment_id
-JOIN problems AS p ON p.id = m.problem_id
-JOIN configs AS c ON c.id = w.fastest.config_id
-ORDER BY w.case_id, rank;
+-- include _joins.sql
+JOIN configs AS c ON c.id = r.fastest.config_id
+ORDER BY r.case_id, rank;

@@ -21,39 +21,16 @@ near AS (
 SELECT
     w.hardware_id,
     w.hardware::VARCHAR AS hardware,
-    h.vendor,
-    h.arch,
-    h.multiprocessors,
-    h.l2_bytes,
-    h.shared_memory_per_block_bytes,
-    h.memory_bytes,
-    h.memory_bandwidth_bytes_per_s,
-    h.max_clock_mhz,
+    -- include _hardware.sql
     m.environment_id,
     e.torch,
     e.triton,
     e.compute,
     e.driver,
-    m.problem_id,
-    p.op,
-    p.dtype,
-    p.b,
-    p.m,
-    p.n,
-    p.k,
-    p.layout,
-    asks_for_tf32(p.dtype, p.scalars) AS tf32,
+    -- include _problem.sql
     p.inputs,
     p.scalars,
-    c.id AS config_id,
-    c.template,
-    c.block_m,
-    c.block_n,
-    c.block_k,
-    c.group_m,
-    c.num_stages,
-    c.num_warps,
-    c.allow_tf32,
+    -- include _config.sql
     c.use_fast_accum,
     c.acc_type,
     c.kwargs,
@@ -69,8 +46,6 @@ SELECT
     w.configs
 FROM near AS w
 JOIN cases AS m USING (case_id)
-JOIN hardware AS h ON h.id = m.hardware_id
-JOIN environments AS e ON e.id = m.environment_id
-JOIN problems AS p ON p.id = m.problem_id
+-- include _joins.sql
 JOIN configs AS c ON c.id = w.configs_near[1].config_id
 ORDER BY w.case_id;

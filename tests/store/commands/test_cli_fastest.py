@@ -1,4 +1,4 @@
-"""`diode fastest`, as somebody types it."""
+"""`diode fastest` from the command line."""
 
 from __future__ import annotations
 
@@ -226,7 +226,10 @@ def test_fastest_without_hardware(
         "NVIDIA H200 (sm_90, 132 multiprocessors); name one with --hardware\n"
     )
     empty = diode("fastest", "--database", another_database)
-    assert (empty.code, empty.err) == (1, "error: nothing was measured yet; add measurements first\n")
+    assert (empty.code, empty.err) == (
+        1,
+        "error: the warehouse holds no measurements; add some with `diode-ingest` or `diode import`\n",
+    )
 
 
 def test_fastest_on_unknown_hardware(warehouse: Store, diode: RunCommand) -> None:

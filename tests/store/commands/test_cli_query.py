@@ -1,4 +1,4 @@
-"""`diode query` and `diode sync`, as somebody types them."""
+"""`diode query` and `diode sync` from the command line."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_query_refuses_a_file_of_an_unknown_format(
     """The message lists the suffixes there are, and no file is made."""
     result = diode("query", "SELECT 1", "-o", str(tmp_path / name))
     assert result.code == 2
-    assert "it can be .parquet, .csv, .csv.gz, .json, .json.gz" in " ".join(result.err.split())
+    assert "use one of .parquet, .csv, .csv.gz, .json, .json.gz" in " ".join(result.err.split())
     assert not (tmp_path / name).exists()
 
 

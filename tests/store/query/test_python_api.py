@@ -87,7 +87,7 @@ def test_a_lake_elsewhere(store: Store, database_url: str, tmp_path: Path, make_
 
 
 def test_closing_lets_go(store: Store, database_url: str, lake: Lake, make_measurement: MakeMeasurement) -> None:
-    """Afterwards nothing can be asked, not even an old result, and nobody holds the lake's files."""
+    """Afterwards nothing can be asked, not even an old result, and the lake's files are released."""
     store.write([make_measurement(1)])
     with diode_store.open(database_url) as warehouse:
         result = warehouse.query("SELECT 1")

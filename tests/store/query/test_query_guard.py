@@ -272,7 +272,7 @@ def test_the_connection_itself_is_locked(connection: duckdb.DuckDBPyConnection, 
 
 
 def test_files_that_only_lie_in_the_lake(connection: duckdb.DuckDBPyConnection, lake_file: Path) -> None:
-    """What somebody else put into the folder is not read either."""
+    """Other files in the folder are not read either."""
     (lake_file.parent / "secret.csv").write_text("a\n1\n")
     with pytest.raises(duckdb.Error):
         connection.execute(f"SELECT * FROM '{lake_file.parent}/secret.csv'")  # noqa: S608 - our own names
@@ -319,6 +319,6 @@ def test_an_error_on_the_way(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_a_query_can_follow_another(connection: duckdb.DuckDBPyConnection) -> None:
-    """A result that was not read to its end is in nobody's way."""
+    """A result that was not read to its end does not block the next."""
     next(iter(results.run_query(connection, "SELECT * FROM range(100_000)")))
     assert list(results.run_query(connection, "SELECT 7")) == [(7,)]

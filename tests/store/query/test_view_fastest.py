@@ -131,7 +131,7 @@ def test_fastest_believes_only_what_it_may(views: Warehouse) -> None:
 
 
 def test_fastest_counts_what_a_hook_left_over(views: Warehouse) -> None:
-    """A time is a time, whoever listed the choices."""
+    """A time counts whichever policy listed the choices."""
     views.measure({A: 50.0}, choice_policy="hook:abc")
     assert views.one(FASTEST)["config_id"] == "A"
 
