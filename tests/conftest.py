@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import shutil
 import signal
+import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pytest
 
+import cheap_compiles
 import postgres_server as postgres
 import samples
 
@@ -26,10 +29,17 @@ POSTGRES_TEMPLATE = "warehouse_template"
 _DATABASE_NUMBERS = itertools.count(1)
 
 
-def pytest_configure() -> None:
-    """Listen to SIGINT even when started as a background job, which ignores it, and so would all children."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Listen to SIGINT even when started as a background job, which ignores it, and so would all children.
+
+    Make compiles cheap, before anybody imports torch; xdist's workers inherit the settings.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        cache = tempfile.TemporaryDirectory(prefix="diode-test-kernels-")
+        config.add_cleanup(cache.cleanup)
+        os.environ.update(cheap_compiles.settings(Path(cache.name)))
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,8 @@ EXAMPLE = "mm:512x768x1024"
 _SHAPE = re.compile(r"(\w+):(\d+)x(\d+)x(\d+)(?::(\d+))?((?:/\w+)*)")
 _BITS = re.compile(r"\d+")
 _BITS_PER_BYTE = 8
+# Our tensors, Inductor's copies of the inputs, two outputs; and room for workspaces.
+_MEMORY_FACTOR, _SPARE_BYTES = 4, 2**30
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,10 @@ class SweepProblem:
         elements = self.m * self.k + self.k * self.n + self.m * self.n
         bias = {"addmm": self.n, "baddbmm": self.b * self.m * self.n}.get(self.op, 0)
         return (self.b * elements + bias) * dtype_bytes(self.dtype)
+
+    def needed_bytes(self, *, on_cpu: bool) -> int:
+        """Return how much memory must be free before it is timed: Inductor and the sweep hold copies of the tensors."""
+        return _MEMORY_FACTOR * self.memory_bytes + (0 if on_cpu else _SPARE_BYTES)
 
     def problem(self) -> Problem:
         """Return the record that Inductor's report of it will hold."""

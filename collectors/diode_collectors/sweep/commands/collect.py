@@ -36,6 +36,7 @@ _EXAMPLE = "Example: diode-collect --family llama3-8b --dtype bf16,fp16 --search
 _VALIDATION_SHAPES = 30
 _CPU_FLOPS = 4e9
 """How large a drawn problem may be on a CPU, which takes a tenth of a second for it."""
+_CORES_ELSEWHERE = 16
 
 AgainstOption = Annotated[
     list[str] | None,
@@ -120,16 +121,21 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
     from diode_collectors.sweep.report import Estimate, print_dry_run
 
     with _bad_usage():
+        options.check_hardware()
         spool = _spool(context, options)
         space, limit_s, mode = SearchSpace.parse(options.search_space), options.time_limit_s(), options.mode()
         devices, problems = _devices_and_problems(options, excluded)
     check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
-    estimate = Estimate(devices, space, include_tma=options.include_tma, cores=len(os.sched_getaffinity(0)))
+    cores = _CORES_ELSEWHERE if options.hardware is not None else len(os.sched_getaffinity(0))
+    estimate = Estimate(devices, space, include_tma=options.include_tma, cores=cores)
+    if options.hardware is not None:
+        print_dry_run(problems, None, estimate, as_json=options.as_json)
+        return
     done = _done(options, spool)
     if options.dry_run:
         recorded = recorded_space(space, include_tma=options.include_tma)
         left = [p for p in problems if not _is_done(p, devices, done, recorded, options.seed)]
-        print_dry_run(left, len(problems) - len(left), devices, estimate, as_json=options.as_json)
+        print_dry_run(left, len(problems) - len(left), estimate, as_json=options.as_json)
         return
     plan = SweepPlan(
         problems=tuple(problems),
@@ -178,13 +184,13 @@ def _devices_and_problems(
 ) -> tuple[tuple[SweepDevice, ...], list[SweepProblem]]:
     from diode_collectors.problems.drawing import Limits
     from diode_collectors.problems.selection import parse_shard, select_problems, shard, shard_of_environment
-    from diode_collectors.sweep.devices import devices_of_rank, find_devices, parse_devices
+    from diode_collectors.sweep.devices import device_elsewhere, devices_of_rank, find_devices, parse_devices
 
     index, count = parse_shard(options.shard) if options.shard is not None else shard_of_environment(os.environ)
     names = parse_devices(options.device) if options.device is not None else None
     request = options.request()
     problems = select_problems(request, excluded=excluded)  # before devices are asked for, which takes seconds
-    devices = found = find_devices(names)
+    devices = found = find_devices(names) if options.hardware is None else (device_elsewhere(options.hardware),)
     if names is None:
         devices = devices_of_rank(found, os.environ)
     if len(devices) < len(found):

@@ -141,6 +141,12 @@ class SweepOptions:
             show_default="all GPUs, under torchrun cuda:LOCAL_RANK",
         ),
     ] = None
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            "--hardware", metavar="NAME", help="With --dry-run: plan for a known GPU elsewhere, with 16 cores."
+        ),
+    ] = None
     chunk_size: Annotated[
         int, typer.Option("--chunk-size", min=1, help="Problems after which records are handed over to diode-ingest.")
     ] = DEFAULT_CHUNK_SIZE
@@ -213,6 +219,20 @@ class SweepOptions:
         if self.search_mode not in MODES:
             raise SettingsError(f"unknown --search-mode {self.search_mode!r}; expected {' or '.join(MODES)}")
         return self.search_mode
+
+    def check_hardware(self) -> None:
+        """Make sure that a device which is not here is only planned for.
+
+        Raises:
+            SettingsError: options that contradict each other.
+        """
+        if self.hardware is not None and not self.dry_run:
+            raise SettingsError(
+                f"--hardware {self.hardware} plans for a device that is not here, so it needs --dry-run; "
+                "a sweep times this machine's devices, which --device names"
+            )
+        if self.hardware is not None and self.device is not None:
+            raise SettingsError("--hardware is a device elsewhere, --device one of this machine; drop one")
 
     def _sizes(self) -> Sizes:
         bounds = {name: value for name in ("min_size", "max_size") if (value := getattr(self, name)) is not None}
