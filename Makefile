@@ -26,7 +26,7 @@ quickstart: $(STAMP)  ## run the whole loop on the bundled H200 measurements
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
 
-test-torch: $(STAMP)  ## run the collectors' tests against torch 2.11, 2.13 and 2.15, each in an environment of its own
+test-torch: $(STAMP)  ## run the collectors' and the hook's tests against torch 2.10 to 2.15, each in an environment of its own
 	$(BIN)/python tests/run_torch_versions.py
 
 check: $(STAMP)  ## format, lint, types and import rules, without changing anything

@@ -14,7 +14,7 @@ from diode_collectors.inductor.adapter import annotations_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from diode_collectors.feedback.offered import Offer
+    from diode_collectors.feedback.offered import ChoiceList
 
 
 class Fate(StrEnum):
@@ -135,7 +135,7 @@ class CoverageLedger:
         self._before = self._counted()
         self._watches = {}
 
-    def offered(self, choices: Sequence[Any], offer: Offer) -> None:
+    def offered(self, choices: Sequence[Any], offer: ChoiceList) -> None:
         """Note a list of choices that the autotuner was given."""
         for watch in self._watches.values():
             watch.look()
@@ -149,7 +149,7 @@ class CoverageLedger:
             self._plus += "mm_plus_mm" in uids[0]
             self._move(offer, _fate_of_list(len(choices)))
 
-    def heard(self, offer: Offer | None, fate: Fate) -> None:
+    def heard(self, offer: ChoiceList | None, fate: Fate) -> None:
         """Note what became of the list of choices of an event, if it was seen."""
         with self._lock:
             if offer is None:
@@ -174,7 +174,7 @@ class CoverageLedger:
         named = {fate.value: parts[fate] for fate in Fate}
         return Coverage(total=parts.total(), cached_graphs=max(counted["fx_hits"], counted["aot_hits"]), **named)
 
-    def _move(self, offer: Offer, fate: Fate) -> None:
+    def _move(self, offer: ChoiceList, fate: Fate) -> None:
         if offer.fate is not None:
             self._fates[offer.fate] -= 1
         offer.fate = fate

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.feedback.coverage import Coverage, CoverageLedger, Fate, inside_a_choice
-from diode_collectors.feedback.offered import Offer, OfferedChoices
+from diode_collectors.feedback.offered import ChoiceList, OfferedChoices
 from diode_collectors.feedback.records import ReplayDetector, measurement_from_feedback
 from diode_store.checks import shown
 from diode_store.errors import first_line
@@ -174,7 +174,7 @@ class AutotuningListener:
             self._ledger.heard(offer, fate)
         self._count(recorded=1, timings=len(measurement.timings), replays=int(is_replay))
 
-    def _on_offer(self, choices: Sequence[Any], offer: Offer) -> None:
+    def _on_offer(self, choices: Sequence[Any], offer: ChoiceList) -> None:
         """Take note of what Inductor is about to choose from."""
         if os.getpid() != self._pid:
             return

@@ -79,7 +79,7 @@ class Estimate:
         return {"shared_memory_bytes": shared_memory_bytes, "include_tma": self._include_tma}
 
 
-class Progress:
+class SweepProgress:
     """Shows how far a sweep is: a bar with choices a second and the time left, or a line a minute in a log."""
 
     def __init__(self, problems: Sequence[SweepProblem], estimate: Estimate) -> None:

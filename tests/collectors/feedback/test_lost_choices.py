@@ -22,7 +22,7 @@ from torch._inductor.select_algorithm import (
 )
 
 from diode_collectors.feedback.listening import AutotuningListener
-from diode_collectors.feedback.offered import Offer, OfferedChoices
+from diode_collectors.feedback.offered import ChoiceList, OfferedChoices
 from diode_collectors.feedback.records import measurement_from_feedback
 from diode_store.records import DeviceState, KernelConfig, Measurement, Outcome, Source, Timing, TimingMethod
 from inductor_harness import compile_and_run, triton_choices_on_cpu
@@ -181,7 +181,7 @@ def test_each_size_of_a_symbol_has_its_own_lost_choices() -> None:
     """Where Inductor compiles for several sizes, a choice for one is not lost to another."""
     small, large = (PlainChoice(hint_override=size, failed=True) for size in (64, 4096))
     vendor, fine = PlainChoice(failed=False), PlainChoice(hint_override=64, failed=False)
-    offer = Offer([vendor, fine, small, large])
+    offer = ChoiceList([vendor, fine, small, large])
     assert offer.lost([vendor, fine]) == [small]
     assert offer.lost([vendor]) == [small, large]
     assert offer.lost([vendor, fine, small]) == []

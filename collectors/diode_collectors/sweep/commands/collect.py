@@ -157,12 +157,12 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
 def _run(plan: SweepPlan, estimate: Estimate, options: SweepOptions) -> None:
     from diode_collectors.spool.reading import measurements_in
     from diode_collectors.sweep.engine import run_sweep
-    from diode_collectors.sweep.report import Progress, print_report, what_went_wrong
+    from diode_collectors.sweep.report import SweepProgress, print_report, what_went_wrong
     from diode_collectors.sweep.sets import measured_since, write_dataset
     from diode_collectors.sweep.statistics import statistics_of
 
     started = time.time()
-    with Progress(plan.problems, estimate) as listener:
+    with SweepProgress(plan.problems, estimate) as listener:
         report = run_sweep(plan, listener)
     if options.output is not None and (report.measured or report.skipped):
         for line in write_dataset(options.output, plan.spool):
