@@ -56,7 +56,7 @@ COUNTED = ("passed", "failed", "skipped")
 
 @dataclass(frozen=True)
 class Result:
-    """What the tests came to under one version."""
+    """The result of the tests under one version."""
 
     torch: str
     python: str

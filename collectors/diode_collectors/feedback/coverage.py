@@ -41,7 +41,7 @@ _IN_WORDS = {
     Fate.SINGLE_CHOICE: "with one choice only",
     Fate.MAX_AUTOTUNE_OFF: "compiled without max-autotune",
     Fate.DETERMINISTIC: "not timed in deterministic mode",
-    Fate.PIPELINED: "timed by pipelined autotuning, which tells nobody",
+    Fate.PIPELINED: "timed by pipelined autotuning, which reports nothing",
     Fate.DISTRIBUTED: "timed by another rank",
     Fate.POINTWISE: "made pointwise before the autotuner",
     Fate.NO_VALID_CHOICE: "without a choice that works",
@@ -69,7 +69,7 @@ class Coverage:
     deterministic: int = 0
     """``torch._inductor.config.deterministic`` takes a choice without timing it."""
     pipelined: int = 0
-    """``torch._inductor.config.pipeline_max_autotune_gemm`` times in a subprocess and tells nobody."""
+    """``torch._inductor.config.pipeline_max_autotune_gemm`` times in a subprocess and reports nothing."""
     distributed: int = 0
     """``torch._inductor.config.distributed_max_autotune_gemm`` had another rank time it."""
     pointwise: int = 0
@@ -86,7 +86,7 @@ class Coverage:
     """Lowered, and never seen by the autotuner."""
     cached_graphs: int = 0
     """Graphs that came whole from Inductor's FX graph cache or AOTAutograd's cache. Nothing in them is lowered again,
-    so nobody can count their matrix products, and ``total`` does not."""
+    so their matrix products cannot be counted, and ``total`` leaves them out."""
 
     @property
     def is_complete(self) -> bool:

@@ -111,7 +111,7 @@ class AutotuningListener:
         self._replays = None
         self.finish()
         covered = self.coverage()
-        # Python shows warnings where nobody set logging up, so nobody takes a part for the whole.
+        # Python shows warnings even where logging is not set up, so an incomplete collection is noticed.
         _log(logging.INFO if covered.is_complete else logging.WARNING, str(covered))
 
     def finish(self) -> None:
@@ -134,7 +134,7 @@ class AutotuningListener:
             self._given_take(measurement)
 
     def drop(self, reason: str) -> None:
-        """Count a record as lost, and say why once."""
+        """Count a record as lost, and log the reason once."""
         self._count(dropped=1)
         self.say_once(f"autotuning records are dropped: {reason}")
 
@@ -149,7 +149,7 @@ class AutotuningListener:
         self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any
     ) -> None:
         """Take one event; torch passes more arguments in some versions than in others."""
-        if os.getpid() != self._pid:  # nobody asked a forked child to collect, and it has none of our threads
+        if os.getpid() != self._pid:  # a forked child was not asked to collect, and it has none of our threads
             return
         try:
             self._count(events=1)

@@ -29,7 +29,7 @@ class SweepProblem:
     """(B, M, K) x (B, K, N) → (B, M, N), with a bias for the ops that have one.
 
     Raises:
-        SettingsError: it is no matrix product.
+        SettingsError: it is not a matrix product.
     """
 
     op: str
@@ -128,7 +128,7 @@ def parse_problem(
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise SettingsError(
-            f"{text!r} is no shape; write OP:MxNxK, or OP:MxNxK:B with a batch, then /LAYOUT or /DTYPE if you like, "
+            f"{text!r} is not a shape; write OP:MxNxK, or OP:MxNxK:B with a batch, then /LAYOUT or /DTYPE if you like, "
             f"such as {EXAMPLE} or {EXAMPLE}/nt/fp16"
         )
     op, m, n, k, batch, suffixes = match.groups()

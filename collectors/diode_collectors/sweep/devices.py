@@ -41,7 +41,7 @@ class SweepDevice:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is no GPU."""
+        """Whether it is the CPU."""
         return self.name == CPU
 
     @property
@@ -55,7 +55,7 @@ def parse_devices(text: str) -> tuple[str, ...]:
     """Return the names in ``cpu``, ``cuda``, ``cuda:N`` or a comma list, each once.
 
     Raises:
-        SettingsError: one of them is no name of a device to sweep on, or they do not go together.
+        SettingsError: one of them does not name a device to sweep on, or they do not go together.
     """
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for name in names:
@@ -118,14 +118,16 @@ def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, 
         environment: where ``torchrun`` says ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE``.
 
     Raises:
-        SettingsError: these mean nothing.
+        SettingsError: these are not numbers.
         HardwareError: there is no such GPU.
     """
     rank, size = environment.get("LOCAL_RANK"), environment.get("LOCAL_WORLD_SIZE")
     if rank is None or size is None or len(devices) == 1:
         return devices
     if not (rank.isdecimal() and size.isdecimal()):
-        raise SettingsError(f"LOCAL_RANK is {rank!r} of LOCAL_WORLD_SIZE {size!r}, which are no numbers; give --device")
+        raise SettingsError(
+            f"LOCAL_RANK is {rank!r} of LOCAL_WORLD_SIZE {size!r}, which are not numbers; give --device"
+        )
     if int(size) <= 1:
         return devices
     name = f"{CUDA}:{int(rank)}"
@@ -209,7 +211,7 @@ def _why_no_gpu() -> str:
         return f"{torch_version} is built for the CPU, but there is {present}; install a CUDA build of torch"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None:
-        return f"CUDA_VISIBLE_DEVICES is {hidden!r}, which shows {torch_version} none; unset it"
+        return f"CUDA_VISIBLE_DEVICES is {hidden!r}, which hides the GPUs from {torch_version}; unset it"
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:

@@ -1,4 +1,4 @@
-"""What a sweep prints: its progress, what it came to, and what it would do."""
+"""What a sweep prints: its progress, its result, and what it would do."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def print_dry_run(problems: Sequence[SweepProblem], skipped: int | None, estimat
 def print_report(
     report: SweepReport, statistics: DatasetStatistics, where: Path, *, is_file: bool, as_json: bool
 ) -> None:
-    """Say what a sweep came to, and what its data set holds."""
+    """Print how a sweep ended, and what its data set holds."""
     gone = _ingested_already(report, statistics, is_file=is_file)
     if as_json:
         rate = {"choices_per_s": report.choices_per_s}

@@ -139,10 +139,10 @@ def test_shards_are_typed_as_i_of_n() -> None:
     """From 0 to n-1."""
     assert (parse_shard("0/4"), parse_shard("3/4")) == ((0, 4), (3, 4))
     for text, message in (
-        ("4/4", "there is no shard 4 of 4; write i/n with i from 0 to n-1"),
-        ("0/0", "there is no shard 0 of 0"),
-        ("one", "'one' is no shard; write i/n"),
-        ("-1/4", "'-1/4' is no shard"),
+        ("4/4", "there is not a shard 4 of 4; write i/n with i from 0 to n-1"),
+        ("0/0", "there is not a shard 0 of 0"),
+        ("one", "'one' is not a shard; write i/n"),
+        ("-1/4", "'-1/4' is not a shard"),
     ):
         with pytest.raises(SettingsError, match=message):
             parse_shard(text)

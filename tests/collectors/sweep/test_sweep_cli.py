@@ -146,17 +146,20 @@ def test_families_are_listed_with_their_sources(collect: RunCommand) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--shape", "mm:1x2"), "'mm:1x2' is no shape"),
+        (("--shape", "mm:1x2"), "'mm:1x2' is not a shape"),
         (("--shape", "conv:1x2x3"), "unknown op 'conv'"),
         (("--shape", "mm:8x8x8", "--dtype", "int8"), "unknown dtype 'int8'"),
         (("--shape", "mm:8x8x8", "--search-space", "HUGE"), "unknown search space 'HUGE'; expected DEFAULT"),
         (("--shape", "mm:8x8x8", "--search-mode", "fast"), "unknown --search-mode 'fast'; expected max-autotune"),
-        (("--shape", "mm:8x8x8", "--time-limit", "soon"), "--time-limit 'soon' is no time; write 90, 90s, 30m or 2h"),
-        (("--shape", "mm:8x8x8", "--shard", "3/3"), "there is no shard 3 of 3"),
+        (
+            ("--shape", "mm:8x8x8", "--time-limit", "soon"),
+            "--time-limit 'soon' is not a duration; write 90, 90s, 30m or 2h",
+        ),
+        (("--shape", "mm:8x8x8", "--shard", "3/3"), "there is not a shard 3 of 3"),
         (("--shape", "mm:8x8x8", "--output", "x.csv"), "--output x.csv: its suffix says the format; expected .json"),
         (("--shape", "mm:8x8x8", "--output", "x.json", "--spool", "x"), "drop --spool, or --output"),
         (("--shape", "mm:8x8x8", "--device", ""), "--device names no device; expected cuda, cuda:N or cpu"),
-        (("--shape", "mm:8x8x8", "--shard", ""), "'' is no shard; write i/n"),
+        (("--shape", "mm:8x8x8", "--shard", ""), "'' is not a shard; write i/n"),
         (("--shape", "mm:8x8x8", "--dtype", ""), "unknown dtype ''; known dtypes: bf16"),
         (("--shape", "mm:8x8x8", "--op", "mm", "--op", ","), "unknown op ''; known ops: mm"),
         (("--shape", "mm:8x8x8", "--layout", " "), "unknown layout ''; known layouts: nn"),
@@ -178,7 +181,7 @@ def test_families_are_listed_with_their_sources(collect: RunCommand) -> None:
             "--hardware is a device elsewhere",
         ),
         (("--shape", "mm:8x8x8", "create-validation"), "put --shape behind create-validation"),
-        (("create-validation",), "say what it must be disjoint from, with --against or --database"),
+        (("create-validation",), "name what it must be disjoint from, with --against or --database"),
         (("create-validation", "--against", "/missing"), "--against /missing: there is no such file or folder"),
         (("--shape", "mm:8x8x8", "--database", "postgresql://u:secret@h/d"), "password"),
     ],
@@ -302,7 +305,7 @@ def test_a_gpu_of_another_number_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (None, "", None, "is built for the CPU, and the driver shows no NVIDIA GPU"),
         (None, "NVIDIA L4", None, "is built for the CPU, but there is NVIDIA L4; install a CUDA build of torch"),
-        ("13.0", "NVIDIA L4", "-1", "CUDA_VISIBLE_DEVICES is '-1', which shows torch .* none; unset it"),
+        ("13.0", "NVIDIA L4", "-1", "CUDA_VISIBLE_DEVICES is '-1', which hides the GPUs from torch .*; unset it"),
         ("13.0", "NVIDIA L4", None, "cannot use one though there is NVIDIA L4: Found no NVIDIA driver on your system"),
     ],
 )

@@ -80,7 +80,7 @@ def create_validation(
     from diode_collectors.sweep.sets import keys_of_shapes, shapes_in, shapes_in_warehouse
 
     if not against and not options.database:
-        raise typer.BadParameter("say what it must be disjoint from, with --against or --database")
+        raise typer.BadParameter("name what it must be disjoint from, with --against or --database")
     if not options.has_problems() and options.num_shapes is None:
         options = replace(options, num_shapes=_VALIDATION_SHAPES)
     shapes = set()
@@ -242,7 +242,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 @contextmanager
 def _bad_usage() -> Iterator[None]:
-    """Let options that mean nothing end the command as bad usage does."""
+    """Turn a ``SettingsError`` of the options into bad usage."""
     try:
         yield
     except SettingsError as error:

@@ -51,7 +51,7 @@ _SAMPLE_EVERY = 50
 
 
 class _EnoughError(Exception):
-    """The record is made; what is left of the compile is given up."""
+    """The record is made; the rest of the compile is given up."""
 
 
 class LostConfigError(Exception):
@@ -81,7 +81,7 @@ class MeasuringOptions:
     contexts: int = 1
     """How many processes of this sweep use the device."""
     before: frozenset[int] | None = None
-    """Who used the device before any of them; None if nobody looked."""
+    """Who used the device before any of them; None if it was not looked up."""
 
 
 @dataclass
