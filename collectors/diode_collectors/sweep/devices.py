@@ -213,7 +213,7 @@ def _why_no_gpu() -> str:
     if hidden is not None:
         return f"CUDA_VISIBLE_DEVICES is {hidden!r}, which hides the GPUs from {torch_version}; unset it"
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
     else:

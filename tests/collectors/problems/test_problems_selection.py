@@ -176,8 +176,8 @@ def test_the_environment_says_which_shard(environment: dict[str, str], expected:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK of WORLD_SIZE makes shard 4 of 4, which there is not; give --shard"),
-        ({"RANK": "x", "WORLD_SIZE": "4"}, "RANK is 'x', which is no whole number"),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK of WORLD_SIZE makes shard 4 of 4, which does not exist; give --shard"),
+        ({"RANK": "x", "WORLD_SIZE": "4"}, "RANK is 'x', which is not a whole number"),
         ({"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "3"}, "makes shard 7 of 3"),
     ],
 )

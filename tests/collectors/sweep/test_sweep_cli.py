@@ -262,7 +262,7 @@ def test_each_process_of_torchrun_has_a_gpu_of_its_own() -> None:
         assert devices_of_rank(gpus, alone) == gpus
     with pytest.raises(HardwareError, match=r"LOCAL_RANK 4 has no GPU of its own: there are 4; start no more proc"):
         devices_of_rank(gpus, {"LOCAL_RANK": "4", "LOCAL_WORLD_SIZE": "8"})
-    with pytest.raises(SettingsError, match=r"LOCAL_RANK is 'x' of LOCAL_WORLD_SIZE '4', which are no numbers"):
+    with pytest.raises(SettingsError, match=r"LOCAL_RANK is 'x' of LOCAL_WORLD_SIZE '4', which are not numbers"):
         devices_of_rank(gpus, {**second, "LOCAL_RANK": "x"})
 
 
