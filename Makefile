@@ -29,7 +29,7 @@ test: $(STAMP)  ## run the tests
 test-long: $(STAMP)  ## run the campaigns: kills, races, fuzzing, installs, many examples (about half an hour)
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'long or hypothesis' --hypothesis-profile=long $(TESTS)
 
-test-torch: $(STAMP)  ## run the collectors' tests against torch 2.11, 2.13 and 2.15, each in an environment of its own
+test-torch: $(STAMP)  ## run the collectors' and the hook's tests against torch 2.10 to 2.15, each in an environment of its own
 	$(BIN)/python tests/run_torch_versions.py
 
 check: $(STAMP) docs  ## format, lint, types, import rules and the pages, without changing a source

@@ -35,7 +35,7 @@ def compile_products(device: str) -> None:
     x, w, bias = (
         torch.randn(*size, device=device, dtype=dtype) for size in ((TOKENS, HIDDEN), (HIDDEN, WIDE), (WIDE,))
     )
-    heads, keys = (torch.randn(BATCH, *size, device=device, dtype=dtype) for size in ((TOKENS, 32), (32, TOKENS)))
+    heads, keys = (torch.randn(BATCH, *size, device=device, dtype=dtype) for size in ((TOKENS, 32), (32, 48)))
     with torch.no_grad():
         torch.compile(torch.bmm, mode="max-autotune-no-cudagraphs")(heads, keys)
         torch.compile(torch.mm, mode="max-autotune-no-cudagraphs")(x, w)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import shutil
 import signal
+import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import pytest
 from hypothesis import settings
 
+import cheap_compiles
 import postgres_server as postgres
 import samples
 
@@ -32,10 +35,17 @@ settings.register_profile("long", max_examples=400, deadline=None)
 settings.load_profile("quick")
 
 
-def pytest_configure() -> None:
-    """Listen to SIGINT even when started as a background job, which ignores it, and so would all children."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Listen to SIGINT even when started as a background job, which ignores it, and so would all children.
+
+    Make compiles cheap, before anybody imports torch; xdist's workers inherit the settings.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        cache = tempfile.TemporaryDirectory(prefix="diode-test-kernels-")
+        config.add_cleanup(cache.cleanup)
+        os.environ.update(cheap_compiles.settings(Path(cache.name)))
 
 
 @pytest.fixture(autouse=True)

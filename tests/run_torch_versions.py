@@ -1,10 +1,11 @@
-"""Runs the collectors' tests against several versions of PyTorch and prints what passed.
+"""Runs the tests of what runs inside torch.compile against several versions of PyTorch and prints what passed.
 
     python tests/run_torch_versions.py [--version 2.11=python3.12 ...] [--environment 2.13=/path/to/venv ...]
 
-Each version gets a virtual environment below ``--folder``, which later runs use again, with that torch
-and what the tests need besides, and no more: torch-diode itself runs from this checkout. At least one version
-should run on Python 3.12 or later: on 3.11.8 and below Inductor compiles no choice before it times them.
+These are the collectors' tests and the hook's. Each version gets a virtual environment below ``--folder``, which later
+runs use again, with that torch and what the tests need besides, and no more: torch-diode itself runs from this
+checkout. At least one version should run on Python 3.12 or later: on 3.11.8 and below Inductor compiles no choice
+before it times them.
 """
 
 # ruff: noqa: T201 - a script that prints
@@ -20,26 +21,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-VERSIONS = {"2.11": "python3.12", "2.13": "python3", "2.15": "python3"}
+VERSIONS = {
+    "2.10": "python3.13",
+    "2.11": "python3.12",
+    "2.12": "python3.12",
+    "2.13": "python3",
+    "2.14": "python3.13",
+    "2.15": "python3",
+}
 TRITON = {"2.10": "3.6.0", "2.11": "3.6.0", "2.12": "3.7.1"}
 """The Triton that goes with a torch, whose CPU build brings none. Later ones go with the newest."""
 NEWEST_TRITON = "3.9.0"
 PACKAGES = ("numpy", "msgpack", "pytest", "hypothesis")
-IMPORT_FROM = (".", "collectors", "trainer", "integration", "tests", "tests/collectors")
-FILES = (
-    "inductor/test_inductor_canary.py",
-    "inductor/test_inductor_adapter.py",
-    "feedback/test_inductor_records.py",
-    "feedback/test_every_op.py",
-    "feedback/test_feedback.py",
-    "inductor/test_lookup_table.py",
-    "feedback/test_lost_choices.py",
-    "feedback/test_coverage.py",
-    "feedback/test_matmul.py",
-    "sweep/test_sweep_outcomes.py",
-    "sweep/test_sweep_sampling.py",
-    "sweep/test_sweep_triton.py",
-    "sweep/test_sweep_measuring.py",
+IMPORT_FROM = (".", "collectors", "trainer", "integration", "tests", "tests/collectors", "tests/integration")
+TESTS = (
+    "collectors/inductor/test_inductor_canary.py",
+    "collectors/inductor/test_inductor_adapter.py",
+    "collectors/feedback/test_inductor_records.py",
+    "collectors/feedback/test_every_op.py",
+    "collectors/feedback/test_feedback.py",
+    "collectors/inductor/test_lookup_table.py",
+    "collectors/feedback/test_lost_choices.py",
+    "collectors/feedback/test_coverage.py",
+    "collectors/feedback/test_matmul.py",
+    "collectors/sweep/test_sweep_outcomes.py",
+    "collectors/sweep/test_sweep_sampling.py",
+    "collectors/sweep/test_sweep_triton.py",
+    "collectors/sweep/test_sweep_measuring.py",
+    "integration",
 )
 MARKERS = "long: a campaign\nxdist_group: not beside others\ngpu: needs one"
 COUNTED = ("passed", "failed", "skipped")
@@ -47,7 +56,7 @@ COUNTED = ("passed", "failed", "skipped")
 
 @dataclass(frozen=True)
 class Result:
-    """What the tests came to under one version."""
+    """The result of the tests under one version."""
 
     torch: str
     python: str
@@ -66,7 +75,7 @@ def main() -> int:
     results = []
     for version in asked:
         python = _python_of(version, versions.get(version, sys.executable), environments.get(version), options)
-        results.append(run_tests(python, options.tests or FILES))
+        results.append(run_tests(python, options.tests or TESTS))
     print_table(results)
     return int(any(result.exit_code for result in results))
 
@@ -79,7 +88,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--folder", type=Path, default=CHECKOUT / ".venv-torch", help="where new environments go")
     parser.add_argument("--index-url", help="where torch comes from, such as https://download.pytorch.org/whl/cpu")
-    parser.add_argument("tests", nargs="*", help="test files below tests/collectors, such as feedback/test_feedback.py")
+    parser.add_argument("tests", nargs="*", help="below tests, such as integration/test_choices.py")
     return parser.parse_args()
 
 
@@ -103,14 +112,13 @@ def run_tests(python: Path, files: tuple[str, ...] | list[str]) -> Result:
     """Run test files with this interpreter, warnings being errors, and show what pytest says."""
     torch, triton, version = _versions(python)
     print(f"== torch {torch}, triton {triton}, Python {version}", flush=True)
-    # Neither our pytest settings nor our fixtures: both need packages that are not there.
-    pytest = ["-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull]
-    pytest += ["-o", f"markers={MARKERS}", "-m", "not gpu"]
-    tests = [f"tests/collectors/{name}" for name in files]
+    # Not our pytest settings, which name plug-ins that are not there.
+    pytest = ["-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-c", os.devnull]
+    pytest += ["-o", f"markers={MARKERS}", "-m", "not gpu and not long"]
+    tests = [f"tests/{name}" for name in files]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(CHECKOUT / folder) for folder in IMPORT_FROM),
-        "OMP_NUM_THREADS": "1",
     }
     command = [str(python), *pytest, "--rootdir", str(CHECKOUT), "--show-capture=no", *tests]
     started = time.monotonic()

@@ -142,7 +142,7 @@ class MatmulDatasetCollector:
         write_file(file_path, self.to_table())
 
     def _hear(self, measurement: Measurement) -> None:
-        """Keep a record; runs in the compiling thread, where an append waits for nobody."""
+        """Keep a record; runs in the compiling thread, where an append never waits."""
         self._heard.append(measurement)
 
     def _catch_up(self) -> None:

@@ -14,7 +14,7 @@ from diode_collectors.inductor.adapter import annotations_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from diode_collectors.feedback.offered import Offer
+    from diode_collectors.feedback.offered import ChoiceList
 
 
 class Fate(StrEnum):
@@ -41,7 +41,7 @@ _IN_WORDS = {
     Fate.SINGLE_CHOICE: "with one choice only",
     Fate.MAX_AUTOTUNE_OFF: "compiled without max-autotune",
     Fate.DETERMINISTIC: "not timed in deterministic mode",
-    Fate.PIPELINED: "timed by pipelined autotuning, which tells nobody",
+    Fate.PIPELINED: "timed by pipelined autotuning, which reports nothing",
     Fate.DISTRIBUTED: "timed by another rank",
     Fate.POINTWISE: "made pointwise before the autotuner",
     Fate.NO_VALID_CHOICE: "without a choice that works",
@@ -69,7 +69,7 @@ class Coverage:
     deterministic: int = 0
     """``torch._inductor.config.deterministic`` takes a choice without timing it."""
     pipelined: int = 0
-    """``torch._inductor.config.pipeline_max_autotune_gemm`` times in a subprocess and tells nobody."""
+    """``torch._inductor.config.pipeline_max_autotune_gemm`` times in a subprocess and reports nothing."""
     distributed: int = 0
     """``torch._inductor.config.distributed_max_autotune_gemm`` had another rank time it."""
     pointwise: int = 0
@@ -86,7 +86,7 @@ class Coverage:
     """Lowered, and never seen by the autotuner."""
     cached_graphs: int = 0
     """Graphs that came whole from Inductor's FX graph cache or AOTAutograd's cache. Nothing in them is lowered again,
-    so nobody can count their matrix products, and ``total`` does not."""
+    so their matrix products cannot be counted, and ``total`` leaves them out."""
 
     @property
     def is_complete(self) -> bool:
@@ -135,7 +135,7 @@ class CoverageLedger:
         self._before = self._counted()
         self._watches = {}
 
-    def offered(self, choices: Sequence[Any], offer: Offer) -> None:
+    def offered(self, choices: Sequence[Any], offer: ChoiceList) -> None:
         """Note a list of choices that the autotuner was given."""
         for watch in self._watches.values():
             watch.look()
@@ -149,7 +149,7 @@ class CoverageLedger:
             self._plus += "mm_plus_mm" in uids[0]
             self._move(offer, _fate_of_list(len(choices)))
 
-    def heard(self, offer: Offer | None, fate: Fate) -> None:
+    def heard(self, offer: ChoiceList | None, fate: Fate) -> None:
         """Note what became of the list of choices of an event, if it was seen."""
         with self._lock:
             if offer is None:
@@ -174,7 +174,7 @@ class CoverageLedger:
         named = {fate.value: parts[fate] for fate in Fate}
         return Coverage(total=parts.total(), cached_graphs=max(counted["fx_hits"], counted["aot_hits"]), **named)
 
-    def _move(self, offer: Offer, fate: Fate) -> None:
+    def _move(self, offer: ChoiceList, fate: Fate) -> None:
         if offer.fate is not None:
             self._fates[offer.fate] -= 1
         offer.fate = fate

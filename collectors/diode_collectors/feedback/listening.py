@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.feedback.coverage import Coverage, CoverageLedger, Fate, inside_a_choice
-from diode_collectors.feedback.offered import Offer, OfferedChoices
+from diode_collectors.feedback.offered import ChoiceList, OfferedChoices
 from diode_collectors.feedback.records import ReplayDetector, measurement_from_feedback
 from diode_store import safely
 from diode_store.records import MATMUL_OPERANDS
@@ -110,7 +110,7 @@ class AutotuningListener:
         self._replays = None
         self.finish()
         covered = self.coverage()
-        # Python shows warnings where nobody set logging up, so nobody takes a part for the whole.
+        # Python shows warnings even where logging is not set up, so an incomplete collection is noticed.
         safely.log(log, logging.INFO if covered.is_complete else logging.WARNING, str(covered))
 
     def finish(self) -> None:
@@ -133,7 +133,7 @@ class AutotuningListener:
             self._given_take(measurement)
 
     def drop(self, reason: str) -> None:
-        """Count a record as lost, and say why once."""
+        """Count a record as lost, and log the reason once."""
         self._count(dropped=1)
         self.say_once(f"autotuning records are dropped: {reason}")
 
@@ -148,7 +148,7 @@ class AutotuningListener:
         self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any
     ) -> None:
         """Take one event; torch passes more arguments in some versions than in others."""
-        if os.getpid() != self._pid:  # nobody asked a forked child to collect, and it has none of our threads
+        if os.getpid() != self._pid:  # a forked child was not asked to collect, and it has none of our threads
             return
         try:
             self._count(events=1)
@@ -173,7 +173,7 @@ class AutotuningListener:
             self._ledger.heard(offer, fate)
         self._count(recorded=1, timings=len(measurement.timings), replays=int(is_replay))
 
-    def _on_offer(self, choices: Sequence[Any], offer: Offer) -> None:
+    def _on_offer(self, choices: Sequence[Any], offer: ChoiceList) -> None:
         """Take note of what Inductor is about to choose from."""
         if os.getpid() != self._pid:
             return

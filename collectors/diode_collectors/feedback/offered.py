@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-class Offer:
-    """One list of choices, and what became of it (``fate``, which is whoever remembers it's to set)."""
+class ChoiceList:
+    """One list of choices that Inductor offered, and what became of it: ``fate``, which its owner sets."""
 
     def __init__(self, choices: Sequence[Any]) -> None:
         """Hold ``choices`` without keeping them alive."""
@@ -43,10 +43,10 @@ class Offer:
 class OfferedChoices:
     """Every list of choices that Inductor's autotuner is given, while it is registered."""
 
-    def __init__(self, on_offer: Callable[[Sequence[Any], Offer], None]) -> None:
+    def __init__(self, on_offer: Callable[[Sequence[Any], ChoiceList], None]) -> None:
         """Call ``on_offer`` with each list; it must not raise."""
         self._on_offer = on_offer
-        self._offers: WeakKeyDictionary[Any, Offer] = WeakKeyDictionary()
+        self._offers: WeakKeyDictionary[Any, ChoiceList] = WeakKeyDictionary()
         self._preprocess = self._remember  # one bound method: removing goes by identity
 
     def register(self) -> None:
@@ -68,7 +68,7 @@ class OfferedChoices:
         """Return how many choices are remembered."""
         return len(self._offers)
 
-    def of(self, choices: Iterable[Any]) -> Offer | None:
+    def of(self, choices: Iterable[Any]) -> ChoiceList | None:
         """Return the list that the first known one of ``choices`` was in."""
         for choice in choices:
             try:
@@ -82,7 +82,7 @@ class OfferedChoices:
     def _remember(self, choices: Any) -> Any:
         """Take note of a list of choices and return it as it is."""
         try:
-            offer = Offer(choices)
+            offer = ChoiceList(choices)
             for choice in choices:
                 self._offers[choice] = offer
             self._on_offer(choices, offer)

@@ -51,7 +51,7 @@ class ReplayDetector:
 
     Inductor counts its benchmarks. An event for which that count has not moved since the last one brought
     cached timings, bit for bit those of an earlier event. A compiled graph that comes from a cache moves the count
-    too, by as much as when it was compiled, so whoever sees Inductor begin to choose should say so (``look``).
+    too, by as much as when it was compiled, so a listener that sees Inductor begin to choose calls ``look``.
 
     The count is the process's, so this assumes that one compile runs at a time, as Dynamo's compile lock sees to.
     Were two to run at once, the benchmarks of one could make a replay in the other pass for a measurement.
@@ -93,7 +93,7 @@ class ReplayDetector:
 
 
 class RecordContext(TypedDict, total=False):
-    """What whoever listens knows of an event and Inductor does not say; every field may be left out."""
+    """What a listener knows of an event and Inductor does not report; every field may be left out."""
 
     uid: bytes
     source: Source
@@ -140,7 +140,7 @@ def measurement_from_feedback(
         context: the rest of the record, see ``RecordContext``.
 
     Raises:
-        RecordError: an op or inputs that no record holds, a device nobody knows, or no readable choice.
+        RecordError: an op or inputs that no record holds, an unknown device, or no readable choice.
     """
     found, readable, unreadable = _timings(name, timings, lost, timing_of or _timing)
     device = input_nodes[0].get_device()
@@ -182,7 +182,7 @@ def choice_policy(choices: Iterable[Any]) -> str:
 
 
 def _with_defaults(context: RecordContext, device_type: str) -> dict[str, Any]:
-    """Return ``context`` with what holds where nobody said otherwise and ``Measurement`` has another default."""
+    """Return ``context`` with the defaults of an autotuning event, where ``Measurement`` has others."""
     return {
         **context,
         "uid": context.get("uid") or uuid.uuid4().bytes,

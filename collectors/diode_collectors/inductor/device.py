@@ -21,7 +21,7 @@ _KILO = 1000
 
 
 def detect_hardware(device: Any) -> Hardware | None:
-    """Return the device model behind a ``torch.device`` or its name, or None for a kind nobody measured yet."""
+    """Return the device model behind a ``torch.device`` or its name, or None for any other kind."""
     import torch
 
     device = torch.device(device)

@@ -191,6 +191,6 @@ def draw_problems(
 
 def _check_bounds(least: int, most: int) -> None:
     if least < 1:
-        raise SettingsError(f"--min-size {least} is no size; it must be at least 1")
+        raise SettingsError(f"--min-size {least} is not a size; it must be at least 1")
     if least > most:
         raise SettingsError(f"--min-size {least} is more than --max-size {most}; lower it, or raise --max-size")

@@ -20,6 +20,8 @@ EXAMPLE = "mm:512x768x1024"
 _SHAPE = re.compile(r"(\w+):(\d+)x(\d+)x(\d+)(?::(\d+))?((?:/\w+)*)")
 _BITS = re.compile(r"\d+")
 _BITS_PER_BYTE = 8
+# Our tensors, Inductor's copies of the inputs, two outputs; and room for workspaces.
+_MEMORY_FACTOR, _SPARE_BYTES = 4, 2**30
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class SweepProblem:
     """(B, M, K) x (B, K, N) → (B, M, N), with a bias for the ops that have one.
 
     Raises:
-        SettingsError: it is no matrix product.
+        SettingsError: it is not a matrix product.
     """
 
     op: str
@@ -79,6 +81,10 @@ class SweepProblem:
         bias = {"addmm": self.n, "baddbmm": self.b * self.m * self.n}.get(self.op, 0)
         return (self.b * elements + bias) * dtype_bytes(self.dtype)
 
+    def needed_bytes(self, *, on_cpu: bool) -> int:
+        """Return how much memory must be free before it is timed: Inductor and the sweep hold copies of the tensors."""
+        return _MEMORY_FACTOR * self.memory_bytes + (0 if on_cpu else _SPARE_BYTES)
+
     def problem(self) -> Problem:
         """Return the record that Inductor's report of it will hold."""
         first = self._operand(self.m, self.k, self.layout[0])
@@ -122,7 +128,7 @@ def parse_problem(
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise SettingsError(
-            f"{text!r} is no shape; write OP:MxNxK, or OP:MxNxK:B with a batch, then /LAYOUT or /DTYPE if you like, "
+            f"{text!r} is not a shape; write OP:MxNxK, or OP:MxNxK:B with a batch, then /LAYOUT or /DTYPE if you like, "
             f"such as {EXAMPLE} or {EXAMPLE}/nt/fp16"
         )
     op, m, n, k, batch, suffixes = match.groups()

@@ -28,7 +28,7 @@ class SearchSpace:
     """How many configs of a template are timed; only of a sample."""
 
     def __post_init__(self) -> None:
-        """Refuse a sample of nothing, and a count that means nothing.
+        """Refuse an empty sample, and a count where none belongs.
 
         Raises:
             SettingsError: one of these.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path  # noqa: TC003 - evaluated by whoever inspects the dataclass
+from pathlib import Path  # noqa: TC003 - evaluated when the dataclass is inspected
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.drawing import Limits, Sizes, UniformSizes, draw_problems
@@ -56,7 +56,7 @@ def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = fr
         excluded: keys of problems that must not be among them; so many are drawn beside them.
 
     Raises:
-        SettingsError: something in the request means nothing, or nothing is left of it.
+        SettingsError: something in the request cannot be understood, or it leaves no problem.
     """
     _check(request)
     dtypes = tuple(dict.fromkeys(parse_dtype(name) for name in request.dtypes))
@@ -104,10 +104,10 @@ def parse_shard(text: str) -> tuple[int, int]:
     """
     match = _SHARD.fullmatch(text.strip())
     if match is None:
-        raise SettingsError(f"{text!r} is no shard; {_SHARD_MEANING}")
+        raise SettingsError(f"{text!r} is not a shard; {_SHARD_MEANING}")
     index, count = int(match.group(1)), int(match.group(2))
     if index >= count:
-        raise SettingsError(f"there is no shard {index} of {count}; {_SHARD_MEANING}")
+        raise SettingsError(f"there is not a shard {index} of {count}; {_SHARD_MEANING}")
     return index, count
 
 
@@ -127,7 +127,7 @@ def shard_of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
     else:
         return 0, 1
     if not 0 <= index < count:
-        raise SettingsError(f"{names} makes shard {index} of {count}, which there is not; give --shard i/n")
+        raise SettingsError(f"{names} makes shard {index} of {count}, which does not exist; give --shard i/n")
     return index, count
 
 
@@ -175,7 +175,7 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
     try:
         return int(text)
     except ValueError:
-        raise SettingsError(f"{name} is {text!r}, which is no whole number; give --shard i/n") from None
+        raise SettingsError(f"{name} is {text!r}, which is not a whole number; give --shard i/n") from None
 
 
 def _why_none(request: ProblemRequest, listed: Sequence[SweepProblem]) -> str:

@@ -36,7 +36,7 @@ def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[S
         dtypes: read each shape in each of these; as the file says if there are none.
 
     Raises:
-        SettingsError: the file cannot be read, or holds an entry that is no problem; nothing of it is taken then.
+        SettingsError: the file cannot be read, or has an invalid entry; then none of it is used.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

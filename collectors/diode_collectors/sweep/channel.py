@@ -25,7 +25,7 @@ class Channel:
         """Send one message.
 
         Raises:
-            BrokenPipeError: nobody reads any more.
+            BrokenPipeError: the reader has gone.
         """
         data = memoryview(json.dumps(message).encode() + b"\n")
         while data:

@@ -97,7 +97,7 @@ class ForeignProcesses:
     contexts: int = 1
     """How many of our processes may hold a context on the GPU."""
     before: frozenset[int] | None = None
-    """Who was there before we had a context; None if nobody looked."""
+    """Who was there before we had a context; None if it was not looked up."""
 
     def count(self, listed: Mapping[int, int | None] | None, used_bytes: int | None) -> int | None:
         """Return how many foreign processes hold a context; None when that cannot be told.
@@ -179,7 +179,7 @@ class DeviceMonitor:
         root = os.getpid() if root_pid is None else root_pid
         self._foreign = ForeignProcesses(lambda pid: descends_from(pid, root), contexts, before)
         if uuid is None:
-            log.info("device state is not recorded: this is no GPU with a UUID")
+            log.info("device state is not recorded: this is not a GPU with a UUID")
             return
         try:
             self._open(uuid)
@@ -189,7 +189,7 @@ class DeviceMonitor:
 
     @property
     def before(self) -> frozenset[int] | None:
-        """The pids that held a context before any process of ours did; None when nobody looked in time."""
+        """The pids that held a context before any process of ours did; None when it was not looked up in time."""
         return self._foreign.before
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from diode_store.devices import KNOWN_DEVICES, known_device
 from diode_store.errors import HardwareError, SettingsError
 from diode_store.records import Environment, Hardware
 
@@ -22,6 +24,7 @@ _NAME = re.compile(r"(cpu|cuda)(?::(\d+))?")
 _KIND = re.compile(r"[a-z]+(:\d+)?")
 _FIRST_WITH_TMA = 90
 _TIMEOUT_S = 120
+_WITHOUT_A_GPU = "To time this CPU, give --device cpu; to plan for a GPU elsewhere, --hardware h200 --dry-run"
 _TORCH_KINDS = frozenset({"cuda", "cpu", "meta", "mps", "xpu", "hpu", "mtia", "xla"})
 
 
@@ -38,7 +41,7 @@ class SweepDevice:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is no GPU."""
+        """Whether it is the CPU."""
         return self.name == CPU
 
     @property
@@ -52,7 +55,7 @@ def parse_devices(text: str) -> tuple[str, ...]:
     """Return the names in ``cpu``, ``cuda``, ``cuda:N`` or a comma list, each once.
 
     Raises:
-        SettingsError: one of them is no name of a device to sweep on, or they do not go together.
+        SettingsError: one of them does not name a device to sweep on, or they do not go together.
     """
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for name in names:
@@ -69,31 +72,41 @@ def parse_devices(text: str) -> tuple[str, ...]:
 
 
 def find_devices(names: Sequence[str] | None) -> tuple[SweepDevice, ...]:
-    """Return the devices of these names; all GPUs, or the CPU where there is none, if there are no names.
+    """Return the devices of these names, or all GPUs.
 
     Args:
-        names: as ``parse_devices`` returns them; ``cuda`` is every GPU.
+        names: as ``parse_devices`` returns them; ``cuda`` is every GPU. The CPU is never taken in place of a GPU.
 
     Raises:
-        HardwareError: one is not there, or torch cannot be used.
+        HardwareError: one of them, or any GPU, is missing, or torch cannot be used; the message says why.
     """
-    told = _ask([CPU] if names is not None and CPU in names else [])
+    names = names or (CUDA,)
+    answer = _ask(CPU if CPU in names else CUDA)
     found = [
         SweepDevice(one["name"], Hardware(**one["hardware"]), Environment(**one["environment"]), one["uuid"])
-        for one in told["devices"]
+        for one in answer["devices"]
     ]
-    if names is None:
-        gpus = [device for device in found if not device.is_cpu]
-        return tuple(gpus or found)
+    if not found:
+        raise HardwareError(f"no GPU found: {answer['why_none']}. {_WITHOUT_A_GPU}")
     wanted: dict[str, SweepDevice] = {}
     for name in names:
-        matching = [one for one in found if one.name == name or (name == CUDA and not one.is_cpu)]
+        matching = [one for one in found if name in {one.name, CUDA}]
         if not matching:
-            raise HardwareError(
-                f"no device {name!r}: torch {told['torch']} sees no such GPU; --device cpu works without"
-            )
+            raise HardwareError(f"no device {name!r}: torch sees {', '.join(one.name for one in found)}")
         wanted.update({one.name: one for one in matching})
     return tuple(wanted.values())
+
+
+def device_elsewhere(name: str) -> SweepDevice:
+    """Return a known device that another machine may have, to plan for; its environment is unknown.
+
+    Raises:
+        HardwareError: none or several are known by this name; the message lists them.
+    """
+    hardware = known_device(name)
+    if hardware is None:
+        raise HardwareError(f"unknown hardware {name!r}; known: {', '.join(known.name for known in KNOWN_DEVICES)}")
+    return SweepDevice(f"{CUDA}:0", hardware, Environment())
 
 
 def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, str]) -> tuple[SweepDevice, ...]:
@@ -105,14 +118,16 @@ def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, 
         environment: where ``torchrun`` says ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE``.
 
     Raises:
-        SettingsError: these mean nothing.
+        SettingsError: these are not numbers.
         HardwareError: there is no such GPU.
     """
     rank, size = environment.get("LOCAL_RANK"), environment.get("LOCAL_WORLD_SIZE")
     if rank is None or size is None or len(devices) == 1:
         return devices
     if not (rank.isdecimal() and size.isdecimal()):
-        raise SettingsError(f"LOCAL_RANK is {rank!r} of LOCAL_WORLD_SIZE {size!r}, which are no numbers; give --device")
+        raise SettingsError(
+            f"LOCAL_RANK is {rank!r} of LOCAL_WORLD_SIZE {size!r}, which are not numbers; give --device"
+        )
     if int(size) <= 1:
         return devices
     name = f"{CUDA}:{int(rank)}"
@@ -153,8 +168,8 @@ def check_can_be_timed(problems: Sequence[SweepProblem], *, on_cpu: bool) -> Non
     )
 
 
-def _ask(arguments: list[str]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "diode_collectors.sweep.devices", *arguments]
+def _ask(kind: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "diode_collectors.sweep.devices", kind]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
@@ -166,14 +181,14 @@ def _ask(arguments: list[str]) -> dict[str, Any]:
     return found
 
 
-def _tell(arguments: list[str]) -> None:
-    """Print the devices as JSON: the CPU alone if it is asked for or there is no GPU."""
+def _tell(kind: str) -> None:
+    """Print the CPU or all GPUs as JSON, and why there is no GPU."""
     import torch
 
     from diode_collectors.inductor.device import detect_environment, detect_hardware, device_uuid
 
-    count = 0 if CPU in arguments or not torch.cuda.is_available() else torch.cuda.device_count()
-    names = [f"{CUDA}:{index}" for index in range(count)] or [CPU]
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = [CPU] if kind == CPU else [f"{CUDA}:{index}" for index in range(count)]
     environment = asdict(detect_environment())
     devices = []
     for name in names:
@@ -181,8 +196,45 @@ def _tell(arguments: list[str]) -> None:
         if hardware is not None:
             told = {"name": name, "uuid": device_uuid(name), "hardware": asdict(hardware), "environment": environment}
             devices.append(told)
-    sys.stdout.write(json.dumps({"torch": str(torch.__version__), "devices": devices}))
+    sys.stdout.write(json.dumps({"devices": devices, "why_none": None if devices else _why_no_gpu()}))
+
+
+def _why_no_gpu() -> str:
+    """Return why torch sees no GPU, and what to do about it."""
+    import torch
+
+    torch_version = f"torch {torch.__version__}"
+    present = _gpus_of_driver()
+    if torch.version.cuda is None and torch.version.hip is None:
+        if not present:
+            return f"{torch_version} is built for the CPU, and the driver shows no NVIDIA GPU"
+        return f"{torch_version} is built for the CPU, but there is {present}; install a CUDA build of torch"
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None:
+        return f"CUDA_VISIBLE_DEVICES is {hidden!r}, which hides the GPUs from {torch_version}; unset it"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+    else:
+        reason = "it counts none"
+    there = f" though there is {present}" if present else ""
+    return f"{torch_version} cannot use one{there}: {reason}"
+
+
+def _gpus_of_driver() -> str:
+    """Return the names of the GPUs that NVIDIA's driver shows, comma-separated; empty without the driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return ""
+    try:
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return ", ".join(sorted(map(pynvml.nvmlDeviceGetName, handles)))
+    except pynvml.NVMLError:
+        return ""
 
 
 if __name__ == "__main__":
-    _tell(sys.argv[1:])
+    _tell(sys.argv[1])

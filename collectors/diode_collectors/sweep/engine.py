@@ -50,7 +50,7 @@ def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepRe
 
     Args:
         plan: what to do.
-        listener: is told what happens; nobody unless given.
+        listener: is told what happens, if given.
 
     Raises:
         SpoolError: the spool cannot be written.
@@ -237,7 +237,7 @@ class _Engine:
         self._listener.on_result(result)
 
     def _ended(self, lane: LaneProcess) -> None:
-        """Deal with a lane that is no more: it was let go, or it died."""
+        """Deal with a lane that has ended: it was dismissed, or it died."""
         self._selector.unregister(lane.channel.read_fd)
         self._lanes.remove(lane)
         lane.kill()

@@ -58,7 +58,7 @@ class LaneProcess:
         results, for_lane = os.pipe()
         commands, from_us = os.pipe()
         self.channel = Channel(results, from_us)
-        # Of a kernel only what runs is kept: nobody reads the stages it was compiled through.
+        # Of a kernel only what runs is kept: the stages it was compiled through are not read.
         ours = {"TMPDIR": str(self._folder), "TRITON_STORE_BINARY_ONLY": "1", **_visible(self.device)}
         environment = {**os.environ, **ours}
         try:

@@ -1,4 +1,4 @@
-"""What a sweep is asked to do, and what it came to. Needs no torch."""
+"""What a sweep is asked to do, and how it ended. Needs no torch."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ProblemResult:
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What a sweep came to."""
+    """How a sweep ended."""
 
     sweep_id: str
     problems: int

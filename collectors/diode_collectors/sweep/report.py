@@ -1,4 +1,4 @@
-"""What a sweep prints: its progress, what it came to, and what it would do."""
+"""What a sweep prints: its progress, its result, and what it would do."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ _NOT_MEASURED = "nothing was spooled"
 
 
 class Estimate:
-    """How many choices problems have on given devices, and how long they take."""
+    """How many choices problems have on given devices, how long they take, and whether they fit."""
 
     def __init__(self, devices: Sequence[SweepDevice], space: SearchSpace, *, include_tma: bool, cores: int) -> None:
         """Count for the first of ``devices``; those of a host are alike."""
-        self._device, self._devices, self._space, self._cores = devices[0], len(devices), space, cores
+        self.devices = tuple(device.name for device in devices)
+        self.cores = cores
+        self._device, self._space = devices[0], space
         self._include_tma = include_tma and devices[0].has_tma
 
     def choices(self, problem: SweepProblem) -> int:
@@ -60,14 +62,24 @@ class Estimate:
         if self._device.is_cpu:
             return len(problems) * CPU_SECONDS_PER_CPP_PROBLEM
         limits = self._limits()
-        return seconds_estimate(problems, self._space, cores=self._cores, devices=self._devices, **limits)
+        return seconds_estimate(problems, self._space, cores=self.cores, devices=len(self.devices), **limits)
+
+    def fits(self, problem: SweepProblem) -> bool:
+        """Whether the device has the memory that a problem needs; a device whose memory is unknown has."""
+        memory_bytes = self._device.hardware.memory_bytes
+        return memory_bytes is None or problem.needed_bytes(on_cpu=self._device.is_cpu) <= memory_bytes
+
+    @property
+    def hardware(self) -> Hardware:
+        """The device model that is counted for."""
+        return self._device.hardware
 
     def _limits(self) -> dict[str, Any]:
         shared_memory_bytes = self._device.hardware.shared_memory_per_block_bytes
         return {"shared_memory_bytes": shared_memory_bytes, "include_tma": self._include_tma}
 
 
-class Progress:
+class SweepProgress:
     """Shows how far a sweep is: a bar with choices a second and the time left, or a line a minute in a log."""
 
     def __init__(self, problems: Sequence[SweepProblem], estimate: Estimate) -> None:
@@ -146,31 +158,42 @@ def duration(seconds: float) -> str:
     return f"{seconds / _MINUTE_S:.0f} min" if seconds < 2 * _HOUR_S else f"{seconds / _HOUR_S:.1f} h"
 
 
-def print_dry_run(
-    problems: Sequence[SweepProblem], skipped: int, devices: Sequence[SweepDevice], estimate: Estimate, *, as_json: bool
-) -> None:
-    """List what would be timed, with its choices and about how long it takes."""
+def print_dry_run(problems: Sequence[SweepProblem], skipped: int | None, estimate: Estimate, *, as_json: bool) -> None:
+    """List what would be timed, with its choices and about how long it takes, and what does not fit into the device.
+
+    Args:
+        problems: what would be timed.
+        skipped: how many are measured already; None if that is unknown, on a device elsewhere.
+        estimate: for which device.
+        as_json: print JSON.
+    """
     columns = ("op", "dtype", "layout", "b", "m", "n", "k", "choices", "from")
-    rows = [(p.op, p.short_dtype, p.layout, p.b, p.m, p.n, p.k, estimate.choices(p), p.name) for p in problems]
-    choices, seconds = sum(row[7] for row in rows), estimate.seconds(problems)
+    fitting = [problem for problem in problems if estimate.fits(problem)]
+    too_large = [str(problem) for problem in problems if not estimate.fits(problem)]
+    rows = [(p.op, p.short_dtype, p.layout, p.b, p.m, p.n, p.k, estimate.choices(p), p.name) for p in fitting]
+    choices, seconds = sum(row[7] for row in rows), estimate.seconds(fitting)
+    name = estimate.hardware.name
     if as_json:
         listed = [dict(zip(columns, row, strict=True)) for row in rows]
-        names = [device.name for device in devices]
-        totals = {"choices": choices, "estimate_s": seconds, "skipped": skipped, "devices": names}
-        print_pairs({"problems": listed, **totals}, as_json=True)
+        totals = {"choices": choices, "estimate_s": seconds, "skipped": skipped, "too_large": too_large}
+        where = {"devices": estimate.devices, "hardware": name, "cores": estimate.cores}
+        print_pairs({"problems": listed, **totals, **where}, as_json=True)
         return
     print_rows(columns, rows, title=f"{counted(len(rows), 'problem')}")
-    where = f"{len(devices)} x {devices[0].hardware.name}" if len(devices) > 1 else devices[0].hardware.name
+    if too_large:
+        print_note(f"{counted(len(too_large), 'problem')} left out, too large for {name}: {', '.join(too_large)}")
+    count = len(estimate.devices)
     print_note(
-        f"{counted(len(rows), 'problem')}, about {counted(choices, 'choice')}, about {duration(seconds)} on {where}; "
-        f"{counted(skipped, 'problem')} measured already"
+        f"{counted(len(rows), 'problem')}, about {counted(choices, 'choice')}, about {duration(seconds)} on "
+        f"{f'{count} x ' if count > 1 else ''}{name} with {counted(estimate.cores, 'core')}"
+        + ("" if skipped is None else f"; {counted(skipped, 'problem')} measured already")
     )
 
 
 def print_report(
     report: SweepReport, statistics: DatasetStatistics, where: Path, *, is_file: bool, as_json: bool
 ) -> None:
-    """Say what a sweep came to, and what its data set holds."""
+    """Print how a sweep ended, and what its data set holds."""
     gone = _ingested_already(report, statistics, is_file=is_file)
     if as_json:
         rate = {"choices_per_s": report.choices_per_s}

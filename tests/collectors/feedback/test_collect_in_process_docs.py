@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from snippets import printed_by
 from spool_reading import spooled
 
 from diode_collectors.matmul import MatmulDatasetCollector
@@ -19,24 +17,9 @@ PAGE = (Path(__file__).parents[3] / "docs" / "collect_in_process.md").read_text(
 DATASET, SPOOL, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def run(code: str, folder: Path) -> str:
-    """Run a snippet in ``folder``, with an empty cache and no GPU, and return what it printed."""
-    settings = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
 def test_the_data_set_of_the_page(tmp_path: Path) -> None:
     """On a CPU both files are there, empty, and the two kernels are counted."""
-    said = run(DATASET, tmp_path)
+    said = printed_by(DATASET, tmp_path)
     assert said.startswith("FeedbackStats(events=1, recorded=1, timings=2, ")
     assert said.count("timings left out: ") == 2
     assert read_file(tmp_path / "matmul_dataset.json", Dataset) == Dataset()
@@ -45,7 +28,7 @@ def test_the_data_set_of_the_page(tmp_path: Path) -> None:
 
 def test_the_spool_of_the_page(tmp_path: Path) -> None:
     """The record is there, with both kernels."""
-    assert run(SPOOL, tmp_path).startswith("FeedbackStats(events=1, recorded=1, timings=2, ")
+    assert printed_by(SPOOL, tmp_path).startswith("FeedbackStats(events=1, recorded=1, timings=2, ")
     (found,) = spooled(tmp_path / "spool")
     assert len(found.timings) == 2
 

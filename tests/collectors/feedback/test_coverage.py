@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
 import torch
+from snippets import printed_by
 from torch._dynamo.utils import counters
 from torch._inductor import select_algorithm
 from torch._inductor.exc import InductorError
@@ -24,7 +29,11 @@ from diode_collectors.feedback.listening import AutotuningListener
 from inductor_harness import block_time_ms, compile_and_run, triton_choices_on_cpu
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from diode_store.records import Measurement
+
+DISTRIBUTED = str(Path(__file__).with_name("distributed_compile.py"))
 
 A, B = torch.zeros(64, 128), torch.zeros(128, 32)
 BATCH = torch.zeros(2, 16, 16)
@@ -149,12 +158,40 @@ def test_pipelined_autotuning_tells_nobody() -> None:
 
 def test_what_another_rank_timed_is_counted(tmp_path: Path) -> None:
     """With distributed autotuning each of two ranks times one of two products and is told of the other."""
-    script = Path(__file__).parent / "distributed_compile.py"
-    command = [sys.executable, str(script), str(tmp_path / "rendezvous")]
-    ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
-    printed = [rank.communicate(timeout=300)[0] for rank in ranks]
+    ended = run_together([sys.executable, DISTRIBUTED, str(tmp_path / "rendezvous"), str(rank)] for rank in range(2))
     expected = str(Coverage(total=2, recorded=1, distributed=1))
-    assert [output.splitlines()[-1:] for output in printed] == [[expected], [expected]]
+    assert [(code, said.splitlines()[-1:]) for code, said, _ in ended] == [(0, [expected])] * 2, ended
+
+
+def test_ranks_that_hang_are_killed(tmp_path: Path) -> None:
+    """Neither a rank nor what it started outlives its test: the locks that they share come free."""
+    code = "import fcntl, os, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); os.fork(); time.sleep(600)"
+    locks = [tmp_path / name for name in ("first", "second")]
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_together(([sys.executable, "-c", code, str(lock)] for lock in locks), within_s=2)
+    for lock in locks:
+        with lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def run_together(commands: Iterable[list[str]], within_s: float = 180) -> list[tuple[int, str, str]]:
+    """Return exit code, output and errors of processes that need each other; none outlives this call."""
+    with ExitStack() as stack:
+        processes = []
+        for command in commands:
+            pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            process = stack.enter_context(subprocess.Popen(command, start_new_session=True, **pipes))
+            stack.callback(_kill_session, process)
+            processes.append(process)
+        until = time.monotonic() + within_s
+        said = [process.communicate(timeout=max(until - time.monotonic(), 0.1)) for process in processes]
+        return [(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
+
+
+def _kill_session(process: subprocess.Popen[str]) -> None:
+    """Kill what is left of a process and of those that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_what_cannot_be_recorded_is_counted(tmp_path: Path) -> None:
@@ -283,22 +320,13 @@ def test_every_fate_is_a_part_of_the_total() -> None:
     assert {*Coverage.__dataclass_fields__} - {"total", "cached_graphs"} == {*Fate}
 
 
-def test_the_page_says_what_happens(tmp_path: Path) -> None:
+def test_the_page_says_what_happens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The documentation's example prints what is said there, the log too, and its table has every reason."""
     page = (Path(__file__).parents[3] / "docs" / "collect_in_process.md").read_text(encoding="utf-8")
     section = page.partition("## Coverage")[2]
     code, printed = (re.findall(rf"```{kind}\n(.*?)```", section, re.DOTALL)[0] for kind in ("python", "text"))
-    settings = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert said.stdout == printed
-    assert printed in said.stderr
+    assert printed_by(code, tmp_path) == printed
+    assert [said.levelname for said in caplog.records if said.message == printed.strip()] == ["WARNING"]
     every = Coverage(**dict.fromkeys(Coverage.__dataclass_fields__, 1))
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE))
     assert rows == dict(zip(Fate, every.reasons, strict=True))

@@ -89,7 +89,7 @@ def test_cpp_choices_of_a_real_benchmark() -> None:
         seen.append((measurement_from_feedback(timings, name, nodes, choices), list(timings.values())))
 
     with quiet_torch(), fresh_cache(), saver(keep), torch._inductor.config.patch(max_autotune_gemm_backends="CPP,ATEN"):
-        compile_and_run(torch.bmm, torch.zeros(8, 64, 256), torch.zeros(8, 256, 128))
+        compile_and_run(torch.bmm, torch.zeros(4, 64, 32), torch.zeros(4, 32, 48))
     [(measurement, milliseconds)] = seen
     templates = [timing.config.template for timing in measurement.timings]
     assert templates[0] == "aten::bmm"

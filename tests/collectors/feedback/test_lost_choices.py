@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from unittest import mock
 import pytest
 import torch
 from inductor_events import A, B, PlainChoice, plain_choice, saver
+from precompiling import PRECOMPILE, PRECOMPILES, block_m_is_64, precompile_like_inductor
 from torch._inductor.select_algorithm import (
     AlgorithmSelectorCache,
     TritonTemplateCaller,
@@ -22,32 +22,13 @@ from torch._inductor.select_algorithm import (
 )
 
 from diode_collectors.feedback.listening import AutotuningListener
-from diode_collectors.feedback.offered import Offer, OfferedChoices
+from diode_collectors.feedback.offered import ChoiceList, OfferedChoices
 from diode_collectors.feedback.records import measurement_from_feedback
 from diode_store.records import DeviceState, KernelConfig, Measurement, Outcome, Source, Timing, TimingMethod
 from inductor_harness import compile_and_run, triton_choices_on_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-PRECOMPILE = AlgorithmSelectorCache.make_precompile_fn
-PRECOMPILES = sys.version_info >= (3, 11, 9)
-"""Whether Inductor compiles choices beforehand; before it does nothing, for a bug of Python's."""
-
-
-def precompile_like_inductor(_cache: Any, choices: Any, *_: Any, **__: Any) -> Callable[[], dict[Any, float]]:
-    """Return what Inductor's ``make_precompile_fn`` would: compile each choice, and mark those that fail."""
-
-    def run() -> dict[Any, float]:
-        for choice in choices:
-            try:
-                if hasattr(choice, "precompile"):
-                    choice.precompile()
-            except RuntimeError:
-                choice.mark_failed()
-        return {}
-
-    return run
 
 
 @contextmanager
@@ -67,11 +48,6 @@ def compiling(fails: Callable[[Any], bool], **options: Any) -> Iterator[list[Mea
         AutotuningListener(heard.append),
     ):
         yield heard
-
-
-def block_m_is_64(choice: Any) -> bool:
-    """Pick some choices."""
-    return bool(choice.info_dict()["tile_shape"].startswith("(64,"))
 
 
 @pytest.mark.parametrize("deferred", [False, True])
@@ -181,7 +157,7 @@ def test_each_size_of_a_symbol_has_its_own_lost_choices() -> None:
     """Where Inductor compiles for several sizes, a choice for one is not lost to another."""
     small, large = (PlainChoice(hint_override=size, failed=True) for size in (64, 4096))
     vendor, fine = PlainChoice(failed=False), PlainChoice(hint_override=64, failed=False)
-    offer = Offer([vendor, fine, small, large])
+    offer = ChoiceList([vendor, fine, small, large])
     assert offer.lost([vendor, fine]) == [small]
     assert offer.lost([vendor]) == [small, large]
     assert offer.lost([vendor, fine, small]) == []

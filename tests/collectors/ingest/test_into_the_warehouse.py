@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import shutil
 import sqlite3
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -20,7 +17,11 @@ from torch._inductor.select_algorithm import TritonTemplateCaller, add_feedback_
 from diode_collectors.feedback.collector import FeedbackCollector
 from inductor_harness import block_time_ms, compile_and_run, triton_choices_on_cpu
 
-COLLECT = Path(sys.executable).with_name("diode-collect")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from swept import Swept
+
 ROWS = """
 SELECT p.op, p.b, p.m, p.n, p.k, p.layout, p.dtype, p.inputs, c.template, c.block_m, c.block_n, c.block_k,
        c.num_stages, c.num_warps, t.runtime_us, t.outcome, m.source, m.search_space
@@ -101,15 +102,9 @@ def test_triton_choices_of_a_compile(tmp_path: Path, database_path: Path) -> Non
 
 
 @pytest.mark.xdist_group("sweeps")
-def test_kernels_of_a_sweep_on_this_cpu(tmp_path: Path, database_path: Path) -> None:
+def test_kernels_of_a_sweep_on_this_cpu(swept: Swept, tmp_path: Path, database_path: Path) -> None:
     """ATen and C++ kernels of mm, addmm and bmm, timed by the command, are the rows that the spool held."""
-    spool = tmp_path / "spool"
-    shapes = ("mm:64x32x48", "addmm:32x64x48/nt", "bmm:32x48x64:4")
-    arguments = [argument for shape in shapes for argument in ("--shape", shape)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [COLLECT, *arguments, "--device", "cpu", "--spool", spool]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert finished.returncode == 0, finished.stderr
+    spool = shutil.copytree(swept.spool, tmp_path / "spool")
     expected = {
         (m.problem.op, t.config.template): (t.runtime_us, t.outcome.value) for m in spooled(spool) for t in m.timings
     }
@@ -117,9 +112,9 @@ def test_kernels_of_a_sweep_on_this_cpu(tmp_path: Path, database_path: Path) -> 
     rows = rows_of(database_path)
     assert {(r["op"], r["template"]): (r["runtime_us"], r["outcome"]) for r in rows} == expected
     assert {(r["op"], r["layout"], r["m"], r["n"], r["k"], r["b"]) for r in rows} == {
-        ("mm", "nn", 64, 32, 48, 1),
-        ("addmm", "nt", 32, 64, 48, 1),
-        ("bmm", "nn", 32, 48, 64, 4),
+        ("mm", "nn", 32, 64, 96, 1),
+        ("addmm", "nt", 32, 64, 96, 1),
+        ("bmm", "nt", 16, 48, 32, 3),
     }
     assert {r["template"].partition("::")[0] for r in rows} == {"aten", "cpp"}
     assert all(r["outcome"] == "ok" and 0.1 < r["runtime_us"] < 1e5 for r in rows)

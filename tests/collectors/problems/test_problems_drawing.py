@@ -90,7 +90,7 @@ def test_what_is_not_wanted_is_passed_over() -> None:
     ("arguments", "message"),
     [
         ({"min_size": 128, "max_size": 64}, "--min-size 128 is more than --max-size 64; lower it, or raise --max-size"),
-        ({"min_size": 0}, "--min-size 0 is no size; it must be at least 1"),
+        ({"min_size": 0}, "--min-size 0 is not a size; it must be at least 1"),
         ({"min_size": 33, "max_size": 63, "power_of_two": True}, "there is no power of two from 33 to 63; widen"),
         ({"min_size": 7, "max_size": 7, "odd_sizes": False}, "there is no even size from 7 to 7; widen"),
     ],

@@ -44,10 +44,10 @@ def test_what_is_not_typed_is_as_asked() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mm:512x768", "is no shape; write OP:MxNxK"),
-        ("mm", "is no shape"),
-        ("mm:ax2x3", "is no shape"),
-        ("mm:1x2x3:4:5", "is no shape"),
+        ("mm:512x768", "is not a shape; write OP:MxNxK"),
+        ("mm", "is not a shape"),
+        ("mm:ax2x3", "is not a shape"),
+        ("mm:1x2x3:4:5", "is not a shape"),
         ("conv:1x2x3", "'conv:1x2x3': unknown op 'conv'; known ops: mm, addmm, bmm, baddbmm"),
         ("mm:1x2x3:4", "only bmm and baddbmm have"),
         ("mm:0x2x3", "sizes must be positive"),

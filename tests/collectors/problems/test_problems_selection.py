@@ -139,10 +139,10 @@ def test_shards_are_typed_as_i_of_n() -> None:
     """From 0 to n-1."""
     assert (parse_shard("0/4"), parse_shard("3/4")) == ((0, 4), (3, 4))
     for text, message in (
-        ("4/4", "there is no shard 4 of 4; write i/n with i from 0 to n-1"),
-        ("0/0", "there is no shard 0 of 0"),
-        ("one", "'one' is no shard; write i/n"),
-        ("-1/4", "'-1/4' is no shard"),
+        ("4/4", "there is not a shard 4 of 4; write i/n with i from 0 to n-1"),
+        ("0/0", "there is not a shard 0 of 0"),
+        ("one", "'one' is not a shard; write i/n"),
+        ("-1/4", "'-1/4' is not a shard"),
     ):
         with pytest.raises(SettingsError, match=message):
             parse_shard(text)
@@ -176,8 +176,8 @@ def test_the_environment_says_which_shard(environment: dict[str, str], expected:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK of WORLD_SIZE makes shard 4 of 4, which there is not; give --shard"),
-        ({"RANK": "x", "WORLD_SIZE": "4"}, "RANK is 'x', which is no whole number"),
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK of WORLD_SIZE makes shard 4 of 4, which does not exist; give --shard"),
+        ({"RANK": "x", "WORLD_SIZE": "4"}, "RANK is 'x', which is not a whole number"),
         ({"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "3"}, "makes shard 7 of 3"),
     ],
 )

@@ -161,7 +161,7 @@ def test_no_gpu(caplog: pytest.LogCaptureFixture) -> None:
         samples = [monitor.sample(), monitor.sample()]
         assert (monitor.summary(samples), monitor.flags(samples), monitor.is_open) == (DeviceState(), (), False)
     assert [record.getMessage() for record in caplog.records] == [
-        "device state is not recorded: this is no GPU with a UUID"
+        "device state is not recorded: this is not a GPU with a UUID"
     ]
 
 

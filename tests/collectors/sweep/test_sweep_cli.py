@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import os
-import subprocess
-import sys
+import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from spool_reading import spooled
+from swept import VARIABLES
 from typer.testing import CliRunner
 
 from diode_collectors.problems.problem import parse_problem
@@ -23,39 +22,58 @@ from diode_store.exchange.torch_diode_files import read_file
 from diode_store.exchange.torch_diode_types import Dataset
 from diode_store.records import Outcome, Source
 
-COLLECT = Path(sys.executable).with_name("diode-collect")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from swept import Swept
+
+    from conftest import RunCommand
+
+pytestmark = pytest.mark.usefixtures("_devices_asked_once")
+
 CPU = ("--device", "cpu")
-OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DIODE_DATABASE_URL", "DIODE_SPOOL")
 
 
-def collect(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run ``diode-collect``."""
-    environment = {name: value for name, value in os.environ.items() if name not in OURS}
-    environment |= {"OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run([COLLECT, *arguments], capture_output=True, text=True, check=False, env=environment)
+class ListProblems(Protocol):
+    """Lists the problems of a dry run."""
+
+    def __call__(self, *arguments: object) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
 
 
-def listed(*arguments: str | Path, **variables: str) -> dict[str, Any]:
-    """Return what a dry run lists."""
-    finished = collect(*arguments, *CPU, "--dry-run", "--json", **variables)
-    assert finished.returncode == 0, finished.stderr
-    told: dict[str, Any] = json.loads(finished.stdout)
-    return told
+@pytest.fixture
+def collect(diode: RunCommand, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Return a function that runs ``diode collect`` in this process."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return functools.partial(diode, "collect")
 
 
-def test_problems_are_timed_once_and_skipped_then(tmp_path: Path) -> None:
+@pytest.fixture
+def listed(collect: RunCommand) -> ListProblems:
+    """Return a function that lists what a sweep of this CPU would time."""
+
+    def run(*arguments: object) -> dict[str, Any]:
+        finished = collect(*map(str, arguments), *CPU, "--dry-run", "--json")
+        assert finished.code == 0, finished.err
+        told: dict[str, Any] = json.loads(finished.out)
+        return told
+
+    return run
+
+
+@pytest.mark.xdist_group("sweeps")
+def test_problems_are_timed_once_and_skipped_then(
+    swept: Swept, collect: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ATen's and Inductor's C++ kernels land in the spool; the same command again has nothing left to do."""
-    spool = tmp_path / "spool"
-    shapes = ("--shape", "mm:64x128x256", "--shape", "addmm:64x128x256", "--shape", "bmm:32x48x64:4")
-    finished = collect(*shapes, *CPU, DIODE_SPOOL=str(spool))
-    assert finished.returncode == 0, finished.stderr
-    note, summary = finished.stderr.splitlines()
+    note, summary = swept.finished.stderr.splitlines()
     assert note.startswith("timing on ")
     assert summary.startswith("3 of 3 problems measured, 6 timings in ")
-    assert summary.endswith(f"(0 left nothing to time, 0 failed); next: diode-ingest --once --spool {spool}")
-    assert [line.split()[-7] for line in finished.stdout.splitlines()[1:4]] == ["1", "1", "1"]
-    measurements = sorted(spooled(spool), key=lambda m: m.problem.op)
-    assert [(m.problem.op, m.problem.shape.b) for m in measurements] == [("addmm", 1), ("bmm", 4), ("mm", 1)]
+    assert summary.endswith("(0 left nothing to time, 0 failed); written to cpu.jsonl")
+    assert [line.split()[-7] for line in swept.finished.stdout.splitlines()[1:4]] == ["1", "1", "1"]
+    measurements = sorted(spooled(swept.spool), key=lambda m: m.problem.op)
+    assert [(m.problem.op, m.problem.shape.b) for m in measurements] == [("addmm", 1), ("bmm", 3), ("mm", 1)]
     assert {(m.source, m.search_space, m.problem.shape.dtype) for m in measurements} == {
         (Source.SWEEP, "DEFAULT", "float32")
     }
@@ -65,35 +83,28 @@ def test_problems_are_timed_once_and_skipped_then(tmp_path: Path) -> None:
         # A tenth of a microsecond to a tenth of a second: no other unit fits.
         timed = [timing for timing in measurement.timings if timing.outcome is Outcome.OK]
         assert all(0.1 < (timing.runtime_us or 0) < 1e5 for timing in timed)
-    again = collect(*shapes, *CPU, "--json", DIODE_SPOOL=str(spool))
-    assert again.returncode == 0, again.stderr
-    told = json.loads(again.stdout)
-    assert (told["problems"], told["skipped"], told["measured"]) == (3, 3, 0)
-    assert len(spooled(spool)) == 3
+    monkeypatch.chdir(swept.folder)
+    again = collect(*swept.arguments, "--dry-run", "--json")
+    told = json.loads(again.out)
+    assert (told["problems"], told["skipped"]) == ([], 3)
 
 
-def test_data_sets_and_sets_disjoint_from_them(tmp_path: Path) -> None:
-    """A file of upstream's layout or of JSON Lines is written whole; a validation set shares no problem with it."""
-    output = tmp_path / "train.jsonl"
-    finished = collect("--shape", "bmm:32x48x64:4", *CPU, "--output", output)
-    assert finished.returncode == 0, finished.stderr
-    assert f"written to {output}" in finished.stderr
-    [row] = [json.loads(line) for line in output.read_text().splitlines()]
-    assert (row["op"], row["B"], row["M"], row["N"], row["K"]) == ("bmm", 4, 32, 48, 64)
-    assert len(spooled(tmp_path / "train.jsonl.spool")) == 1
+@pytest.mark.xdist_group("sweeps")
+def test_data_sets_and_sets_disjoint_from_them(swept: Swept, collect: RunCommand, tmp_path: Path) -> None:
+    """A validation set shares no problem with another, in any layout; it is a file of upstream's layout."""
     validation = tmp_path / "validation.json"
-    shapes = ("--shape", "bmm:32x48x64:4/nt", "--shape", "bmm:16x16x16:2")
-    finished = collect("create-validation", "--against", output, *shapes, *CPU, "--output", validation)
-    assert finished.returncode == 0, finished.stderr
-    assert "disjoint from 1 problem\n" in finished.stderr
+    shapes = ("--shape", "bmm:16x48x32:3/nn", "--shape", "bmm:8x8x8:2")
+    finished = collect("create-validation", "--against", swept.output, *shapes, *CPU, "--output", validation)
+    assert finished.code == 0, finished.err
+    assert "disjoint from 3 problems\n" in finished.err
     # Nothing of it is a Triton kernel, which is all that this layout holds.
-    assert f"{tmp_path / 'validation.json.spool'} has all of it" in finished.stderr
+    assert f"{tmp_path / 'validation.json.spool'} has all of it" in finished.err
     assert isinstance(read_file(validation, Dataset), Dataset)
     [measurement] = spooled(tmp_path / "validation.json.spool")
-    assert (measurement.problem.shape.m, measurement.problem.shape.b) == (16, 2)
+    assert (measurement.problem.shape.m, measurement.problem.shape.b) == (8, 2)
 
 
-def test_dry_run_lists_problems_and_touches_nothing(tmp_path: Path) -> None:
+def test_dry_run_lists_problems_and_touches_nothing(tmp_path: Path, listed: ListProblems) -> None:
     """Given and drawn problems are listed once each, in order, with choices and an estimate."""
     shapes = ("--shape", "mm:64x128x256", "--shape", "mm:64x128x256", "--num-shapes", "2", "--seed", "3")
     told = listed(*shapes, "--dtype", "fp32", "--spool", tmp_path / "spool")
@@ -105,7 +116,7 @@ def test_dry_run_lists_problems_and_touches_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "spool").exists()
 
 
-def test_options_reach_the_problems(tmp_path: Path) -> None:
+def test_options_reach_the_problems(tmp_path: Path, listed: ListProblems, monkeypatch: pytest.MonkeyPatch) -> None:
     """Comma lists and repeated options, ranges, restrictions and shards each have their effect."""
     spool = ("--spool", tmp_path / "spool")
     drawn = ("--num-shapes", "12", "--op", "mm,bmm", "--dtype", "fp32,tf32", "--layout", "nn", "--layout", "nt")
@@ -119,13 +130,15 @@ def test_options_reach_the_problems(tmp_path: Path) -> None:
     shards = [listed("--family", "vit-b16", "--shard", f"{i}/3", *spool)["problems"] for i in range(3)]
     whole = listed("--family", "vit-b16", *spool)["problems"]
     assert sorted(map(str, whole)) == sorted(str(row) for part in shards for row in part)
-    assert listed("--family", "vit-b16", *spool, RANK="1", WORLD_SIZE="3")["problems"] == shards[1]
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "3")):
+        monkeypatch.setenv(name, value)
+    assert listed("--family", "vit-b16", *spool)["problems"] == shards[1]
 
 
-def test_families_are_listed_with_their_sources() -> None:
+def test_families_are_listed_with_their_sources(collect: RunCommand) -> None:
     """Anyone can look them up."""
     finished = collect("--families", "--json")
-    rows = {row["family"]: row for row in json.loads(finished.stdout)}
+    rows = {row["family"]: row for row in json.loads(finished.out)}
     assert rows["llama3-8b"]["source"] == "https://huggingface.co/meta-llama/Meta-Llama-3-8B/blob/main/config.json"
     assert rows["llama3-8b"]["problems"] == 100
 
@@ -133,17 +146,20 @@ def test_families_are_listed_with_their_sources() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--shape", "mm:1x2"), "'mm:1x2' is no shape"),
+        (("--shape", "mm:1x2"), "'mm:1x2' is not a shape"),
         (("--shape", "conv:1x2x3"), "unknown op 'conv'"),
         (("--shape", "mm:8x8x8", "--dtype", "int8"), "unknown dtype 'int8'"),
         (("--shape", "mm:8x8x8", "--search-space", "HUGE"), "unknown search space 'HUGE'; expected DEFAULT"),
         (("--shape", "mm:8x8x8", "--search-mode", "fast"), "unknown --search-mode 'fast'; expected max-autotune"),
-        (("--shape", "mm:8x8x8", "--time-limit", "soon"), "--time-limit 'soon' is no time; write 90, 90s, 30m or 2h"),
-        (("--shape", "mm:8x8x8", "--shard", "3/3"), "there is no shard 3 of 3"),
+        (
+            ("--shape", "mm:8x8x8", "--time-limit", "soon"),
+            "--time-limit 'soon' is not a duration; write 90, 90s, 30m or 2h",
+        ),
+        (("--shape", "mm:8x8x8", "--shard", "3/3"), "there is not a shard 3 of 3"),
         (("--shape", "mm:8x8x8", "--output", "x.csv"), "--output x.csv: its suffix says the format; expected .json"),
         (("--shape", "mm:8x8x8", "--output", "x.json", "--spool", "x"), "drop --spool, or --output"),
         (("--shape", "mm:8x8x8", "--device", ""), "--device names no device; expected cuda, cuda:N or cpu"),
-        (("--shape", "mm:8x8x8", "--shard", ""), "'' is no shard; write i/n"),
+        (("--shape", "mm:8x8x8", "--shard", ""), "'' is not a shard; write i/n"),
         (("--shape", "mm:8x8x8", "--dtype", ""), "unknown dtype ''; known dtypes: bf16"),
         (("--shape", "mm:8x8x8", "--op", "mm", "--op", ","), "unknown op ''; known ops: mm"),
         (("--shape", "mm:8x8x8", "--layout", " "), "unknown layout ''; known layouts: nn"),
@@ -159,20 +175,25 @@ def test_families_are_listed_with_their_sources() -> None:
         (("--num-shapes", "1", "--log-normal", "--power-of-two"), "--power-of-two contradicts --log-normal"),
         (("--num-shapes", "1", "--log-normal-m-std", "2"), "--log-normal-m-std describes log-normal sizes; give --log"),
         (("--shape", "mm:8x8x8", "--device", "gpu"), "unknown device 'gpu'; expected cuda, cuda:N or cpu"),
+        (("--shape", "mm:8x8x8", "--hardware", "h200"), "for a device that is not here, so it needs --dry-run"),
+        (
+            ("--num-shapes", "1", "--hardware", "h200", "--device", "cpu", "--dry-run"),
+            "--hardware is a device elsewhere",
+        ),
         (("--shape", "mm:8x8x8", "create-validation"), "put --shape behind create-validation"),
-        (("create-validation",), "say what it must be disjoint from, with --against or --database"),
+        (("create-validation",), "name what it must be disjoint from, with --against or --database"),
         (("create-validation", "--against", "/missing"), "--against /missing: there is no such file or folder"),
         (("--shape", "mm:8x8x8", "--database", "postgresql://u:secret@h/d"), "password"),
     ],
 )
-def test_bad_usage_ends_with_2(arguments: tuple[str, ...], message: str) -> None:
+def test_bad_usage_ends_with_2(arguments: tuple[str, ...], message: str, collect: RunCommand) -> None:
     """What was typed wrong is named."""
     finished = collect(*arguments)
-    assert finished.returncode == 2, finished.stderr
-    assert message in " ".join(finished.stderr.split())
+    assert finished.code == 2, finished.err
+    assert message in " ".join(finished.err.split())
 
 
-def test_nobody_s_file_is_overwritten(tmp_path: Path) -> None:
+def test_nobody_s_file_is_overwritten(tmp_path: Path, collect: RunCommand) -> None:
     """A data set without the spool it came from is somebody else's; a missing folder is named."""
     (tmp_path / "set.json").write_text("{}")
     for output, message in (
@@ -180,26 +201,26 @@ def test_nobody_s_file_is_overwritten(tmp_path: Path) -> None:
         ("missing/set.json", f"error: --output {tmp_path / 'missing' / 'set.json'}: there is no folder"),
     ):
         finished = collect("--shape", "mm:8x8x8", *CPU, "--output", tmp_path / output)
-        assert (finished.returncode, finished.stdout) == (1, "")
-        assert finished.stderr.startswith(message)
+        assert (finished.code, finished.out) == (1, "")
+        assert finished.err.startswith(message)
     assert (tmp_path / "set.json").read_text() == "{}"
 
 
-def test_a_spool_that_cannot_be_made_ends_it_first(tmp_path: Path) -> None:
+def test_a_spool_that_cannot_be_made_ends_it_first(tmp_path: Path, collect: RunCommand) -> None:
     """One line that names it."""
     spool = tmp_path / "file"
     spool.touch()
     finished = collect("--shape", "mm:8x8x8", *CPU, "--spool", spool)
-    assert finished.returncode == 1
-    assert finished.stderr.splitlines()[-1].startswith(f"error: {spool}: cannot ")
+    assert finished.code == 1
+    assert finished.err.splitlines()[-1].startswith(f"error: {spool}: cannot ")
 
 
-def test_what_onednn_takes_over_is_refused_before_it_compiles(tmp_path: Path) -> None:
+def test_what_onednn_takes_over_is_refused_before_it_compiles(tmp_path: Path, collect: RunCommand) -> None:
     """On a CPU, mm in bf16 leaves nothing to time; that is said at once, with what does."""
     spool = tmp_path / "spool"
     finished = collect("--shape", "mm:64x64x64", "--dtype", "bf16", *CPU, "--spool", spool)
-    assert (finished.returncode, finished.stdout) == (1, "")
-    [line] = finished.stderr.splitlines()
+    assert (finished.code, finished.out) == (1, "")
+    [line] = finished.err.splitlines()
     assert line.startswith("error: on a CPU oneDNN takes mm and addmm in bfloat16 over")
     assert "--dtype fp32" in line
     assert not spool.exists()
@@ -241,7 +262,7 @@ def test_each_process_of_torchrun_has_a_gpu_of_its_own() -> None:
         assert devices_of_rank(gpus, alone) == gpus
     with pytest.raises(HardwareError, match=r"LOCAL_RANK 4 has no GPU of its own: there are 4; start no more proc"):
         devices_of_rank(gpus, {"LOCAL_RANK": "4", "LOCAL_WORLD_SIZE": "8"})
-    with pytest.raises(SettingsError, match=r"LOCAL_RANK is 'x' of LOCAL_WORLD_SIZE '4', which are no numbers"):
+    with pytest.raises(SettingsError, match=r"LOCAL_RANK is 'x' of LOCAL_WORLD_SIZE '4', which are not numbers"):
         devices_of_rank(gpus, {**second, "LOCAL_RANK": "x"})
 
 
@@ -260,12 +281,85 @@ def test_torchrun_is_said_and_overruled(monkeypatch: pytest.MonkeyPatch) -> None
     assert (json.loads(found.stdout)["devices"], found.stderr) == (["cuda:0"], "")
 
 
-def test_a_missing_device_ends_with_1() -> None:
-    """Asking for a GPU that is not there is no bad usage, but nothing can be done."""
-    finished = collect("--shape", "mm:8x8x8", "--device", "cuda:99")
-    assert (finished.returncode, finished.stdout) == (1, "")
-    [line] = finished.stderr.splitlines()
-    assert line.startswith("error: no device 'cuda:99': torch")
+@pytest.mark.parametrize("arguments", [(), ("--device", "cuda"), ("--device", "cuda:99"), ("--dry-run",)], ids=str)
+def test_without_a_gpu_the_cpu_is_not_timed_instead(collect: RunCommand, arguments: tuple[str, ...]) -> None:
+    """Unless it is asked for: the error says why there is no GPU, and what to ask for."""
+    finished = collect("--shape", "mm:8x8x8", *arguments)
+    assert (finished.code, finished.out) == (1, "")
+    [line] = finished.err.splitlines()
+    why = r"(is built for the CPU|CUDA_VISIBLE_DEVICES is '')"
+    assert re.match(rf"error: no GPU found: .*{why}.* --device cpu; .* --hardware h200 --dry-run$", line)
+
+
+def test_a_gpu_of_another_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are GPUs, the error lists them."""
+    [device] = sweep_devices._ask("cpu")["devices"]
+    monkeypatch.setattr(sweep_devices, "_ask", lambda _: {"devices": [{**device, "name": "cuda:0"}], "why_none": None})
+    assert [found.name for found in find_devices(None)] == ["cuda:0"]
+    with pytest.raises(HardwareError, match=r"^no device 'cuda:99': torch sees cuda:0$"):
+        find_devices(("cuda:99",))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "hidden", "expected"),
+    [
+        (None, "", None, "is built for the CPU, and the driver shows no NVIDIA GPU"),
+        (None, "NVIDIA L4", None, "is built for the CPU, but there is NVIDIA L4; install a CUDA build of torch"),
+        ("13.0", "NVIDIA L4", "-1", "CUDA_VISIBLE_DEVICES is '-1', which hides the GPUs from torch .*; unset it"),
+        ("13.0", "NVIDIA L4", None, "cannot use one though there is NVIDIA L4: Found no NVIDIA driver on your system"),
+    ],
+)
+def test_the_reason_for_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, driver: str, hidden: str | None, expected: str
+) -> None:
+    """A CPU build, a variable that hides the GPUs, or what CUDA says."""
+    import torch
+
+    def fail() -> None:
+        raise RuntimeError("Found no NVIDIA driver on your system. Please check that\nyou have one")
+
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "init", fail)
+    monkeypatch.setattr(sweep_devices, "_gpus_of_driver", lambda: driver)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert re.search(expected, sweep_devices._why_no_gpu())
+
+
+def test_a_device_elsewhere_is_planned_for(collect: RunCommand) -> None:
+    """By the table of known devices: its shared memory, TMA and memory decide what would be timed."""
+    shapes = ("--shape", "mm:4096x4096x4096", "--shape", "mm:40000x40000x40000", "--dry-run", "--json")
+    found = {name: json.loads(collect(*shapes, "--hardware", name).out) for name in ("h100-nvl", "l4")}
+    assert {name: (told["hardware"], len(told["problems"]), told["choices"]) for name, told in found.items()} == {
+        "h100-nvl": ("NVIDIA H100 NVL", 2, 56),
+        "l4": ("NVIDIA L4", 1, 16),
+    }
+    assert found["l4"]["too_large"] == ["mm:40000x40000x40000/nn/bf16"]
+    assert {(told["cores"], told["skipped"]) for told in found.values()} == {(16, None)}
+    assert found["h100-nvl"]["estimate_s"] == pytest.approx(56 * 0.45 / 16)
+    finished = collect(*shapes[:-1], "--hardware", "l4")
+    assert finished.err.splitlines() == [
+        "1 problem left out, too large for NVIDIA L4: mm:40000x40000x40000/nn/bf16",
+        "1 problem, about 16 choices, about 0 s on NVIDIA L4 with 16 cores",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "h100",
+            r"'h100' could be any of: NVIDIA H100 80GB HBM3 .*, NVIDIA H100 NVL .*, NVIDIA H100 PCIe .*; name one",
+        ),
+        ("h1", r"unknown hardware 'h1'; known: NVIDIA B200, NVIDIA H200"),
+    ],
+)
+def test_a_device_elsewhere_must_be_known(collect: RunCommand, name: str, message: str) -> None:
+    """An ambiguous name lists the devices it may mean, an unknown one those that are known."""
+    finished = collect("--family", "llama3-8b", "--dry-run", "--hardware", name)
+    assert (finished.code, finished.out) == (1, "")
+    assert re.match(f"error: {message}", finished.err)
 
 
 def test_the_cpu_is_found_without_torch_here() -> None:
@@ -275,12 +369,12 @@ def test_the_cpu_is_found_without_torch_here() -> None:
     assert device.environment.torch != "unknown"
 
 
-def test_help_says_how_it_times() -> None:
+def test_help_says_how_it_times(collect: RunCommand) -> None:
     """Whoever trains on the records must know what the times are."""
-    text = " ".join(collect("--help").stdout.split())
+    text = " ".join(collect("--help").out.split())
     assert "hides the launch, flushes the L2 cache and takes the median" in text
     assert "Example: diode-collect --family" in text
     assert "--log-normal-k-std" in text
-    text = " ".join(collect("create-validation", "--help").stdout.split())
+    text = " ".join(collect("create-validation", "--help").out.split())
     assert "that another set does not have" in text
     assert "--against" in text

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from click.testing import Result
+    from swept import Swept
 
     from diode_store.records import Measurement
 
@@ -205,19 +204,9 @@ def test_the_data_that_ship(bundled: Sequence[Measurement]) -> None:
     assert f"{timings:,} bundled timings" in (PAGES.parent / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_sweep_without_a_gpu(tmp_path: Path) -> None:
+@pytest.mark.xdist_group("sweeps")
+def test_the_sweep_without_a_gpu(swept: Swept) -> None:
     """The page's example measures three problems on a CPU and writes them to its file."""
-    (arguments,) = (words for words in commands() if "cpu" in words)
-    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    ended = subprocess.run(
-        [Path(sys.executable).with_name("diode-collect"), *arguments],
-        cwd=tmp_path,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.splitlines()[-1].startswith("3 of 3 problems measured, 6 timings in ")
-    rows = [json.loads(line) for line in (tmp_path / "cpu.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert sorted((row["op"], row["layout"]) for row in rows) == [("addmm", "nt"), ("bmm", "nn"), ("mm", "nn")]
+    assert swept.finished.stderr.splitlines()[-1].startswith("3 of 3 problems measured, 6 timings in ")
+    rows = [json.loads(line) for line in swept.output.read_text(encoding="utf-8").splitlines()]
+    assert sorted((row["op"], row["layout"]) for row in rows) == [("addmm", "nt"), ("bmm", "nt"), ("mm", "nn")]

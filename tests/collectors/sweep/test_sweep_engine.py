@@ -13,6 +13,7 @@ from quick_lane import CONFIGS
 from sweep_processes import Sweep, counted, eventually, once_each, recorded
 
 from diode_store.records import Outcome
+from lanes import long, sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("sweeps")
 
 PROBLEMS = [f"bmm:{16 * i}x32x64:2" for i in range(1, 13)]
-LONG = "DIODE_LONG_TESTS" in os.environ
-KILLS = 40 if LONG else 6
 
 
 def test_every_problem_is_measured_once(tmp_path: Path) -> None:
@@ -222,10 +221,11 @@ def test_a_signal_ends_a_sweep(tmp_path: Path, number: signal.Signals, name: str
     assert counted(sweep.spool) == once_each(PROBLEMS)
 
 
-def test_killed_sweeps_lose_and_repeat_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", sizes(3, 40))
+def test_killed_sweeps_lose_and_repeat_nothing(tmp_path: Path, kills: int) -> None:
     """After kill -9 at any moment nothing goes on running or lies around, and in the end each problem is there once."""
     chooser = random.Random(3)  # noqa: S311 - when to kill is no secret
-    for _ in range(KILLS):
+    for _ in range(kills):
         with Sweep(tmp_path, PROBLEMS, environment={"QUICK_LANE_S": "0.15"}, options={"lanes": 2}) as sweep:
             sweep.wait_for("device")
             time.sleep(chooser.uniform(0, 0.3))
@@ -241,7 +241,7 @@ def test_killed_sweeps_lose_and_repeat_nothing(tmp_path: Path) -> None:
     assert counted(sweep.spool) == once_each(PROBLEMS)
 
 
-@pytest.mark.parametrize("seed", range(1, 11) if LONG else [5])
+@pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=long) for seed in range(6, 15))])
 def test_killed_lanes_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
     """While the sweep lives, its lanes may be killed at any moment; what was hit three times is for the next one."""
     chooser = random.Random(seed)  # noqa: S311 - likewise

@@ -11,16 +11,18 @@ from sweep_processes import Sweep, counted, eventually, once_each, recorded
 
 from diode_collectors.inductor.device import detect_environment, detect_hardware
 from diode_store.records import Outcome, Source
+from lanes import long
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.xdist_group("sweeps")
 
-MEASURED = ["bmm:8x8x16:2", "mm:16x16x16", "bmm:16x8x16:2"]
+MEASURED = ["bmm:8x8x8:2", "mm:32x64x96", "bmm:16x48x32:3"]
 TOO_LARGE, SILENT = "mm:2000000x2000000x8", "bmm:1x8x8:2"
 
 
+@long
 def test_a_sweep_survives_its_lane_and_itself(tmp_path: Path) -> None:
     """Kill -9 of the compiling lane, then of the sweep: restarted, it comes to one true record of each problem."""
     asked = [TOO_LARGE, *MEASURED, SILENT]

@@ -34,6 +34,10 @@ def test_what_was_ingested_meanwhile(
     printed = capsys.readouterr()
     summary, *remarks = printed.err.splitlines()
     assert summary.startswith("3 of 4 problems measured, ")
+    written, spooled = f"written to {WHERE}", f"next: diode-ingest --once --spool {WHERE}"
+    assert summary.endswith(
+        f"(1 measured already, 0 left nothing to time, 0 failed); {written if place == 'output' else spooled}"
+    )
     assert remarks == ([] if remark is None else [remark])
     assert [line.split()[2:4] for line in printed.out.splitlines()[1:2]] == [["mm", str(len(left))]] * bool(left)
     print_report(report, statistics, WHERE, is_file=place == "output", as_json=True)

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 import torch
+from precompiling import PRECOMPILE, PRECOMPILES, block_m_is_64, precompile_like_inductor
 from scripted_timer import Kernel, ScriptedTimer
-from test_lost_choices import PRECOMPILE, PRECOMPILES, block_m_is_64, precompile_like_inductor
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, TritonTemplateCaller
 from triton.runtime.errors import OutOfResources
 

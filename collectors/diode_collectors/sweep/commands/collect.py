@@ -37,6 +37,7 @@ _EXAMPLE = "Example: diode-collect --family llama3-8b --dtype bf16,fp16 --search
 _VALIDATION_SHAPES = 30
 _CPU_FLOPS = 4e9
 """How large a drawn problem may be on a CPU, which takes a tenth of a second for it."""
+_CORES_ELSEWHERE = 16
 
 AgainstOption = Annotated[
     list[str] | None,
@@ -80,7 +81,7 @@ def create_validation(
     from diode_collectors.sweep.sets import keys_of_shapes, shapes_in, shapes_in_warehouse
 
     if not against and not options.database:
-        raise typer.BadParameter("say what it must be disjoint from, with --against or --database")
+        raise typer.BadParameter("name what it must be disjoint from, with --against or --database")
     if not options.has_problems() and options.num_shapes is None:
         options = replace(options, num_shapes=_VALIDATION_SHAPES)
     shapes = set()
@@ -121,16 +122,21 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
     from diode_collectors.sweep.report import Estimate, print_dry_run
 
     with _bad_usage():
+        options.check_hardware()
         spool = _spool(context, options)
         space, limit_s, mode = SearchSpace.parse(options.search_space), options.time_limit_s(), options.mode()
         devices, problems = _devices_and_problems(options, excluded)
     check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
-    estimate = Estimate(devices, space, include_tma=options.include_tma, cores=len(os.sched_getaffinity(0)))
+    cores = _CORES_ELSEWHERE if options.hardware is not None else len(os.sched_getaffinity(0))
+    estimate = Estimate(devices, space, include_tma=options.include_tma, cores=cores)
+    if options.hardware is not None:
+        print_dry_run(problems, None, estimate, as_json=options.as_json)
+        return
     done = _done(options, spool)
     if options.dry_run:
         recorded = recorded_space(space, include_tma=options.include_tma)
         left = [p for p in problems if not _is_done(p, devices, done, recorded, options.seed)]
-        print_dry_run(left, len(problems) - len(left), devices, estimate, as_json=options.as_json)
+        print_dry_run(left, len(problems) - len(left), estimate, as_json=options.as_json)
         return
     plan = SweepPlan(
         problems=tuple(problems),
@@ -152,12 +158,12 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
 def _run(plan: SweepPlan, estimate: Estimate, options: SweepOptions) -> None:
     from diode_collectors.spool.reading import measurements_in
     from diode_collectors.sweep.engine import run_sweep
-    from diode_collectors.sweep.report import Progress, print_report, what_went_wrong
+    from diode_collectors.sweep.report import SweepProgress, print_report, what_went_wrong
     from diode_collectors.sweep.sets import measured_since, write_dataset
     from diode_collectors.sweep.statistics import statistics_of
 
     started = time.time()
-    with Progress(plan.problems, estimate) as listener:
+    with SweepProgress(plan.problems, estimate) as listener:
         report = run_sweep(plan, listener)
     if options.output is not None and (report.measured or report.skipped):
         for line in write_dataset(options.output, plan.spool):
@@ -179,13 +185,13 @@ def _devices_and_problems(
 ) -> tuple[tuple[SweepDevice, ...], list[SweepProblem]]:
     from diode_collectors.problems.drawing import Limits
     from diode_collectors.problems.selection import parse_shard, select_problems, shard, shard_of_environment
-    from diode_collectors.sweep.devices import devices_of_rank, find_devices, parse_devices
+    from diode_collectors.sweep.devices import device_elsewhere, devices_of_rank, find_devices, parse_devices
 
     index, count = parse_shard(options.shard) if options.shard is not None else shard_of_environment(os.environ)
     names = parse_devices(options.device) if options.device is not None else None
     request = options.request()
     problems = select_problems(request, excluded=excluded)  # before devices are asked for, which takes seconds
-    devices = found = find_devices(names)
+    devices = found = find_devices(names) if options.hardware is None else (device_elsewhere(options.hardware),)
     if names is None:
         devices = devices_of_rank(found, os.environ)
     if len(devices) < len(found):
@@ -237,7 +243,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 @contextmanager
 def _bad_usage() -> Iterator[None]:
-    """Let options that mean nothing end the command as bad usage does."""
+    """Turn a ``SettingsError`` of the options into bad usage."""
     try:
         yield
     except SettingsError as error:

@@ -39,7 +39,7 @@ def _url(context: typer.Context, parameter: typer.CallbackParam, value: str | No
 
 def _seed(value: int) -> int:
     if not -INT64 - 1 <= value <= INT64:
-        raise typer.BadParameter(f"{value} does not fit into 64 bits, as records need it to")
+        raise typer.BadParameter(f"{value} does not fit into 64 bits")
     return value
 
 
@@ -74,7 +74,7 @@ SpoolOption = Annotated[
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What ``diode-collect`` was told; the fields are its options."""
+    """The options of ``diode-collect``, one a field."""
 
     spool: SpoolOption
     shape: Annotated[
@@ -89,7 +89,7 @@ class SweepOptions:
         list[str] | None, _list("--family", "Layers of public models (--families lists them).", "NAME")
     ] = None
     families: Annotated[bool, typer.Option("--families", help="List the families and their sources.")] = False
-    num_shapes: Annotated[int | None, typer.Option("--num-shapes", min=0, help="Draw so many problems.")] = None
+    num_shapes: Annotated[int | None, typer.Option("--num-shapes", min=0, help="Draw this many problems.")] = None
     min_size: Annotated[
         int | None, typer.Option("--min-size", help="Smallest size drawn.", show_default="32, log-normal 8")
     ] = None
@@ -134,6 +134,12 @@ class SweepOptions:
             "--device",
             help="cpu, cuda (all GPUs), cuda:N, or a comma list.",
             show_default="all GPUs, under torchrun cuda:LOCAL_RANK",
+        ),
+    ] = None
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            "--hardware", metavar="NAME", help="With --dry-run: plan for a known GPU elsewhere, with 16 cores."
         ),
     ] = None
     chunk_size: Annotated[
@@ -190,13 +196,13 @@ class SweepOptions:
         """Return the time limit in seconds.
 
         Raises:
-            SettingsError: it is no time.
+            SettingsError: it is not a duration.
         """
         if self.time_limit is None:
             return None
         match = _DURATION.fullmatch(self.time_limit.strip())
         if match is None:
-            raise SettingsError(f"--time-limit {self.time_limit!r} is no time; write 90, 90s, 30m or 2h")
+            raise SettingsError(f"--time-limit {self.time_limit!r} is not a duration; write 90, 90s, 30m or 2h")
         return float(match.group(1)) * _SECONDS[match.group(2)]
 
     def mode(self) -> str:
@@ -208,6 +214,20 @@ class SweepOptions:
         if self.search_mode not in MODES:
             raise SettingsError(f"unknown --search-mode {self.search_mode!r}; expected {' or '.join(MODES)}")
         return self.search_mode
+
+    def check_hardware(self) -> None:
+        """Make sure that a device which is not here is only planned for.
+
+        Raises:
+            SettingsError: options that contradict each other.
+        """
+        if self.hardware is not None and not self.dry_run:
+            raise SettingsError(
+                f"--hardware {self.hardware} plans for a device that is not here, so it needs --dry-run; "
+                "a sweep times this machine's devices, which --device names"
+            )
+        if self.hardware is not None and self.device is not None:
+            raise SettingsError("--hardware is a device elsewhere, --device one of this machine; drop one")
 
     def _sizes(self) -> Sizes:
         bounds = {name: value for name in ("min_size", "max_size") if (value := getattr(self, name)) is not None}
@@ -235,6 +255,6 @@ class SweepOptions:
 
 
 def _split(values: list[str] | None) -> tuple[str, ...]:
-    """Return what comma lists hold; an empty one stays an empty name, for whoever parses it to refuse."""
+    """Return what comma lists hold; an empty one stays an empty name, which is refused when it is parsed."""
     lists = ([part.strip() for part in value.split(",") if part.strip()] or [""] for value in values or ())
     return tuple(dict.fromkeys(part for parts in lists for part in parts))

@@ -14,7 +14,7 @@ _FOR_ALL = 0o644
 
 
 class DeviceLock:
-    """Among all sweeps of a host, whoever holds this lock is alone on the device.
+    """Among all sweeps of a host, the holder of this lock is alone on the device.
 
     Compile workers keep every core busy that they may use; the launches of a benchmark must not wait for one, so
     the thread that holds the device moves to a core that nothing else of the sweep uses.

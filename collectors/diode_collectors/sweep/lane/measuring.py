@@ -48,12 +48,10 @@ if TYPE_CHECKING:
 LAUNCH_NOT_HIDDEN = "launch_not_hidden"
 """Flag of a measurement in which some launch came later than the sleep that should hide it."""
 _SAMPLE_EVERY = 50
-# Our tensors, Inductor's copies of the inputs, two outputs; and room for workspaces.
-_MEMORY_FACTOR, _SPARE_BYTES = 4, 2**30
 
 
 class _EnoughError(Exception):
-    """The record is made; what is left of the compile is given up."""
+    """The record is made; the rest of the compile is given up."""
 
 
 class LostConfigError(Exception):
@@ -83,7 +81,7 @@ class MeasuringOptions:
     contexts: int = 1
     """How many processes of this sweep use the device."""
     before: frozenset[int] | None = None
-    """Who used the device before any of them; None if nobody looked."""
+    """Who used the device before any of them; None if it was not looked up."""
 
 
 @dataclass
@@ -208,7 +206,7 @@ class Measuring:
         return None
 
     def _check_memory(self, problem: SweepProblem) -> None:
-        needed = _MEMORY_FACTOR * problem.memory_bytes + (0 if self._on_cpu else _SPARE_BYTES)
+        needed = problem.needed_bytes(on_cpu=self._on_cpu)
         free = self._free_bytes()
         if needed > free:
             raise HardwareError(

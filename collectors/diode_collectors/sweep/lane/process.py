@@ -51,7 +51,7 @@ _REMOVE = 'sleep 0.2; rm -rf -- "$0"; rmdir -- "$1"'
 
 @dataclass(frozen=True)
 class LaneSettings:
-    """What a lane is told at its start, as JSON."""
+    """The settings that a lane gets at its start, as JSON."""
 
     device: str
     """``cuda:0`` or ``cpu``; of the GPUs of the host it sees one."""
@@ -108,7 +108,7 @@ class Lane:
     def leave(self) -> None:
         """End this process and all that it started; what is spooled is safe and sealed, and nothing more will be.
 
-        To be called when the sweep is gone: then nobody else removes this process's files.
+        To be called when the sweep is gone: then nothing else removes this process's files.
         """
         self._at_the_spool.acquire()  # never released: what is measured without its files is not to be recorded
         with contextlib.suppress(SpoolError):
@@ -199,7 +199,7 @@ class Lane:
             except SpoolFullError as error:
                 if isinstance(error.__cause__, OSError):  # the disk, which ingesting may not empty
                     raise
-                self._writer.seal()  # nobody can ingest what is not sealed
+                self._writer.seal()  # what is not sealed cannot be ingested
                 self._since_seal = 0
                 return False
             self._since_seal += 1
