@@ -27,8 +27,8 @@ LAYERS = {
     "Phi-3-mini, attention output, 4096 tokens": (4096, 3072, 3072),
     "Qwen2.5-14B, MLP up, 2048 tokens": (2048, 13824, 5120),
 }
-# A settings file of the daemon's may name another spool and another warehouse, which the other commands do not know of.
-NO_SETTINGS = ("--config", os.devnull)
+# The settings file may name a warehouse that others share; the bundled measurements do not belong there.
+WITHOUT_SETTINGS_FILE = {"DIODE_CONFIG": os.devnull}
 MODEL_DIRECTORY = Path(platformdirs.user_data_dir("torch-diode")) / "models" / "quickstart"
 MODEL = MODEL_DIRECTORY / "quickstart_model.pt"
 
@@ -40,7 +40,7 @@ def main() -> int:
     options = parser.parse_args()
     start = time.monotonic()
     step("Create the warehouse, or bring it up to date", "diode", "db", "upgrade")
-    step("Ingest the bundled measurements through the spool", "diode-ingest", "--once", "--bundled", *NO_SETTINGS)
+    step("Ingest the bundled measurements through the spool", "diode-ingest", "--once", "--bundled")
     step("Ask the warehouse", "diode", "query", COUNT_QUERY)
     for name, (m, n, k) in LAYERS.items():
         shape = ("--m", str(m), "--n", str(n), "--k", str(k))
@@ -88,7 +88,7 @@ def run(*command: str) -> int:
     """Run a command and return its code; on Ctrl-C end it, whatever it is at, without a word from it."""
     # A command inherits what is blocked, so that Ctrl-C comes to us alone; here it waits until the command runs.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, env={**os.environ, **WITHOUT_SETTINGS_FILE})
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return process.wait()

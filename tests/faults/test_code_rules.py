@@ -42,6 +42,7 @@ OWN_NAMES = {
     "diode_store/query/ranked_ties.py": "columns of our own tables",
     "diode_store/warehouse/upkeep.py": "our own tables",
     "diode_store/commands/exporters.py": "our own conditions; what the user typed are parameters",
+    "diode_store/commands/warehouse_checks.py": "our own tables",
     "diode_store/commands/fastest.py": "our own conditions; what the user typed are parameters",
     "trainer/diode_trainer/data/from_warehouse.py": "our own columns and conditions; what is typed are parameters",
     "trainer/diode_trainer/data/streaming.py": "our own columns",

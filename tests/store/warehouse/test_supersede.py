@@ -75,7 +75,7 @@ def test_the_views_follow(views: Warehouse, diode: RunCommand, database_url: str
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (("old", "--by", "old"), 1, "a sweep cannot take its own place; name two"),
+        (("old", "--by", "old"), 1, "a sweep cannot supersede itself; name two sweeps"),
         (("old", "--by", "none"), 1, "there is no measurement of sweep none; list the sweeps with `diode query"),
         (("none", "--by", "old"), 1, "there is no measurement of sweep none"),
         (("old",), 2, "name the newer sweep with --by, or take it back with --undo"),
