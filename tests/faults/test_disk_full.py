@@ -15,6 +15,7 @@ from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.warehouse.store import Store
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +107,7 @@ def test_a_full_database_disk(processes: ForkServer, small_disk: MakeDisk, spool
     finish(processes, daemon, spool, url)
 
 
+@long
 def test_a_database_disk_that_is_nearly_full(
     processes: ForkServer, small_disk: MakeDisk, spool: Path, database_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_database_disk_that_is_nearly_full(
     assert not daemon.says("event=failed")
 
 
+@long
 def test_a_full_quarantine_disk(processes: ForkServer, small_disk: MakeDisk, database_url: str) -> None:
     """Damage that cannot be put aside holds up nothing but its own segment, and is put aside when there is room."""
     disk = small_disk(2 * MIB)

@@ -14,7 +14,7 @@ from processes import drained, eventually
 from producing import produced
 
 from diode_collectors.spool.spool import Spool
-from lanes import sizes
+from lanes import long, sizes
 
 if TYPE_CHECKING:
     from processes import Child, ForkServer
@@ -93,7 +93,8 @@ def test_kill_9_loses_and_doubles_nothing(processes: ForkServer, spool: Path, da
     check(processes, spool, database_url, kills)
 
 
-@pytest.mark.parametrize("kills", sizes(10, 250))
+@long
+@pytest.mark.parametrize("kills", [250])
 def test_kill_9_beside_postgresql(processes: ForkServer, spool: Path, postgres_url: str, kills: int) -> None:
     """The same where the daemon's transactions are a server's to roll back."""
     check(processes, spool, postgres_url, kills)
@@ -115,7 +116,7 @@ def test_a_writer_killed_at_one_step_after_the_other(
     assert assert_exactly_once(database_url, processes.acknowledged(), produced, others=True) > 0
 
 
-@pytest.mark.parametrize("stride", sizes(23, 1))
+@pytest.mark.parametrize("stride", sizes(41, 1))
 def test_an_ingester_killed_at_one_step_after_the_other(
     processes: ForkServer, spool: Path, database_path: Path, tmp_path: Path, stride: int
 ) -> None:

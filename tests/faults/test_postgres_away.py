@@ -124,6 +124,7 @@ def test_a_daemon_that_starts_before_its_server(
     finish(processes, daemon, writer, spool, url)
 
 
+@long
 def test_a_commit_of_which_the_answer_is_lost(
     processes: ForkServer, spool: Path, server: PostgresServer, url: str
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_commit_of_which_the_answer_is_lost(
     finish(processes, daemon, writer, spool, url)
 
 
+@long
 def test_a_commit_that_fails(processes: ForkServer, spool: Path, server: PostgresServer, url: str) -> None:
     """The transaction is refused at its very end, again and again: nothing of it stays, and it is all tried again."""
     name = str(sa.make_url(url).database)

@@ -12,6 +12,8 @@ from compare import assert_exactly_once
 from processes import PROGRAM, ForkServer, drained, eventually
 from producing import produced
 
+from lanes import long
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -83,6 +85,7 @@ def test_all_that_is_made_is_private(careless: ForkServer, tmp_path: Path) -> No
         assert assert_exactly_once(str(kept), careless.acknowledged(), produced, others=True) > 0
 
 
+@long
 def test_folders_that_have_to_be_made_on_the_way_are_private(careless: ForkServer, tmp_path: Path) -> None:
     """Also where the user's data folder, and the one it is in, are not there yet."""
     home = tmp_path / "home"

@@ -86,6 +86,7 @@ def test_four_writers_with_the_same_new_dimensions(
         assert dict(rows)[sa.make_url(any_url).database] == 0
 
 
+@long
 def test_a_writer_and_a_daemon_and_a_status_and_a_dry_run(
     processes: ForkServer, spool: Path, database_url: str
 ) -> None:

@@ -15,6 +15,7 @@ from producing import produced
 
 import postgres_server
 from diode_store.warehouse import database, migrate
+from lanes import long
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
+@long
 def test_a_daemon_shows_no_password(guarded: PostgresServer, url: str, spool: Path, tmp_path: Path) -> None:
     """Log at its most talkative, health, readiness, metrics, `ps`, also while the server is away: it is not seen."""
     port = free_port()

@@ -15,7 +15,7 @@ from processes import ForkServer, drained, eventually, free_port, readiness
 from producing import produced
 
 from diode_collectors.spool.spool import Spool
-from lanes import sizes
+from lanes import long, sizes
 
 if TYPE_CHECKING:
     from processes import Child
@@ -33,7 +33,7 @@ def finish(processes: ForkServer, daemon: Child, writer: Child, spool: Path, url
     assert assert_exactly_once(url, processes.acknowledged(), produced, others=True) > 0
 
 
-@pytest.mark.parametrize("locked_s", sizes(2, _DRIVER_WAITS_S + 5))
+@pytest.mark.parametrize("locked_s", sizes(1, _DRIVER_WAITS_S + 5))
 def test_a_file_locked_for_long(
     processes: ForkServer, spool: Path, database_path: Path, database_url: str, locked_s: int
 ) -> None:
@@ -100,6 +100,7 @@ def test_a_file_that_is_gone_for_a_while(
     finish(processes, daemon, writer, spool, str(place))
 
 
+@long
 def test_a_write_that_fails_in_the_middle(
     processes: ForkServer, spool: Path, database_path: Path, database_url: str
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_write_that_fails_in_the_middle(
     finish(processes, daemon, writer, spool, database_url)
 
 
+@long
 def test_a_folder_that_cannot_be_written(
     ordinary: ForkServer, spool: Path, database_path: Path, database_url: str, tmp_path: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_a_spool_that_cannot_be_emptied(ordinary: ForkServer, spool: Path, datab
     assert_exactly_once(database_url, ordinary.acknowledged(), produced, others=True)
 
 
+@long
 def test_a_machine_that_sleeps(processes: ForkServer, spool: Path, database_url: str) -> None:
     """Writer and daemon stopped for a while wherever they are, as a suspended machine does: they just go on."""
     writer = processes.writer(spool, 1, pause_s=0.05)

@@ -24,7 +24,7 @@ def limit_memory() -> None:
 
 
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed (pip install -e .[dev])")
-@pytest.mark.parametrize("seconds", sizes(4, 300))
+@pytest.mark.parametrize("seconds", sizes(2, 300))
 def test_nothing_that_is_read_crashes_the_reader(tmp_path: Path, seconds: int) -> None:
     """Some time of guided fuzzing: no exception but our own, no input that takes 5 s or 600 MiB."""
     corpus = tmp_path / "corpus"

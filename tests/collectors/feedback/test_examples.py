@@ -15,6 +15,7 @@ from spool_reading import spooled
 
 from diode_store.exchange.torch_diode_files import read_file
 from diode_store.exchange.torch_diode_types import Dataset
+from lanes import long
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 QUICKSTART = EXAMPLES / "quickstart.py"
@@ -65,6 +66,7 @@ def test_the_quickstart_keeps_to_one_warehouse(tmp_path: Path) -> None:
     assert not (tmp_path / "spool").exists()
 
 
+@long
 def test_collecting_a_data_set(tmp_path: Path) -> None:
     """It says how much of the compiles was seen, saves a data set and spools every kernel."""
     finished = subprocess.run(

@@ -26,6 +26,7 @@ from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.ingest.settings import Address
 from diode_store.errors import DatabaseError, SettingsError, SpoolError
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,6 +158,7 @@ def test_a_port_in_use_is_one_line(directory: Path, database_path: Path) -> None
     assert len(list(directory.glob("*.seg"))) == 1
 
 
+@long
 def test_nobody_can_occupy_it(daemon: Daemon) -> None:
     """Clients that connect and say nothing do not keep others from an answer for long, nor take threads for ever."""
     eventually(lambda: daemon.get("/readyz")[0] == 200)

@@ -13,6 +13,7 @@ from daemon_samples import PROGRAM, eventually, fill, stored_in
 from spool_samples import segment_bytes, uid_of
 
 from diode_collectors.spool.spool import Spool
+from lanes import long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ def test_a_signal_ends_an_idle_daemon(directory: Path, database_path: Path, numb
     assert Spool(directory).lock_holder() is None
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.15])
+@pytest.mark.parametrize("delay_s", [0.05, *(pytest.param(delay_s, marks=long) for delay_s in (0.0, 0.15))])
 def test_a_signal_finishes_the_batch(directory: Path, database_path: Path, delay_s: float) -> None:
     """Stopped amid its work it exits with 0; what it committed and what it left make up the whole, once each."""
     fill(directory, range(1500))
@@ -84,7 +85,7 @@ def test_a_second_signal_ends_it_at_once(directory: Path, database_path: Path) -
     assert stored_in(database_path) == list(range(10))
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.2, 0.4])
+@pytest.mark.parametrize("delay_s", [0.1, *(pytest.param(delay_s, marks=long) for delay_s in (0.0, 0.2, 0.4))])
 def test_a_killed_daemon_loses_and_doubles_nothing(directory: Path, database_path: Path, delay_s: float) -> None:
     """After kill -9 the next one takes over the spool, and every record is there exactly once."""
     fill(directory, range(400), timings=150)

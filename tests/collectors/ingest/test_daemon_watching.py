@@ -20,6 +20,7 @@ from diode_collectors.ingest.settings import DaemonSettings
 from diode_collectors.spool.backlog import Backlog
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.warehouse.store import Store
+from lanes import long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +138,7 @@ def test_a_daemon_loads_nothing_it_does_not_need(directory: Path, database_path:
     assert int(resident_kib) < 120 * 1024
 
 
+@long
 def test_a_daemon_at_rest_costs_next_to_nothing(directory: Path, database_path: Path) -> None:
     """Less than a hundredth of a core over some seconds, with everything served."""
     with Daemon(directory, database_path, *ANY_PORT, "--poll-interval", 1) as daemon:

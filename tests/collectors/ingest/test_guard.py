@@ -17,6 +17,7 @@ from diode_collectors.ingest.guard import Guard, Verdict, free_bytes
 from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import SpoolFullError
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,6 +146,7 @@ def test_records_that_are_whole_are_never_thrown_away(directory: Path, store: St
     assert guard.look() == Verdict()
 
 
+@long
 def test_a_daemon_holds_for_its_quarantine_and_goes_on(directory: Path, database_path: Path) -> None:
     """The whole way: newer records fill it, the rest waits, an operator makes room, the rest goes in."""
     (directory / "0.seg").write_bytes(header_bytes(version=2) + bytes(3000))

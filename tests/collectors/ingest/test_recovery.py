@@ -24,6 +24,7 @@ from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.measurements import iter_measurements
 from diode_store.warehouse.store import Store
 from diode_store.wire.segments import Reason, SegmentReader, bytes_of_file
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,6 +151,7 @@ def test_a_restored_backup(site: Site) -> None:
     assert (site.backups / "damaged" / "warehouse.db").exists()
 
 
+@long
 def test_postgresql_there_and_back(site: Site, postgres_server: PostgresServer) -> None:
     """A dump of one database makes another of the same contents, at the right revision, that takes new rows."""
     site.path.append(str(Path(postgres_server._program("pg_dump")).parent))
@@ -166,6 +168,7 @@ def test_postgresql_there_and_back(site: Site, postgres_server: PostgresServer) 
     postgres_server.drop_database("after_the_fire")
 
 
+@long
 def test_a_rebuilt_lake(site: Site) -> None:
     """A lake of which a file is broken inside is made anew, and answers the same."""
     site.create(some(1, 2))
@@ -187,6 +190,7 @@ def test_the_lake_answers_for_a_lost_database(site: Site) -> None:
     assert site.run("diode query --no-sync 'SELECT count(*) FROM observations'").split() == ["count_star()", "9"]
 
 
+@long
 def test_the_lake_holds_more_than_the_backup(site: Site) -> None:
     """A copy of the lake shows what came in after the backup, even when the lake itself has followed the database."""
     site.create(some(1))
@@ -216,6 +220,7 @@ def test_what_was_in_quarantine(site: Site) -> None:
     assert list((site.spool / "quarantine").iterdir()) == []
 
 
+@long
 def test_a_database_built_again(site: Site) -> None:
     """From overlapping exports and segments comes what was lost, each measurement once and equal in every field."""
     site.create(some(1, 2))
@@ -235,6 +240,7 @@ def test_a_database_built_again(site: Site) -> None:
     assert [replace(by_uid[m.uid], hardware=m.hardware) for m in before] == before
 
 
+@long
 def test_room_on_a_full_disk(site: Site) -> None:
     """Lake and replays go, the file shrinks, and what is trusted is still there and is asked as before."""
     site.create([samples.measurement(n, is_replay=n > 1, problem=samples.matmul(8, 8, 8)) for n in range(1, 4000)])
@@ -247,6 +253,7 @@ def test_room_on_a_full_disk(site: Site) -> None:
     assert "10.5" in site.run("diode query 'SELECT runtime_us FROM fastest_configs'")
 
 
+@long
 def test_a_weekly_check(site: Site) -> None:
     """A sound database is called so; one that is damaged is named with what to do."""
     site.create(some(1))
@@ -265,6 +272,7 @@ def damage(path: Path) -> None:
         file.write(b"\xff" * 4096)
 
 
+@long
 def test_a_database_replaced_under_a_daemon(site: Site) -> None:
     """A running daemon goes over to the restored file by itself, and loses nothing that it had taken on."""
     site.create()
@@ -291,6 +299,7 @@ def put(site: Site, number: int) -> None:
     beside.replace(site.spool / f"{number}.seg")
 
 
+@long
 def test_an_upgrade_taken_back(site: Site) -> None:
     """The first line changes nothing; after the second an older torch-diode finds its revision."""
     site.create(some(1))
@@ -301,6 +310,7 @@ def test_an_upgrade_taken_back(site: Site) -> None:
     assert "revision  0001" in site.run("diode db current")
 
 
+@long
 def test_too_much_was_deleted(site: Site) -> None:
     """Bundled data that was pruned away is not brought back until its tombstones are forgotten."""
     site.create()
@@ -311,6 +321,7 @@ def test_too_much_was_deleted(site: Site) -> None:
     assert len(site.contents()) == BUNDLED
 
 
+@long
 def test_the_commands_of_retention(site: Site) -> None:
     """The commands of the page on retention run as they stand there, and so does the timer's line."""
     site.create(some(1, 2))

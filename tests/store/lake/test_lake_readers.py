@@ -16,6 +16,7 @@ from diode_store.lake import readers as lake_readers
 from diode_store.lake.compact import compact
 from diode_store.lake.sync import sync
 from diode_store.query import analytics
+from lanes import long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +120,7 @@ def test_a_rebuilt_lake_with_readers(
     assert len(list(lake.path.glob("*-timings.parquet"))) == 1
 
 
+@long
 def test_readers_that_come_while_files_go(
     store: Store, database_url: str, lake: Lake, make_measurement: MakeMeasurement
 ) -> None:

@@ -14,6 +14,7 @@ from diode_store.errors import DatabaseError, DiodeError, SchemaError
 from diode_store.resources import migrations_dir
 from diode_store.warehouse import migrate, schema
 from diode_store.warehouse.database import make_engine
+from lanes import long
 from samples import sql
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def test_upgrade_of_a_current_warehouse_changes_nothing(engine: sa.Engine, datab
     assert sql(database_path, "SELECT uuid FROM warehouse") == before
 
 
+@long
 def test_upgrades_at_once(tmp_path: Path) -> None:
     """Many processes that create one warehouse at the same time agree on one, and none fails."""
     path = tmp_path / "warehouse.db"

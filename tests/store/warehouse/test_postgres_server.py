@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from diode_store.warehouse.store import Store
+from lanes import long
 from postgres_server import PostgresServer, missing
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def test_every_test_has_an_empty_database_of_its_own(any_store: Store, make_meas
     assert any_store.counts()["measurements"] == 1
 
 
+@long
 def test_a_server_killed_and_started_again_keeps_its_address_and_what_was_committed() -> None:
     """After SIGKILL nothing answers; after a start the same URL finds every committed row."""
     with PostgresServer.in_temp_folder() as server:
@@ -43,6 +45,7 @@ def test_a_server_killed_and_started_again_keeps_its_address_and_what_was_commit
     assert not server.folder.exists()
 
 
+@long
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux")
 def test_a_server_ends_with_the_tests_that_are_killed() -> None:
     """Tests that are killed clean nothing up: the server must not stay behind."""

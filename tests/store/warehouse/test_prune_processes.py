@@ -157,6 +157,7 @@ def test_writers_get_their_turn(large: Path) -> None:
     assert count(large, "measurements WHERE id > 36") == len(waits)
 
 
+@long
 def test_two_prunes_at_once(large: Path) -> None:
     """Two that delete the same measurements both end well, and each measurement is counted by one of them."""
     both = [start(large), start(large)]
