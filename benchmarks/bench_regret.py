@@ -33,7 +33,7 @@ from diode_trainer.workflow import judge, predict
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diode_trainer.data.dataset import Dataset
+    from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.train import Recipe
 
 _FOLDS = 5
@@ -59,7 +59,7 @@ def main() -> int:
     return 0
 
 
-def unseen(dataset: Dataset, split: Fold, recipe: Recipe) -> list[NDArray[np.float64]]:
+def unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[NDArray[np.float64]]:
     """Return what a fit to one part predicts for the problems of the other."""
     train = dataset.subset(split.train)
     scorer = Scorer(fit(pack(train), recipe).network, train.domain().templates)
@@ -68,7 +68,7 @@ def unseen(dataset: Dataset, split: Fold, recipe: Recipe) -> list[NDArray[np.flo
 
 def show(
     title: str,
-    dataset: Dataset,
+    dataset: ExampleSet,
     splits: tuple[Fold, ...],
     fitted: list[list[NDArray[np.float64]]],
     chosen: NDArray[np.bool_],

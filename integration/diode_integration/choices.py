@@ -23,7 +23,7 @@ from diode_integration.stats import Decision, Stats
 from diode_store import safely
 from diode_store.devices import NVIDIA, known_device
 from diode_store.errors import DiodeError, HardwareError, RecordError, SettingsError
-from diode_trainer import artifact, catalogue
+from diode_trainer import artifact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -305,8 +305,7 @@ def _usable_predictor(
 
 
 def _load(model_path: Path | str | None) -> Model:
-    path = model_path if model_path is not None else catalogue.shipped_model()
-    return artifact.load(path)
+    return artifact.load_shipped() if model_path is None else artifact.load(model_path)
 
 
 def _lists_for_cpu(offer: CandidateOffer) -> bool:

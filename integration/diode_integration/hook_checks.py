@@ -32,7 +32,7 @@ def check_models(_setup: Setup) -> Iterator[Finding]:
 def check_hook(_setup: Setup) -> Iterator[Finding]:
     """Yield whether `import torch_diode` would install the hook, and whether a model would choose on this device."""
     from diode_integration import install
-    from diode_trainer.catalogue import shipped_model
+    from diode_trainer.artifact import load_shipped
 
     wrong = install.missing_capability()
     if wrong is not None:
@@ -40,8 +40,8 @@ def check_hook(_setup: Setup) -> Iterator[Finding]:
         return
     if os.environ.get("DIODE_DISABLE") == "1":
         yield warning("hook", "DIODE_DISABLE=1: `import torch_diode` does nothing", "unset it")
-    path = shipped_model()
-    yield hook_finding(path.stem, _card(path), _gpu())
+    model = load_shipped()
+    yield hook_finding(model.path.stem, model.card, _gpu())
 
 
 def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:

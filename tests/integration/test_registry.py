@@ -24,8 +24,8 @@ from diode_integration.choices import DiodeInductorChoices
 from diode_integration.matmul import create_matmul_integration
 from diode_integration.registry import ModelRegistry
 from diode_store.errors import DiodeError, ModelError
+from diode_trainer.artifact import load_shipped
 from diode_trainer.card import MATMUL_PURPOSE
-from diode_trainer.catalogue import shipped_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +96,16 @@ def test_best_ranking_model_comes_first(save_model: SaveModel, models_folder: Pa
     save_model("good", created_at="2025-01-01", metrics=regret(1.02))
     save_model("fair", created_at="2026-03-01", metrics=regret(1.05))
     assert names(ModelRegistry.shipped()) == ["good.pt", "fair.pt", "new.pt", "old.pt"]
-    assert shipped_model().name == "good.pt"
+    assert load_shipped().path.name == "good.pt"
+
+
+def test_the_shipped_model_is_the_best_that_can_be_used(save_model: SaveModel) -> None:
+    """A damaged model is passed over by whoever asks for the shipped one, and named if there is no other."""
+    save_model("good", metrics=regret(1.02)).write_bytes(b"damaged")
+    with pytest.raises(ModelError, match=r"good\.pt: "):
+        load_shipped()
+    save_model("fair", metrics=regret(1.05))
+    assert load_shipped().path.name == "fair.pt"
 
 
 def test_damaged_cards_are_left_out(save_model: SaveModel, models_folder: Path) -> None:
@@ -111,7 +120,7 @@ def test_damaged_cards_are_left_out(save_model: SaveModel, models_folder: Path) 
 def test_no_shipped_model_is_an_error(models_folder: Path) -> None:
     """Without a shipped model, the default is an error that names the remedy."""
     with pytest.raises(ModelError) as refused:
-        shipped_model()
+        load_shipped()
     assert str(refused.value) == (
         f"no model for {MATMUL_PURPOSE} is shipped; train one with `diode-train` and pass its path"
     )

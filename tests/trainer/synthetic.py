@@ -9,7 +9,7 @@ import numpy as np
 from diode_store.columns import ConfigColumns
 from diode_store.devices import known_device
 from diode_store.records import Hardware, ProblemShape
-from diode_trainer.data.dataset import Dataset, Examples, canonical
+from diode_trainer.data.dataset import Examples, ExampleSet, canonical
 from diode_trainer.features import CONFIG_FEATURES, config_features, roofline_us
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def examples(
     )
 
 
-def learnable(problems: int = 24, seed: int = 0) -> Dataset:
+def learnable(problems: int = 24, seed: int = 0) -> ExampleSet:
     """Return problems whose Triton times are what the features' estimate says, and whose vendor takes 4 rooflines."""
     generator = np.random.default_rng(seed)
     found = []
@@ -60,10 +60,10 @@ def learnable(problems: int = 24, seed: int = 0) -> Dataset:
         found.append(
             Examples(H200, "one", shape, chosen, runtime.astype(np.float64), np.arange(len(chosen)) == 0, is_estimate)
         )
-    return Dataset(canonical(found), {"measurements": problems, "datasets": ["synthetic"]})
+    return ExampleSet(canonical(found), {"measurements": problems, "datasets": ["synthetic"]})
 
 
-def contents(dataset: Dataset) -> list[tuple[object, ...]]:
+def contents(dataset: ExampleSet) -> list[tuple[object, ...]]:
     """Return everything of a dataset but how its environments are called."""
     return [
         (

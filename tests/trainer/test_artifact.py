@@ -322,7 +322,7 @@ def test_any_damage_is_noticed(saved: Path, cut: float, flip: int) -> None:
     ("fields", "expected"),
     [
         ({"feature_version": FEATURE_VERSION + 1}, f"expected feature version {FEATURE_VERSION}, got a model made for"),
-        ({"problem_feature_dim": 7}, "the checkpoint says Dimensions(problem_feature_dim=7"),
+        ({"problem_feature_dim": 7}, "the checkpoint says NetworkDimensions(problem_feature_dim=7"),
         ({"hidden_layer_widths": [10**12]}, "the checkpoint says"),
         ({"members": "three"}, "the checkpoint says"),
         ({"model_type": "wide"}, "unknown model type 'wide'"),

@@ -11,7 +11,7 @@ from synthetic import H200, MM, VENDOR_ROW, columns, examples, learnable
 
 from diode_store.inductor_default import default_configs
 from diode_trainer.baselines import RANDOM_DRAWS, compare, config_keys
-from diode_trainer.data.dataset import Dataset, Examples, Fold, folds
+from diode_trainer.data.dataset import Examples, ExampleSet, Fold, folds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,12 +20,12 @@ INF = math.inf
 HAND = (Fold(np.array([0, 1]), np.array([2])),)
 
 
-def problems(*runtimes: Sequence[float]) -> Dataset:
+def problems(*runtimes: Sequence[float]) -> ExampleSet:
     """Return one problem for each list of times, the vendor's first."""
-    return Dataset(tuple(examples(times, replace(MM, m=64 * (i + 1))) for i, times in enumerate(runtimes)))
+    return ExampleSet(tuple(examples(times, replace(MM, m=64 * (i + 1))) for i, times in enumerate(runtimes)))
 
 
-def geomean(dataset: Dataset, name: str, k: int = 1, *, splits: tuple[Fold, ...] = HAND) -> float:
+def geomean(dataset: ExampleSet, name: str, k: int = 1, *, splits: tuple[Fold, ...] = HAND) -> float:
     """Return a baseline's regret@k."""
     return compare(dataset, splits).reports[name].regret[k].geomean
 
@@ -72,7 +72,7 @@ def test_fold_ranking_is_not_fooled_by_one_lucky_problem() -> None:
 
 def test_random_is_near_its_expectation() -> None:
     """Of three configs of 1, 2 and 4 us, one try costs 2 on geometric average, two tries 2^(1/3)."""
-    dataset = Dataset(tuple(examples([1.0, 2.0, 4.0], replace(MM, m=i)) for i in range(1, 41)))
+    dataset = ExampleSet(tuple(examples([1.0, 2.0, 4.0], replace(MM, m=i)) for i in range(1, 41)))
     splits = (Fold(np.arange(0), np.arange(40)),)
     found = compare(dataset, splits).reports["random"]
     assert found.problems == 40
@@ -123,7 +123,7 @@ def with_default_list(keep: float = 1.0) -> Examples:
 
 def test_default_list_benchmarks_all_of_itself() -> None:
     """Its best of 20 us against the 10 us of a config outside the list, whatever the k."""
-    dataset = Dataset((with_default_list(),))
+    dataset = ExampleSet((with_default_list(),))
     found = compare(dataset, (Fold(np.arange(0), np.arange(1)),), vendor=False)
     assert found.reports["inductor_default"].regret[1].geomean == pytest.approx(2.0)
     assert found.reports["inductor_default"].regret[10].geomean == pytest.approx(2.0)
@@ -131,7 +131,7 @@ def test_default_list_benchmarks_all_of_itself() -> None:
 
 def test_default_list_is_skipped_where_the_data_lacks_it() -> None:
     """A sample of the search space says little about the list, so it is left out, with the reason."""
-    dataset = Dataset((with_default_list(0.5),))
+    dataset = ExampleSet((with_default_list(0.5),))
     found = compare(dataset, (Fold(np.arange(0), np.arange(1)),))
     assert "inductor_default" not in found.reports
     assert found.skipped["inductor_default"] == "the data holds 48% of its configs, 80% needed"

@@ -12,7 +12,7 @@ from synthetic import learnable
 
 from diode_store.errors import DatasetError, ModelError, SettingsError
 from diode_trainer.commands.recipes import RECIPES, make_recipe
-from diode_trainer.data.dataset import Dataset, Examples
+from diode_trainer.data.dataset import Examples, ExampleSet
 from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
@@ -35,7 +35,7 @@ def test_packed_problems_lie_behind_one_another() -> None:
         is_vendor=other.is_vendor[:5],
         is_estimate=np.array([False, False, False, True, False]),
     )
-    packed = pack(Dataset((one, short)))
+    packed = pack(ExampleSet((one, short)))
     width = len(one)
     assert packed.problem.shape == (2, len(PROBLEM_FEATURES))
     assert packed.count.tolist() == [width, 4]
@@ -54,7 +54,10 @@ def test_packed_problems_can_be_taken() -> None:
     found[1] = replace(found[1], runtime_us=np.full(len(found[1]), math.inf))
     found[2] = replace(found[2], columns=found[2].columns.take(np.arange(3)), **first_rows(found[2], 3))
     order = [3, 1, 2]
-    taken, expected = pack(Dataset(tuple(found)))[torch.tensor(order)], pack(Dataset(tuple(found[i] for i in order)))
+    taken, expected = (
+        pack(ExampleSet(tuple(found)))[torch.tensor(order)],
+        pack(ExampleSet(tuple(found[i] for i in order))),
+    )
     for name, value in vars(expected).items():
         torch.testing.assert_close(getattr(taken, name), value, rtol=0, atol=0)
     assert taken.count.tolist()[1:] == [0, 3]
@@ -181,7 +184,7 @@ def test_problems_without_triton_choices_are_no_obstacle() -> None:
     """A problem that only the vendor solved trains the vendor's prediction and nothing else."""
     found = learnable(12).examples
     lonely = replace(found[0], runtime_us=np.where(found[0].is_vendor, found[0].runtime_us, np.inf))
-    fitted = fit(pack(Dataset((lonely, *found[1:]))), replace(QUICK, epochs=2))
+    fitted = fit(pack(ExampleSet((lonely, *found[1:]))), replace(QUICK, epochs=2))
     assert math.isfinite(fitted.history[-1].training_loss)
 
 
@@ -246,7 +249,7 @@ def test_a_fit_that_diverges() -> None:
 # --- cross-validation
 
 
-def cross_validate(dataset: Dataset, recipe: Recipe, count: int, *, seed: int = 42) -> Evaluation:
+def cross_validate(dataset: ExampleSet, recipe: Recipe, count: int, *, seed: int = 42) -> Evaluation:
     """Return how a recipe does on problems that it has not seen."""
     evaluation = fit_and_judge(dataset, recipe, count, seed=seed).evaluation
     assert evaluation is not None
@@ -312,7 +315,7 @@ def test_problems_without_triton_have_one_table() -> None:
     """Where only vendors were timed, there is no Triton-only figure."""
     dataset = learnable(15)
     keep = np.array([0, 0])
-    vendors = Dataset(
+    vendors = ExampleSet(
         tuple(
             replace(
                 e,

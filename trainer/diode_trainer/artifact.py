@@ -16,12 +16,13 @@ from diode_store.errors import ModelError, first_line
 from diode_store.files import write_durably
 from diode_store.keys import content_key
 from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, read_card
+from diode_trainer.catalogue import shipped_models
 from diode_trainer.features import (
     CONFIG_FEATURES,
     FEATURE_VERSION,
     PROBLEM_FEATURES,
 )
-from diode_trainer.models import Dimensions, TimingNetwork, dimensions_of, model_class
+from diode_trainer.models import NetworkDimensions, TimingNetwork, dimensions_of, model_class
 from diode_trainer.scoring import Scorer
 
 if TYPE_CHECKING:
@@ -133,6 +134,23 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     return TimingModel(path, card, sha256, network, Scorer(network, parts.domain.templates), parts.trained_on)
 
 
+def load_shipped(purpose: str = MATMUL_PURPOSE) -> TimingModel:
+    """Load the shipped model: the best of a purpose that this torch-diode can use.
+
+    Raises:
+        ModelError: none is shipped, or none can be used; the message says why.
+        DiodeError: the installation is incomplete.
+    """
+    reasons = []
+    for model in shipped_models(purpose):
+        try:
+            return load(model.path)
+        except ModelError as error:
+            reasons.append(str(error))
+    missing = f"no model for {purpose} is shipped; train one with `diode-train` and pass its path"
+    raise ModelError("; ".join(reasons) or missing)
+
+
 def card_path(path: Path | str) -> Path:
     """Return where the card of the checkpoint at ``path`` lies."""
     return Path(path).with_suffix(".json")
@@ -217,7 +235,7 @@ class _Parts(NamedTuple):
 
     state: dict[str, Any]
     """With the normalisation."""
-    dimensions: Dimensions
+    dimensions: NetworkDimensions
     model_type: str
     feature_version: int
     domain: Domain
@@ -235,7 +253,7 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
     try:
         normalisation = {_NORMALISATION + name: value for name, value in checkpoint["normalisation"].items()}
         state = {**checkpoint["model_state_dict"], **normalisation}
-        declared = Dimensions(
+        declared = NetworkDimensions(
             checkpoint["problem_feature_dim"],
             checkpoint["config_feature_dim"],
             tuple(checkpoint["hidden_layer_widths"]),

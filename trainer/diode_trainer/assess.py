@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from diode_store.records import ProblemShape
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.data.dataset import Dataset, Examples
+    from diode_trainer.data.dataset import Examples, ExampleSet
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Assessment:
 
 
 def assess(
-    model: TimingModel, dataset: Dataset, *, vendor: bool = True, worst: int = 0, unseen: bool = False
+    model: TimingModel, dataset: ExampleSet, *, vendor: bool = True, worst: int = 0, unseen: bool = False
 ) -> Assessment:
     """Judge ``model`` by ``dataset``; rankings that must learn do so from four fifths of it for the other fifth.
 
@@ -95,7 +95,7 @@ def assess(
     )
 
 
-def _without_seen(model: TimingModel, dataset: Dataset) -> Dataset:
+def _without_seen(model: TimingModel, dataset: ExampleSet) -> ExampleSet:
     left = [i for i, e in enumerate(dataset) if not model.was_trained_on(e.shape)]
     if not left:
         raise DatasetError(

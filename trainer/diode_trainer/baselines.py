@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.data.dataset import Dataset, Examples, Fold
+    from diode_trainer.data.dataset import Examples, ExampleSet, Fold
 
     Floats = NDArray[np.float64]
     ConfigKey = tuple[Any, ...]
@@ -48,7 +48,7 @@ class _Ranking(Protocol):
 
 
 def compare(
-    dataset: Dataset, folds: Sequence[Fold], *, vendor: bool = True, previous: TimingModel | None = None
+    dataset: ExampleSet, folds: Sequence[Fold], *, vendor: bool = True, previous: TimingModel | None = None
 ) -> Baselines:
     """Judge every baseline on the test problems of ``folds``.
 
@@ -71,7 +71,7 @@ def compare(
     return found
 
 
-def _judge(dataset: Dataset, folds: Sequence[Fold], ranking: _Ranking, *, vendor: bool) -> Floats:
+def _judge(dataset: ExampleSet, folds: Sequence[Fold], ranking: _Ranking, *, vendor: bool) -> Floats:
     """Return regret@k of every test problem that can be judged, shape (m, len(KS))."""
     rows = []
     for fold in folds:
@@ -108,7 +108,7 @@ def _fold_ranking(train: Sequence[Examples], test: Sequence[Examples], /, *, ven
         yield np.array([mean.get(key, np.inf) for key in config_keys(example)])
 
 
-def _random(dataset: Dataset, folds: Sequence[Fold], *, vendor: bool) -> Floats:
+def _random(dataset: ExampleSet, folds: Sequence[Fold], *, vendor: bool) -> Floats:
     """Return regret@k of ``RANDOM_DRAWS`` random rankings of each test problem, shape (m * draws, len(KS))."""
     generator = np.random.default_rng(0)
     last = np.asarray(KS) - 1
@@ -124,7 +124,7 @@ def _random(dataset: Dataset, folds: Sequence[Fold], *, vendor: bool) -> Floats:
     return np.concatenate(rows) if rows else np.empty((0, len(KS)))
 
 
-def _add_default_list(found: Baselines, dataset: Dataset, folds: Sequence[Fold], *, vendor: bool) -> None:
+def _add_default_list(found: Baselines, dataset: ExampleSet, folds: Sequence[Fold], *, vendor: bool) -> None:
     """Judge Inductor's DEFAULT search space, which benchmarks its whole list: regret is the same for every k."""
     name, coverage, rows = "inductor_default", [], []
     for fold in folds:
@@ -147,7 +147,7 @@ def _add_default_list(found: Baselines, dataset: Dataset, folds: Sequence[Fold],
 
 
 def _add_previous(
-    found: Baselines, dataset: Dataset, folds: Sequence[Fold], previous: TimingModel | None, *, vendor: bool
+    found: Baselines, dataset: ExampleSet, folds: Sequence[Fold], previous: TimingModel | None, *, vendor: bool
 ) -> None:
     if previous is None:
         return

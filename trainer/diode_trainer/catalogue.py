@@ -42,25 +42,12 @@ def best_first(folder: Path) -> list[ModelFile]:
 
 
 def shipped_models(purpose: str = MATMUL_PURPOSE) -> list[ModelFile]:
-    """Return the shipped models of a purpose, best first: the first usable one is "the shipped model".
+    """Return the shipped models of a purpose, best first; ``artifact.load_shipped`` takes the first usable one.
 
     Raises:
         DiodeError: the installation is incomplete.
     """
     return [model for model in best_first(trained_models_dir()) if model.card.purpose == purpose]
-
-
-def shipped_model(purpose: str = MATMUL_PURPOSE) -> Path:
-    """Return the checkpoint that a user gets without asking: the best of a purpose.
-
-    Raises:
-        ModelError: none is shipped.
-        DiodeError: the installation is incomplete.
-    """
-    models = shipped_models(purpose)
-    if not models:
-        raise ModelError(f"no model for {purpose} is shipped; train one with `diode-train` and pass its path")
-    return models[0].path
 
 
 def list_models() -> list[Path]:

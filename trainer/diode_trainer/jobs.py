@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.card import CoveredHardware
-    from diode_trainer.data.dataset import Dataset
+    from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.train import Recipe
 
 _SUFFIX = ".pt"
@@ -65,7 +65,7 @@ class Trained:
     result: TrainingResult
 
 
-def run_job(dataset: Dataset, job: TrainingJob, on_epoch: Callable[[], None]) -> Trained:
+def run_job(dataset: ExampleSet, job: TrainingJob, on_epoch: Callable[[], None]) -> Trained:
     """Evaluate the job's recipe, fit it on all of ``dataset`` and write the model with its card.
 
     Raises:
@@ -102,7 +102,7 @@ def _prepare(path: Path) -> None:
         )
 
 
-def _card(dataset: Dataset, job: TrainingJob, result: TrainingResult) -> Card:
+def _card(dataset: ExampleSet, job: TrainingJob, result: TrainingResult) -> Card:
     network = result.fit.network
     size = {"problems": len(dataset), "examples": dataset.timings, "failures": dataset.failures}
     return Card(
@@ -208,9 +208,7 @@ def resolve_device(text: str) -> str:
 def _previous() -> TimingModel | None:
     """Return the shipped model to compare with: the best that this version can use, or None."""
     with contextlib.suppress(DiodeError):
-        for model in catalogue.shipped_models():
-            with contextlib.suppress(ModelError):
-                return artifact.load(model.path)
+        return artifact.load_shipped()
     return None
 
 

@@ -143,7 +143,7 @@ def model_class(model_type: str) -> type[TimingNetwork]:
         raise ModelError(f"unknown model type {model_type!r}; known types: {', '.join(sorted(MODEL_TYPES))}") from None
 
 
-class Dimensions(NamedTuple):
+class NetworkDimensions(NamedTuple):
     """What a network is built with."""
 
     problem_feature_dim: int
@@ -152,7 +152,7 @@ class Dimensions(NamedTuple):
     members: int
 
 
-def dimensions_of(state_dict: Mapping[str, Tensor]) -> Dimensions:
+def dimensions_of(state_dict: Mapping[str, Tensor]) -> NetworkDimensions:
     """Return the dimensions of the network that a state dict is of.
 
     Raises:
@@ -166,4 +166,4 @@ def dimensions_of(state_dict: Mapping[str, Tensor]) -> Dimensions:
         widths = (*(state_dict[f"weights.{layer}"].shape[1] for layer in range(layers)), last)
     except (KeyError, ValueError, IndexError, AttributeError) as error:
         raise ModelError(f"not the state dict of a diode model: {error} is missing or has another shape") from None
-    return Dimensions(problem_dim, config_dim, widths, members)
+    return NetworkDimensions(problem_dim, config_dim, widths, members)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.data.dataset import Dataset, Examples
+    from diode_trainer.data.dataset import Examples, ExampleSet
 
 HOLD_OUT = 5
 """A single held-out fold is one part in this many."""
@@ -76,7 +76,7 @@ class TrainingResult:
 
 
 def fit_and_judge(
-    dataset: Dataset,
+    dataset: ExampleSet,
     recipe: Recipe,
     count: int,
     *,
@@ -149,13 +149,13 @@ def _fit_parts(
         return [done.result() for done in fits]
 
 
-def _splits(dataset: Dataset, count: int) -> tuple[Fold, ...]:
+def _splits(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
     if count == 0:
         return ()
     return folds(dataset, count) if count > 1 else folds(dataset, HOLD_OUT)[:1]
 
 
-def _unseen(dataset: Dataset, fitted: Fit, split: Fold) -> list[NDArray[np.float64]]:
+def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[NDArray[np.float64]]:
     """Return what a fit predicts for the problems that it has not seen."""
     scorer = Scorer(fitted.network, dataset.subset(split.train).domain().templates)
     return predict(scorer, [dataset.examples[i] for i in split.test])
@@ -167,7 +167,7 @@ def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[N
 
 
 def judge(
-    dataset: Dataset,
+    dataset: ExampleSet,
     splits: Sequence[Fold],
     predicted: Sequence[NDArray[np.float64]],
     *,

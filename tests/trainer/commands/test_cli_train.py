@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from diode_store.errors import ModelError, SettingsError
-from diode_trainer import artifact, catalogue
+from diode_trainer import artifact
 from diode_trainer.card import CoveredHardware
 from diode_trainer.commands.tables import HEADER
 from diode_trainer.jobs import checked_name, command_line, model_name, output_path, resolve_device
@@ -144,7 +144,7 @@ def test_the_best_shipped_model_is_the_baseline(train: Any, filled: str, shipped
     result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
     assert result.code == 0, result.err
     assert "left out model a_good: it was trained on 24 of these 24 problems" in result.err
-    assert catalogue.shipped_model() == shipped / "a_good.pt"
+    assert artifact.load_shipped().path == shipped / "a_good.pt"
 
 
 def test_the_file_names_the_model(train: Any, filled: str, tmp_path: Path) -> None:

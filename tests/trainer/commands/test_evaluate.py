@@ -12,7 +12,7 @@ from synthetic import MM, examples, learnable
 from diode_store.errors import DatasetError
 from diode_trainer.assess import assess
 from diode_trainer.card import Card, CoveredHardware, Domain
-from diode_trainer.data.dataset import Dataset
+from diode_trainer.data.dataset import ExampleSet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ class Known:
 
 def judged(model: Known, *found: Any, **options: Any) -> Any:
     """Assess a known model by a few problems."""
-    return assess(model, Dataset(found), **options)  # type: ignore[arg-type]
+    return assess(model, ExampleSet(found), **options)  # type: ignore[arg-type]
 
 
 OTHER = replace(MM, m=512)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synthetic import H200, MM, contents, examples, learnable
 
 from diode_store.errors import DatasetError
-from diode_trainer.data.dataset import Dataset, canonical, folds
+from diode_trainer.data.dataset import ExampleSet, canonical, folds
 
 # --- splits
 
@@ -20,7 +20,7 @@ from diode_trainer.data.dataset import Dataset, canonical, folds
 def test_split_never_leaks(seed: int, count: int, repeats: int) -> None:
     """No problem is on both sides of a fold, however often and wherever it was measured; each is judged once."""
     found = learnable(12, seed=seed).examples
-    dataset = Dataset(
+    dataset = ExampleSet(
         tuple(
             replace(e, environment=str(r), hardware=replace(e.hardware, name=f"d{r}"))
             for r in range(repeats)
@@ -39,7 +39,7 @@ def test_split_never_leaks(seed: int, count: int, repeats: int) -> None:
 def test_split_follows_from_the_problems() -> None:
     """The same problems in another order are split the same way."""
     dataset = learnable(20)
-    shuffled = Dataset(tuple(dataset.examples[i] for i in np.random.default_rng(5).permutation(20)))
+    shuffled = ExampleSet(tuple(dataset.examples[i] for i in np.random.default_rng(5).permutation(20)))
     splits = [
         [frozenset(d.examples[i].shape for i in split.test) for split in folds(d, 5)] for d in (dataset, shuffled)
     ]
@@ -64,7 +64,7 @@ def test_too_few_problems_to_split() -> None:
 def test_counts_and_domain() -> None:
     """A dataset knows its size, its failures and what it covers."""
     tall = replace(MM, m=8192, op="addmm", dtype="float16", layout="nt")
-    dataset = Dataset((examples([1.0, 2.0, float("inf")]), examples([1.0, float("inf")], tall)))
+    dataset = ExampleSet((examples([1.0, 2.0, float("inf")]), examples([1.0, float("inf")], tall)))
     domain = dataset.domain()
     assert (len(dataset), dataset.timings, dataset.failures) == (2, 5, 2)
     assert (domain.ops, domain.dtypes, domain.layouts) == (("addmm", "mm"), ("bfloat16", "float16"), ("nn", "nt"))
@@ -76,16 +76,16 @@ def test_domain_leaves_out_what_hardly_any_problem_had() -> None:
     """A dtype of few problems among many is not covered: the hook then abstains."""
     common = [examples([1.0, 2.0], replace(MM, m=64 * size)) for size in range(1, 100)]
     rare = [examples([1.0, 2.0], replace(MM, m=64 * size, dtype="float32")) for size in range(1, 4)]
-    assert Dataset((*common, *rare)).domain().dtypes == ("bfloat16",)
+    assert ExampleSet((*common, *rare)).domain().dtypes == ("bfloat16",)
     enough = [examples([1.0, 2.0], replace(MM, m=64 * size, dtype="float32")) for size in range(1, 6)]
-    assert Dataset((*common, *enough)).domain().dtypes == ("bfloat16", "float32")
+    assert ExampleSet((*common, *enough)).domain().dtypes == ("bfloat16", "float32")
 
 
 def test_domain_tells_tf32_from_the_rest_of_float32() -> None:
     """A model that learned from TF32 does not claim IEEE float32, and the other way round."""
     exact, tf32 = replace(MM, dtype="float32"), replace(MM, dtype="float32", tf32=True)
     for learned, other, name in ((tf32, exact, "tf32"), (exact, tf32, "float32")):
-        domain = Dataset((examples([1.0, 2.0], learned),)).domain()
+        domain = ExampleSet((examples([1.0, 2.0], learned),)).domain()
         assert domain.dtypes == (name,)
         assert list(domain.misses(learned, H200)) == []
         assert [miss.reason for miss in domain.misses(other, H200)] == ["dtype"]
@@ -93,7 +93,7 @@ def test_domain_tells_tf32_from_the_rest_of_float32() -> None:
 
 def test_domain_leaves_out_templates_that_never_ran() -> None:
     """A template that always failed is not one that the model knows."""
-    assert Dataset((examples([1.0, float("inf")]),)).domain().templates == ("aten::mm",)
+    assert ExampleSet((examples([1.0, float("inf")]),)).domain().templates == ("aten::mm",)
 
 
 def test_canonical_order_follows_from_content() -> None:
@@ -106,4 +106,4 @@ def test_canonical_order_follows_from_content() -> None:
         order = generator.permutation(len(e))
         arrays = {name: getattr(e, name)[order] for name in ("runtime_us", "is_vendor", "is_estimate")}
         mixed.append(replace(e, columns=e.columns.take(order), **arrays))
-    assert contents(Dataset(canonical(mixed))) == contents(dataset)
+    assert contents(ExampleSet(canonical(mixed))) == contents(dataset)

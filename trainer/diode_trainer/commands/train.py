@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from diode_trainer.data.dataset import Dataset
+    from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.jobs import Trained, TrainingJob
     from diode_trainer.workflow import Evaluation
@@ -103,7 +103,7 @@ def _check_output(output: Path | None) -> None:
         )
 
 
-def _load(database: str, file: Path | None, wanted: ExampleFilter) -> Dataset:
+def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet:
     """Read the data and say on stderr what it is."""
     from diode_trainer.data.sources import load
 
@@ -113,7 +113,7 @@ def _load(database: str, file: Path | None, wanted: ExampleFilter) -> Dataset:
     return found.dataset
 
 
-def _run(job: TrainingJob, dataset: Dataset, *, as_json: bool) -> None:
+def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
     from diode_trainer.jobs import run_job
 
     print_note(f"{_plan(job)}; this can take minutes")

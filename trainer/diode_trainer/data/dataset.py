@@ -62,7 +62,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Dataset:
+class ExampleSet:
     """Examples of many problems and where they come from."""
 
     examples: tuple[Examples, ...]
@@ -86,9 +86,9 @@ class Dataset:
         """How many of them never ran."""
         return sum(int((~example.ran).sum()) for example in self.examples)
 
-    def subset(self, indices: Sequence[int] | NDArray[np.intp]) -> Dataset:
+    def subset(self, indices: Sequence[int] | NDArray[np.intp]) -> ExampleSet:
         """Return the problems at ``indices``."""
-        return Dataset(tuple(self.examples[i] for i in indices), self.lineage)
+        return ExampleSet(tuple(self.examples[i] for i in indices), self.lineage)
 
     def domain(self) -> Domain:
         """Return what the problems cover: where a model of them may be believed."""
@@ -156,7 +156,7 @@ class Fold:
     test: NDArray[np.intp]
 
 
-def folds(dataset: Dataset, count: int, seed: int = 0) -> tuple[Fold, ...]:
+def folds(dataset: ExampleSet, count: int, seed: int = 0) -> tuple[Fold, ...]:
     """Split by problem into ``count`` folds; each problem is judged by exactly one.
 
     Problems that a model cannot tell apart (same op, dtype, sizes and layout, whatever the device, environment or

@@ -12,7 +12,7 @@ import numpy as np
 from diode_store.columns import ConfigColumns
 from diode_store.errors import DatasetError, ImportFileError
 from diode_store.records import STOCK_POLICY
-from diode_trainer.data.dataset import Dataset, Examples, canonical
+from diode_trainer.data.dataset import Examples, ExampleSet, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     Select = Callable[[list[Measurement]], list[Measurement]]
 
 
-def load_file(path: Path | str, *, hardware: Hardware | None = None, select: Select = lambda usable: usable) -> Dataset:
+def load_file(
+    path: Path | str, *, hardware: Hardware | None = None, select: Select = lambda usable: usable
+) -> ExampleSet:
     """Read a file of measurements, JSON Lines (gzip or not).
 
     Args:
@@ -38,7 +40,7 @@ def load_file(path: Path | str, *, hardware: Hardware | None = None, select: Sel
 
 def load_measurements(
     measurements: Iterable[Measurement], origin: str, select: Select = lambda usable: usable
-) -> Dataset:
+) -> ExampleSet:
     """Merge ``measurements`` as the view ``training_examples`` does: one row a problem and config.
 
     Raises:
@@ -53,7 +55,7 @@ def load_measurements(
     groups: dict[tuple[bytes, bytes, bytes], list[Measurement]] = defaultdict(list)
     for measurement in usable:
         groups[measurement.hardware.key, measurement.environment.key, measurement.problem.key].append(measurement)
-    return Dataset(canonical(map(_merged, groups.values())), _lineage(usable))
+    return ExampleSet(canonical(map(_merged, groups.values())), _lineage(usable))
 
 
 def _measurements(path: Path, hardware: Hardware | None) -> Iterator[Measurement]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import DatasetError
 from diode_store.normalise import DTYPES
-from diode_trainer.data.dataset import Dataset, canonical, ingest_first, what_there_is
+from diode_trainer.data.dataset import ExampleSet, canonical, ingest_first, what_there_is
 from diode_trainer.data.streaming import stream_examples
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ExampleFilter:
 class Loaded:
     """A dataset and the hardware that it is of."""
 
-    dataset: Dataset
+    dataset: ExampleSet
     matched: tuple[StoredHardware, ...]
     """The hardware that the name meant."""
 
@@ -81,7 +81,7 @@ def load_warehouse(url: str, wanted: ExampleFilter) -> Loaded:
         if not examples:
             raise DatasetError(_nothing(connection, matched, wanted, ingest_first(url)))
         lineage = _lineage(connection, where, parameters)
-    return Loaded(Dataset(examples, lineage), matched)
+    return Loaded(ExampleSet(examples, lineage), matched)
 
 
 def _nothing(

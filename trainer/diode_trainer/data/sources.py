@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diode_store.devices import KNOWN_DEVICES, describe, known_device, match_hardware
 from diode_store.errors import DatasetError, HardwareError
 from diode_store.render import counted
-from diode_trainer.data.dataset import Dataset, what_there_is
+from diode_trainer.data.dataset import ExampleSet, what_there_is
 from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class LoadedData:
     """A dataset and what to tell the user about it."""
 
-    dataset: Dataset
+    dataset: ExampleSet
     notes: tuple[str, ...]
     """One line each: the hardware that was matched, and how much data there is."""
 
@@ -45,7 +45,7 @@ def load(url: str, file: Path | None, wanted: ExampleFilter) -> LoadedData:
     return LoadedData(dataset, (f"hardware: {matched}", f"data: {_summary(dataset)}"))
 
 
-def _from_file(file: Path, wanted: ExampleFilter) -> Dataset:
+def _from_file(file: Path, wanted: ExampleFilter) -> ExampleSet:
     from diode_store.exchange.context import NO_HARDWARE
     from diode_trainer.data.from_file import load_file
 
@@ -91,7 +91,7 @@ def _devices(file: Path, wanted: ExampleFilter, usable: Sequence[Measurement]) -
     return devices
 
 
-def _summary(dataset: Dataset) -> str:
+def _summary(dataset: ExampleSet) -> str:
     domain = dataset.domain()
     ops = _named((example.shape.op for example in dataset), domain.ops)
     dtypes = _named((example.shape.arithmetic for example in dataset), domain.dtypes)

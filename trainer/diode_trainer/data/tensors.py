@@ -22,7 +22,7 @@ from diode_trainer.features import (
 )
 
 if TYPE_CHECKING:
-    from diode_trainer.data.dataset import Dataset
+    from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.models import TimingNetwork
 
 _CONSTANT = 1e-6
@@ -72,7 +72,7 @@ class Packed:
         return Packed(*(value.to(device) for value in vars(self).values()))
 
 
-def pack(dataset: Dataset) -> Packed:
+def pack(dataset: ExampleSet) -> Packed:
     """Compute the features of every problem of ``dataset`` and of each config that ran."""
     problem = np.empty((len(dataset), len(PROBLEM_FEATURES)), dtype=np.float32)
     count = np.array([int(example.ran.sum()) for example in dataset], dtype=np.int64)
