@@ -1,4 +1,4 @@
-"""Batches of measurements into the warehouse: each once, whole or not at all."""
+"""Writes batches of measurements into the warehouse: each once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ class _ConfigIds:
         return found
 
     def forget(self) -> None:
-        """Know nothing any more."""
+        """Forget everything."""
         self._ids.clear()
 
 

@@ -1,4 +1,4 @@
-"""Which models there are, those that ship with torch-diode and the user's own, and which of them is the best."""
+"""Lists the models that ship with torch-diode and the user's own, and finds the best."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def find_model(text: str) -> Path:
     """Return the checkpoint that ``text`` means: a path, ``NAME`` or ``PURPOSE/NAME``.
 
     Raises:
-        ModelError: there is none, or several of that name; the message lists them.
+        ModelError: it is unknown, or several have that name; the message lists them.
     """
     path = Path(text).expanduser()
     if path.is_file():
