@@ -263,7 +263,7 @@ class _ConfigIds:
         found = [row_ids[config] for config in configs]
         if len(self._ids) > _MOST_KEPT:
             self._ids.clear()
-        # What brings something in ``extra`` is looked at each time: the row may lack it.
+        # What brings something in ``extra`` is looked at each time: the row may not have it.
         if isinstance(configs, NumberedConfigs) and not any(map(_EXTRA, configs)):
             self._ids.update(zip(configs.numbers, found, strict=True))
         return found

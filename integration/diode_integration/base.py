@@ -1,4 +1,4 @@
-"""The base class of integrations of models with PyTorch, and the registry that activates them.
+"""The base class of integrations of models with PyTorch, and the registry that engages them.
 
 Engaging takes three steps: check that PyTorch has the interface, load a model, register it. A step may fail without
 harm; ``get_integration_status`` reports the state of each integration.

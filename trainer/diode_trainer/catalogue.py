@@ -23,7 +23,7 @@ class ModelFile(NamedTuple):
 
 def user_models_dir() -> Path:
     """Return the folder of the user's models, where ``diode-train`` puts new ones; it need not exist yet."""
-    from diode_store.settings import data_dir  # needs platformdirs, which a compiling process may lack
+    from diode_store.settings import data_dir  # needs platformdirs, which may be missing in a compiling process
 
     return data_dir() / "models"
 
