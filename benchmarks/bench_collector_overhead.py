@@ -46,7 +46,7 @@ class TimedCollector(FeedbackCollector):
     """A collector that keeps how long Inductor waited for it, and what its writer used."""
 
     def __init__(self, directory: str) -> None:
-        """Spool below ``directory``."""
+        """Spool in a folder below ``directory``."""
         self.inside_s = self.writer_s = 0.0
         super().__init__(directory)
         self._saver = self._timed(self._saver)

@@ -1,6 +1,6 @@
 """What `diode-ingest run` costs at rest, and how soon it is ready: also on a full spool, and on a damaged one.
 
-Ready is when systemd would be told so (`READY=1`); the baseline is `python -c pass`, an interpreter that does nothing,
+Ready is when systemd gets `READY=1`; the baseline is `python -c pass`, an interpreter that does nothing,
 in the same run. At rest means an empty spool, an SQLite warehouse, and health and metrics served. The backlogs are of
 10,000 sealed segments, each of one bundled measurement; in the damaged one every tenth has a flipped bit.
 
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def starts(root: Path, rounds: int) -> None:
-    """Print how soon it is ready beside how soon a bare interpreter has come and gone."""
+    """Print how soon it is ready beside how long a bare interpreter runs."""
     pairs = [(bare_start(), one_start(root / f"start{number}")) for number in range(rounds)]
     bare = statistics.median(bare for bare, _ in pairs)
     wall = statistics.median(daemon.ready_s for _, daemon in pairs)

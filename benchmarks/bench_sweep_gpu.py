@@ -1,4 +1,4 @@
-"""Choices a second of ``diode-collect`` against the plain route, on the same problems in the same run.
+"""Choices a second of ``diode-collect`` against plain ``torch.compile``, on the same problems in the same run.
 
 The plain route is what one would do without it: ``torch.compile`` with max-autotune and a bare feedback saver.
 
@@ -56,7 +56,7 @@ print("RESULT", sum(seen), time.monotonic() - started)
 
 
 def busy_s() -> float:
-    """Return the processor seconds that this host has spent since it started, whoever spent them."""
+    """Return the processor seconds that all processes of this host have used since it started."""
     fields = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     user, nice, system, _idle, _waiting, *interrupts = fields[:8]
     return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
@@ -67,7 +67,7 @@ class Printer(SilentListener):
 
     def __init__(self) -> None:
         self.busy_s = 0.0
-        """What the host had spent when the first problem was handed out."""
+        """Processor seconds of the host when the first problem was handed out."""
 
     def on_begin(self, total: int, skipped: int) -> None:  # noqa: ARG002 - the protocol's names
         """Begin to count processor time."""
@@ -147,7 +147,7 @@ def main() -> None:
         print(
             f"{asked.devices} GPUs, {len(many)} problems: {all_.choices_per_s:.1f} choices/s; ratio to one {ratio:.2f}"
         )
-        # With all cores at work the same compile takes longer: virtual cores share physical ones, and the clock drops.
+        # With all cores busy the same compile takes longer: virtual cores share physical ones, and the clock drops.
         print(f"what the host's cores allow: {asked.devices * alone_s / together_s:.2f}")
 
 

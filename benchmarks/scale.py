@@ -108,7 +108,7 @@ def replicate(lake: Path, target: Path, times: int) -> int:
     """Make a lake that holds what ``lake`` does ``times`` over, with other ids; return how many timings it holds.
 
     Measurements and problems are multiplied, so that there are as many more problems; devices, environments and
-    configs stay. No warehouse stands behind it: open it without a sync.
+    configs stay. It has no warehouse: open it without a sync.
     """
     source, copy = Lake(lake), Lake(target)
     manifest = source.manifest()

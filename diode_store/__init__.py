@@ -1,6 +1,6 @@
 """The warehouse of kernel timings: vocabulary, wire format, schema, storage and analytics.
 
-``diode_store.open()`` asks it questions from Python, see docs/python.md. Nothing heavy is imported before.
+``diode_store.open()`` queries it from Python, see docs/python.md. Nothing heavy is imported before that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Streams cut into lists that are worth the work of one step: a transaction, a file, a row group."""
+"""Cuts streams into lists of about equal weight, one for each step: a transaction, a file, a row group."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ Every component, and any other distribution, adds sub-commands in the entry-poin
     [project.entry-points."diode.commands"]
     query = "diode_store.commands.query:app"
 
-What an entry names must be a ``typer.Typer`` (make one with ``diode_store.console.make_app``). One with a single
+The entry's object must be a ``typer.Typer`` (make one with ``diode_store.console.make_app``). One with a single
 command and no callback *is* that command: ``diode query "SELECT 1"``. Any other is a group: ``diode db upgrade``.
 A module is imported only when its command is run. For ``diode --help`` the first line of its docstring is read from
-its file. An entry that cannot be loaded fails alone, when it is called.
+its file. An entry that cannot be loaded fails only when it is called.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""What all commands share: options, output, and how they fail.
+r"""Shared by all commands: options, output and errors.
 
 A command's function parses nothing itself, raises ``DiodeError`` when it fails, and prints with ``print_rows`` or
 ``print_json``. Its docstring ends with an example, after a blank line; an example of several lines starts with ``\b``,
@@ -166,7 +166,7 @@ def handle_errors() -> Iterator[None]:
             sys.exit(2)
         raise
     except OSError as error:
-        # An error while writing to an open file names no file; any other one is a fault of ours.
+        # An error while writing to an open file names no file; any other one is our bug.
         if error.filename is not None or error.errno not in _CANNOT_WRITE:
             raise
         _close_stdout_quietly()

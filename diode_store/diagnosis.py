@@ -1,11 +1,11 @@
-"""The checks of `diode doctor`: how one is written, which there are, and how each is run in bounded time.
+"""The checks of `diode doctor`: how to write one, the list of them, and running each in bounded time.
 
 Every component, and any other distribution, adds checks in the entry-point group ``diode.checks``::
 
     [project.entry-points."diode.checks"]
     spool = "diode_collectors.ingest.spool_checks:check"
 
-What an entry names is a function that takes a ``Setup`` and yields a ``Finding`` for each thing it looked at. It only
+The entry's object is a function that takes a ``Setup`` and yields a ``Finding`` for each thing it looked at. It only
 reads. It may raise: a ``DiodeError`` becomes a problem with the remedy that its message ends with.
 """
 
@@ -75,7 +75,7 @@ def problem(subject: str, text: str, remedy: str) -> Finding:
 
 
 def problem_of(subject: str, error: DiodeError | str, otherwise: str = "see `diode --help`") -> Finding:
-    """Return an error of ours as a problem; the remedy is what follows its last semicolon, else ``otherwise``."""
+    """Return one of our errors as a problem; the remedy is what follows its last semicolon, else ``otherwise``."""
     text, _, remedy = str(error).rpartition("; ")
     return problem(subject, text or remedy, remedy if text else otherwise)
 

@@ -81,7 +81,7 @@ def sync_folder(path: Path) -> None:
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Take the ``flock`` of an open file unless another process holds it."""
+    """Take the ``flock`` of an open file unless another process has it."""
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
 """Inductor's DEFAULT search space for a plain matrix product, as data, and how Inductor fits a config to a problem.
 
 From ``torch/_inductor/template_heuristics/triton.py`` of PyTorch 2.13.0, ``BaseConfigHeuristic.mm_configs`` and
-``_scale_mm_configs`` (BSD-3-Clause); 2.10 to 2.12 lack the last config.
+``_scale_mm_configs`` (BSD-3-Clause); 2.10 to 2.12 do not have the last config.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How much two timings of one kernel differ, and which times cannot be told apart.
+"""How much two timings of one kernel differ, and which times are within noise of each other.
 
-The scatter depends on how the times were taken: ``SIGMAS`` has a row for each method that is known. The views take
+The scatter depends on how the times were taken: ``SIGMAS`` has a row for each known method. The views take
 these figures from here (``diode_store/query/noise_sql.py``), and so does ``diode-collect agreement``. Each is the
 standard deviation of the logarithm of the ratio of two times of one (problem, config), from two sweeps on an H200:
 821 pairs with hidden launches (docs/sweep.md), 1,141 without.
@@ -44,7 +44,7 @@ def usual_sigma(runtime_us: float, methods: Iterable[TimingMethod]) -> float:
 
 
 def slowest_tie_us(best_us: float, sigma: float) -> float:
-    """Return the time up to which a config cannot be told from one that took ``best_us``."""
+    """Return the time up to which a config is within noise of one that took ``best_us``."""
     return best_us * (1 + TIE_SIGMAS * sigma)
 
 

@@ -74,7 +74,7 @@ def template_uid(name: str) -> str:
     choices (``decompose_k_mm_4_split_0``).
 
     Raises:
-        RecordError: none of these.
+        RecordError: it is none of these.
     """
     if "::" in name:
         return name

@@ -1,4 +1,4 @@
-"""What code inside somebody's compile says of errors and other objects, without ever raising.
+"""Shows and logs errors and other objects inside a user's compile, without ever raising.
 
 Objects of torch and of other people's hooks may raise when they are shown, and so may log filters and handlers.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def in_words(thing: object) -> str:
-    """Return what a log line says of an error or of any other object."""
+    """Return the text for a log line of an error or any other object."""
     try:
         return f"{type(thing).__name__}: {first_line(thing)}" if isinstance(thing, BaseException) else shown(thing)
     except Exception:  # noqa: BLE001 - see above

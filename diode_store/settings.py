@@ -1,4 +1,4 @@
-"""Where things are: the folders and the warehouse that every command finds the same way."""
+"""Where data is: the folders and the warehouse that every command finds the same way."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def settings_file(named: Path | None = None) -> Path | None:
     own = default_settings_file()
     try:
         return own if own.is_file() else None
-    except PermissionError:  # HOME is still that of another user, as under `setpriv`; what is in there is not ours
+    except PermissionError:  # HOME is still that of another user, as under `setpriv`; its content is not ours
         return None
 
 
@@ -101,7 +101,7 @@ def read_settings_file(path: Path) -> dict[str, object]:
     """Return what a settings file holds, unchecked but for its database's password.
 
     Raises:
-        SettingsError: it cannot be read, is not TOML, or holds a password and others may read it.
+        SettingsError: it cannot be read, is not TOML, or has a password and is readable by others.
     """
     import tomllib
 
@@ -125,7 +125,7 @@ def database_address(value: object) -> str:
     """Return the address of a warehouse as a settings file or an option has it, a path without a tilde.
 
     Raises:
-        ValueError: it is none; the message does not repeat it, as it may hold a password.
+        ValueError: it is not one; the message does not repeat it, as it may contain a password.
     """
     text = value if isinstance(value, str) and "\0" not in value else ""
     try:
@@ -150,7 +150,7 @@ def upgrade_command(database: str) -> str:
 def database_option(database: str) -> str:
     """Return the option that names ``database``, an address fit for messages, behind a command that a message names.
 
-    An address with a hidden password cannot be named: it stands in the environment, where the command finds it too.
+    An address with a hidden password cannot be named: it is in the environment, where the command finds it too.
     """
     return "" if "***" in database else f" --database {shlex.quote(database)}"
 

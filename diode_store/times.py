@@ -1,4 +1,4 @@
-"""Times as databases and files give them back: some without a zone, though all are written in UTC."""
+"""Times as databases and files return them: some without a zone, though all are written in UTC."""
 
 from __future__ import annotations
 

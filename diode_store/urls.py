@@ -1,6 +1,6 @@
 """Database addresses as text: file or server, with passwords hidden.
 
-Light on purpose: commands check their options here before they load SQLAlchemy.
+Imports little on purpose: commands check their options here before they load SQLAlchemy.
 """
 
 from __future__ import annotations

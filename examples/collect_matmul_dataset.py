@@ -30,7 +30,7 @@ BATCH, TOKENS, HIDDEN, WIDE = 4, 64, 128, 256
 
 
 def compile_products(device: str) -> None:
-    """Have Inductor choose the kernels of a bmm and, where it does that, of an mm and an addmm."""
+    """Have Inductor choose the kernels of a bmm and, where it autotunes them, of an mm and an addmm."""
     dtype = torch.float16 if device == "cuda" else torch.float32
     x, w, bias = (
         torch.randn(*size, device=device, dtype=dtype) for size in ((TOKENS, HIDDEN), (HIDDEN, WIDE), (WIDE,))

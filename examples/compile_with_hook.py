@@ -87,7 +87,7 @@ def compile_and_compare(device: str) -> float:
 
 
 def title(on_gpu: bool, options: argparse.Namespace) -> str:  # noqa: FBT001 - a fact, not a switch
-    """Say whether choices were made or only observed."""
+    """Return whether choices were made or only observed."""
     if on_gpu:
         return f"What the hook chose on {torch.cuda.get_device_name()}"
     return (

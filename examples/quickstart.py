@@ -34,7 +34,7 @@ MODEL = MODEL_DIRECTORY / "quickstart_model.pt"
 
 
 def main() -> int:
-    """Run each step, stop at the first that fails, and say how long each took."""
+    """Run each step, stop at the first that fails, and print how long each took."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--retrain", action="store_true", help="train again although the model is there")
     options = parser.parse_args()
@@ -85,8 +85,8 @@ def step(title: str, program: str, *arguments: str) -> None:
 
 
 def run(*command: str) -> int:
-    """Run a command and return its code; on Ctrl-C end it, whatever it is at, without a word from it."""
-    # A command inherits what is blocked, so that Ctrl-C comes to us alone; here it waits until the command runs.
+    """Run a command and return its code; on Ctrl-C end it silently, whatever it is doing."""
+    # A command inherits blocked signals, so that only we get Ctrl-C; here it waits until the command runs.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     process = subprocess.Popen(command, env={**os.environ, **WITHOUT_SETTINGS_FILE})
     try:

@@ -31,14 +31,14 @@ __all__ = ["DETECTED", "FeedbackStats", "MatmulDatasetCollector", "collect_to_sp
 log = logging.getLogger(__name__)
 
 DETECTED = "unknown"
-"""The hardware name that stands for each timing's own device, as its driver calls it."""
+"""The hardware name that means each timing's own device, as its driver reports it."""
 
 
 class MatmulDatasetCollector:
     """Collects the matrix products that Inductor autotunes in this process into a data set.
 
     Use it as a context manager, or call ``start_collection`` and ``stop_collection``, as often as you like. A compile
-    only hands over its record; the data set is put together in the thread that asks for it. Any method may be called
+    only hands over its record; the data set is built in the thread that asks for it. Any method may be called
     from any thread.
     """
 
@@ -71,12 +71,12 @@ class MatmulDatasetCollector:
         return self._listener.coverage()
 
     def start_collection(self) -> None:
-        """Begin to collect; harmless while it does."""
+        """Begin to collect; harmless when it already does."""
         with self._lock:
             self._listener.start()
 
     def stop_collection(self) -> None:
-        """Collect no more, and leave other people's savers alone; harmless when it does not collect."""
+        """Stop collecting, and leave other savers alone; harmless when it does not collect."""
         with self._lock:
             self._listener.stop()
 
@@ -88,7 +88,7 @@ class MatmulDatasetCollector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Collect no more."""
+        """Stop collecting."""
         self.stop_collection()
 
     def get_dataset(self) -> Dataset:
@@ -102,13 +102,13 @@ class MatmulDatasetCollector:
         return self.get_dataset().to_table()
 
     def save_to_file(self, file_path: Path | str) -> None:
-        """Write the data set to a file, in the place of what is there; says in the log what it cannot hold.
+        """Write the data set to a file, replacing what is there; log what the file cannot hold.
 
         Args:
             file_path: .json or .msgpack.
 
         Raises:
-            ExportError: another suffix, or the file cannot be written; nothing is left of it then.
+            ExportError: another suffix, or the file cannot be written, in which case none is left.
         """
         with self._lock:
             dataset, left_out = self.get_dataset(), self._builder.not_held.left_out_lines()
@@ -117,7 +117,7 @@ class MatmulDatasetCollector:
             log.warning("%s: %s; collect_to_spool keeps them", file_path, "; ".join(left_out))
 
     def load_from_file(self, file_path: Path | str) -> None:
-        """Put a file's data set in the place of what was collected so far; after an error that is still there.
+        """Replace what was collected so far by a file's data set; after an error nothing has changed.
 
         Args:
             file_path: .json or .msgpack.
@@ -131,13 +131,13 @@ class MatmulDatasetCollector:
             self._builder = DatasetBuilder(dataset)
 
     def save_table_to_file(self, file_path: Path | str) -> None:
-        """Write the table to a file, in the place of what is there.
+        """Write the table to a file, replacing what is there.
 
         Args:
             file_path: .json or .msgpack.
 
         Raises:
-            ExportError: another suffix, or the file cannot be written; nothing is left of it then.
+            ExportError: another suffix, or the file cannot be written, in which case none is left.
         """
         write_file(file_path, self.to_table())
 
@@ -146,7 +146,7 @@ class MatmulDatasetCollector:
         self._heard.append(measurement)
 
     def _catch_up(self) -> None:
-        """Put what was heard into the data set; the caller holds the lock."""
+        """Add the queued records to the data set; the caller holds the lock."""
         while self._heard:
             self._builder.add(self._heard.popleft(), hardware_name=self._hardware_name)
 
@@ -160,8 +160,8 @@ def collect_to_spool(
 ) -> FeedbackCollector:
     """Return a collector that streams into a spool, from a thread of its own, while it is entered or started.
 
-    Everything is kept: every kernel, failures, strides, environment. What the writer cannot keep up with, and what
-    the spool has no room for, is dropped and counted in ``stats``.
+    Everything is kept: every kernel, failures, strides, environment. Records that the writer cannot keep
+    up with, or that the spool has no room for, are dropped and counted in ``stats``.
 
     Args:
         directory: the spool that ``diode-ingest`` reads; made if it is not there.
@@ -170,7 +170,7 @@ def collect_to_spool(
         seal_every_s: after how many seconds at most records are handed over to ``diode-ingest``.
 
     Raises:
-        SettingsError: one of the numbers makes no sense.
+        SettingsError: one of the numbers is invalid.
         SpoolError: the folder cannot be made.
     """
     return FeedbackCollector(directory, queue_records=queue_records, max_bytes=max_bytes, seal_every_s=seal_every_s)

@@ -1,4 +1,4 @@
-"""Options for what a file of measurements does not say itself, and the context they make."""
+"""Options that supply what a file of measurements does not say, and the context they make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_time(text: str | None) -> str | None:
     """Return the value of a time option, checked before anything is opened.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: it is not a valid time.
     """
     from diode_store.exchange.descriptions import time_of
 
@@ -29,7 +29,7 @@ def check_time(text: str | None) -> str | None:
     except ImportFileError as error:
         raise typer.BadParameter(str(error)) from error
     except OverflowError as error:
-        raise typer.BadParameter(f"{text!r} is no time that UTC has; write 2026-11-20") from error
+        raise typer.BadParameter(f"{text!r} is outside UTC's range of years; write 2026-11-20") from error
     return text
 
 
@@ -73,10 +73,10 @@ def import_context(
     licence: str | None,
     search_space: str | None,
 ) -> ImportContext:
-    """Return the context that the options' values make.
+    """Return the context from the options' values.
 
     Raises:
-        ImportFileError: the environment's file cannot be read, or the time is none.
+        ImportFileError: the environment's file cannot be read, or the time is invalid.
     """
     from diode_store.exchange.context import ImportContext
     from diode_store.exchange.descriptions import environment_file, time_of

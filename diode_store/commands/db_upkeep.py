@@ -1,4 +1,4 @@
-"""The commands of ``diode db`` that delete, copy and tidy up; ``diode_store.commands.db`` gives them their names."""
+"""The commands of ``diode db`` that delete, copy and clean up; ``diode_store.commands.db`` names them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def span_of(text: str) -> timedelta:
     """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no span of time; write 12h, 180d, 26w or 1y")
+        raise typer.BadParameter(f"{text!r} is not a duration; write 12h, 180d, 26w or 1y")
     hours = int(match["number"][:_MOST_DIGITS]) * _HOURS[match["unit"]]
     # Of so many digits the first ones are too many already.
     if hours > _MOST_YEARS * _HOURS["y"]:
@@ -85,7 +85,7 @@ def prune(  # noqa: PLR0913 - one a option
     """Delete measurements that are no longer wanted; without --yes only list them.
 
     --superseded, --replays and --flagged name kinds of measurements; the others narrow down what goes. Deleted
-    ones are remembered and not stored again if they come again; see `diode db tombstones`.
+    ones are remembered and not stored again when delivered again; see `diode db tombstones`.
 
     Example: diode db prune --replays --older-than 180d
     """
@@ -130,7 +130,7 @@ def _hardware_ids(store: Store, name: str | None, *, all_matches: bool) -> list[
 
 
 def _reason(rule: Rule, named: dict[str, str | None]) -> str:
-    """Return what tombstones say: the options that chose what was deleted."""
+    """Return the reason in tombstones: the options that chose what was deleted."""
     kinds = [f"--{kind}" for kind in ("superseded", "replays", "flagged") if getattr(rule, kind)]
     filters = [f"--{name} {value}" for name, value in named.items() if value is not None]
     return " ".join(("prune", *kinds, *filters, *(() if rule.keep else ("--all",))))
@@ -191,8 +191,8 @@ def supersede(
 ) -> None:
     """Let a newer sweep replace an earlier one where both measured; the views then leave out the earlier one.
 
-    The same problem, hardware and software are the same measurement. Nothing is deleted: that is for
-    `diode db prune --superseded`. Without --yes only say how much it is.
+    The same problem, hardware and software are the same measurement. Nothing is deleted; use
+    `diode db prune --superseded` for that. Without --yes only count them.
 
     Example: diode db supersede 3c19fabde6d9 --by ef46ba8e1fd4
     """
@@ -228,7 +228,7 @@ def tombstones(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List deleted measurements, which are not stored again if they are delivered again.
+    """List deleted measurements, which are not stored again when delivered again.
 
     Example: diode db tombstones --forget --reason "prune --dataset h200-2026-11"
     """
@@ -282,7 +282,7 @@ def backup(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the warehouse (SQLite) to FILE as it is now, while others use it; the copy is checked.
+    """Copy the warehouse (SQLite) to FILE, even while others use it; the copy is checked.
 
     Example: diode db backup /backups/warehouse-$(date +%F).db
     """

@@ -31,7 +31,7 @@ def export(  # noqa: PLR0913 - one parameter an option
     *,
     fmt: Annotated[
         ExportFormat | None,
-        typer.Option("--format", help="docs/formats.md says what each holds.", show_default="by the suffix of FILE"),
+        typer.Option("--format", help="The format; see docs/formats.md.", show_default="by the suffix of FILE"),
     ] = None,
     hardware: Annotated[str | None, typer.Option(metavar="NAME", help="Only measurements on this hardware.")] = None,
     all_matches: Annotated[
@@ -78,7 +78,7 @@ def _format_of(output: Path) -> ExportFormat:
     named = "jsonl" if output == _STDOUT else format_named(output.name)
     if named is None:
         raise typer.BadParameter(
-            f"the name {output.name!r} says no format; end it in {', '.join(SUFFIXES)} (.gz may follow), "
+            f"the name {output.name!r} has no known suffix; end it in {', '.join(SUFFIXES)} (.gz may follow), "
             "or give --format"
         )
     return ExportFormat(named)

@@ -1,4 +1,4 @@
-"""What each export format takes from the warehouse and writes; the command says which."""
+"""Reads from the warehouse and writes each export format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LookupTableOptions:
-    """What ``inductor-lut`` wants to know besides."""
+    """Further options of ``inductor-lut``."""
 
     torch: str | None = None
     """Of the reader; None means the version in which it was measured."""
@@ -86,7 +86,7 @@ class Exported:
 
 
 def nothing_to_export(store: Store) -> ExportError:
-    """Return the error that says what there is instead."""
+    """Return the error that lists what there is instead."""
     count = store.counts()["measurements"]
     there_is = (
         f"the warehouse holds {count:,} measurements of other hardware or ops"
@@ -100,7 +100,7 @@ def write_stream(request: Request, stream: IO[bytes]) -> Exported:
     """Write any format but Parquet, which needs a path.
 
     Raises:
-        ExportError: it cannot be made of what the warehouse holds.
+        ExportError: it cannot be made from the warehouse's content.
     """
     return _WRITERS[request.fmt](request, stream)
 
@@ -162,7 +162,7 @@ def _torch_diode(request: Request, stream: IO[bytes]) -> Exported:
         request.on_progress(1)
     held = builder.not_held
     if held.left_out and not held.timings:
-        raise ExportError(f"there is nothing that a data set can hold; {'; '.join(held.left_out_lines())}")
+        raise ExportError(f"nothing fits into a data set; {'; '.join(held.left_out_lines())}")
     write_stream(stream, builder.dataset, as_msgpack=request.has_suffix(MSGPACK_SUFFIX))
     return Exported("measurements", count, "timings", held.timings, held.lines())
 
@@ -187,7 +187,7 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
         tf32=options.tf32,
     )
     if made.left_out and not made.table:
-        raise ExportError(f"there is nothing that a lookup table can hold; {'; '.join(made.lines())}")
+        raise ExportError(f"nothing fits into a lookup table; {'; '.join(made.lines())}")
     stream.write(json.dumps(made.table, indent=1).encode() + b"\n")
     notes = made.lines()
     if not environment.torch.startswith(f"{version[0]}.{version[1]}."):

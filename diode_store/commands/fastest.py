@@ -270,7 +270,7 @@ def _short(kernel: str | None) -> str | None:
 
 
 def _nearest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> str:
-    """Name the measured shapes of the same op nearest to ``wanted``; empty if there are none."""
+    """List the measured shapes of the same op nearest to ``wanted``; empty if there are none."""
     rows = (connection.execute(_SHAPES, [device.id, wanted.op]).fetchall() for device in devices)
     shapes = sorted({_Shape(*row) for found in rows for row in found}, key=wanted.distance)
     return f"nearest measured: {', '.join(map(str, shapes[:_NEAREST]))}" if shapes else ""

@@ -54,7 +54,7 @@ def alias(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Let ALIAS stand for the hardware NAME, wherever a command takes --hardware.
+    """Make ALIAS another name of the hardware NAME, wherever a command takes --hardware.
 
     Example: diode hardware alias "NVIDIA H200" big
     """

@@ -55,7 +55,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files; gzip is understood, - is stdin.")],
     database: DatabaseOption,
     *,
-    fmt: Annotated[ImportFormat, typer.Option("--format", help="What the files hold.")] = ImportFormat.AUTO,
+    fmt: Annotated[ImportFormat, typer.Option("--format", help="The files' format.")] = ImportFormat.AUTO,
     hardware: _HardwareOption = None,
     hardware_file: _HardwareFileOption = None,
     environment: EnvironmentOption = None,
@@ -114,7 +114,7 @@ class _BadLines:
 
 
 def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | None:
-    """Return the device that was named: one of the warehouse, one of the known ones, or a file's."""
+    """Return the device that was named: from the warehouse, the known ones, or a file."""
     from diode_store.devices import describe, require_device, with_known_attributes
     from diode_store.exchange.descriptions import hardware_file
     from diode_store.warehouse.hardware import list_hardware, match

@@ -19,7 +19,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what wo
 
 @app.command(epilog="Example: diode lake status --database warehouse.db --json")
 def status(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Show what the lake holds, how large it is, and which old files it still keeps for readers."""
+    """Show what is in the lake, how large it is, and which old files it still keeps for readers."""
     from dataclasses import asdict
 
     from diode_store.lake.status import lake_status
@@ -34,9 +34,9 @@ def status(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: diode lake compact --database warehouse.db --dry-run")
 def compact(database: DatabaseOption, *, dry_run: DryRunOption = False, as_json: JsonOption = False) -> None:
-    """Merge small segments, remove dropped measurements physically, delete files without readers.
+    """Merge small segments, remove dropped measurements from the files, delete files without readers.
 
-    Queries go on meanwhile, and the warehouse is not needed. A sync merges the smallest segments by itself.
+    Queries can run meanwhile, and the warehouse is not needed. A sync merges the smallest segments automatically.
     """
     from dataclasses import asdict
 

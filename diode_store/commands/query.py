@@ -14,9 +14,7 @@ from diode_store.render import counted
 
 app = make_app(__doc__)
 
-NoSyncOption = Annotated[
-    bool, typer.Option("--no-sync", help="Read the lake as it is, without copying new measurements first.")
-]
+NoSyncOption = Annotated[bool, typer.Option("--no-sync", help="Read the lake without copying new measurements first.")]
 ExplainOption = Annotated[bool, typer.Option("--explain", help="Print the query plan instead of running the query.")]
 AnalyzeOption = Annotated[
     bool, typer.Option("--analyze", help="Run the query and print its plan with the rows and seconds of each step.")

@@ -21,7 +21,7 @@ def sync(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Copy everything again.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the lake up to date with the warehouse; `diode query` and `diode train` do this by themselves."""
+    """Bring the lake up to date with the warehouse; `diode query` and `diode train` do this automatically."""
     from dataclasses import asdict
 
     from diode_store.lake.lake import Lake, lake_path

@@ -31,7 +31,7 @@ def check_versions(_setup: Setup) -> Iterator[Finding]:
 
 
 def check_warehouse(setup: Setup) -> Iterator[Finding]:
-    """Yield whether the warehouse can be read, what it holds, and whether its lake is up to date."""
+    """Yield whether the warehouse can be read, how much is in it, and whether its lake is up to date."""
     from diode_store.lake.lake import Lake, lake_path
     from diode_store.lake.opening import open_source
     from diode_store.settings import Settings, upgrade_command

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware
 
 NO_HARDWARE = "the row names no hardware; give --hardware NAME (`diode hardware list` shows known names)"
-"""Why a row that says nothing of its hardware is bad when the context does not either."""
+"""The error of a row without hardware when the context has none either."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ImportContext:
     devices: tuple[Hardware, ...] = ()
     """Those of the warehouse, which a file may name besides the known ones."""
     problem: StatedProblem = field(default_factory=StatedProblem)
-    """For formats that say nothing of problems."""
+    """For formats that do not name problems."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def hardware_file(path: Path) -> Hardware:
     content = _object(path, (*_HARDWARE_TEXTS, *_HARDWARE_NUMBERS))
     missing = [name for name in (*_HARDWARE_TEXTS, "multiprocessors") if content.get(name) is None]
     if missing:
-        raise ImportFileError(f"{path}: no {', '.join(missing)}; hardware is told apart by these")
+        raise ImportFileError(f"{path}: no {', '.join(missing)}; these identify hardware")
     for name, value in content.items():
         if name in _HARDWARE_TEXTS and not (isinstance(value, str) and value):
             raise ImportFileError(f"{path}: {name} must be text, not {value!r}")
@@ -37,7 +37,7 @@ def hardware_file(path: Path) -> Hardware:
 
 
 def environment_file(path: Path) -> Environment:
-    """Return the environment that a JSON object describes; what it does not name is unknown.
+    """Return the environment that a JSON object describes; missing attributes are unknown.
 
     Raises:
         ImportFileError: it cannot be read, a field is unknown or is not text.
@@ -61,7 +61,7 @@ def time_of(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ImportFileError(f"{text!r} is no time; write 2026-11-20 or 2026-11-20T12:30:00+01:00") from error
+        raise ImportFileError(f"{text!r} is not a time; write 2026-11-20 or 2026-11-20T12:30:00+01:00") from error
     return with_zone(moment)
 
 
@@ -71,7 +71,7 @@ def _object(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
     except OSError as error:
         raise ImportFileError(f"{path}: {error.strerror or error}; check the file's name") from error
     except (ValueError, RecursionError) as error:
-        raise ImportFileError(f"{path} holds no JSON: {error}") from error
+        raise ImportFileError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ImportFileError(f"{path} must hold a JSON object with some of: {', '.join(known)}")
     unknown = sorted(content.keys() - set(known))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a path to write to, which becomes ``path`` at the end; on any error nothing is left.
 
-    What a link leads to is made or replaced, not the link. A device or FIFO is written to as it is.
+    A link's target is made or replaced, not the link. A device or FIFO is written to directly.
 
     Args:
         path: the file to make.
@@ -56,4 +56,4 @@ def _refuse_existing(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise ExportError(f"{path} is a folder; name a file in it")
     if path.exists() and not force:
-        raise ExportError(f"{path} is there already; name another file, or replace it with --force")
+        raise ExportError(f"{path} exists already; name another file, or replace it with --force")

@@ -69,7 +69,7 @@ def detect(file: str, stream: IO[bytes]) -> ImportFormat:
     """Return the format of a file that was just opened; nothing is taken from ``stream``.
 
     Raises:
-        ImportFileError: it begins like none and is not named like one either, or it cannot be read.
+        ImportFileError: neither its first bytes nor its name fit a known format, or it cannot be read.
     """
     if is_upstream_dataset(stream):
         return ImportFormat.TORCH_DIODE

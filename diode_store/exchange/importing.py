@@ -32,7 +32,7 @@ class ImportReport:
     measurements: int = 0
     """New ones."""
     duplicates: int = 0
-    """Ones that were there already, or twice in the files."""
+    """Measurements that were stored already, or occur twice in the files."""
     timings: int = 0
     """Timings of the new ones."""
     bad: list[str] = field(default_factory=list)
@@ -52,12 +52,12 @@ def import_files(
     """Write the measurements of ``files`` to ``store``.
 
     Args:
-        store: where to; with ``dry_run`` it is only asked what it has.
+        store: where to; with ``dry_run`` it is only read.
         files: names; ``-`` is standard input, gzip is understood.
         context: what the files do not say themselves.
         fmt: what the files hold.
         dry_run: write nothing.
-        on_bad: told of each bad line at once.
+        on_bad: called with each bad line at once.
         on_progress: called with the number of measurements just done.
 
     Raises:
@@ -150,7 +150,7 @@ def _items(
 
 
 def _reader(fmt: ImportFormat) -> Callable[[IO[bytes], ImportContext], Iterator[Measurement | BadLine]]:
-    """Return what reads a format; each is loaded when it is asked for."""
+    """Return the reader of a format; each is loaded on demand."""
     if fmt is ImportFormat.RECORDS:
         from diode_store.exchange import records
 

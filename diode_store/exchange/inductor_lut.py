@@ -1,12 +1,12 @@
 """Inductor's lookup table: for each problem the kernels to use, instead of a search (torch 2.10 and later).
 
 The table is what ``torch._inductor.config.lookup_table.table`` takes; ``LookupTableChoices`` looks a problem up by
-a text that its inputs make, and uses the entries it finds instead of all others. This module makes the same texts
-and entries from records, without torch; tests hold them against Inductor's own in several versions.
+a text made from its inputs, and uses the entries it finds instead of all others. This module makes the same texts
+and entries from records, without torch; tests compare them with Inductor's own in several versions.
 
-What differs by version: until 2.11 an entry must name every parameter of its kernel, from 2.12 on it is laid over
-the first of Inductor's own list. From 2.12 on an addmm's vendor kernel is asked for apart from the Triton ones, so
-that no entry can say "the vendor's alone".
+Versions differ: until 2.11 an entry must name every parameter of its kernel, from 2.12 on it overrides those of the
+first of Inductor's own list. From 2.12 on an addmm's vendor kernel is looked up apart from the Triton ones, so
+no entry can mean "only the vendor's".
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class Ranked:
 
     problem: Problem
     configs: tuple[KernelConfig, ...]
-    """Those that cannot be told from the fastest one, and it."""
+    """The fastest one and those within noise of it."""
 
 
 @dataclass
 class LookupTable:
-    """The table, and what it does not hold."""
+    """The table, and what was left out."""
 
     table: dict[str, list[Entry]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     """Why a problem is not in it → how many."""
 
     def lines(self) -> list[str]:
-        """Return what is not in it in sentences, one a line."""
+        """Return what was left out, one sentence a line."""
         return [f"{n} problems left out: {why}" for why, n in self.left_out.items()]
 
 
@@ -74,7 +74,7 @@ def torch_version(text: str) -> tuple[int, int]:
     """Return major and minor of a torch version, which must be one whose tables we know.
 
     Raises:
-        ExportError: it is none.
+        ExportError: it is not.
     """
     found = _VERSION.match(text)
     version = (int(found[1]), int(found[2])) if found else None
@@ -88,7 +88,7 @@ def device_key(hardware: Hardware) -> str:
     """Return what Inductor calls a device in a table.
 
     Raises:
-        ExportError: the records do not tell.
+        ExportError: the records do not say.
     """
     if hardware.vendor != "nvidia":
         raise ExportError(
@@ -115,7 +115,7 @@ def build(
         device: its name there; empty for a table that any device may use.
         template_hashes: template uid → hash of its source when it was timed; Inductor refuses others.
         top: how many kernels a problem gets at most; Inductor times them if there are several.
-        tf32: for float32, take what was timed with TF32 allowed rather than without; a table cannot tell the two.
+        tf32: for float32, take what was timed with TF32 allowed, not without; a table cannot distinguish the two.
     """
     made = LookupTable()
     for item in ranked:
@@ -147,7 +147,7 @@ def _why_not(problem: Problem, *, tf32: bool) -> str | None:
         return f"{problem.op} is looked up by inputs that are not those recorded"
     scalars = dict(problem.scalars)
     if scalars.get("out_dtype") != _OUT_DTYPES.get(problem.op):
-        return "a table cannot tell dtypes of the output"
+        return "a table cannot distinguish dtypes of the output"
     if scalars.keys() - _KNOWN_SCALARS:
         return "a table has no room for some of their scalars"
     if problem.shape.dtype == "float32" and problem.shape.tf32 != tf32:

@@ -1,4 +1,4 @@
-"""Files that a reader is given by name: gzip is undone, ``-`` is standard input."""
+"""Files that a reader is given by name: gzip is unpacked, ``-`` is standard input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DATASET = re.compile(rb'\s*\{\s*"hardware"\s*:\s*\{\s*(?:"[^"]*"\s*:\s*\{|\})|[
 
 @contextlib.contextmanager
 def open_binary(name: str) -> Iterator[IO[bytes]]:
-    """Open the file ``name`` for reading; gzip is told by its first bytes, whatever the name ends in.
+    """Open the file ``name`` for reading; gzip is recognised by its first bytes, whatever the name ends in.
 
     Raises:
         ImportFileError: it cannot be opened.

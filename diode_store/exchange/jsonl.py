@@ -7,10 +7,10 @@ A line is what a benchmark script would write::
      "choices": [{"template": "triton_mm", "kwargs": {"BLOCK_M": 64, ...}, "runtime_us": 9.1}, ...]}
 
 ``inputs`` says what was measured; the other dimensions are checked against it. A ``runtime_us`` of null is a
-failure. A choice at over ``ESTIMATE_FACTOR`` times its problem's best counts as an estimate, because whoever
-writes this format gives such a choice up after a first look. Our own export (``row_of``) adds ``uid``,
+failure. A choice at over ``ESTIMATE_FACTOR`` times its problem's best counts as an estimate, because benchmark
+scripts that write this format give such a choice up after a first look. Our own export (``row_of``) adds ``uid``,
 ``hardware`` and the measurement's other fields to the line, and ``outcome``, ``is_estimate`` and ``repeats`` to a
-choice: what a line says is taken, what it does not say comes from the context.
+choice: a line's own values are used, missing ones come from the context.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _CONTEXT_FIELDS = ("measured_at", "dataset", "licence", "search_space")
 def read(stream: Iterable[bytes], context: ImportContext) -> Iterator[Measurement | BadLine]:
     """Yield the measurement of each line of ``stream``, or what is wrong with the line.
 
-    A good line is yielded whatever the others hold; blank lines are skipped. The uid of a line that names none is
+    A good line is yielded even if others are bad; blank lines are skipped. The uid of a line that names none is
     a hash of its content and the context, so that the same line always becomes the same measurement.
     """
     lines = iter(stream)
@@ -97,7 +97,7 @@ def read(stream: Iterable[bytes], context: ImportContext) -> Iterator[Measuremen
 
 
 def _with_remedy(reason: str) -> str:
-    """Return ``reason`` with what to do, which follows a semicolon, where it does not say that itself."""
+    """Return ``reason``, with a remedy behind a semicolon if it has none."""
     return reason if "; " in reason else f"{reason}; correct or remove the line"
 
 
@@ -105,7 +105,7 @@ def parse(line: bytes) -> dict[str, Any]:
     """Return the JSON object that ``line`` holds; whole floats become ints, so that 39.0 and 39 are the same.
 
     Raises:
-        RecordError: it does not hold one.
+        RecordError: it has none.
     """
     try:
         row = json.loads(line.decode("utf-8-sig").strip(), parse_constant=_refuse_constant, parse_float=_number)
@@ -154,7 +154,7 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
     content = msgpack.unpackb(codec.encode(measurement))
     tables = {"problem", "config_columns", "configs", "timing_columns", "timings"}
     said = {name: value for name, value in content.items() if name not in tables} | {"v": ROWS_VERSION}
-    # Said even when there is nothing to say, so that the reader's context does not fill them in.
+    # Written even when empty, so that the reader's context does not fill them in.
     said |= {name: content.get(name) for name in ("environment", "timing_method", *_CONTEXT_FIELDS)}
     said |= {name: said[name].hex() for name in ("uid", "superseded_by") if name in said}
     problem, shape = measurement.problem, measurement.problem.shape
@@ -187,7 +187,7 @@ def _choice(timing: Timing) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise RecordError(f"{text} is no JSON number; a time is finite and positive, or null for a failure")
+    raise RecordError(f"{text} is not a JSON number; a time is finite and positive, or null for a failure")
 
 
 def _number(text: str) -> int | float:
@@ -310,7 +310,7 @@ def _validated(content: dict[str, Any], row: Mapping[str, Any]) -> Measurement:
         # Messages name what a record calls a timing; in a line it is a choice.
         raise RecordError(_TIMING.sub(r"choices[\1].", str(error)).removeprefix("record.")) from error
     except (TypeError, ValueError, OverflowError) as error:
-        # What no record can hold came from the line, or else from what an option says of all lines.
+        # A value that no record can hold came from the line, or from an option for all lines.
         what = unstorable(row) or unstorable(content) or f"a value cannot be stored: {error}"
         raise RecordError(what) from error
 

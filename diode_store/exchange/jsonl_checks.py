@@ -25,7 +25,7 @@ _DEFAULT_PADDING = 8
 
 
 def require(row: Mapping[str, Any], names: Iterable[str], where: str = "") -> None:
-    """Raise RecordError naming those of ``names`` that ``row`` lacks."""
+    """Raise RecordError naming those of ``names`` that are missing in ``row``."""
     missing = [where + name for name in names if name not in row]
     if missing:
         raise RecordError(f"no {', '.join(missing)}; add what is missing or remove the line")
@@ -65,7 +65,7 @@ def unstorable(row: Mapping[str, Any]) -> str | None:
 
 
 def _is_unicode(value: object) -> bool:
-    """Tell whether text can be written: JSON may spell half of a surrogate pair, which is no character."""
+    """Whether text can be written: JSON may have half of a surrogate pair, which is not a character."""
     try:
         if isinstance(value, str):
             value.encode()

@@ -1,6 +1,6 @@
 """Parquet: one row a timing, with the columns of the view ``observations``, for other programs to read.
 
-Behind them stand the columns that only a warehouse wants (``extra`` fields and the like), so that a file comes back
+After these come columns that only a warehouse needs (``extra`` fields and the like), so that a file can be read back
 as the measurements it was made of; ``diode_store.exchange.parquet_reading`` reads it. It is written from record
 batches, so that an export need not fit into memory.
 """

@@ -1,8 +1,8 @@
 """Parquet back into measurements: the rows that ``diode_store.exchange.parquet`` writes, one a timing.
 
-The rows of a measurement follow each other. What tells a measurement is taken from the first of them; columns that
-follow from others (``m``, ``layout``, ``is_vendor`` …) are checked where they are there, and columns that nobody
-knows are passed over.
+The rows of a measurement follow each other. A measurement's own fields are taken from the first of them; columns that
+follow from others (``m``, ``layout``, ``is_vendor`` …) are checked where they are there, and unknown columns are
+ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CHECKED = ("dtype", "b", "m", "n", "k", "layout", "tf32")
 
 
 class BadRow(BadLine):
-    """Rows that are no measurement; ``line`` is the first of them, from 1, or 0 for the whole file."""
+    """Rows that are not a measurement; ``line`` is the first of them, from 1, or 0 for the whole file."""
 
     def at(self, file: str) -> str:
         """Return ``FILE: row N: reason``."""
@@ -51,7 +51,7 @@ class BadRow(BadLine):
 def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
     """Yield the measurements of a Parquet file, or what is wrong with their rows or with the file."""
     try:
-        # Parquet is read from its end: what cannot be sought in, a pipe for one, is read whole.
+        # Parquet is read from its end: input without seeking, such as a pipe, is read whole.
         file = pq.ParquetFile(stream if _is_seekable(stream) else io.BytesIO(stream.read()))
         wrong = list(_wrong_columns(file.schema_arrow))
         if wrong:
@@ -171,14 +171,14 @@ def _said(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _json(row: Mapping[str, Any], name: str, empty: Any) -> Any:
-    """Return what the JSON text of a column holds, which must be like ``empty``; that if it holds nothing."""
+    """Return a column's JSON text parsed, of the type of ``empty``; ``empty`` itself without a value."""
     text = row.get(name)
     if text is None:
         return empty
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"column {name} holds no JSON: {first_line(error)}; {_REMEDY}") from error
+        raise RecordError(f"column {name} is not JSON: {first_line(error)}; {_REMEDY}") from error
     if value is None:
         return empty
     if type(value) is not type(empty):

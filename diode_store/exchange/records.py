@@ -1,8 +1,8 @@
 """Records of the wire format, in a sealed spool segment or one after another.
 
 The smallest and the fastest way from one warehouse to another, with nothing left out; ``diode_store.wire.codec``
-describes a record. A file whose name ends in ``.seg`` is written as a segment, which a spool of `diode-ingest` may
-hold; any other is the bare records, which msgpack can read.
+describes a record. A file whose name ends in ``.seg`` is written as a segment, which can be put into a spool of
+`diode-ingest`; any other is the bare records, which msgpack can read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def write(
 ) -> tuple[int, int]:
     """Write each measurement as a record; return the number of measurements and timings."""
     if as_segment:
-        # No writer goes on with it, so its writer id is fixed: the same records are the same bytes.
+        # No writer appends to it, so its writer id is fixed: the same records give the same bytes.
         stream.write(Header(content_key("export", 1, []), 0, compressed=True).to_bytes())
     count = timings = 0
     for measurement in measurements:

@@ -3,7 +3,7 @@
 T4 is the result schema of https://github.com/odgaard/TuningSchema (branch T4), which Kernel Tuner writes: an object
 with ``results`` and ``schema_version``, and for each result the ``configuration``, the ``times`` in milliseconds
 (``runtimes`` of each run), the ``invalidity``, the ``correctness``, the ``measurements`` (name, value, unit) and the
-``objectives``. It says nothing of problem, hardware or environment. A file written here has them in a field of
+``objectives``. It has no field for problem, hardware or environment. A file written here has them in a field of
 its own, ``diode``, as the schema allows: ``diode.measurements`` at the end of the file has the lines of
 ``diode_store.exchange.jsonl`` without their choices, and ``diode.measurement`` of a result is a position there.
 """

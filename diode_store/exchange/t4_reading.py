@@ -1,6 +1,6 @@
-"""Reading T4 files: our own, without loss, and those of auto-tuners.
+"""Reads T4 files: our own, without loss, and those of auto-tuners.
 
-All results of a tuner's file are of one problem, which the context says, and make one measurement; a configuration
+All results of a tuner's file are of one problem, which the context names, and make one measurement; a configuration
 that was timed again begins another. A bad result costs its whole measurement: if the rest were imported, it
 would count twice once the corrected file is.
 """
@@ -65,7 +65,7 @@ def _content(stream: IO[bytes]) -> dict[str, Any]:
     except (OSError, EOFError, zlib.error) as error:
         raise RecordError(f"it cannot be read: {error}; get a whole copy of it") from error
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"it holds no JSON ({first_line(error)}); get a whole copy of it") from error
+        raise RecordError(f"it is not JSON ({first_line(error)}); get a whole copy of it") from error
 
 
 _Groups = list[tuple[dict[str, Any], list[int]]]
@@ -152,7 +152,7 @@ def _measurement(
         return
     whole = {**row, "choices": choices}
     if not is_own:
-        # What a failed result says of its times does not matter, so nothing of it is looked at.
+        # The times of a failed result do not matter, so they are not read.
         timed = [results[position] for position in positions if _outcome(results[position], {}) is Outcome.OK]
         whole["timing_method"] = {"statistic": "median"} if any(map(_runtimes, timed)) else {}
     try:
@@ -201,7 +201,7 @@ def _runtimes(result: Mapping[str, Any]) -> list[float]:
 
 
 def _measured(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the runtime, and what is known of its spread, as the tuner summed them up."""
+    """Return the runtime, and what is known of its spread, from the tuner's summary."""
     rows = typed(result.get("measurements") or [], list, "measurements", "a list")
     measured = {str(row.get("name")): row for row in rows if isinstance(row, dict)}
     found = {name: measured[name].get("value") for name in SPREAD if name in measured}
@@ -231,7 +231,7 @@ def _spread_of(runs: list[float]) -> dict[str, Any]:
 
 
 def _moment(text: object) -> str | None:
-    """Return a time with its zone, UTC unless it names one; None for what is no time."""
+    """Return a time with its zone, UTC unless it names one; None if it is not a time."""
     try:
         return with_zone(datetime.fromisoformat(str(text))).astimezone(UTC).isoformat()
     except (ValueError, OverflowError):

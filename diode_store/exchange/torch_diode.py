@@ -1,7 +1,7 @@
 """Conversion between upstream torch-diode's data sets and measurements.
 
 The only place where upstream's milliseconds become microseconds and back, and where its ``inf`` is a failure.
-What a data set cannot hold is counted, so that a writer can report it. In a data set made here, a kernel's
+What does not fit into a data set is counted, so that a writer can report it. In a data set made here, a kernel's
 ``name`` is its template: ``triton_mm_persistent_tma``.
 """
 
@@ -50,10 +50,10 @@ _ASSUMED_INPUTS = "inputs are row-major"
 
 @dataclass
 class NotHeld:
-    """What a data set could not hold of some measurements."""
+    """What of some measurements did not fit into a data set."""
 
     timings: int = 0
-    """Timings that it does hold."""
+    """Timings that are in it."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Why a timing is not in it → how many."""
     measurements_without: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class NotHeld:
     """What is missing of timings that are in it → of how many."""
 
     def lines(self) -> list[str]:
-        """Return it in sentences, one a line; none if the data set holds everything."""
+        """Return it in sentences, one a line; none if everything is in the data set."""
         measurements = [f"{n} measurements written without {what}" for what, n in self.measurements_without.items()]
         timings = [f"{n} timings written without {what}" for what, n in self.timings_without.items()]
         return [*self.left_out_lines(), *measurements, *timings]
@@ -110,17 +110,16 @@ class DatasetBuilder:
         if config.is_vendor:
             self.not_held.left_out["vendor kernels (the layout holds Triton kernels only)"] += 1
         elif not config.template.startswith(TEMPLATE_PREFIX) or any(getattr(config, n) is None for n in _NEEDED):
-            self.not_held.left_out[f"{config.template} is no Triton kernel with a tile"] += 1
+            self.not_held.left_out[f"{config.template} is not a Triton kernel with a tile"] += 1
         else:
             return True
         return False
 
 
 def dataset_of(measurements: Iterable[Measurement]) -> tuple[Dataset, NotHeld]:
-    """Return measurements as a data set, and what it cannot hold of them.
+    """Return measurements as a data set, and what did not fit into it.
 
-    Measurements of problems that differ only in what a data set does not tell come under one problem, one after
-    the other.
+    Problems that a data set does not distinguish become one, with their measurements one after the other.
     """
     builder = DatasetBuilder()
     for measurement in measurements:
@@ -184,7 +183,7 @@ def _untold_of_measurement(measurement: Measurement) -> list[str]:
 
 @dataclass(frozen=True)
 class BadProblem(BadLine):
-    """A problem of a data set that is no measurement; ``line`` is its number in the file, from 1."""
+    """A problem of a data set that is not a measurement; ``line`` is its number in the file, from 1."""
 
     def at(self, file: str) -> str:
         """Return ``FILE: PLACE: reason``; the reason begins with the place."""
@@ -194,9 +193,9 @@ class BadProblem(BadLine):
 def measurements_of(dataset: Dataset, context: ImportContext) -> Iterator[Measurement | BadLine]:
     """Yield a measurement of each problem, or what is wrong with the problem.
 
-    A config that was timed several times makes as many measurements. What a data set does not tell is assumed, and
-    ``extra["assumed"]`` of the measurement says so: inputs are row-major, and a name that is no template's stands
-    for the op's own Triton template. The uid is a hash of the problem's content and the context.
+    A config that was timed several times makes as many measurements. What a data set does not say is assumed, and
+    recorded in ``extra["assumed"]`` of the measurement: inputs are row-major, and a name that is not a template's
+    means the op's own Triton template. The uid is a hash of the problem's content and the context.
     """
     strangers = [name for name in dataset.hardware if _known_device(name, context) is None]
     number = 0
@@ -229,7 +228,7 @@ def _known_device(name: str, context: ImportContext) -> Hardware | None:
 
 
 def _device(name: str, context: ImportContext, names: list[str], strangers: list[str]) -> Hardware:
-    """Return a name's device: the context's if it is the file's only one, else what the name says."""
+    """Return a name's device: the context's if it is the file's only one, else the one named."""
     if context.hardware is not None and len(names) == 1:
         return context.hardware
     found = _known_device(name, context)
@@ -351,7 +350,7 @@ def _checked(
 
 
 def inputs_of(op: str, shape: MMShape) -> tuple[TensorSpec, ...]:
-    """Return the row-major inputs of a problem, as far as a data set tells of them.
+    """Return the row-major inputs of a problem, as far as a data set describes them.
 
     Raises:
         RecordError: an unknown op, or a batch where the op has none.

@@ -1,4 +1,4 @@
-"""Upstream torch-diode's files by their names: whole or not at all, JSON or msgpack by the suffix."""
+"""Reads and writes upstream torch-diode's files, JSON or msgpack by the suffix, whole or not at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def known_suffix(path: Path | str, error: type[DiodeError] = ExportError) -> str
     """
     suffix = Path(path).suffix
     if suffix not in {JSON_SUFFIX, MSGPACK_SUFFIX}:
-        raise error(f"{path}: the file's suffix says its format; name it {JSON_SUFFIX} or {MSGPACK_SUFFIX}")
+        raise error(f"{path}: the file's suffix sets its format; name it {JSON_SUFFIX} or {MSGPACK_SUFFIX}")
     return suffix
 
 
@@ -45,7 +45,7 @@ def read_file(path: Path | str, kind: type[_Kind], *, on_bad: OnBad | None = Non
     Args:
         path: the file; .json or .msgpack.
         kind: what it holds.
-        on_bad: told of each problem that cannot be read, and the others are; without it the first one raises.
+        on_bad: called with each problem that cannot be read, and the others are read; without it the first one raises.
 
     Raises:
         ImportFileError: it cannot be read or holds something else; the message says file, place and remedy.
@@ -67,7 +67,7 @@ def read_file(path: Path | str, kind: type[_Kind], *, on_bad: OnBad | None = Non
 def read_stream(stream: IO[bytes], context: ImportContext) -> Iterator[Measurement | BadLine]:
     """Yield a measurement of each problem of a data set, or what is wrong with the problem.
 
-    Whether it is JSON or msgpack is told by its first bytes.
+    Its first bytes show whether it is JSON or msgpack.
     """
     bad: list[BadPlace] = []
     try:
@@ -90,7 +90,7 @@ def write_stream(stream: IO[bytes], content: Node, *, as_msgpack: bool) -> None:
 
 
 def write_file(path: Path | str, content: Node) -> None:
-    """Write a file of upstream's, whole or not at all, in the place of what is there.
+    """Write a file of upstream's, whole or not at all, replacing what is there.
 
     Raises:
         ExportError: its suffix is neither .json nor .msgpack, or it cannot be written.

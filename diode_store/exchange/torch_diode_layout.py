@@ -1,7 +1,7 @@
 """Dataclasses as plain maps and lists, the way upstream torch-diode lays its files out.
 
 A ``Node`` is written with its fields sorted by name. A map whose keys are nodes has them as JSON text. Reading
-checks every value's type by the field's annotation, and says of a bad one where in the file it is.
+checks every value's type by the field's annotation, and names the place of a bad one in the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERSION = 1
 """The only version there is of every upstream type."""
 
 OnBad = Callable[["BadPlace"], None]
-"""Told of each entry of a keyed map that cannot be read; the others are."""
+"""Called with each entry of a keyed map that cannot be read; the others are read."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _SCALARS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
@@ -32,7 +32,7 @@ _SCALARS = {int: "a whole number", float: "a number", str: "text", bool: "true o
 
 @dataclass(frozen=True)
 class BadPlace:
-    """An entry of a file that holds not what it should."""
+    """An invalid entry of a file."""
 
     number: int
     """1-based, among the entries of its map."""
@@ -45,7 +45,7 @@ class Node:
     """A type of upstream's files."""
 
     OLDER_FIELDS: ClassVar[frozenset[str]] = frozenset()
-    """Fields of older files that say nothing more; passed over."""
+    """Fields of older files that add nothing; ignored."""
     EACH: ClassVar[str] = "entry"
     """What messages call an entry of this node's map or list."""
 
@@ -62,7 +62,7 @@ class Node:
         Args:
             data: plain maps and lists.
             where: what to put before the place in a message.
-            on_bad: told of each bad entry of a map that is keyed by nodes, instead of raising.
+            on_bad: called with each bad entry of a map that is keyed by nodes, instead of raising.
 
         Raises:
             RecordError: a value is missing, unknown or has the wrong type; the message says where.
@@ -77,7 +77,7 @@ class Node:
         """Read it from JSON text, as the keys of maps and the configs of older files are written.
 
         Raises:
-            RecordError: it is none.
+            RecordError: it is invalid.
         """
         return cls.from_dict(json_of(text, where), where=where)
 
@@ -144,7 +144,7 @@ def json_of(text: str | bytes, where: str = "") -> Any:
     """Return what JSON text holds.
 
     Raises:
-        RecordError: it is no JSON.
+        RecordError: it is not JSON.
     """
     with contextlib.suppress(AttributeError):
         text = text.decode("utf-8-sig", errors="replace")  # type: ignore[union-attr]
@@ -152,9 +152,9 @@ def json_of(text: str | bytes, where: str = "") -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise RecordError(f"{_at(where)}it holds no JSON ({place}: {error.msg}); get a whole copy of it") from error
+        raise RecordError(f"{_at(where)}it is not JSON ({place}: {error.msg}); get a whole copy of it") from error
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{_at(where)}it holds no JSON ({first_line(error)}); get a whole copy of it") from error
+        raise RecordError(f"{_at(where)}it is not JSON ({first_line(error)}); get a whole copy of it") from error
 
 
 def joined(where: str, part: str) -> str:

@@ -51,7 +51,7 @@ class TritonGEMMConfig(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class MMShape(Node):
-    """A matrix product (B, M, K) x (B, K, N); what its inputs' strides are, nothing says."""
+    """A matrix product (B, M, K) x (B, K, N); the strides of its inputs are not known."""
 
     B: int
     M: int
@@ -66,7 +66,7 @@ class MMShape(Node):
     out_stride: tuple[int, int, int]
 
     def __post_init__(self) -> None:
-        """Refuse what is no matrix product.
+        """Reject what is not a matrix product.
 
         Raises:
             RecordError: a size that is not positive, or an unknown dtype.
@@ -193,7 +193,7 @@ class Dataset(Node):
         solution.timed_configs.append(TimedConfig(config=config, time=time))
 
     def copy(self) -> Dataset:
-        """Return another data set of the same timings, which may be added to by itself."""
+        """Return an independent copy of the same timings."""
         return Dataset(
             version=self.version,
             hardware={

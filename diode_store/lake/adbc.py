@@ -1,7 +1,7 @@
 """Read a warehouse for the lake through ADBC, which hands over columns, not rows.
 
-Its driver for SQLite brings an SQLite of its own. In a process that also has the file open by the standard library's,
-each would end the other's locks when it closes the file, so ``open_columns`` is for the processes of
+Its driver for SQLite brings its own SQLite library. In a process that also has the file open through the standard
+library, each would drop the other's locks when it closes the file, so ``open_columns`` is for the processes of
 ``diode_store.lake.worker``, which do nothing else. PostgreSQL is in ``diode_store.lake.postgres``.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from diode_store.lake.parquet_files import Columns
 
 _BUSY_TIMEOUT = "PRAGMA busy_timeout = 30000"
-# The driver takes a column's type from the first batch, and fails where a later one has text under nothing but NULLs.
+# The driver takes a column's type from the first batch, and fails if that has only NULLs and a later one text.
 _ALL_ROWS = 2**30
 _STORED_AS = {
     INT: pa.types.is_integer,
@@ -64,7 +64,7 @@ class AdbcSource:
                     # JSON, for one, is an extension type; here it is what it is stored as.
                     yield [getattr(values, "storage", values) for values in batch.columns]
             except OSError as error:
-                # What goes wrong after the first batch comes by way of Arrow, as no error of ADBC's.
+                # Errors after the first batch come from Arrow, not from ADBC.
                 raise OperationalError(first_line(error), status_code=AdbcStatusCode.IO) from error
 
     def _of_type(self, kind: str, values: pa.Array) -> pa.Array:
@@ -86,8 +86,8 @@ class SqliteColumns(AdbcSource):
     def _of_type(self, kind: str, values: pa.Array) -> pa.Array:
         if values.null_count == len(values):
             return pa.nulls(len(values), arrow_type(kind))
-        # The driver makes one type of all that a column holds: text of everything where there is some, shortening
-        # numbers; and it takes bytes for text, and more of either than Arrow can count, without a look.
+        # The driver makes one type of a whole column: text of everything where there is some, shortening
+        # numbers; and it takes bytes for text, and more of either than Arrow can count, unchecked.
         if not _STORED_AS[kind](values.type):
             raise TypeError(f"a column of {kind} is stored as {values.type}")
         values.validate(full=True)
@@ -98,7 +98,7 @@ class SqliteColumns(AdbcSource):
 
 @contextlib.contextmanager
 def open_columns(path: Path) -> Iterator[SqliteColumns]:
-    """Open a warehouse's file for reading; ``diode_store.lake.opening.open_source`` looks whether it is one.
+    """Open a warehouse's file for reading; ``diode_store.lake.opening.open_source`` checks that it is one.
 
     Raises:
         DatabaseError: it cannot be read, or ADBC is not installed.

@@ -1,4 +1,4 @@
-"""Make few large segments of many small ones, and leave out for good what was dropped."""
+"""Merges small segments into large ones, without dropped measurements."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SMALL_SEGMENT = 250_000
 """A sync merges segments with fewer timings once there are ``TOO_MANY_SMALL`` of them."""
 TOO_MANY_SMALL = 8
 MOST_DROPPED = 1000
-"""A sync rewrites a segment with more dropped measurements: every query would have to look each of them up."""
+"""A sync rewrites a segment with more dropped measurements, each of which every query would have to look up."""
 _NEARLY_FULL = 0.75
-"""A segment with this share of the timings that one should have is left as it is."""
+"""A segment with this share of a full segment's timings is not merged."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Compaction:
     bytes_after: int
     """Size of those it names now; with a dry run the same as before."""
     files_deleted: int
-    """Retired files and remains of killed syncs that are gone now."""
+    """Retired files and leftovers of killed syncs that were deleted."""
     seconds: float
 
 
@@ -68,7 +68,7 @@ def compact(
 
     Args:
         lake: what to compact; its warehouse is not needed.
-        dry_run: change nothing and say what would be done.
+        dry_run: change nothing and report what would be done.
         most_timings: of one segment; as a sync makes them unless given.
         on_progress: called with the number of timings just written.
 

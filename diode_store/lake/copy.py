@@ -1,8 +1,8 @@
-"""Copy measurements and their timings from the warehouse to segments of the lake.
+"""Copies measurements and their timings from the warehouse to segments of the lake.
 
 A segment is read in one snapshot and written while the next one is read. The standard library's SQLite hands over rows
-one by one, which keeps one processor busy whatever else is done, so ``diode_store.lake.worker`` has a large copy done
-by processes that read columns.
+one by one, which keeps one processor busy, so ``diode_store.lake.worker`` leaves large copies to processes that read
+columns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CopyJob:
 
 
 def copy(source: Facts, lake: Lake, job: CopyJob) -> Iterator[Segment]:
-    """Write the measurements of ``job`` to new segments; one that is gone by now is left out."""
+    """Write the measurements of ``job`` to new segments; deleted ones are left out."""
     with ThreadPoolExecutor(1) as writer:
         writing: deque[Future[Segment]] = deque()
         for facts in _chunks(source, job):

@@ -1,4 +1,4 @@
-"""Which measurements the lake lacks and which it must drop, by comparing the blocks of ids whose digests differ."""
+"""Which measurements the lake must copy or drop, by comparing the blocks of ids whose digests differ."""
 
 from __future__ import annotations
 

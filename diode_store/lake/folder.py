@@ -1,6 +1,6 @@
-"""Where a lake's files lie: a local folder, or a URL that fsspec can write and DuckDB can read.
+"""Where a lake's files are: a local folder, or a URL that fsspec can write and DuckDB can read.
 
-Both hold files that appear whole. A local folder does so by renaming; an object store does so by itself. Light:
+Both hold files that appear whole. A local folder does so by renaming; an object store always does. Light:
 fsspec is loaded for URLs only.
 """
 
@@ -31,10 +31,10 @@ class Folder(Protocol):
 
     @property
     def filesystem(self) -> Any:
-        """What DuckDB must be given to read from it, or None."""
+        """The file system that DuckDB needs to read from it, or None."""
 
     def address(self, name: str) -> str:
-        """Return how DuckDB calls a file."""
+        """Return DuckDB's name for a file."""
 
     def read(self, name: str) -> bytes:
         """Return a file's content.
@@ -45,16 +45,16 @@ class Folder(Protocol):
         """
 
     def open(self, name: str) -> Any:
-        """Return what Arrow can read a file from: a path or an open file."""
+        """Return a path or open file from which Arrow can read."""
 
     def writing(self, name: str) -> contextlib.AbstractContextManager[Path]:
-        """Lend a path to write a file to; it gets its name when that is done."""
+        """Yield a path to write a file to; it gets its name afterwards."""
 
     def sizes(self) -> dict[str, int]:
         """Return the size of every file in bytes; nothing if there is no such folder."""
 
     def modified_at(self, name: str) -> float | None:
-        """Return when a file was written, in seconds since 1970; None if the place does not say."""
+        """Return when a file was written, in seconds since 1970; None if unknown."""
 
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
@@ -120,7 +120,7 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A folder in an object store, or wherever else fsspec gets to."""
+    """A folder in an object store, or anywhere else that fsspec can reach."""
 
     def __init__(self, url: str) -> None:
         self.path = None
@@ -154,7 +154,7 @@ class RemoteFolder:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """See ``Folder``; the file is written here and then sent."""
+        """See ``Folder``; the file is written locally and then sent."""
         with tempfile.TemporaryDirectory(prefix="diode-lake-") as folder:
             local = Path(folder) / name
             yield local
@@ -187,7 +187,7 @@ class RemoteFolder:
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
-        """Put our one-line error in the place of a library's; each has its own, and many have no common root."""
+        """Turn a library's error into our one-line error; each library has its own, many without a common base."""
         try:
             yield
         except (FileNotFoundError, NotImplementedError):
@@ -197,7 +197,7 @@ class RemoteFolder:
             raise LakeError(f"{self}: {reason}; check the address, the credentials and the network") from error
 
     def lock_file(self) -> Path:
-        """See ``Folder``; it keeps out the syncs of this user on this machine only."""
+        """See ``Folder``; it blocks only this user's syncs on this machine."""
         from diode_store.settings import data_dir
 
         folder = data_dir() / "locks"

@@ -1,8 +1,8 @@
-"""The lake: a folder of Parquet files that holds what the warehouse held at the last sync.
+"""The lake: a folder of Parquet files with what was in the warehouse at the last sync.
 
 ``manifest.json`` says which files belong to it and is replaced as a whole, so that a reader sees one state or the
 next. Files are never changed once they are named in a manifest. A file that a manifest stops naming is *retired*.
-It goes at a later sync, ``RETIREMENT_S`` after that at the earliest, and in a local lake not before every reader
+It is deleted by a later sync, ``RETIREMENT_S`` after that at the earliest, and in a local lake not before every reader
 of a state that named it has ended (see ``diode_store.lake.readers``).
 
 Measurements and timings are in *segments*, pairs of files that only grow in number until small ones are merged.
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 FORMAT = 2
 """Version of the folder's layout; a lake of another one is rebuilt."""
 RETIREMENT_S = 600.0
-"""How long a file stays at least after the lake stopped naming it, in seconds: readers that cannot lock (other
-programs, and all readers of a lake at a URL) have that long to use a manifest they have read."""
+"""For how many seconds at least a file stays after the lake stopped naming it: the time that readers that cannot lock
+(other programs, and all readers of a lake at a URL) have to use a manifest."""
 
 TIMINGS_PER_SEGMENT = 1_000_000
 """How many timings a sync puts into one segment, at most."""
 
 OURS = (".parquet", ".new")
-"""How the names of files end that a sync makes."""
+"""Suffixes of the files that a sync makes."""
 
 _MANIFEST = "manifest.json"
 _LOCK_TIMEOUT_S = 600.0
@@ -104,7 +104,7 @@ class Lake:
     """A lake; it need not exist yet."""
 
     def __init__(self, location: Path | str) -> None:
-        """Take the lake in a folder, given as a path or as a URL that fsspec knows."""
+        """Use the folder at a path, or at a URL that fsspec knows."""
         self.folder = folder_at(location)
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ class Lake:
             raise DamagedLakeError(f"{place} is damaged; run `diode sync --rebuild`") from error
 
     def hold(self) -> tuple[Manifest, Callable[[], None]]:
-        """Return the present state, an empty one if there is none, and what to call when it is no longer read.
+        """Return the present state, an empty one if there is none, and a function to call when it is no longer read.
 
         Until then none of its files is deleted.
 
@@ -194,7 +194,7 @@ class Lake:
 
         Args:
             manifest: the new state.
-            instead_of: the generation it goes on from, 0 for none or a damaged one.
+            instead_of: the generation it follows, 0 for none or a damaged one.
 
         Raises:
             LakeError: it cannot be written, or another machine has written meanwhile.
@@ -230,7 +230,7 @@ class Lake:
 
     @contextlib.contextmanager
     def lock(self, timeout_s: float = _LOCK_TIMEOUT_S) -> Iterator[None]:
-        """Keep every other sync out, in this process or another; create the folder.
+        """Lock out every other sync, in this process or another; create the folder.
 
         A lake at a URL is locked for this user on this machine only.
 
@@ -282,7 +282,7 @@ class Lake:
         return time.time() - retired_at >= RETIREMENT_S and not any(first <= number <= last for number in held)
 
     def _litter(self, manifest: Manifest) -> set[str]:
-        """Return files of syncs that were killed; one that runs holds the lock."""
+        """Return files of killed syncs; a running sync has the lock."""
         named = manifest.files() | manifest.retired.keys()
         strange = [name for name in self.folder.sizes() if name.endswith(OURS) and name not in named]
         written = {name: self.folder.modified_at(name) for name in strange}
@@ -325,7 +325,7 @@ def lake_path(url: str, override: Path | str | None = None) -> Path | str:
 
 
 def _generation_of(name: str) -> int:
-    """Return for which generation a file was made."""
+    """Return the generation that a file was made for."""
     number = name.partition("-")[0]
     return int(number) if number.isdecimal() else 0
 

@@ -65,7 +65,7 @@ def batch_of(columns: Columns, values: Iterable[Sequence[Any]]) -> pa.RecordBatc
 
 @contextlib.contextmanager
 def checked_values() -> Iterator[None]:
-    """Say of a value that does not fit its column, which SQLite does not prevent, what it is.
+    """Name a value that does not fit its column, which SQLite does not prevent.
 
     Raises:
         LakeValueError: there is one.
@@ -145,8 +145,8 @@ def _array(kind: str, values: Sequence[Any]) -> pa.Array:
     if kind == TIME:
         return times_of(pa.array(values, pa.string()))
     if kind in (INT, FLAG) and not _WHOLE.issuperset(map(type, values)):
-        # Arrow would leave out what is behind the point.
-        raise TypeError(f"{next(value for value in values if type(value) not in _WHOLE)!r} is no whole number")
+        # Arrow would drop the fraction.
+        raise TypeError(f"{next(value for value in values if type(value) not in _WHOLE)!r} is not a whole number")
     return pa.array(values, pa.int8()).cast(pa.bool_()) if kind == FLAG else pa.array(values, _ARROW[kind])
 
 

@@ -83,7 +83,7 @@ class PostgresSource(AdbcSource):
 
 
 def _address(url: str) -> str:
-    """Return ``url`` as names and values for libpq, which repeats a URL it cannot read in its error."""
+    """Return ``url`` as names and values for libpq, whose error would quote a URL that it cannot read."""
     import sqlalchemy as sa
     from psycopg.conninfo import make_conninfo
     from sqlalchemy.dialects.postgresql.psycopg import dialect
@@ -99,7 +99,7 @@ def _address(url: str) -> str:
 
 
 def _reason(url: str, error: Exception) -> str:
-    """Return one line of what ADBC says, without the password, should it be there."""
+    """Return one line of ADBC's error, without any password."""
     import sqlalchemy as sa
 
     text = first_line(error).removeprefix("IO: ").removeprefix("[libpq] ")

@@ -1,7 +1,7 @@
-"""Who reads a local lake: each reader holds a shared lock that names the state it reads.
+"""Readers of a local lake: each has a shared lock that names the state it reads.
 
-A file that a state names may be deleted once no reader holds that state or an older one, however long a reader takes.
-The locks are ``flock``s, which end with the process that held them, whatever ended it.
+A file that a state names may be deleted once no reader uses that state or an older one, however long it takes.
+The locks are ``flock``s, which end with their process, however it ends.
 """
 
 from __future__ import annotations

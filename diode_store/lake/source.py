@@ -1,6 +1,6 @@
-"""What a sync asks of a warehouse, whichever database holds it.
+"""What a sync reads of a warehouse, on either database.
 
-Whether measurements came or went is told by *blocks*: for every ``BLOCK`` ids a digest of the ids and uids that
+Added and deleted measurements show in *blocks*: for every ``BLOCK`` ids a digest of the ids and uids that
 are there. Digests of all blocks are made in one pass by the database itself, which costs a fraction of fetching
 the rows, and only blocks whose digest changed are compared row by row. Counts or a highest id would not do: a
 delete and an insert can balance, and a PostgreSQL transaction with lower ids may commit last.
@@ -35,7 +35,7 @@ class Facts(Protocol):
     """What measurements and timings are copied from; iterate over one result at a time."""
 
     def snapshot(self) -> contextlib.AbstractContextManager[None]:
-        """Hold one state of the database for all that is read inside; keep it short, it holds back cleaning up."""
+        """Read one state of the database inside this block; keep it short, it delays the database's clean-up."""
 
     def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a SELECT of ``columns`` as Arrow, in the lake's types."""
@@ -56,14 +56,14 @@ class WarehouseRows(Facts, Protocol):
 
 
 def explain(url: str) -> None:
-    """Raise the SchemaError that fits; another revision is rare enough to load SQLAlchemy for its message."""
+    """Raise the SchemaError for this revision; that is rare enough to load SQLAlchemy for its message."""
     from diode_store.warehouse.store import Store
 
     Store.open(url).close()
 
 
 def warehouse_uuid(source: WarehouseRows) -> str:
-    """Return which warehouse it is.
+    """Return the warehouse's uuid.
 
     Raises:
         DatabaseError: the database does not say.

@@ -1,4 +1,4 @@
-"""Read a warehouse in an SQLite file for the lake, by the standard library alone.
+"""Reads a warehouse in an SQLite file for the lake, with the standard library alone.
 
 A second SQLite library in a process that writes would drop the writer's locks when it closes the file, so SQLite
 is read by the library that writes it. Light: nothing is imported that a query does not need.

@@ -1,9 +1,9 @@
-"""Tell without reading it that an SQLite file has not changed since the lake was last found up to date.
+"""Tells, without reading it, whether an SQLite file has changed since the lake was last found up to date.
 
-The digests of ``diode_store.lake.source`` cost a pass over the measurements, before every query. What the file system
-says of the database and its write-ahead log costs nothing: inodes, sizes and times. Of the database it is the time of
+The digests of ``diode_store.lake.source`` cost a pass over the measurements, before every query. The file system's
+inodes, sizes and times of the database and its write-ahead log cost nothing. Of the database it is the time of
 change (ctime), which cannot be set; of the log the time of writing, since root changes the other by opening it. Two
-writes can share a time only if they are a moment apart, so files are believed only if they were quiet for
+writes can share a time only if they are a moment apart, so files count only if they were unchanged for
 ``SETTLED_S`` when the digests were compared.
 """
 
@@ -27,7 +27,7 @@ _FILE = "checked.json"
 
 
 def stamp_of(database: Path) -> str | None:
-    """Return what tells this state of an SQLite file from any other, None if it changed just now. Take it first."""
+    """Return what identifies this state of an SQLite file, None if it changed just now. Take it first."""
     parts: list[tuple[int, ...] | None] = []
     newest = 0.0
     for path in (database, Path(f"{database}-wal")):
@@ -45,7 +45,7 @@ def stamp_of(database: Path) -> str | None:
 
 
 def remember(lake: Lake, generation: int, stamp: str | None) -> None:
-    """Note that the database in state ``stamp`` holds what the lake's state ``generation`` holds."""
+    """Record that the database in state ``stamp`` has the content of the lake's ``generation``."""
     if stamp is None or is_remembered(lake, generation, stamp):
         return
     with contextlib.suppress(OSError, LakeError), lake.folder.writing(_FILE) as beside:
@@ -53,7 +53,7 @@ def remember(lake: Lake, generation: int, stamp: str | None) -> None:
 
 
 def is_remembered(lake: Lake, generation: int, stamp: str | None) -> bool:
-    """Whether that was noted."""
+    """Whether that was recorded."""
     if stamp is None:
         return False
     with contextlib.suppress(OSError, ValueError):

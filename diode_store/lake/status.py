@@ -1,4 +1,4 @@
-"""What a lake holds and how large it is, told by its manifest and its folder."""
+"""A lake's content and size, from its manifest and its folder."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def sync(
     rebuild: bool = False,
     on_progress: Callable[[float], None] = lambda _timings: None,
 ) -> SyncReport:
-    """Copy what ``lake`` lacks and drop what the warehouse no longer has.
+    """Copy what is missing in ``lake`` and drop what the warehouse no longer has.
 
     Args:
         source: the warehouse: its URL, the path of an SQLite file, or an engine.
@@ -111,7 +111,7 @@ def holds_the_same(manifest: Manifest, warehouse: WarehouseRows) -> bool:
 
 
 def _tidy(lake: Lake) -> None:
-    """Delete files without readers; if the lake is busy, the process that holds it does."""
+    """Delete files without readers; if the lake is locked, the process that locked it does."""
     try:
         with lake.lock(timeout_s=0):
             present = lake.manifest()
@@ -131,7 +131,7 @@ class _Sync:
         self._generation = 0
 
     def run(self, started: float, *, rebuild: bool) -> SyncReport:
-        """Bring the lake up to date and say what that took."""
+        """Bring the lake up to date and return what was done."""
         from diode_store.lake.compact import merge_small
         from diode_store.lake.diff import compare
 

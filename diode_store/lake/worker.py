@@ -1,4 +1,4 @@
-"""Processes that copy parts of an SQLite warehouse to the lake by columns, side by side.
+"""Processes that copy parts of an SQLite warehouse to the lake by columns, in parallel.
 
 Each is an interpreter of its own (``python -m diode_store.lake.worker``) that only reads the database, told what to
 do by one line of JSON on stdin for each job, and answering one line a segment. It ends when its stdin does, so none
@@ -82,7 +82,7 @@ def _line(file: Path, lake: Lake, job: CopyJob) -> str:
 
 
 def _run(lines: list[str], workers: int) -> Iterator[Segment]:
-    """Have ``lines`` done by processes and yield their segments as they come."""
+    """Have processes do ``lines`` and yield their segments as they come."""
     jobs: SimpleQueue[str] = SimpleQueue()
     for line in lines:
         jobs.put(line)
@@ -151,7 +151,7 @@ def _answer(line: str) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(line)
     except ValueError:
-        raise LakeError(f"a process of the sync said {line.strip()!r}; keep what Python starts with silent") from None
+        raise LakeError(f"a process of the sync said {line.strip()!r}; keep Python's start-up silent") from None
     if "error" in answer:
         raise (DatabaseError if answer["kind"] == "DatabaseError" else LakeError)(answer["error"])
     return answer
@@ -175,7 +175,7 @@ def _answers(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from map(asdict, _copied(Path(order["database"]), Lake(Path(order["lake"])), job))
     except DiodeError as error:
         yield {"error": str(error), "kind": type(error).__name__}
-    except Exception as error:  # noqa: BLE001 - whatever it is, the sync says it, and not that memory was wanting
+    except Exception as error:  # noqa: BLE001 - whatever it is, the sync reports it, rather than a lack of memory
         yield {"error": f"a process of the sync failed: {type(error).__name__}: {first_line(error)}", "kind": ""}
     else:
         yield {"done": True}
@@ -184,7 +184,7 @@ def _answers(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _copied(database: Path, lake: Lake, job: CopyJob) -> list[Segment]:
     """Copy by columns; what cannot be read so, by rows, which takes any number of bytes and names a wrong value."""
     with open_source(str(database)):
-        pass  # it is there and of today's schema; closed before another SQLite opens it
+        pass  # checks that it exists with the current schema; closed before another SQLite opens it
     try:
         with open_columns(database) as columns:
             return list(copy(columns, lake, job))

@@ -1,1 +1,1 @@
-"""Questions to the lake: DuckDB, the guard, the views."""
+"""Queries over the lake: DuckDB, the guard, the views."""

@@ -1,4 +1,4 @@
-"""Questions to the lake: DuckDB in memory over its Parquet files, with the views of ``views/``.
+"""Queries over the lake: DuckDB in memory over its Parquet files, with the views of ``views/``.
 
 ``connect`` syncs first, so that every committed row is seen. The connection reads the lake's files and no
 other, and its settings are locked; ``results.run_query`` also refuses every statement that is not read-only.
@@ -130,7 +130,7 @@ def _snapshot(lake: Lake, manifest: Manifest, table: str) -> str:
 
 
 def _segments(lake: Lake, manifest: Manifest, table: str) -> str:
-    """Return the SELECT of a fact table: whole segments in one scan, each with dropped measurements by itself."""
+    """Return the SELECT of a fact table: whole segments in one scan, each with dropped measurements alone."""
     if not manifest.segments:
         return _nothing(FACTS[table])
 

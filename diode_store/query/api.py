@@ -1,4 +1,4 @@
-"""The Python API for questions to the warehouse, ``diode_store.open``; see docs/python.md."""
+"""The Python API to query the warehouse, ``diode_store.open``; see docs/python.md."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ class Result:
 def open_warehouse(
     database: str | Path | None = None, *, lake: str | Path | None = None, sync: bool = True
 ) -> Warehouse:
-    """Open a warehouse for questions; new measurements are copied to the lake first.
+    """Open a warehouse for queries; new measurements are copied to the lake first.
 
     Args:
         database: a URL, or the path of an SQLite file; None means the one that every command uses.
         lake: its lake, a folder or a URL; None means ``DIODE_LAKE``, else the folder beside the database.
-        sync: False reads the lake as it is.
+        sync: False reads the lake without syncing.
 
     Raises:
         SchemaError: there is no warehouse, or one of another revision.

@@ -1,7 +1,7 @@
 """Which SQL a query may be: one statement that reads the lake's tables and nothing else.
 
 DuckDB's own lock is not enough: with the lake's files allowed, COPY TO may overwrite them, also from inside a
-WITH, and EXPLAIN ANALYZE runs what it explains. So the statement is parsed, and its tree may hold nothing but
+WITH, and EXPLAIN ANALYZE runs what it explains. So the statement is parsed, and its tree may contain only
 queries and harmless table functions.
 """
 
@@ -53,7 +53,7 @@ def check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return DuckDB's message on one line, with its hints and without the drawing of where it was."""
+    """Return DuckDB's message on one line, with its hints and without the marked excerpt of the SQL."""
     if "pytz" in str(error):
         return NO_ZONES
     lines = (line.strip() for line in str(error).splitlines())
@@ -90,7 +90,7 @@ def _kinds(sql: str) -> list[duckdb.StatementType]:
         return [statement.type for statement in duckdb.extract_statements(sql)]
     except duckdb.Error as error:
         raise QueryError(one_line(error)) from error
-    except (ValueError, TypeError) as error:  # a statement that DuckDB's own enumeration lacks; text that is no UTF-8
+    except (ValueError, TypeError) as error:  # a statement missing in DuckDB's own enumeration; text that is not UTF-8
         raise QueryError(f"{_READ_ONLY}: this statement is not understood; use SELECT or EXPLAIN") from error
 
 

@@ -18,7 +18,7 @@ def noise_macros() -> str:
     - ``sigmas_of(statistic, flush_l2, launch_hidden)``: relative scatter in each band, a list.
     - ``noisiest(sigmas)``: an aggregate, the largest of each band.
     - ``usual_sigma(us, sigmas)``: the one of the band that ``us`` lies in.
-    - ``noise_limit(us, sigma)``: up to where a time cannot be told from ``us``.
+    - ``noise_limit(us, sigma)``: up to where a time is within noise of ``us``.
     """
     methods = " ".join(f"WHEN {_is(method)} THEN {_numbers(sigmas)}" for method, sigmas in SIGMAS)
     bands = " ".join(

@@ -1,4 +1,4 @@
-"""The fastest kernels of each problem on one device in one environment, with those that cannot be told from them."""
+"""The fastest kernels of each problem on one device in one environment, with those within noise of them."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def arrow_table(
 class PlainBatches:
     """The rows of a query as Arrow batches that Parquet can hold; iterate once.
 
-    Types that it lacks, such as intervals, become text.
+    Types that Parquet does not have, such as intervals, become text.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, *, rows_a_batch: int = _ROWS_AT_ONCE) -> None:

@@ -1,4 +1,4 @@
-"""Values on their way into a database's driver: what one raises there is the record's fault, not the database's."""
+"""Values on their way into a database's driver: an error there is the record's fault, not the database's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def binding() -> Iterator[None]:
 
 
 def is_unbindable(error: BaseException, driver_error: type[BaseException], data_error: type[BaseException]) -> bool:
-    """Tell whether ``error``, raised while a statement ran, is about a value of it.
+    """Whether ``error``, raised while a statement ran, is about one of its values.
 
     Args:
         error: what was raised.

@@ -1,7 +1,7 @@
-"""Many rows into a table at once, the fastest way each database has that also minds what is there already.
+"""Inserts many rows at once, the fastest way of each database that also respects existing rows.
 
 SQLite takes tuples by ``executemany``. PostgreSQL takes one statement with an array a column, which it unnests:
-ten times as fast as a statement a row. Both get values as the drivers want them, and store what SQLAlchemy would.
+ten times as fast as a statement a row. Both pass values in the drivers' own types, and store what SQLAlchemy would.
 """
 
 from __future__ import annotations

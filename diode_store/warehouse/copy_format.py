@@ -1,4 +1,4 @@
-"""Rows of ``timings`` as PostgreSQL's binary COPY format has them: what a server takes in fastest.
+"""Rows of ``timings`` in PostgreSQL's binary COPY format, the fastest input for a server.
 
 Layout: a signature, then for each row the number of its fields and for each field its length and its bytes, all
 big-endian; a NULL has length -1 and no bytes. ``struct`` packs a whole row at once, several times as fast as a

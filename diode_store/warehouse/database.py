@@ -45,7 +45,7 @@ BUSY_TIMEOUT_S = 30.0
 """How long a statement waits for another process's lock."""
 
 _POSTGRES = ("postgresql", "postgres")
-# A server that is away, or a network that swallows packets, must be an error in a minute, not a daemon that hangs.
+# An unreachable server, or a network that drops packets, must give an error in a minute, not a hanging daemon.
 _POSTGRES_DEFAULTS = {
     "application_name": "torch-diode",
     "connect_timeout": "10",
@@ -135,7 +135,7 @@ def begin_write(connection: sa.Connection) -> sa.RootTransaction:
 
 @contextmanager
 def driver_connection(connection: sa.Connection) -> Iterator[Any]:
-    """Lend the driver's own connection for what SQLAlchemy has no words for; its errors become ours.
+    """Yield the driver's own connection for what SQLAlchemy cannot express; its errors become ours.
 
     It takes part in the transaction of ``connection``, and is closed for good when it turns out to be lost.
     """
@@ -184,7 +184,7 @@ def _sqlite_engine(path: Path, busy_timeout_s: float) -> sa.Engine:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another one of the same name."""
+    """Return what distinguishes a file from another one of the same name."""
     try:
         status = path.stat()
     except OSError:
@@ -241,7 +241,7 @@ def _query_value(url: sa.URL, name: str) -> str:
 
 
 def _translate(context: ExceptionContext) -> DiodeError | None:
-    """Put our one-line error in the place of the driver's; errors that are not the driver's stay as they are."""
+    """Turn the driver's error into our one-line error; other errors pass unchanged."""
     original, driver = context.original_exception, context.dialect.loaded_dbapi
     if context.engine is not None and isinstance(original, driver.Error):
         return _ours(context.engine, original, context.dialect)
@@ -253,7 +253,7 @@ def _translate(context: ExceptionContext) -> DiodeError | None:
 
 
 def _ours(engine: sa.Engine, error: BaseException, dialect: sa.Dialect) -> DiodeError:
-    """Return our error for a driver's: a value that does not fit must not look like a database that is away."""
+    """Return our error for a driver's: a value that does not fit must not look like an unreachable database."""
     reason = (sqlite_errors if dialect.name == "sqlite" else postgres_errors).reason(error)
     if is_unbindable(error, dialect.loaded_dbapi.Error, dialect.loaded_dbapi.DataError):
         return unstorable(reason)

@@ -1,4 +1,4 @@
-"""Hardware, environments, problems and configs as rows: put there once, found again by content key."""
+"""Hardware, environments, problems and configs as rows: stored once, found again by content key."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def config_values(config: KernelConfig) -> dict[str, Any]:
 class Dimension(Generic[_R]):
     """One dimension table, and the ids this process knows of it.
 
-    ``ids`` is keyed by whole records: one that brings an attribute the cached one lacked is looked up again, and
+    ``ids`` is keyed by whole records: one with an attribute that the cached one did not have is looked up again, and
     fills in the row.
     """
 
@@ -149,7 +149,7 @@ class Dimensions:
         self.in_order: Sequence[Dimension[Any]] = (self.hardware, self.environments, self.problems, self.configs)
 
     def forget(self) -> None:
-        """Drop every cached id, when what they stand for is no longer sure."""
+        """Drop every cached id, when they may no longer be valid."""
         for dimension in self.in_order:
             dimension.ids.clear()
 
@@ -173,5 +173,5 @@ def select_by_key(
 
 
 def insert_for(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """Return the database's own INSERT, which knows ON CONFLICT."""
+    """Return the database's own INSERT, which supports ON CONFLICT."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)

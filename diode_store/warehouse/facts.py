@@ -1,4 +1,4 @@
-"""How measurements and their timings get into each database: the one place for its fastest way.
+"""Inserts measurements and their timings into each database, the fastest way it has.
 
 Both functions work in the caller's transaction, and the two databases keep the same values.
 """

@@ -1,4 +1,4 @@
-"""Which hardware a warehouse holds, and what a typed name means there."""
+"""Which hardware is in a warehouse, and what a typed name means there."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def match(
 
 
 def add_alias(connection: sa.Connection, name: str, alias: str) -> list[StoredHardware]:
-    """Let ``alias`` stand for the hardware that ``name`` means, whatever it stood for before.
+    """Make ``alias`` mean the hardware that ``name`` means, whatever it meant before.
 
     Returns:
         The hardware it now stands for.

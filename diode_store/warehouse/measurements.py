@@ -1,4 +1,4 @@
-"""Whole measurements out of the warehouse again, as the records they came in as."""
+"""Reads whole measurements from the warehouse, as the records they were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which schema revision a database has, bringing it to the newest, and back to an older one.
+"""A database's schema revision: looks it up, upgrades to the newest, downgrades to an older one.
 
 Alembic is imported only by what changes a schema: the check that every reader and writer makes first is one
 small query.
@@ -47,7 +47,7 @@ class Loss:
     table: str
     rows: int
     what: str
-    """What the rows say, and what follows from losing them."""
+    """What the rows are, and what losing them means."""
 
 
 def current(engine: sa.Engine) -> str | None:

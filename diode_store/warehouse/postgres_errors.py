@@ -1,11 +1,11 @@
-"""What PostgreSQL's errors mean and what to do about them, on one line and without what a user's data were."""
+"""What PostgreSQL's errors mean and what to do about them, on one line and without the user's data."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# What psycopg puts in front of libpq's words.
+# What psycopg puts before libpq's message.
 _PREFIX = re.compile(r"^connection (failed|is bad): ")
 
 _BY_STATE = {
@@ -21,9 +21,9 @@ _BY_STATE = {
     "57P02": "try again when it has restarted",
     "57P03": "try again in a moment",
 }
-"""Remedies by SQLSTATE, which stays the same in every language a server may speak."""
+"""Remedies by SQLSTATE, which is the same in every language of a server."""
 
-# What is said before or beside any answer of the server has no SQLSTATE, only libpq's words.
+# Errors without an answer of the server have no SQLSTATE, only libpq's message.
 _BY_WORDS = {
     "password authentication failed": _BY_STATE["28P01"],
     "no password supplied": _BY_STATE["28P01"],

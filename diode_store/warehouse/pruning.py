@@ -1,4 +1,4 @@
-"""Which measurements a warehouse can do without, and deleting them a few at a time.
+"""Finds measurements that a warehouse can do without, and deletes them a few at a time.
 
 A plan is made first and changes nothing. Carrying it out takes short transactions with pauses between them, so that
 writers of SQLite, which lets one write at a time, get their turn; ending it in the middle leaves a smaller plan for
@@ -55,7 +55,7 @@ class Rule:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked for: such a rule would delete everything."""
+        """Whether nothing was selected: such a rule would delete everything."""
         kinds = self.superseded or self.replays or self.flagged
         filters = (self.older_than, self.measured_before, self.dataset, self.hardware_ids)
         return not kinds and all(given is None for given in filters)
@@ -95,7 +95,7 @@ def plan(connection: sa.Connection, rule: Rule) -> Plan:
     """Return what ``rule`` would delete.
 
     Raises:
-        PruneError: the rule asks for nothing.
+        PruneError: the rule is empty.
     """
     if rule.is_empty:
         raise PruneError
@@ -106,7 +106,7 @@ def plan(connection: sa.Connection, rule: Rule) -> Plan:
 
 
 def missing_dataset(connection: sa.Connection, name: str) -> str | None:
-    """Return in one line that no measurement belongs to a data set, and which there are; None if some do.
+    """Return one line if no measurement belongs to a data set, with the data sets there are; else None.
 
     No error: it may have been deleted whole, by the same command that is run again.
     """
@@ -176,7 +176,7 @@ def _chosen(goes: sa.ColumnElement[bool], keep: int) -> sa.Select[Any]:
     """
     if keep <= 0:
         return sa.select(_M.id).where(goes).order_by(_M.id)
-    # Made first and by itself: SQLite would rather read everything through the index that the rest needs.
+    # Made first and separately: SQLite would otherwise read everything through the index that the rest needs.
     named = sa.select(_M.hardware_id, _M.problem_id).where(goes).cte("named").prefix_with("MATERIALIZED")
     found = sa.select(named.c.hardware_id, named.c.problem_id).distinct().cte("found")
     trust = sa.case((_M.superseded_by.is_not(None), 3), (_M.is_replay, 2), (_M.flags.is_not(None), 1), else_=0)

@@ -43,7 +43,7 @@ metadata = MetaData(
     }
 )
 
-# SQLite numbers rows by itself only for a column declared exactly INTEGER.
+# SQLite numbers rows automatically only for a column declared exactly INTEGER.
 _ID = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -172,7 +172,7 @@ measurements = Table(
     _extra(),
     UniqueConstraint("uid"),
     Index(None, "hardware_id", "problem_id"),
-    # What has aged is found without reading everything: a nightly prune that has nothing to do ends at once.
+    # Old rows are found without reading everything: a nightly prune that has nothing to do ends at once.
     Index(None, "ingested_at"),
     # Never reuse a deleted measurement's id: the lake knows by its id what it already has.
     sqlite_autoincrement=True,

@@ -1,4 +1,4 @@
-"""What no constraint of the database holds: that the facts refer to rows that are there.
+"""Checks what no constraint of the database does: that the facts refer to rows that exist.
 
 ``timings`` has no foreign keys, which would cost too much at every insert, so this is checked on request.
 """

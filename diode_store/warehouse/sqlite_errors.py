@@ -1,4 +1,4 @@
-"""What SQLite's errors mean and what to do about them; light, for readers that do without SQLAlchemy."""
+"""What SQLite's errors mean and what to do about them; imports little, for readers without SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def reason(error: BaseException) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether there is a database file at ``path`` that this user may read.
+    """Whether there is a database file at ``path`` that this user may read.
 
-    It is only asked for: to open and close it here would end the locks that this process has on it.
+    It is not opened: to open and close it here would end the locks that this process has on it.
 
     Raises:
         DatabaseError: it is a folder, or this user may not read it or get to it; SQLite says the same of all these.

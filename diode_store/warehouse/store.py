@@ -1,4 +1,4 @@
-"""Batches of measurements into the warehouse: each once, whole or not at all."""
+"""Writes batches of measurements into the warehouse: each once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -263,13 +263,13 @@ class _ConfigIds:
         found = [row_ids[config] for config in configs]
         if len(self._ids) > _MOST_KEPT:
             self._ids.clear()
-        # What brings something in ``extra`` is looked at each time: the row may lack it.
+        # What brings something in ``extra`` is looked at each time: the row may not have it.
         if isinstance(configs, NumberedConfigs) and not any(map(_EXTRA, configs)):
             self._ids.update(zip(configs.numbers, found, strict=True))
         return found
 
     def forget(self) -> None:
-        """Know nothing any more."""
+        """Forget everything."""
         self._ids.clear()
 
 

@@ -1,4 +1,4 @@
-"""A sweep that takes the place of an earlier one: what both measured, the views take from the newer alone."""
+"""Lets a sweep replace an earlier one: where both measured, the views show only the newer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LIST = 'list the sweeps with `diode query "SELECT DISTINCT sweep_id FROM measur
 
 @dataclass(frozen=True)
 class Superseding:
-    """What a sweep would take the place of."""
+    """What a sweep would replace."""
 
     measurements: int
     """Measurements of the earlier sweep whose problem the newer one measured on the same hardware and software."""
     left: int
-    """Measurements of the earlier sweep that the newer one has nothing for; they stay as they are."""
+    """Measurements of the earlier sweep that the newer one did not repeat; they stay unchanged."""
 
 
 def count_superseded(connection: sa.Connection, old: str, new: str) -> Superseding:
@@ -48,7 +48,7 @@ def count_superseded(connection: sa.Connection, old: str, new: str) -> Supersedi
 def supersede(connection: sa.Connection, old: str, new: str) -> int:
     """Mark what ``new`` measured again of sweep ``old``; return how many measurements that were.
 
-    Only measurements of ``new`` that may be believed take another's place.
+    Only trusted measurements of ``new`` replace others.
     """
     successor = _successor(new)
     change = sa.update(schema.measurements).where(*_present(old)).where(successor.exists())

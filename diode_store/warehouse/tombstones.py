@@ -1,4 +1,4 @@
-"""Deleting measurements, and remembering that they were deleted.
+"""Deletes measurements, and remembers that they were deleted.
 
 Delivery is at least once: a segment that is read again, or data that ships with torch-diode, would bring back what
 was deleted. So a measurement leaves a tombstone, and a question for known uids counts tombstones too.

@@ -1,4 +1,4 @@
-"""A copy of the database file while it is in use, and giving back the space of what was deleted."""
+"""Copies the database file while it is in use, and returns the space of deleted rows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def backup(engine: sa.Engine, target: Path, on_progress: Callable[[float], None]
 
 
 def vacuum(engine: sa.Engine) -> None:
-    """Give the space of deleted rows back: SQLite writes its file anew, PostgreSQL marks the space for use again.
+    """Return the space of deleted rows: SQLite rewrites its file, PostgreSQL marks the space for use again.
 
     SQLite blocks other writers meanwhile.
 
@@ -127,7 +127,7 @@ def _refuse_existing(target: Path) -> None:
     if target.is_dir():
         raise BackupError(f"{target} is a folder; name a file in it")
     if target.exists() or target.is_symlink():
-        raise BackupError(f"{target} is there already; a backup is never replaced, name another file")
+        raise BackupError(f"{target} exists already; a backup is never replaced, name another file")
 
 
 def _require_space(folder: Path, needed: int, for_what: str) -> None:

@@ -111,7 +111,7 @@ _SCALAR_CHECKS: dict[str, checks.Check] = {
 }
 _STRUCTURED_FIELDS = ("v", "uid", "hardware", "environment", "problem", "source", "measured_at", "timing_method")
 _NIL = b"\xc0"
-"""What stands for a field that is absent."""
+"""The value of an absent field."""
 _REPEATED_FIELDS = frozenset({"hardware", "environment", "problem", "timing_method", "device_state"})
 _KNOWN_FIELDS = frozenset((*_SCALAR_CHECKS, *_STRUCTURED_FIELDS, *TABLE_FIELDS, "device_state", "flags", "extra"))
 
@@ -195,7 +195,7 @@ def decode_head(payload: bytes) -> RecordHead:
 
 @contextmanager
 def _codec_errors() -> Iterator[None]:
-    """Turn whatever malformed content makes Python say into one of our errors."""
+    """Turn whatever Python raises for malformed content into one of our errors."""
     try:
         yield
     except CodecError:
@@ -205,7 +205,7 @@ def _codec_errors() -> Iterator[None]:
     except KeyError as error:
         raise CodecError(f"the record has no {checks.shown(error.args[0])}") from error
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
-        # What Python says here is about our code, not about the record; it stays in the chain.
+        # Python's message here is about our code, not about the record; it stays in the chain.
         raise CodecError("a field of the record has the wrong type") from error
 
 

@@ -142,7 +142,7 @@ def _is_plain(
     *,
     configs: int,
 ) -> bool:
-    """Tell whether whole columns are as they should be, with what Python does at the speed of C.
+    """Whether whole columns are valid, checked at the speed of C.
 
     Otherwise each row has to be looked at: to find which is wrong, or that all are right in an unusual way.
     """
@@ -164,16 +164,16 @@ def _are_positions(values: Sequence[Any], configs: int) -> bool:
 
 
 def _go_together(outcomes: Sequence[Any], runtimes: Sequence[Any]) -> bool:
-    """Tell whether there is a runtime where the outcome is ok, and nowhere else."""
+    """Whether there is a runtime where the outcome is ok, and nowhere else."""
     if outcomes.count(_OK) == len(outcomes):
         return None not in runtimes
     return [outcome == _OK for outcome in outcomes] == [runtime is not None for runtime in runtimes]
 
 
 def _are_numbers(values: Sequence[Any], kind: type, least: int, most: float) -> bool:
-    """Tell whether those that are there lie between two bounds: if all are positive, none is over their sum.
+    """Whether the present values lie between two bounds: if all are positive, none is over their sum.
 
-    The sum of what holds a NaN is one, and fails the comparison.
+    A sum with a NaN is NaN, and fails the comparison.
     """
     kinds = set(map(type, values))
     if type(None) in kinds:
@@ -210,7 +210,7 @@ class _KnownConfigs:
         self._readers: dict[tuple[str, ...], Interned[int]] = {}
 
     def of_columns(self, columns: tuple[str, ...]) -> Interned[int]:
-        """Return what makes numbers of configs that have these columns."""
+        """Return a function that numbers configs with these columns."""
         reader = self._readers.get(columns)
         if reader is None:
             if len(self._readers) >= _MOST_LAYOUTS:

@@ -8,7 +8,7 @@ Layout of format 1, integers big-endian::
     end      marker (8) · number of frames (8) · CRC-32 of these (4)
 
 A payload is one record of ``diode_store.wire.codec``, compressed by zlib when the header's flag says so. The
-marker lets a reader go on behind damage; the uid lets it skip a record it knows without decoding it; the end
+marker lets a reader continue after damage; the uid lets it skip a record it knows without decoding it; the end
 mark, which only sealing writes, tells a whole segment from one that was cut at the border of a frame. Every
 format keeps the header's length and the places of its magic, format and CRC, so that a newer one is known
 from a damaged one.
@@ -29,7 +29,7 @@ MAGIC = b"\x89DIODE\r\n"
 FORMAT_VERSION = 1
 
 MARKER_STEM = b"\xf5\xd1\x0d\xe5\xec\x7f\x1a"
-"""What every marker begins with: where a reader goes on behind damage."""
+"""What every marker begins with: where a reader continues after damage."""
 FRAME_MARKER = MARKER_STEM + b"\x01"
 END_MARKER = MARKER_STEM + b"\x02"
 
@@ -117,7 +117,7 @@ def frame_head(head: bytes) -> tuple[bytes, int]:
 
 
 def is_whole_frame(head: bytes, payload: bytes) -> bool:
-    """Tell whether a frame's head and its payload are what was written, by the head's CRC."""
+    """Whether a frame's head and its payload are what was written, by the head's CRC."""
     return head[-_CRC_BYTES:] == zlib.crc32(payload, zlib.crc32(head[:-_CRC_BYTES])).to_bytes(_CRC_BYTES)
 
 
@@ -134,7 +134,7 @@ def frames_counted(raw: bytes) -> int | None:
 
 
 def _with_crc(packed: bytes) -> bytes:
-    """Return ``packed`` with the CRC of what stands before it in the place of its last field."""
+    """Return ``packed`` with the CRC of the fields before it as its last field."""
     body = packed[:-_CRC_BYTES]
     return body + zlib.crc32(body).to_bytes(_CRC_BYTES)
 

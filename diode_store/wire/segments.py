@@ -1,4 +1,4 @@
-"""Reading spool segments: the one place that tells records from damage.
+"""Reads spool segments: the one place that distinguishes records from damage.
 
 Segments come from files, those that a writer still appends to included, and from streams, which may be compressed.
 Their bytes are described in ``diode_store.wire.segment_layout``.
@@ -49,7 +49,7 @@ Offsets grow, but for one step back by ``FRAME_BYTES`` at most.
 
 
 class Reason(StrEnum):
-    """Why bytes of a segment are no record."""
+    """Why bytes of a segment are not a record."""
 
     BAD_HEADER = "bad_header"
     NO_MARKER = "no_marker"
@@ -64,7 +64,7 @@ class Reason(StrEnum):
 
     @classmethod
     def of(cls, error: SegmentError | CodecError) -> Reason:
-        """Return why a whole frame holds no record, from what ``Frame.measurement`` raised."""
+        """Return why a whole frame has no valid record, from what ``Frame.measurement`` raised."""
         if isinstance(error, UnknownVersionError):
             return cls.NEWER_RECORD
         return cls.BAD_COMPRESSION if isinstance(error, SegmentError) else cls.BAD_RECORD
@@ -118,13 +118,13 @@ class Frame(NamedTuple):
 
 
 def bytes_of_file(fd: int) -> ReadAt:
-    """Return what reads a file with ``pread``, up to the end it has now; one that shrinks meanwhile is no crash."""
+    """Return a function that reads a file with ``pread``, up to its present end; the file may shrink meanwhile."""
     end = os.fstat(fd).st_size
     return lambda offset, length: os.pread(fd, max(0, min(length, end - offset)), offset)
 
 
 def bytes_of_stream(stream: IO[bytes]) -> ReadAt:
-    """Return what reads a stream forward, through a window that keeps what may be asked for again."""
+    """Return a function that reads a stream forward, through a window that keeps what may be read again."""
     window, start = b"", 0
 
     def read(offset: int, length: int) -> bytes:
@@ -143,7 +143,7 @@ def bytes_of_stream(stream: IO[bytes]) -> ReadAt:
 def read_segment(path: Path) -> Iterator[Frame]:
     """Yield every frame of a segment, and every stretch of damage between them, in their order.
 
-    Whether the segment should be whole is told by its name: behind the last frame of an unsealed one
+    Its name shows whether the segment should be whole: behind the last frame of an unsealed one
     (``.open``), the rest of a frame that its writer did not finish is left out.
 
     Raises:
@@ -195,7 +195,7 @@ class SegmentReader:
         offset = self.whole_bytes
         held: list[Frame] = []
         while head := self._read(offset, FRAME_BYTES):
-            # Shorter than a frame's head, so that nothing stands behind it.
+            # Shorter than a frame's head, so nothing follows it.
             counted = frames_counted(head)
             if counted is not None:
                 yield from self._release(held)

@@ -22,7 +22,7 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 def repeats_a_config(configs: Sequence[KernelConfig]) -> bool:
-    """Tell whether a config comes twice; those that differ in ``extra`` only are one."""
+    """Whether a config occurs twice; those that differ only in ``extra`` are one."""
     return len(set(map(_KEY, configs))) != len(configs)
 
 

@@ -1,4 +1,4 @@
-"""Taking the map of a record apart, without decoding again what many records repeat.
+"""Takes the map of a record apart, without decoding again what many records repeat.
 
 A sweep's records name the same hardware, the same environment and the same few thousand configs. These parts stay
 bytes until ``Interned`` is asked for what they hold, which decodes each distinct one once.

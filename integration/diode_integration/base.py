@@ -89,7 +89,7 @@ class BaseIntegration(ABC):
 
     @abstractmethod
     def interface_problem(self) -> str | None:
-        """Return what this PyTorch lacks for the interface, or None if it has it."""
+        """Return what this PyTorch is missing for the interface, or None."""
 
     @abstractmethod
     def load_model(self, pointer: ModelPointer) -> Any:
@@ -104,7 +104,7 @@ class BaseIntegration(ABC):
         """Hand a loaded model to PyTorch.
 
         Raises:
-            DiodeError: PyTorch does not take it.
+            DiodeError: PyTorch does not accept it.
         """
 
     @abstractmethod

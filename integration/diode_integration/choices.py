@@ -1,7 +1,7 @@
 """The choices hook: Inductor lists candidates, a model ranks them, few are compiled and timed.
 
 One method of ``InductorChoices`` is overridden, ``_finalize_template_configs`` (torch 2.10 and later). Whatever goes
-wrong in it, stock Inductor's own list is what comes out: the hook never raises inside a user's compile.
+wrong in it, stock Inductor's own list is used: the hook never raises inside a user's compile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("diode_integration")
 
 HOOK_VERSION = 1
-"""Part of every cache key; raise it when the same model and policy come to choose otherwise."""
+"""Part of every cache key; raise it when the same model and policy would choose differently."""
 INHERIT = "inherit"
 
 
@@ -46,7 +46,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     """Leaves to Inductor the few candidates that a model predicts to be fastest.
 
     One handler may serve every thread. Use ``diode_integration.install`` to make it the process's; with
-    ``V.set_choices_handler`` it holds for one thread and Inductor's FX graph cache does not know of it.
+    ``V.set_choices_handler`` it applies to one thread only, and Inductor's FX graph cache does not know of it.
     """
 
     annotates_choices = True
@@ -99,7 +99,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
     @property
     def model(self) -> Model | None:
-        """The model, or None when there is none and stock Inductor chooses."""
+        """The model, or None without one, when stock Inductor chooses."""
         return self._predictor.model if self._predictor else None
 
     @property
@@ -224,8 +224,8 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     def _preselect(self, call: final.RankedCall) -> list[KernelTemplateChoice]:
         """Return the choices that may survive the final selection, marked.
 
-        Another call of the same op may hold better ones but never more candidates, so the best of this call are
-        enough. Vendor kernels all go on: they cost nothing until then, and stand in if a template fails.
+        Another call of the same op may have better ones but never more candidates, so the best of this call are
+        enough. All vendor kernels are kept: they cost nothing until then, and replace a template that fails.
         """
         ranking = call.ranking
         best = select(ranking.predicted_us, ranking.is_vendor, self.policy).indices
@@ -245,7 +245,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             self.failed(error)
 
     def _say_abstained(self, offer: CandidateOffer, abstention: AbstentionError) -> None:
-        """Count an abstention; for an unknown GPU tell the user, unless that was done at import."""
+        """Count an abstention; warn of an unknown GPU, unless that was done at import."""
         unknown_gpu = abstention.reason == "hardware" and offer.kernel_inputs.device_type != "cpu"
         if unknown_gpu and uncovered.first_time():
             self._fall_back(abstention.reason, f"{abstention}; {uncovered.REMEDY}", logging.WARNING)

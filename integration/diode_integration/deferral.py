@@ -43,7 +43,7 @@ class AfterInductor(MetaPathFinder):
         sys.meta_path.insert(0, self)
 
     def cancel(self) -> None:
-        """Wait no longer; harmless when it does not wait."""
+        """Stop waiting; harmless when it does not wait."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 

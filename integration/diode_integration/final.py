@@ -1,8 +1,8 @@
 """The final selection among an op's choices, after all calls for the op.
 
 Inductor may ask its choices hook several times for one op: torch 2.13 lists an addmm's vendor kernels, its Triton
-templates and its contiguous variant apart, each without the others. The hook therefore only drops what can
-win in no case, which is what saves code generation and compilation, and leaves a ``Mark`` on the rest. Inductor
+templates and its contiguous variant separately. The hook therefore only drops what cannot
+win in any case, which is what saves code generation and compilation, and leaves a ``Mark`` on the rest. Inductor
 runs its preprocessing functions on the whole list before it counts the choices, so ``final_selection``, one of
 those, sees all marks of the op together and applies the policy to them.
 

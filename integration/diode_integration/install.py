@@ -69,7 +69,7 @@ class Installation:
 
 
 class ProcessChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
-    """What every thread holds: it passes the question on to the handler installed at that moment."""
+    """What every thread has: it forwards to the handler installed at that moment."""
 
     annotates_choices = True
 
@@ -89,7 +89,7 @@ def process_choices() -> ProcessChoices:
 
 
 def missing_capability() -> str | None:
-    """Return what this torch lacks for an installation, or None if it lacks nothing."""
+    """Return what this torch is missing for an installation, or None."""
     if not hasattr(InductorChoices, "_finalize_template_configs"):
         return f"torch {torch.__version__} has no hook for kernel choices; torch-diode needs torch 2.10 or later"
     if hasattr(inductor_choices, "register_inductor_choices") or hasattr(inductor_config, "inductor_choices_class"):

@@ -53,7 +53,7 @@ class CandidateOffer:
         return self._listed[uid]
 
     def replay(self, handler: InductorChoices) -> dict[str, Iterator[KernelTemplateChoice]]:
-        """Return the generators as they were, for stock Inductor to walk."""
+        """Return the generators unchanged, for stock Inductor to iterate."""
         return {uid: self._replayed(uid, handler) for uid in self.generators}
 
     def expanded(self, uid: str, handler: InductorChoices, search_space: str) -> list[KernelTemplateChoice]:
@@ -156,7 +156,7 @@ def _heuristic_registry() -> Any:
 
 
 def _uid(uid: str) -> str:
-    """Return the name under which records know a template; Inductor's own for what they have none for."""
+    """Return a template's name in records, or Inductor's own where there is none."""
     try:
         return template_uid(uid)
     except RecordError:

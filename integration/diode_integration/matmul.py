@@ -39,7 +39,7 @@ class MatmulIntegration(BaseIntegration):
         self._installation: install.Installation | None = None
 
     def interface_problem(self) -> str | None:
-        """Return what this PyTorch lacks for the choices hook, or None if it lacks nothing."""
+        """Return what this PyTorch is missing for the choices hook, or None."""
         return install.missing_capability()
 
     def load_model(self, pointer: ModelPointer) -> TimingModel:

@@ -1,4 +1,4 @@
-"""How many candidates to keep, which, and when none: pure arithmetic on predicted times.
+"""How many candidates to keep, and which: pure arithmetic on predicted times.
 
 What is kept is what Inductor goes on to compile and benchmark, so every config costs compile time; a vendor's
 kernel costs none. ``select`` looks at predictions only, is deterministic, and selecting twice changes nothing.
@@ -114,7 +114,7 @@ def parse_mode(mode: Mode | str) -> Mode:
     """Return the mode called ``mode``.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: it is unknown.
     """
     try:
         return Mode(mode)

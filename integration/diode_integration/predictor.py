@@ -1,7 +1,7 @@
 """From an artifact to predicted times, or to the reason why there are none.
 
-A model is asked only inside the domain that its card declares; outside it, a ``Predictor`` abstains with a reason, and
-stock Inductor goes on. Predictions are cached: the layers of a network repeat.
+A model is used only inside the domain that its card declares; outside it, a ``Predictor`` abstains with a reason, and
+stock Inductor chooses. Predictions are cached: the layers of a network repeat.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Decision:
 
     @property
     def abstained(self) -> bool:
-        """Whether the choice was left to stock Inductor for lack of a prediction."""
+        """Whether the choice was left to stock Inductor, as there was no prediction."""
         return not self.chosen
 
     def describe(self) -> str:

@@ -1,6 +1,6 @@
-"""Tells the user, once, that no shipped model knows the device at hand, so that stock Inductor chooses.
+"""Logs once that no shipped model knows this device, so that stock Inductor chooses.
 
-It is logged, not warned of: a warning would end a program that runs with ``-W error``.
+It is logged, not a Python warning, which would end a program that runs with ``-W error``.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _NVIDIA = Path("/proc/driver/nvidia/gpus")
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
 _said = threading.Lock()
-"""Held for good once the user was told."""
+"""Acquired for good once it was logged."""
 
 
 def first_time() -> bool:
-    """Return whether the user is still to be told; True once in a process."""
+    """Return whether it is still to be logged; True once in a process."""
     return _said.acquire(blocking=False)
 
 
 def say_at_import() -> None:
-    """Tell the user if no GPU of this machine is one that a shipped model knows.
+    """Log it if no shipped model knows a GPU of this machine.
 
     Where the driver does not show which GPUs there are, the hook says so in the first compile.
     """
@@ -43,12 +43,12 @@ def say_at_import() -> None:
         return
     if known and first_time():
         devices = f"does not know {', '.join(sorted(here))}" if here else "finds no GPU"
-        line = f"torch-diode steps aside: it {devices}; its models are for {', '.join(sorted(known))}"
+        line = f"torch-diode abstains: it {devices}; its models are for {', '.join(sorted(known))}"
         safely.log(log, logging.WARNING, f"{line}. Stock Inductor chooses the kernels; {REMEDY}")
 
 
 def gpus_here() -> set[str] | None:
-    """Return the names of this machine's GPUs, none if it has none; None if they cannot be told."""
+    """Return the names of this machine's GPUs, none if it has none; None if unknown."""
     texts = [path.read_text() for path in _NVIDIA.glob("*/information")]
     lines = [line.partition(":") for text in texts for line in text.splitlines()]
     names = {value.strip() for key, _, value in lines if key == "Model"}

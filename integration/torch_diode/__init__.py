@@ -34,7 +34,7 @@ def install() -> bool:
 
     try:
         reason = _install()
-    except Exception as error:  # noqa: BLE001 - neither an import nor a compile must fail for lack of an optimisation
+    except Exception as error:  # noqa: BLE001 - an import or a compile must not fail because of a missing optimisation
         reason = safely.in_words(error)
     if reason is not None:
         safely.log(log, logging.WARNING, f"torch-diode chooses no kernels: {reason}")
@@ -100,7 +100,7 @@ def _install_with_inductor() -> None:
 
 
 def _install_unless_installed() -> bool:
-    """Install unless the user has installed a handler; return False to be asked again later."""
+    """Install unless the user has installed a handler; return False to be called again later."""
     ours = (module for name, module in list(sys.modules.items()) if name.startswith("diode_integration."))
     if any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in ours):
         return False  # the user is importing the hook, which cannot be used before that is done

@@ -50,7 +50,7 @@ def test_a_second_daemon_on_a_spool(processes: ForkServer, spool: Path, database
     second = processes.daemon(spool, database_url)
     assert second.end() == 1
     (line,) = second.log.read_text().splitlines()
-    assert line.startswith(f"error: {spool}: another diode-ingest (pid {first.pid}) is at work on this spool; ")
+    assert line.startswith(f"error: {spool}: another diode-ingest (pid {first.pid}) is running on this spool; ")
     assert processes.ingest("--once", "--spool", spool, "--database", database_url).end() == 0
     assert first.end(signal.SIGKILL) == -signal.SIGKILL
     fill(spool, uids[150:])

@@ -58,7 +58,7 @@ def test_an_unknown_machine_is_named_once(
     uncovered.say_at_import()
     (line,) = said(caplog)
     assert line == (
-        f"torch-diode steps aside: it {words}; its models are for NVIDIA H200. Stock Inductor chooses the kernels;"
+        f"torch-diode abstains: it {words}; its models are for NVIDIA H200. Stock Inductor chooses the kernels;"
         f" {uncovered.REMEDY}"
     )
 

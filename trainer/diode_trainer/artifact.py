@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _NORMALISATION = "normalisation."
 _PICKLE = b"\x80"
-"""How a file begins that ``pickle.dump`` writes; one by ``torch.save`` is a zip."""
+"""The first byte of a file by ``pickle.dump``; one by ``torch.save`` is a zip."""
 _RETRAIN = "train it again with `diode-train`"
 
 
@@ -67,7 +67,7 @@ class TimingModel:
 
 
 def shape_digest(shape: ProblemShape) -> int:
-    """Return a 64-bit number that stands for ``shape``."""
+    """Return a 64-bit digest of ``shape``."""
     parts = [shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout]
     return int.from_bytes(content_key("shape", 1, parts)[:8], "big", signed=True)
 
@@ -108,7 +108,7 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
         device: where the network's tensors are put; scoring itself is NumPy.
 
     Raises:
-        ModelError: a file is missing or damaged, holds anything but tensors and plain values, does not belong to
+        ModelError: a file is missing or damaged, has anything but tensors and plain values, does not belong to
             its card, or was made for other features.
     """
     path = Path(path)
@@ -199,7 +199,7 @@ def _card(path: Path, sha256: str) -> Card | None:
 
 
 def _differing(card: Card, parts: _Parts) -> list[str]:
-    """Return which fields of a card are not what the checkpoint holds.
+    """Return which fields of a card differ from the checkpoint.
 
     The card's SHA-256 guards the checkpoint's bytes, but nothing else guards the card's, by which the hook abstains.
     """
@@ -214,14 +214,14 @@ def _differing(card: Card, parts: _Parts) -> list[str]:
 
 def _unpickle(content: bytes, device: str) -> dict[str, Any]:
     if content.startswith(_PICKLE):
-        raise ModelError("holds a bare pickle, which could run code, so it is not loaded; save a state dict instead")
+        raise ModelError("is a bare pickle, which could run code, so it is not loaded; save a state dict instead")
     if not zipfile.is_zipfile(io.BytesIO(content)):
         raise ModelError(f"not a whole checkpoint; copy it again or {_RETRAIN}")
     try:
         checkpoint = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except pickle.UnpicklingError:
         raise ModelError(
-            "holds more than tensors and plain values, so it is not loaded; save a state dict instead"
+            "contains more than tensors and plain values, so it is not loaded; save a state dict instead"
         ) from None
     except Exception as error:  # noqa: BLE001 - damaged bytes make torch fail in any way
         raise ModelError(f"not a readable checkpoint ({first_line(error)}); copy it again or {_RETRAIN}") from None
@@ -231,7 +231,7 @@ def _unpickle(content: bytes, device: str) -> dict[str, Any]:
 
 
 class _Parts(NamedTuple):
-    """What a checkpoint holds."""
+    """The contents of a checkpoint."""
 
     state: dict[str, Any]
     """With the normalisation."""

@@ -1,4 +1,4 @@
-"""One model judged by one dataset: what `diode evaluate` shows."""
+"""One model evaluated on one dataset: what `diode evaluate` shows."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Assessment:
     standing: Standing
     worst: tuple[WorstChoice, ...] = ()
     outside: int = 0
-    """How many of them are outside what its card says it was trained on; the hook would not ask it about these."""
+    """How many of them are outside its card's domain; the hook would not use it for these."""
     outside_reasons: tuple[str, ...] = ()
-    """What about them is, such as ``dtype float32``."""
+    """In what respect, such as ``dtype float32``."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as JSON has it: the figures of ``Report``, ``baselines`` of the same shape, and what is worst."""

@@ -1,4 +1,4 @@
-"""What a model has to beat: ways to rank configs that need no model.
+"""What a model has to beat: rankings of configs that need no model.
 
 Each is judged like a model, on the problems of each fold, and may learn from the fold's other problems.
 """
@@ -30,7 +30,7 @@ RANDOM_DRAWS = 100
 _PRIOR_WEIGHT = 3
 """How many problems' worth of average a config starts with, so that one lucky problem does not put it first."""
 _LEAST_COVERAGE = 0.8
-"""Share of the DEFAULT list that the data must hold for the list to be judged by it."""
+"""Share of the DEFAULT list that must be in the data for the list to be judged."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _vendor_only(train: Sequence[Examples], test: Sequence[Examples], /) -> Iter
 def _fold_ranking(train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool) -> Iterable[Floats]:
     """Rank configs by how far behind the best they were, on average over the training problems where they ran.
 
-    A config that the training problems lack is never tried.
+    A config that is not in the training problems is never tried.
     """
     behind: dict[ConfigKey, list[float]] = defaultdict(list)
     for example in train:

@@ -1,4 +1,4 @@
-"""A model's card: what it is for, what it was made from, how good it is; one JSON file beside the checkpoint."""
+"""A model's card: its purpose, its origin and how good it is; one JSON file beside the checkpoint."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Miss(NamedTuple):
 
 @dataclass(frozen=True)
 class Domain:
-    """Inside what a model may be believed: what its training problems covered."""
+    """Where a model can be trusted: what its training problems covered."""
 
     hardware: tuple[CoveredHardware, ...] = ()
     ops: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
-    """``tf32`` stands for float32 that may be multiplied as TF32, ``float32`` for the rest of it."""
+    """``tf32`` is float32 that may be multiplied as TF32, ``float32`` the rest of it."""
     layouts: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)

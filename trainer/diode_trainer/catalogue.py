@@ -1,4 +1,4 @@
-"""Which models there are, those that ship with torch-diode and the user's own, and which of them is the best."""
+"""Lists the models that ship with torch-diode and the user's own, and finds the best."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModelFile(NamedTuple):
 
 def user_models_dir() -> Path:
     """Return the folder of the user's models, where ``diode-train`` puts new ones; it need not exist yet."""
-    from diode_store.settings import data_dir  # needs platformdirs, which a compiling process may lack
+    from diode_store.settings import data_dir  # needs platformdirs, which may be missing in a compiling process
 
     return data_dir() / "models"
 
@@ -66,7 +66,7 @@ def find_model(text: str) -> Path:
     """Return the checkpoint that ``text`` means: a path, ``NAME`` or ``PURPOSE/NAME``.
 
     Raises:
-        ModelError: there is none, or several of that name; the message lists them.
+        ModelError: it is unknown, or several have that name; the message lists them.
     """
     path = Path(text).expanduser()
     if path.is_file():

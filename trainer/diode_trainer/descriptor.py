@@ -1,4 +1,4 @@
-"""What the features need to know about a device, whatever described it.
+"""What the features need to know about a device, whatever its source.
 
 The same H200 may reach us from a file that names only its multiprocessors, from a driver that reports every
 attribute, or from the table of known devices. Features must not depend on which: published figures win over

@@ -1,4 +1,4 @@
-"""What `diode-train` does once its options are read: evaluate a recipe, fit it on everything, write the model."""
+"""What `diode-train` does with its options: evaluate a recipe, fit it on everything, write the model."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _card(dataset: ExampleSet, job: TrainingJob, result: TrainingResult) -> Card
 
 
 def model_name(name: str | None, output: Path | None, hardware: Sequence[CoveredHardware]) -> str:
-    """Return what a model is called: ``name``, else as the file ``output``, else as the hardware it is for.
+    """Return a model's name: ``name``, else that of the file ``output``, else its hardware's.
 
     Raises:
         SettingsError: that is no name for a file.
@@ -166,7 +166,7 @@ def check_free(path: Path) -> None:
     """Check that no model would be replaced.
 
     Raises:
-        ModelError: there is a model at ``path``; the message says of which date.
+        ModelError: there is a model at ``path``; the message gives its date.
     """
     if path.exists():
         raise ModelError(f"{path}: there is a model of {_date(path)}; --force replaces it, --name makes another")

@@ -62,7 +62,7 @@ _NEUTRAL = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8, "num_st
 
 
 class Work:
-    """What one problem asks of one device."""
+    """What one problem requires of one device."""
 
     def __init__(self, shape: ProblemShape, device: Descriptor) -> None:
         self.shape = shape

@@ -1,4 +1,4 @@
-"""What a fit minimises: how well runtimes are predicted, and how well the fastest configs are ranked.
+"""What a fit minimises: errors of predicted runtimes, and of ranking the fastest configs.
 
 Shapes: E members, b problems, r rows, one for each config of each problem. ``problem_of`` (r,) says whose a row is.
 """

@@ -1,4 +1,4 @@
-"""How good a ranking is: what it costs to try only the k configs ranked first.
+"""How good a ranking is: the cost of trying only the k configs ranked first.
 
 **regret@k** of a problem is (best runtime among its k configs ranked first) / (best runtime of all): 1 is perfect.
 Configs that failed were not available and are left out before ranking, as are problems with fewer than two
@@ -119,7 +119,7 @@ def evaluate(
 
     Args:
         examples: problems that the model has not seen.
-        predicted_us: (n,) for each of them; inf where the model holds a config for impossible.
+        predicted_us: (n,) for each of them; inf where the model considers a config impossible.
         vendor: whether the vendor's kernels count.
 
     Raises:

@@ -135,7 +135,7 @@ def model_class(model_type: str) -> type[TimingNetwork]:
     """Return the network class called ``model_type``.
 
     Raises:
-        ModelError: there is none; the message lists them.
+        ModelError: it is unknown; the message lists the known ones.
     """
     try:
         return MODEL_TYPES[model_type]

@@ -1,7 +1,7 @@
-"""A trained network as plain NumPy: fast on one core, and indifferent to whatever mode torch is in.
+"""A trained network as plain NumPy: fast on one core, and independent of torch's modes.
 
-The hook asks from inside a compile, where fake tensors, default devices and autocast may be active; arrays know
-none of these.
+The hook asks from inside a compile, where fake tensors, default devices and autocast may be active; they do not
+affect arrays.
 """
 
 from __future__ import annotations

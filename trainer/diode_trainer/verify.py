@@ -1,4 +1,4 @@
-"""Whether a model on disk is whole and of use."""
+"""Whether a model on disk is intact and usable."""
 
 from __future__ import annotations
 

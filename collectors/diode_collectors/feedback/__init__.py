@@ -1,1 +1,1 @@
-"""What listens inside a compile and records what it measures."""
+"""Listens inside a compile and records what Inductor times."""

@@ -58,7 +58,7 @@ class FeedbackCollector(AutotuningListener):
                 the segment of a living process alone until then.
 
         Raises:
-            SettingsError: one of the numbers makes no sense.
+            SettingsError: one of the numbers is invalid.
             SpoolError: the folder cannot be made.
         """
         _check_count("queue_records", queue_records, DEFAULT_QUEUE_RECORDS)
@@ -73,7 +73,7 @@ class FeedbackCollector(AutotuningListener):
         self._gate = threading.Lock()  # nothing comes into the queue once it is stopping; never held for long
 
     def start(self) -> None:
-        """Begin to collect; harmless while it does.
+        """Begin to collect; harmless when it already does.
 
         Raises:
             SpoolError: it was stopped before, or started by the process that this one was forked from.
@@ -93,7 +93,7 @@ class FeedbackCollector(AutotuningListener):
         """Put what was collected on the disk and hand it over."""
         with self._gate:
             self._stopping.set()
-        with contextlib.suppress(queue.Full):  # then the writer has what to wake for
+        with contextlib.suppress(queue.Full):  # wakes the writer
             self._queue.put_nowait(None)
         self._thread.join()
         self._drop_what_is_left()
@@ -106,7 +106,7 @@ class FeedbackCollector(AutotuningListener):
             self.drop(reason)
 
     def _queue_or_refuse(self, measurement: Measurement) -> str | None:
-        """Queue a record, or return why that cannot be."""
+        """Queue a record, or return why it was not queued."""
         with self._gate:
             if self._stopping.is_set():  # a compile that was under way when this stopped still reports
                 return "the collector was stopped"
@@ -117,14 +117,14 @@ class FeedbackCollector(AutotuningListener):
         return None
 
     def _drop_what_is_left(self) -> None:
-        """Count what a writer that ended before its time left in the queue."""
+        """Count what a writer that ended early left in the queue."""
         with contextlib.suppress(queue.Empty):
             while True:
                 if self._queue.get_nowait() is not None:
-                    self.drop("the writer ended before its time")
+                    self.drop("the writer ended early")
 
     def _write_all(self) -> None:
-        """Write what comes until told to stop; runs in a thread of its own."""
+        """Write queued records until stopped; runs in a thread of its own."""
         sealed_at = time.monotonic()
         while not (self._stopping.is_set() and self._queue.empty()):
             for record in self._next_batch():

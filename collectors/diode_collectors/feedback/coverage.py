@@ -1,4 +1,4 @@
-"""How many of the matrix products that were compiled a collector got to see, and what became of the others."""
+"""How many of the compiled matrix products a collector saw, and what became of the others."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Coverage:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """What became of how many, in words, without what did not occur."""
+        """Counts by what became of the products, in words; zero counts are left out."""
         return {words: count for fate, words in _IN_WORDS.items() if (count := getattr(self, fate))}
 
     def __str__(self) -> str:
@@ -110,10 +110,10 @@ class Coverage:
 
 
 class CoverageLedger:
-    """Counts matrix products by what becomes of them; a listener tells it what it sees."""
+    """Counts matrix products by what becomes of them; a listener reports to it."""
 
     def __init__(self) -> None:
-        """Begin at nothing."""
+        """Begin at zero."""
         self._fates: Counter[Fate] = Counter()
         self._lock = threading.Lock()
         self._watches: dict[str, CounterWatch] = {}

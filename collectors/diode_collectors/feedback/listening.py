@@ -1,7 +1,7 @@
 """Listens to Inductor's autotuner and makes a record of each matrix product that it times.
 
-A saver runs inside somebody's compile, where an exception would abort it and a wait would slow it down. A listener
-does neither by itself: it turns the event into a record, hands that on, and counts whatever goes wrong.
+A saver runs inside the user's compile, which an exception would abort and a wait would slow down. A listener does
+neither: it turns the event into a record, hands that on, and counts whatever goes wrong.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class AutotuningListener:
         safely.log(log, logging.INFO if covered.is_complete else logging.WARNING, str(covered))
 
     def finish(self) -> None:
-        """Bring what was taken to where it belongs; called once it listens no more."""
+        """Finish what was taken; called once it has stopped listening."""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -128,7 +128,7 @@ class AutotuningListener:
         self.stop()
 
     def take(self, measurement: Measurement) -> None:
-        """Do with a record what was asked for. Runs in the compiling thread."""
+        """Hand a record on, as the user asked. Runs in the compiling thread."""
         if self._given_take is not None:
             self._given_take(measurement)
 
@@ -142,7 +142,7 @@ class AutotuningListener:
         kind = message.partition(":")[0]
         if kind not in self._said:
             self._said.add(kind)
-            safely.log(log, logging.WARNING, f"{message} (said once)")
+            safely.log(log, logging.WARNING, f"{message} (logged once)")
 
     def _on_feedback(
         self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any

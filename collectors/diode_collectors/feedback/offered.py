@@ -80,13 +80,13 @@ class OfferedChoices:
         return None
 
     def _remember(self, choices: Any) -> Any:
-        """Take note of a list of choices and return it as it is."""
+        """Take note of a list of choices and return it unchanged."""
         try:
             offer = ChoiceList(choices)
             for choice in choices:
                 self._offers[choice] = offer
             self._on_offer(choices, offer)
-        except Exception:  # noqa: BLE001, S110 - in somebody's compile: then these choices are unknown, no more
+        except Exception:  # noqa: BLE001, S110 - in the user's compile: these choices stay unknown, nothing worse
             pass
         return choices
 

@@ -1,6 +1,7 @@
 """One feedback event of Inductor's autotuner as a ``Measurement``.
 
-This is where Inductor's milliseconds become microseconds and its ``inf`` an outcome; neither is seen elsewhere.
+This is where Inductor's milliseconds become microseconds and its ``inf`` an outcome. A sweep, which times
+kernels itself, converts its own times in ``sweep.lane.measuring``.
 """
 
 from __future__ import annotations
@@ -124,9 +125,9 @@ def measurement_from_feedback(
     timing_of: TimingOf | None = None,
     **context: Unpack[RecordContext],
 ) -> Measurement:
-    """Return what a feedback saver was told, as a record.
+    """Return an autotuning event as a record.
 
-    A config that several choices stand for keeps its fastest time. Choices that do not say what they are
+    A config that several choices share keeps its fastest time. Choices that do not say what they are
     are left out and counted in ``extra["unreadable_choices"]``.
 
     Args:
@@ -135,12 +136,12 @@ def measurement_from_feedback(
         input_nodes: the op's inputs, the bias first.
         choices: what was to be timed; only asked who listed it.
         lost: choices that did not compile, and so are in neither of the two.
-        timing_of: makes the timing of a choice from the choice, its config and its milliseconds, for whoever knows
-            more than a runtime: repeats, percentiles, why it failed.
+        timing_of: makes the timing of a choice from the choice, its config and its milliseconds, for callers that
+            know more than a runtime: repeats, percentiles, why it failed.
         context: the rest of the record, see ``RecordContext``.
 
     Raises:
-        RecordError: an op or inputs that no record holds, an unknown device, or no readable choice.
+        RecordError: an op or inputs that no record can hold, an unknown device, or no readable choice.
     """
     found, readable, unreadable = _timings(name, timings, lost, timing_of or _timing)
     device = input_nodes[0].get_device()
@@ -163,7 +164,7 @@ def measurement_from_feedback(
 def choice_policy(choices: Iterable[Any]) -> str:
     """Return who listed ``choices``: ``stock``, or the hook that filtered them.
 
-    A hook of ours says so on the choices themselves, and only where it did filter. Any other handler that
+    Our hook marks the choices themselves, and only those it filtered. Any other handler that
     overrides Inductor's list counts as a filter.
     """
     for choice in choices:

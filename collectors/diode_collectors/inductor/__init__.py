@@ -1,1 +1,1 @@
-"""Inductor's objects as records; the hook imports this room, and no other of the collectors."""
+"""Inductor's objects as records; the only package of the collectors that the hook imports."""

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 POLICY_ANNOTATION = "diode_choice_policy"
-"""Key in the ``annotations`` of a choice under which a hook that filtered the list says who it is."""
+"""Key in the ``annotations`` of a choice under which a hook that filtered the list names itself."""
 
 _NUMBERS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 _get_numbers = itemgetter(*_NUMBERS)
@@ -58,7 +58,7 @@ def problem_of_inputs(kernel_inputs: Any, op_name: str) -> Problem:
         op_name: as the hook gets it, such as ``mm`` or ``mm-ah``.
 
     Raises:
-        RecordError: an op or inputs that are not a matrix product we know.
+        RecordError: an op or inputs that are not a known matrix product.
     """
     scalars = getattr(kernel_inputs, "_scalars", None) or {}
     return problem_of_nodes(op_name, kernel_inputs.nodes(), scalars=scalars, out_dtype=kernel_inputs.out_dtype())
@@ -82,7 +82,7 @@ def problem_of_nodes(
         hint_override: the size that stands for every symbolic one, where Inductor compiles for several.
 
     Raises:
-        RecordError: an op or inputs that are not a matrix product we know.
+        RecordError: an op or inputs that are not a known matrix product.
     """
     inputs = tuple(_tensor_spec(node, hint_override) for node in input_nodes)
     found = {name: plain for name, value in (scalars or {}).items() if (plain := _number(value)) is not None}
@@ -134,10 +134,10 @@ def config_of_choice(choice: Any) -> KernelConfig:
     """Return the config of a ``ChoiceCaller`` that was timed.
 
     What the choices hook listed carries its ``KernelTemplateChoice``. Others (C++, CUTLASS, subgraphs, lowerings
-    with their own lists) are read from what they print of themselves.
+    with their own lists) are read from their printed form.
 
     Raises:
-        RecordError: a choice that says too little of itself.
+        RecordError: a choice that does not describe itself well enough.
     """
     ktc = annotations_of(choice).get("ktc")
     if ktc is not None:

@@ -59,7 +59,7 @@ def check_driver(_setup: Setup) -> Iterator[Finding]:
 
 
 def driver_finding(driver: Driver, *, amd: bool, on_bus: int) -> Finding:
-    """Return what a driver's answer means.
+    """Return the findings that follow from a driver's answer.
 
     Args:
         driver: what NVIDIA's said.

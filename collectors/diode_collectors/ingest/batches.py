@@ -36,7 +36,7 @@ class Pending(NamedTuple):
 
 
 class Batch:
-    """Measurements that will be committed together, and the segments that are done with once they are."""
+    """Measurements that will be committed together, and the segments that are finished by it."""
 
     def __init__(self) -> None:
         self.pending: list[Pending] = []
@@ -52,7 +52,7 @@ class Batch:
         self._timings += len(pending.measurement.timings)
 
     def is_full(self) -> bool:
-        """Tell whether it is time to commit."""
+        """Whether it is time to commit."""
         old = bool(self.pending) and time.monotonic() - self._since >= BATCH_S
         return old or self._timings >= BATCH_TIMINGS
 
@@ -61,7 +61,7 @@ class Batch:
         return {pending.measurement.uid for pending in self.pending}
 
     def write(self, store: Store) -> tuple[Counter[str], list[tuple[Pending, str]]]:
-        """Commit the batch; if the database refuses a value in it, find out whose and commit the others.
+        """Commit the batch; if the database refuses a value, find its measurement and commit the others.
 
         Returns:
             The counts of what was written, and what was refused, with the reasons.
@@ -97,7 +97,7 @@ class Committing:
     """Writes one batch after the other; with a database server in a thread of its own, so that the next is read.
 
     That thread mostly waits for the server: a third more timings a second on two cores. With SQLite, which works in
-    the thread that asks, the two would take Python from each other, and both together were slower than one.
+    the thread that asks, the two would compete for the GIL; together they were slower than one.
     """
 
     def __init__(self, store: Store) -> None:
@@ -108,7 +108,7 @@ class Committing:
 
     @property
     def overlaps(self) -> bool:
-        """Whether there is a point in reading on before ``finish``."""
+        """Whether reading on before ``finish`` saves time."""
         return self._future is not None
 
     def start(self, batch: Batch) -> None:
@@ -119,7 +119,7 @@ class Committing:
             self._future = self._executor.submit(batch.write, self._store)
 
     def finish(self) -> WrittenBatch | None:
-        """Return what came of the batch that was started, now that it is written; None if there is none.
+        """Wait for the batch that was started and return its result; None if there is none.
 
         Raises:
             DatabaseError: the database failed; nothing of the batch was written.
@@ -131,6 +131,6 @@ class Committing:
         return WrittenBatch(batch, *(future.result() if future else batch.write(self._store)))
 
     def close(self) -> None:
-        """Wait for what is being written, whatever comes of it."""
+        """Wait for what is being written, whether or not it succeeds."""
         if self._executor is not None:
             self._executor.shutdown()

@@ -79,7 +79,7 @@ def run_daemon(
         settings: the spools, made if they are not there, and how to work on them.
         open_store: opens the warehouse; called again after a failure.
         stop: set it, from another thread, to end the daemon.
-        observers: what is told of each event.
+        observers: called at each event.
         reload: how to change the settings while it runs.
 
     Raises:
@@ -98,7 +98,7 @@ class _Work:
 
     spool: Path
     is_deleted: Callable[[], bool]
-    """Tells whether the locked folder was deleted."""
+    """Returns whether the locked folder was deleted."""
     due_at: float = float("-inf")
     failures: int = 0
     changed_ns: int | None = None
@@ -159,7 +159,7 @@ class _Daemon:
         self._tell(lambda o: o.stopped())
 
     def _is_due(self, work: _Work) -> bool:
-        """Tell whether to make a pass over a spool: it is time, or its folder has changed."""
+        """Whether to make a pass over a spool: it is due, or its folder has changed."""
         if self._stop.is_set() or self._verdict.holds:
             return False
         if time.monotonic() >= work.due_at:
@@ -191,7 +191,7 @@ class _Daemon:
                 on_progress=partial(self._progressed, work.spool),
             )
         except DatabaseError as error:
-            # At the start this is a mistake of the operator; later it is a database that went away.
+            # At the start this is the operator's mistake; later the database has become unreachable.
             if not self._was_open and (isinstance(error, SchemaError) or _is_no_database(error)):
                 raise
             self._database_failed(work, error)
@@ -211,7 +211,7 @@ class _Daemon:
         return self._store
 
     def _probe_database(self) -> None:
-        """Ask an open warehouse now and then whether it still answers; passes over empty spools do not."""
+        """Probe an open warehouse now and then; passes over empty spools do not use it."""
         if self._store is None or time.monotonic() - self._probed_at < PROBE_INTERVAL_S:
             return
         try:
@@ -229,7 +229,7 @@ class _Daemon:
         return self._stop.is_set() or self._verdict.holds or self._is_others_turn()
 
     def _is_others_turn(self) -> bool:
-        """Tell whether others have waited long enough, counted from the pass's first progress: it must make some."""
+        """Whether others have waited long enough, counted from the pass's first progress: it must make some."""
         if len(self._works) == 1 or self._turn_began is None:
             return False
         return time.monotonic() - self._turn_began > TURN_S
@@ -297,7 +297,7 @@ def _tell_not_reloaded(error: DiodeError, observer: Observer) -> None:
 
 
 def _is_no_database(error: DiodeError) -> bool:
-    """Tell whether the file is not an SQLite database, which waiting does not change."""
+    """Whether the file is not an SQLite database, for which retrying is no use."""
     return getattr(error.__cause__ or error.__context__, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
 
 

@@ -1,4 +1,4 @@
-"""Several spools, one after another, as the commands go through them."""
+"""Runs a command's work on several spools, one after another."""
 
 from __future__ import annotations
 

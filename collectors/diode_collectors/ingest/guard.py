@@ -97,7 +97,7 @@ class Guard:
             self._low.discard(path)
             return None
         self._low.add(path)
-        # Without the figure, which changes all the time: the same complaint is told once.
+        # Without the figure, which changes all the time, so that the same problem is reported once.
         return f"{path}: less than {self._min_free_bytes:,} bytes are free"
 
     def _full_quarantines(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""From a spool into the warehouse: one pass, and exactly once for every record.
+"""From a spool into the warehouse: one pass, which stores every record exactly once.
 
 A batch is committed durably before the segments it came from are removed, so a crash in between delivers a
-segment again; the records' unique uids make the second delivery a look-up. What is no record goes to quarantine
-and the rest goes on. The database's errors end the pass and leave its segments where they are.
+segment again; the records' unique uids make the second delivery a look-up. What is not a record goes to quarantine
+and the rest is ingested. The database's errors end the pass and leave its segments where they are.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ def ingest_once(
     on_progress: Callable[[IngestProgress], None] | None = None,
     leave_out: Collection[str] = (),
 ) -> IngestReport:
-    """Bring everything that waits in a spool into the warehouse.
+    """Ingest everything that waits in a spool.
 
-    Two at once do no harm, but gain nothing: hold ``Spool.lock`` to be the only one.
+    Two at once do no harm, but gain nothing: take ``Spool.lock`` to be the only one.
 
     Args:
         spool_dir: the spool; one that does not exist is empty.
@@ -191,7 +191,7 @@ class _Pass:
         self._committing = Committing(store)
         # Uids that the store cannot know of yet: those not committed, in a dry run those of the whole pass.
         self._seen: set[bytes] = set()
-        # Segments of which something could not be put aside, on a full disk say; they stay, and the others go on.
+        # Segments with a part that could not be put aside, on a full disk say; they stay, the others are ingested.
         self._left: dict[Path, SpoolError] = {}
 
     def run(self, on_progress: Callable[[IngestProgress], None]) -> IngestReport:
@@ -282,7 +282,7 @@ class _Pass:
             self._batch.add(Pending(measurement, path, frame))
 
     def _commit(self) -> None:
-        """Have the batch committed once the one before it is."""
+        """Have the batch committed after the one before it."""
         self._finish()
         batch, self._batch = self._batch, Batch()
         self._committing.start(batch)
@@ -290,7 +290,7 @@ class _Pass:
             self._finish()
 
     def _finish(self) -> None:
-        """Count what was committed, put aside what was refused, and remove the segments that are done with."""
+        """Count what was committed, put aside what was refused, and remove the finished segments."""
         written = self._committing.finish()
         if written is None:
             return

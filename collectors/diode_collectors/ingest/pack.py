@@ -63,10 +63,10 @@ def pack(
     Args:
         files: spools, segments, or files in the format of ``diode_store.exchange.jsonl``; gzip is understood.
         output: the folder; made if it is not there. Segments of the same names are replaced.
-        context: what the files do not say themselves. Of a spool's or segment's measurements, its data set and
-            licence replace what they say.
+        context: what the files do not say themselves. Its data set and licence replace those of a spool's or
+            segment's measurements.
         name: how the segments' names begin.
-        anonymous: leave out which host and which of its GPUs measured.
+        anonymous: leave out the host and its GPUs.
         segment_bytes: the size at which the next segment is begun.
         on_progress: called with the number of measurements just done.
 

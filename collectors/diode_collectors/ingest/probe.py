@@ -1,4 +1,4 @@
-"""Asks the warehouse for a sign of life: an idle daemon would not notice that its database is gone."""
+"""Probes the warehouse: an idle daemon would not notice that its database is gone."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class DaemonSettings:
     )
 
     def __post_init__(self) -> None:
-        """Compare what must fit together."""
+        """Check settings that must fit together."""
         if self.backoff_first_s > self.backoff_most_s:
             raise SettingsError(
                 f"backoff_first_s ({self.backoff_first_s:g}) must not be above backoff_most_s "
@@ -275,7 +275,7 @@ def load(given: Mapping[str, object], config: Path | None) -> DaemonSettings:
         config: the file; the one that ``settings_file`` finds when None.
 
     Raises:
-        SettingsError: a value cannot be used; the message names where it stands.
+        SettingsError: a value cannot be used; the message names its place.
     """
     file = settings_file(config)
     values = read(file) if file else {}

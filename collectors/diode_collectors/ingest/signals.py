@@ -23,11 +23,11 @@ def run_until_signalled(
     """Run ``work`` in a thread of its own; SIGTERM or SIGINT sets the event it is given.
 
     A second signal ends the process at once, with 128 + its number. The signals are waited for, not handled: a
-    handler that sets an event can meet the same thread inside of that event and never return.
+    handler that sets an event can interrupt the same thread inside that event and never return.
 
     Args:
         work: what to do; it returns soon after its event is set.
-        on_hangup: called, in the calling thread, for each SIGHUP; without it SIGHUP does what it always does.
+        on_hangup: called, in the calling thread, for each SIGHUP; without it SIGHUP keeps its usual effect.
     """
     stop = threading.Event()
     awaited = STOP_SIGNALS | ({signal.SIGHUP} if on_hangup else set())
@@ -39,7 +39,7 @@ def run_until_signalled(
             while not future.done():
                 wait([future], look_s)
                 # Without a timeout of its own: one that a stopped process (Ctrl-Z, a debugger) sleeps through makes
-                # Python return a signal that nobody sent.
+                # Python return a signal that was never sent.
                 received = signal.sigtimedwait(awaited, 0)
                 look_s = min(2 * look_s, _LAST_LOOK_S)
                 if received is None:

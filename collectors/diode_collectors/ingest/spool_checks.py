@@ -1,4 +1,4 @@
-"""What `diode doctor` looks at: the spools, and the daemon that empties them."""
+"""Checks of `diode doctor`: the spools, and the daemon that empties them."""
 
 from __future__ import annotations
 
@@ -131,5 +131,5 @@ def _differ(one: str, other: str) -> bool:
 
     try:
         return (sqlite_path(one) or one) != (sqlite_path(other) or other)
-    except DatabaseError:  # the check of the warehouse says so
+    except DatabaseError:  # reported by the check of the warehouse
         return False

@@ -1,4 +1,4 @@
-"""The systemd unit that ships, with an operator's own paths in it, and a settings file for it."""
+"""The shipped systemd unit with an operator's own paths, and a settings file for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class User:
-    """The user that the daemon runs as; it need not exist before its folders are asked for."""
+    """The user that the daemon runs as; it need not exist before its folders are needed."""
 
     name: str
     is_me: bool
@@ -126,11 +126,11 @@ def unit_text(program: Path, config: Path, user: str, writes: Iterable[Path]) ->
     Args:
         program: ``diode-ingest`` itself.
         config: its settings file.
-        user: whose process it is.
+        user: whom the process runs as.
         writes: the folders it writes.
 
     Raises:
-        SettingsError: a path or name that a unit file cannot hold as it is.
+        SettingsError: a path or name that a unit file cannot hold unchanged.
     """
     if not _USER.fullmatch(user):
         raise SettingsError(f"{user!r} is not a user name; name one with --user")
@@ -153,7 +153,7 @@ def program_path() -> Path:
 
 
 def _fit(path: Path) -> str:
-    """Return ``path`` as a unit file has it; one with blanks, quotes or ``%`` would mean something else there."""
+    """Return ``path`` for a unit file; one with blanks, quotes or ``%`` would mean something else there."""
     text = str(path.expanduser().absolute())
     if not _PLAIN_PATH.fullmatch(text):
         raise SettingsError(f"{text}: a unit file cannot hold this path as it is; use one without blanks or signs")

@@ -38,7 +38,7 @@ def segments_of(paths: Iterable[Path]) -> list[Path]:
     """Return ``paths`` with the segments of each folder in its place.
 
     Raises:
-        SpoolError: there are none at all.
+        SpoolError: there are no segments.
     """
     paths = list(paths)
     segments = [segment for path in paths for segment in _segments(path)]
@@ -89,7 +89,7 @@ def _validate(path: Path, reader: SegmentReader) -> Validation:
 
 
 def _timings_in(frame: Frame) -> int | str:
-    """Return how many timings a frame holds, or what is wrong with it."""
+    """Return the number of timings in a frame, or what is wrong with it."""
     if frame.error is not None:
         return f"{frame.error}; {_INGEST}"
     try:

@@ -1,4 +1,4 @@
-"""How many kernels Inductor will list for a problem on a GPU, and how long they take; before anything is compiled.
+"""Estimates, before anything is compiled, how many kernels Inductor lists for a problem, and how long a sweep takes.
 
 Inductor's lists and filters are those of torch 2.13's ``template_heuristics/triton.py``; other versions differ by a
 config or two of DEFAULT, and by up to a tenth of EXHAUSTIVE.
@@ -88,7 +88,7 @@ def count_choices(
 
 
 def can_use_tma(problem: SweepProblem) -> bool:
-    """Whether both operands are such as the tensor memory accelerator loads: rows of whole 16 bytes, no batch."""
+    """Whether the tensor memory accelerator can load both operands: rows of multiples of 16 bytes, no batch."""
     inner = (
         problem.k if problem.layout[0] == "n" else problem.m,
         problem.n if problem.layout[1] == "n" else problem.k,
@@ -106,7 +106,7 @@ def seconds_estimate(
     cores: int,
     devices: int,
 ) -> float:
-    """Return about how long a sweep takes on GPUs: compiling and timing go on side by side, the slower one counts.
+    """Estimate how long a sweep takes on GPUs: compiling and timing overlap, the slower one counts.
 
     Args:
         problems: what is timed.

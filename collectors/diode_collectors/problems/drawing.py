@@ -46,7 +46,7 @@ class UniformSizes:
     """Whether sizes may be odd."""
 
     def __post_init__(self) -> None:
-        """Refuse bounds that contradict each other."""
+        """Reject bounds that contradict each other."""
         _check_bounds(self.min_size, self.max_size)
         between = f"from {self.min_size} to {self.max_size}"
         if not self._choices():

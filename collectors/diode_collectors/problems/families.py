@@ -18,7 +18,7 @@ _BY_NAME = {family.name: family for family in FAMILIES}
 
 
 def families() -> tuple[Family, ...]:
-    """Return all families there are."""
+    """Return all families."""
     return FAMILIES
 
 
@@ -26,7 +26,7 @@ def find_family(name: str) -> Family:
     """Return the family of that name.
 
     Raises:
-        SettingsError: there is none; the message lists those there are.
+        SettingsError: it is unknown; the message lists the known ones.
     """
     family = _BY_NAME.get(name.strip().lower())
     if family is None:

@@ -1,4 +1,4 @@
-"""Layer shapes of public models. Sizes are those of the config or paper that each family's source names."""
+"""Layer shapes of public models, with the sizes in the config or paper that each family's source names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix products of a model's layers, from what its config says."""
+"""The matrix products of a model's layers, from the sizes in its config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One matrix product to measure, and how a person types it."""
+"""One matrix product to measure, and how a user types it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SweepProblem:
     """Where it comes from, such as ``llama3-8b/qkv``."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not be measured."""
+        """Reject what cannot be measured."""
         if self.op not in OPS:
             raise SettingsError(f"unknown op {self.op!r}; known ops: {', '.join(OPS)}")
         if min(self.m, self.n, self.k, self.b) < 1:
@@ -82,11 +82,11 @@ class SweepProblem:
         return (self.b * elements + bias) * dtype_bytes(self.dtype)
 
     def needed_bytes(self, *, on_cpu: bool) -> int:
-        """Return how much memory must be free before it is timed: Inductor and the sweep hold copies of the tensors."""
+        """Return how much memory must be free before it is timed: Inductor and the sweep keep copies of the tensors."""
         return _MEMORY_FACTOR * self.memory_bytes + (0 if on_cpu else _SPARE_BYTES)
 
     def problem(self) -> Problem:
-        """Return the record that Inductor's report of it will hold."""
+        """Return the problem as Inductor's report of it will record it."""
         first = self._operand(self.m, self.k, self.layout[0])
         second = self._operand(self.k, self.n, self.layout[1])
         inputs: tuple[TensorSpec, ...] = (first, second)
@@ -105,7 +105,7 @@ class SweepProblem:
 
 
 def dtype_bytes(dtype: str) -> int:
-    """Return how many bytes an element of torch's ``dtype`` takes: its name says the bits."""
+    """Return the bytes of an element of torch's ``dtype``, from the bits in its name."""
     bits = _BITS.search(dtype)
     return int(bits.group()) // _BITS_PER_BYTE if bits else 1
 
@@ -116,14 +116,14 @@ def parse_problem(
     """Return the problem that ``OP:MxNxK[:B][/LAYOUT][/DTYPE]`` means.
 
     Args:
-        text: what a person typed; a layout and a dtype there go before the other arguments.
+        text: what a person typed; a layout and a dtype there override the other arguments.
         dtype: torch's name.
         layout: two letters, as in ``SweepProblem``.
         allow_tf32: whether fp32 may be computed in TF32; counts only if it is fp32.
         name: what the problem is called.
 
     Raises:
-        SettingsError: it means none; the message says what was expected.
+        SettingsError: it is not one; the message says what was expected.
     """
     match = _SHAPE.fullmatch(text)
     if match is None:
@@ -148,7 +148,7 @@ def parse_dtype(name: str) -> tuple[str, bool]:
     """Return torch's name of a dtype, and whether TF32 is allowed.
 
     Raises:
-        SettingsError: it is none that can be swept.
+        SettingsError: it cannot be swept.
     """
     if name == TF32:
         return FLOAT32, True

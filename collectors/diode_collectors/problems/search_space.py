@@ -43,7 +43,7 @@ class SearchSpace:
         """Return the search space that ``text`` names.
 
         Raises:
-            SettingsError: it names none.
+            SettingsError: it is unknown.
         """
         upper = text.strip().upper()
         if upper == "DEFAULT":

@@ -1,4 +1,4 @@
-"""From what a person asks for to a list of problems, and one machine's share of it."""
+"""From a user's request to a list of problems, and one machine's share of it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = fr
     taken = set(excluded)
 
     def is_new(problem: SweepProblem) -> bool:
-        """Take a problem unless it was; by its record, since where sizes are 1 two layouts can be the same."""
+        """Add a problem unless its record was added: where sizes are 1 two layouts can be the same."""
         key = problem.problem().key
         if key in taken:
             return False
@@ -91,7 +91,7 @@ def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = fr
 def shard(problems: Iterable[SweepProblem], index: int, count: int) -> list[SweepProblem]:
     """Return the share of one of ``count`` machines.
 
-    It goes by what a problem is, so that machines agree whatever else each is asked for.
+    It depends on the problem alone, so that machines agree whatever their other options.
     """
     return [problem for problem in problems if int.from_bytes(problem.problem().key[:_KEY_BYTES]) % count == index]
 
@@ -100,14 +100,14 @@ def parse_shard(text: str) -> tuple[int, int]:
     """Return ``i`` and ``n`` of ``i/n``.
 
     Raises:
-        SettingsError: it is not such a thing.
+        SettingsError: it has another form.
     """
     match = _SHARD.fullmatch(text.strip())
     if match is None:
         raise SettingsError(f"{text!r} is not a shard; {_SHARD_MEANING}")
     index, count = int(match.group(1)), int(match.group(2))
     if index >= count:
-        raise SettingsError(f"there is not a shard {index} of {count}; {_SHARD_MEANING}")
+        raise SettingsError(f"there is no shard {index} of {count}; {_SHARD_MEANING}")
     return index, count
 
 
@@ -137,7 +137,7 @@ def _check(request: ProblemRequest) -> None:
             if value not in known:
                 raise SettingsError(f"unknown {what} {value!r}; known {what}s: {', '.join(known)}")
     if request.num_shapes < 0:
-        raise SettingsError(f"--num-shapes {request.num_shapes} is less than none")
+        raise SettingsError(f"--num-shapes {request.num_shapes} is negative")
     if not (request.shapes or request.shapesets or request.families or request.num_shapes):
         raise SettingsError("give problems with --shape, --shapeset, --family or --num-shapes")
 
@@ -183,4 +183,4 @@ def _why_none(request: ProblemRequest, listed: Sequence[SweepProblem]) -> str:
         given = counted(len(listed), "problem")
         return f"nothing is left of {given}: the set to be disjoint from has all of it; add --num-shapes"
     asked = [*(f"--op {op}" for op in request.ops), *(f"--layout {layout}" for layout in request.layouts)]
-    return f"no problem of the families and shape sets is left by {' '.join(asked)}; ask for less of these"
+    return f"no problem of the families and shape sets is left by {' '.join(asked)}; drop or widen these options"

@@ -1,7 +1,7 @@
 """Problems from files: the JSON and CSV shape sets of torch-diode's first data package, and plain text.
 
 The JSON maps an op to shapes (``B``, ``M``, ``N``, ``K`` and dtypes); the CSV has the columns
-``name,B,M,K,N,Transposed``. ``Transposed``, or in JSON an output of (B, N, M), says that B is the transposed view of
+``name,B,M,K,N,Transposed``. ``Transposed``, or in JSON an output of (B, N, M), means that B is the transposed view of
 a row-major matrix, as a linear layer's weight is. In plain text each line is a problem as ``parse_problem`` takes it,
 such as ``mm:512x768x1024/nt/bf16``; what follows a ``#`` is its name.
 """
@@ -44,7 +44,7 @@ def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[S
         raise SettingsError(f"{path}: cannot read the shape set: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(
-            f"{path}: no shape set: it is not text; JSON, CSV or a problem a line is expected"
+            f"{path}: not a shape set: it is not text; JSON, CSV or a problem a line is expected"
         ) from error
     problems = _problems(path, _entries(path, text), dtypes)
     if not problems:
@@ -99,7 +99,7 @@ def _json_entries(path: Path, text: str) -> Iterator[tuple[str, Callable[[], Swe
         raise SettingsError(f"{path}: not valid JSON: {error}") from error
     operations = content.get("operations") if isinstance(content, dict) else None
     if not isinstance(operations, dict):
-        raise SettingsError(f'{path}: no shape set: expected {{"operations": {{"mm": {{"shapes": [...]}}}}}}')
+        raise SettingsError(f'{path}: not a shape set: expected {{"operations": {{"mm": {{"shapes": [...]}}}}}}')
     for op, shape_set in operations.items():
         shapes = shape_set.get("shapes") if isinstance(shape_set, dict) else None
         if not isinstance(shapes, list):
@@ -126,7 +126,7 @@ def _csv_entries(path: Path, text: str) -> Iterator[tuple[str, Callable[[], Swee
     header = [cell.strip() for cell in (lines[0].split(",") if lines else [])]
     if tuple(header[: len(CSV_COLUMNS)]) != CSV_COLUMNS:
         raise SettingsError(
-            f"{path}: no shape set: expected JSON, CSV whose first line is "
+            f"{path}: not a shape set: expected JSON, CSV whose first line is "
             f"{','.join(CSV_COLUMNS)}, or a problem such as mm:512x768x1024 on each line"
         )
     for number, row in enumerate(csv.reader(lines[1:]), 2):

@@ -1,4 +1,4 @@
-"""How much waits in a spool; cheap enough to ask every few seconds."""
+"""How much waits in a spool; cheap enough to look up every few seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Backlog:
     """Looks into one spool again and again.
 
     A segment's age is taken from the time of day once, when it is first seen; from then on it grows with a clock
-    that never goes back. So setting the time of day makes no false alarm and hides no true one.
+    that never goes back. So setting the time of day causes no false alarm and hides no true one.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def group_id(group: str) -> int:
 
 
 def make_shared_folder(path: Path, group: str) -> None:
-    """Create ``path`` for the members of ``group``, or give them our own folder; one that is theirs stays as it is.
+    """Create ``path`` for the members of ``group``, or give them our own folder; one that is theirs is not changed.
 
     Raises:
         SpoolError: there is no such group.
@@ -90,7 +90,7 @@ def make_folder_inside(path: Path) -> None:
 
 
 def is_shared(folder: Path) -> bool:
-    """Tell whether ``folder`` is shared by a group: its setgid bit is set, and the group may write."""
+    """Whether ``folder`` is shared by a group: its setgid bit is set, and the group may write."""
     return folder.stat().st_mode & _SHARED_BITS == _SHARED_BITS
 
 
@@ -110,16 +110,16 @@ def create_file(path: Path, flags: int) -> int:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open an existing file with ``flags`` and return the descriptor; other kinds of files are refused without waiting.
+    """Open an existing regular file with ``flags`` and return the descriptor; others are refused without waiting.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file: a pipe would keep its reader waiting for ever.
+        OSError: it cannot be opened, or is not a regular file: a pipe would keep its reader waiting for ever.
     """
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def open_segment(path: Path, flags: int) -> int:
@@ -150,7 +150,7 @@ def check_writable(path: Path) -> None:
     """Create the spool folder ``path`` if need be, and make sure that it can be written; nothing is left in it.
 
     Raises:
-        SpoolError: it cannot.
+        SpoolError: it cannot be created or written.
     """
     with spool_errors(path, "create the spool folder"):
         make_private_folder(path)
@@ -164,7 +164,7 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int | None]:
-    """Open a segment and hold its ``flock`` for a while.
+    """Open a segment and take its ``flock``.
 
     Yields:
         The file descriptor; None when the file is gone, or another process holds its lock.
@@ -184,7 +184,7 @@ def locked(path: Path) -> Iterator[int | None]:
 
 
 def _is_still_at(fd: int, path: Path) -> bool:
-    """Tell whether ``fd`` is the file at ``path``: it may have been renamed or removed before it was locked."""
+    """Whether ``fd`` is the file at ``path``: it may have been renamed or removed before it was locked."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
@@ -202,7 +202,7 @@ def folder_bytes(path: Path) -> int:
 
 
 def changed_ns(folder: Path) -> int | None:
-    """Return when something in ``folder`` last came or went; None if the folder is not there."""
+    """Return when a file in ``folder`` was last added or removed; None if the folder is not there."""
     try:
         return folder.stat().st_mtime_ns
     except OSError:

@@ -28,7 +28,7 @@ REASON_SUFFIX = ".reason.json"
 _UNKNOWN = "unknown"
 _UNFINISHED = ".tmp"
 _READABLE = frozenset({_UNKNOWN, Reason.NEWER_FORMAT.value, Reason.NEWER_RECORD.value, Reason.BAD_RECORD.value})
-"""Reasons for which the content may still be of use, to a newer torch-diode or to a person."""
+"""Reasons for which the content may still be of use, to a newer torch-diode or to an operator."""
 
 
 class Quarantine:
@@ -73,7 +73,7 @@ class Quarantine:
         return target
 
     def _places(self, name: str) -> Iterator[Path]:
-        """Yield where a file of ``name`` may go: another one of that name, from another machine say, stays."""
+        """Yield free paths for a file of ``name``: one of that name, from another machine say, is not replaced."""
         path = self.directory / name
         yield path
         yield from (path.with_name(f"{path.stem}~{number}{path.suffix}") for number in count(2))
@@ -126,7 +126,7 @@ def _make_private(path: Path, folder: Path) -> None:
     """Give a file the mode of those in ``folder`` and, where they are shared, their group.
 
     It may have been put in by hand, with whatever its owner's umask left. What only its owner may change stays: the
-    folder keeps everybody else out.
+    folder keeps all others out.
     """
     with contextlib.suppress(OSError):
         # By descriptor: a name may become a link, to a file that is not the spool's, between any two looks at it.

@@ -30,7 +30,7 @@ NO_SEGMENT = "holds no segment; name a spool that was not ingested yet, or expor
 def measurements_in(path: Path, context: ImportContext | None = None) -> Iterator[Measurement]:
     """Yield the measurements of a folder of segments, of a segment, or of an exchange format's file.
 
-    A damaged record of a segment is left out with a warning. What goes on in a spool meanwhile does not matter, see
+    A damaged record of a segment is left out with a warning. Others may use the spool meanwhile, see
     ``segments_of``.
 
     Args:
@@ -127,7 +127,7 @@ def _in_file(path: Path, context: ImportContext) -> Iterator[Measurement]:
 
 
 def _is_dataset(path: Path) -> bool:
-    """Tell upstream's data set, whose JSON begins with its hardware, from our JSON Lines."""
+    """Distinguish upstream's data set, whose JSON begins with its hardware, from our JSON Lines."""
     if path.suffix == ".msgpack":
         return True
     if path.suffix != ".json":

@@ -1,6 +1,6 @@
 """A spool: the folder through which measurements go from the processes that make them to the warehouse.
 
-Writers leave sealed segments (``*.seg``) in it and hold a lock on the unsealed ones (``*.open``) they work on.
+Writers leave sealed segments (``*.seg``) in it and lock the unsealed ones (``*.open``) while they write them.
 ``diode-ingest`` reads the sealed ones, adopts unsealed ones whose writer died, and puts what it cannot read into
 ``quarantine/`` with the reason beside it.
 """
@@ -65,7 +65,7 @@ class SpoolStatus:
     segments: int
     """How many wait to be ingested: sealed ones and those whose writer is gone."""
     live_segments: int
-    """How many a writer is still at work on."""
+    """How many are still being written."""
     bytes: int
     """Of all these segments together."""
     oldest_s: float | None
@@ -115,7 +115,7 @@ class Spool:
         """Open a segment for reading; an unsealed one is locked meanwhile.
 
         Yields:
-            Its reader; None when the segment is gone, or its writer is at work on it.
+            Its reader; None when the segment is gone, or is still being written.
 
         Raises:
             SegmentError: a format this version does not know.
@@ -222,10 +222,10 @@ class Spool:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Callable[[], bool]]:
-        """Hold the right to ingest from this spool.
+        """Lock this spool for ingesting.
 
         Yields:
-            What tells whether it is lost, because the spool was deleted: another process may hold it then.
+            A function that returns whether it is lost because the spool was deleted: another process may have it then.
 
         Raises:
             SpoolInUseError: another process has it; the message names its pid.
@@ -253,7 +253,7 @@ class Spool:
             time.sleep(_LOCK_PAUSE_S)
         who = _pid(fd)
         raise SpoolInUseError(
-            f"{self.directory}: another diode-ingest{f' (pid {who})' if who else ''} is at work on this spool; "
+            f"{self.directory}: another diode-ingest{f' (pid {who})' if who else ''} is running on this spool; "
             "stop it first, or name another spool with --spool",
             who,
         )
@@ -327,7 +327,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _is_idle(path: Path) -> bool:
-    """Tell whether an unsealed segment waits to be ingested; so does one that cannot be opened."""
+    """Whether an unsealed segment waits to be ingested; one that cannot be opened does."""
     try:
         with locked(path) as fd:
             return fd is not None

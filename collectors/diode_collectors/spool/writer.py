@@ -199,7 +199,7 @@ class SpoolWriter:
             self._segment = None
 
     def _after_fork(self) -> None:
-        """In a child: leave the parent's segment and unwritten records to the parent."""
+        """In a forked child: leave the parent's segment and unwritten records to the parent."""
         # Closing our copy of the descriptor does not release the lock, which parent and child share.
         self._let_go()
         self._start_over()
@@ -233,7 +233,7 @@ class _OpenSegment:
             sync_folder(self._path.parent)
 
     def close(self) -> None:
-        """Release the lock; an empty file goes, a file that was not sealed is left to the daemon."""
+        """Release the lock; remove an empty file, leave a file that was not sealed to the daemon."""
         if not self.size:
             with contextlib.suppress(OSError):
                 self._path.unlink()
@@ -250,7 +250,7 @@ class _OpenSegment:
 
 
 def _create(directory: Path, header: Header, time_ns: Callable[[], int]) -> tuple[Path, int]:
-    """Create an empty segment and lock it before anyone takes it for a dead writer's."""
+    """Create an empty segment and lock it before another process takes it for a dead writer's."""
     for _ in range(_CREATE_ATTEMPTS):
         path = directory / f"{time_ns():020d}-{header.writer_id.hex()[:16]}-{header.sequence:06d}{OPEN_SUFFIX}"
         fd = create_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)

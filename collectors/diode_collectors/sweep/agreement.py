@@ -2,7 +2,7 @@
 
 A config's time in a sweep is the median over that sweep's measurements of it; failures, estimates and whatever no
 view shows (replays, flagged and superseded measurements) are left out. Only configs that both sweeps tried are
-compared, so that it is the timing that is judged and not which configs were drawn. The winner, its scatter and the
+compared, so that the timing is judged and not the choice of configs. The winner, its scatter and the
 tie set are worked out as the view ``fastest_configs`` does.
 """
 
@@ -46,7 +46,7 @@ class ProblemAgreement:
     first_winner: str
     second_winner: str
     first_ties: int
-    """How many configs cannot be told from the first sweep's winner, itself included."""
+    """How many configs are within noise of the first sweep's winner, itself included."""
     second_ties: int
     first_in_second: bool
     """Whether the first sweep's winner is in the second's tie set."""
@@ -112,7 +112,7 @@ class Agreement:
 
 @dataclass
 class _Sweep:
-    """What one sweep holds."""
+    """What one sweep measured."""
 
     times_us: dict[_Case, dict[bytes, list[float]]] = field(default_factory=lambda: defaultdict(dict))
     """By problem and config tried, the times it took; none where it only failed or was given up."""
@@ -292,7 +292,7 @@ def _band_names() -> Iterator[str]:
 def _nothing_common(one: _Sweep, other: _Sweep) -> str:
     if not (one.times_us.keys() & other.times_us.keys()):
         return (
-            f"the two have no problem in common (one holds {len(one.times_us)}, the other {len(other.times_us)}); "
+            f"the two have no problem in common (one has {len(one.times_us)}, the other {len(other.times_us)}); "
             "compare sweeps of the same problems on the same hardware in the same environment"
         )
     return "no config of a common problem has a time in both, only failures and estimates; measure the problems again"

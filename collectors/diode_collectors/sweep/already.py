@@ -1,8 +1,7 @@
-"""What a sweep need not measure again: it is in a spool or in a warehouse.
+"""What a sweep need not measure again, because it is in a spool or a warehouse.
 
 A measurement counts if it is a sweep's own (no feedback of a compile, no replay of cached timings), its choices are
-the stock ones, and it is trusted: a flagged or superseded one stays out of every view, so measuring it again is not
-pointless.
+the stock ones, and it is trusted: a flagged or superseded one stays out of every view, so it is measured again.
 
 Ask the spool before the warehouse: what is ingested in between moves from the one to the other.
 """
@@ -31,7 +30,7 @@ _SAMPLE = "SAMPLE"
 
 
 class DoneKey(NamedTuple):
-    """What makes measuring again pointless: all of it is the same."""
+    """What must be the same for a problem to be skipped."""
 
     problem: bytes
     hardware: bytes
@@ -63,7 +62,7 @@ class DoneKey(NamedTuple):
 
 
 def measured_in_spool(directory: Path) -> set[DoneKey]:
-    """Return what the segments in a spool hold, sealed ones and those a writer is at work on.
+    """Return what the segments in a spool hold, sealed or still being written.
 
     What is damaged or cannot be read is not counted, so it is measured again; what is in quarantine likewise. Takes
     no lock, so it disturbs no writer, and misses nothing that was sealed meanwhile.
@@ -121,7 +120,7 @@ def _in_segment(path: Path, frames: Iterable[Frame]) -> set[DoneKey]:
             if _counts(head):
                 done.add(DoneKey.of(head.problem, head.hardware, head.environment, head.search_space, head.sample_seed))
     except SegmentError as error:
-        log.warning("%s: %s; what it holds is measured again", path, error)
+        log.warning("%s: %s; its problems are measured again", path, error)
     if unread:
         log.warning("%s: %s cannot be read; measured again", path, counted(unread, "record"))
     return done

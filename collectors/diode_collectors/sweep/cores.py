@@ -25,7 +25,7 @@ class CoreShare:
 
 
 def cores_of_rank(cores: list[int], environment: Mapping[str, str]) -> list[int]:
-    """Return what this process may use of ``cores`` beside the other processes that ``torchrun`` started here.
+    """Return this process's share of ``cores`` among the processes that ``torchrun`` started here.
 
     A launcher that binds its processes has given each its own cores already; then these are all there are.
     """

@@ -1,10 +1,10 @@
-"""What a GPU is doing while it is measured: clocks, temperature, what slows it down, and who else uses it.
+"""A GPU's state while it is measured: clocks, temperature, what limits the clocks, and other processes.
 
 Read through NVML (nvidia-ml-py), one GPU by its UUID, so that CUDA_VISIBLE_DEVICES does not matter. Where there is
 no NVML, no such GPU, or a reading that this GPU does not give, the answer is None: unknown, never a guess.
 
 Processes: NVML lists the pids that hold a compute context. In a container these may be the host's pids, which are
-not ours, or none at all. See ``ForeignProcesses`` for what can be told then.
+not ours, or none at all. See ``ForeignProcesses`` for what can be known then.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ POWER_CAP_FALL = 0.4
 
 A cap is the normal state of a data-centre GPU under large matrix products: an H100 or H200 at its 700 W runs them
 at 1.3 to 1.8 of its 1.98 GHz, in a user's program as in a sweep. Flagging that would leave no large problem. A fall
-beyond is a power limit that somebody lowered, or a failing supply.
+beyond that is a lowered power limit, or a failing supply.
 """
 UNSTEADY_SHARE = 0.1
 """By which share of the highest the SM clock may fall, without a power cap to explain it."""
@@ -71,7 +71,7 @@ UNSEEN_BYTES = 256 * 2**20
 
 @dataclass(frozen=True)
 class DeviceSample:
-    """What the GPU said at one moment; None where it does not say."""
+    """The GPU's readings at one moment; None where it gives none."""
 
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
@@ -93,14 +93,14 @@ class ForeignProcesses:
     """
 
     is_ours: Callable[[int], bool]
-    """Whether a pid of our own namespace is a process of ours."""
+    """Whether a pid of our own namespace is one of our processes."""
     contexts: int = 1
     """How many of our processes may hold a context on the GPU."""
     before: frozenset[int] | None = None
-    """Who was there before we had a context; None if it was not looked up."""
+    """Pids listed before we had a context; None if not looked up."""
 
     def count(self, listed: Mapping[int, int | None] | None, used_bytes: int | None) -> int | None:
-        """Return how many foreign processes hold a context; None when that cannot be told.
+        """Return how many foreign processes hold a context; None when that is unknown.
 
         Args:
             listed: pid → bytes it uses, None where NVML does not say; None when nothing could be listed.
@@ -120,7 +120,7 @@ class ForeignProcesses:
 
 
 def descends_from(pid: int, root: int) -> bool:
-    """Tell whether ``pid`` is the process ``root`` or one that it started, directly or not; by Linux's /proc."""
+    """Whether ``pid`` is the process ``root`` or one that it started, directly or not; by Linux's /proc."""
     for _ in range(_DEEPEST):
         if pid == root:
             return True
@@ -148,7 +148,7 @@ def unseen_bytes(listed: Mapping[int, int | None], used_bytes: int | None) -> in
 
 
 class DeviceMonitor:
-    """Reads one GPU; a monitor of nothing, whose samples say nothing, where that is not possible.
+    """Reads one GPU; where that is not possible, its samples are empty.
 
     Use it from one thread.
     """
@@ -189,16 +189,16 @@ class DeviceMonitor:
 
     @property
     def before(self) -> frozenset[int] | None:
-        """The pids that held a context before any process of ours did; None when it was not looked up in time."""
+        """The pids that had a context before any of our processes did; None when not looked up in time."""
         return self._foreign.before
 
     @property
     def is_open(self) -> bool:
-        """Whether samples say anything."""
+        """Whether samples have readings."""
         return self._handle is not None
 
     def close(self) -> None:
-        """Let go of NVML; samples say nothing from then on."""
+        """Shut NVML down; samples are empty from then on."""
         nvml, self._nvml, self._handle = self._nvml, None, None
         if nvml is not None:
             try:
@@ -255,7 +255,7 @@ class DeviceMonitor:
             self._look_before(uuid)
 
     def _look_before(self, uuid: str) -> None:
-        """Note who is there before us."""
+        """Record which processes were there before us."""
         listed = self._processes()
         if listed is None:
             return
@@ -372,6 +372,6 @@ def _median(values: Sequence[int | None]) -> int | None:
 
 
 def _may_have_context() -> bool:
-    """Tell whether this process may hold a context on a GPU already: it has one only once torch made it."""
+    """Whether this process may have a context on a GPU already: torch creates it."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_initialized())

@@ -1,4 +1,4 @@
-"""Which devices a sweep runs on. Asks another process, so that this one needs no torch and holds no GPU."""
+"""Which devices a sweep runs on. Asks another process, so that this one needs no torch and uses no GPU."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def find_devices(names: Sequence[str] | None) -> tuple[SweepDevice, ...]:
         names: as ``parse_devices`` returns them; ``cuda`` is every GPU. The CPU is never taken in place of a GPU.
 
     Raises:
-        HardwareError: one of them, or any GPU, is missing, or torch cannot be used; the message says why.
+        HardwareError: one of them, or any GPU, is missing, or torch cannot be used; the message gives the reason.
     """
     names = names or (CUDA,)
     answer = _ask(CPU if CPU in names else CUDA)
@@ -101,7 +101,7 @@ def device_elsewhere(name: str) -> SweepDevice:
     """Return a known device that another machine may have, to plan for; its environment is unknown.
 
     Raises:
-        HardwareError: none or several are known by this name; the message lists them.
+        HardwareError: no or several known devices have this name; the message lists them.
     """
     hardware = known_device(name)
     if hardware is None:
@@ -141,7 +141,7 @@ def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, 
 
 
 def users_of(devices: Sequence[SweepDevice]) -> dict[str, frozenset[int] | None]:
-    """Return the pids that hold a context on each GPU; None where that cannot be seen."""
+    """Return the pids that have a context on each GPU; None where that cannot be seen."""
     from diode_collectors.sweep.device_state import DeviceMonitor
 
     found = {}
@@ -156,7 +156,7 @@ def check_can_be_timed(problems: Sequence[SweepProblem], *, on_cpu: bool) -> Non
     """Make sure that Inductor will autotune at least one of ``problems``.
 
     Raises:
-        HardwareError: none of them; the message says what would be.
+        HardwareError: it will time none of them; the message names problems that it would time.
     """
     if not on_cpu or any(p.op == "bmm" or (p.op in {"mm", "addmm"} and p.dtype == "float32") for p in problems):
         return

@@ -1,4 +1,4 @@
-"""Runs a sweep: hands problems to the lanes of each device, and sees to it that none is lost and none done twice.
+"""Runs a sweep: hands problems to the lanes of each device, so that none is lost or measured twice.
 
 A lane is a process that compiles and benchmarks (``lane``). A device has a few of them, which together are its
 worker: one benchmarks, alone on the device, while the others compile. This process imports no torch. A lane that
@@ -40,7 +40,7 @@ _MOST_EXCLUDED = 10
 _PATIENCE_S = 5.0
 _LOOK_EVERY_S = 1.0
 STALL_S = 300.0
-"""A lane that holds the device and says nothing for so long is taken for hung."""
+"""A lane that has the device and sends nothing for so long counts as hung."""
 
 
 def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepReport:
@@ -50,11 +50,11 @@ def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepRe
 
     Args:
         plan: what to do.
-        listener: is told what happens, if given.
+        listener: called at each event, if given.
 
     Raises:
         SpoolError: the spool cannot be written.
-        HardwareError: no lane could start; the message quotes the last thing that one said.
+        HardwareError: no lane could start; the message quotes the last output of one.
     """
     check_writable(plan.spool)
     folder = scratch_folder(len(plan.devices))
@@ -116,7 +116,7 @@ class _Engine:
         self._selector.close()
 
     def _hear_the_last(self) -> None:
-        """Have the lanes that are left go, and count what they had done by then."""
+        """Dismiss the lanes that are left, and count what they had done by then."""
         for lane in self._lanes:
             lane.hang_up()
         until = time.monotonic() + _PATIENCE_S
@@ -169,7 +169,7 @@ class _Engine:
             lane.problem = None
             self._count(result_of_message(message["result"]))
             if message["tired"]:
-                lane.dismiss()  # another takes its place, without what this one has piled up
+                lane.dismiss()  # another takes its place, without this one's accumulated state
                 lane.is_replaced = True
             else:
                 self._give(lane)
@@ -179,7 +179,7 @@ class _Engine:
             excluded = self._excluded.setdefault(task, [])
             excluded.append(told)
             if len(excluded) <= _MOST_EXCLUDED:
-                self._attempts[task] -= 1  # the next one comes further
+                self._attempts[task] -= 1  # the next attempt gets further
             self._listener.on_note(f"{lane.problem}: a kernel broke the device and is left out: {message['error']}")
         elif kind == "fatal":
             raise SpoolError(message["error"])
@@ -214,7 +214,7 @@ class _Engine:
         return DoneKey.of(problem.problem(), hardware, environment, self._plan.recorded_space, self._plan.seed)
 
     def _give(self, lane: LaneProcess) -> None:
-        """Give a lane its next problem, or let it go."""
+        """Give a lane its next problem, or dismiss it."""
         waiting = self._queues[lane.hardware]
         if not waiting:
             lane.dismiss()
@@ -252,7 +252,7 @@ class _Engine:
             self._start(lane.successor())
 
     def _is_given_up(self, lane: LaneProcess) -> bool:
-        """Tell whether a lane that did not get ready is not to be tried again; the others go on without it."""
+        """Whether to give up on a lane that did not get ready; the others continue without it."""
         lane.failed_starts += 1
         if lane.failed_starts < _MOST_FAILED_STARTS:
             return False

@@ -1,4 +1,4 @@
-"""The engine's view of a lane: its process, its pipes, and the problem it is at."""
+"""The engine's view of a lane: its process, its pipes, and its current problem."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LaneProcess:
         self.channel = Channel(-1, -1)
 
     def start(self) -> None:
-        """Start its process and tell it what to do.
+        """Start its process and send it its settings.
 
         Raises:
             HardwareError: no process could be started.
@@ -88,7 +88,7 @@ class LaneProcess:
         self._send(do="measure", problem=problem_to_message(problem), excluded=excluded)
 
     def dismiss(self) -> None:
-        """Have it finish and go."""
+        """Tell it to finish and exit."""
         self.is_dismissed = True
         self._send(do="stop")
 
@@ -99,7 +99,7 @@ class LaneProcess:
             self._process.kill()
 
     def hang_up(self) -> None:
-        """Have it leave at once, and remove its files."""
+        """Tell it to exit at once and remove its files."""
         self.channel.hang_up()
 
     def kill(self) -> None:

@@ -42,7 +42,7 @@ class SweepPlan:
     time_limit_s: float | None = None
     """After how many seconds no further problem is begun; those under way are finished."""
     lanes: int | None = None
-    """Processes a device, of which one benchmarks while the others compile; None chooses by the cores."""
+    """Processes a device, of which one benchmarks while the others compile; None decides by the cores."""
     cores: int | None = None
     """How many cores all workers together may use; None for all that this process may use."""
     done: Collection[DoneKey] = field(default=frozenset(), repr=False)
@@ -119,7 +119,7 @@ class SweepReport:
 
 
 class SweepListener(Protocol):
-    """Is told what a sweep does, in the process and thread that called ``run_sweep``."""
+    """Follows a sweep, in the process and thread that called ``run_sweep``."""
 
     def on_device(self, device: str, hardware: Hardware, environment: Environment) -> None:
         """Take notice of a device whose worker is ready."""
@@ -135,7 +135,7 @@ class SweepListener(Protocol):
 
 
 class SilentListener:
-    """A listener that says nothing."""
+    """A listener that does nothing."""
 
     def on_device(self, device: str, hardware: Hardware, environment: Environment) -> None:
         """Ignore it."""

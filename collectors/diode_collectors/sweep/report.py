@@ -193,7 +193,7 @@ def print_dry_run(problems: Sequence[SweepProblem], skipped: int | None, estimat
 def print_report(
     report: SweepReport, statistics: DatasetStatistics, where: Path, *, is_file: bool, as_json: bool
 ) -> None:
-    """Print how a sweep ended, and what its data set holds."""
+    """Print how a sweep ended, and the statistics of its data set."""
     gone = _ingested_already(report, statistics, is_file=is_file)
     if as_json:
         rate = {"choices_per_s": report.choices_per_s}

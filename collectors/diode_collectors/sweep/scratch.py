@@ -16,8 +16,8 @@ BYTES_PER_DEVICE = 4 * 2**30
 def scratch_folder(devices: int, memory: Path = MEMORY) -> Path:
     """Make a folder, in memory where there is plenty: a compiled kernel is half a dozen small files.
 
-    A hundred compile workers that write them to a disk wait for it as long as they compile. Who sets ``TMPDIR`` has
-    chosen.
+    A hundred compile workers that write them to a disk wait for it as long as they compile. ``TMPDIR``
+    overrides this.
     """
     parent = None
     if "TMPDIR" not in os.environ and os.access(memory, os.W_OK):

@@ -32,12 +32,12 @@ def spool_beside(output: Path) -> Path:
     """Return the spool that a data set is collected in.
 
     Raises:
-        SettingsError: the file's name says no format.
+        SettingsError: the file's suffix is not a known format.
         ExportError: the file or the spool cannot be written, or the file is another's.
     """
     where = f"--output {output}"
     if output.suffix not in SUFFIXES:
-        raise SettingsError(f"{where}: its suffix says the format; expected {', '.join(SUFFIXES)}")
+        raise SettingsError(f"{where}: its suffix sets the format; expected {', '.join(SUFFIXES)}")
     spool = output.with_name(output.name + _SPOOL_SUFFIX)
     if not output.parent.is_dir():
         raise ExportError(f"{where}: there is no folder {output.parent}; make it first")
@@ -91,8 +91,8 @@ def measured_since(spool: Path, sweep_id: str, started: float) -> Iterator[Measu
     try:
         for path, frames in segments_of(spool, since=started):
             yield from (m for m in decoded(path, frames) if m.sweep_id == sweep_id)
-    except SpoolError as error:  # no reason to fail a sweep that is done
-        log.warning("%s; the statistics lack what it holds", error)
+    except SpoolError as error:  # not worth failing a finished sweep for
+        log.warning("%s; its records are missing from the statistics", error)
 
 
 def shapes_in(path: Path) -> set[Shape]:

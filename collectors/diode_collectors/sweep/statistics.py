@@ -1,4 +1,4 @@
-"""What a data set holds: by hardware and op, how many problems and timings, what failed, which templates win.
+"""Statistics of a data set: by hardware and op, how many problems and timings, what failed, which templates win.
 
 Measurements are read one by one and dropped; what is kept grows with the problems and the distinct configs, not
 with the timings.
@@ -54,7 +54,7 @@ class OpStatistics:
 
 @dataclass(frozen=True)
 class DatasetStatistics:
-    """What a data set holds; ``ops`` is sorted by hardware and op."""
+    """Statistics of a data set; ``ops`` is sorted by hardware and op."""
 
     ops: tuple[OpStatistics, ...]
     problems: int
@@ -144,7 +144,7 @@ class _Op:
 
 
 def statistics_of(measurements: Iterable[Measurement]) -> DatasetStatistics:
-    """Count what ``measurements`` hold; one that comes twice counts once."""
+    """Count what ``measurements`` hold; one that occurs twice counts once."""
     ops: dict[tuple[bytes, str], _Op] = {}
     devices: dict[bytes, Hardware] = {}
     seen: set[bytes] = set()

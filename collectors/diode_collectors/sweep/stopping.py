@@ -1,4 +1,4 @@
-"""Lets a sweep be stopped from outside: Ctrl-C and SIGTERM end it between two steps, not amid one."""
+"""Lets Ctrl-C and SIGTERM stop a sweep between two steps, not in the middle of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 class StopSignal:
     """Takes note of the first Ctrl-C or SIGTERM; the second raises ``KeyboardInterrupt``, should the first not help.
 
-    Signals come to the main thread only; in any other this waits for nothing. One that is ignored stays so.
+    Signals reach the main thread only; in any other thread this does nothing. An ignored signal stays ignored.
     """
 
     def __init__(self) -> None:

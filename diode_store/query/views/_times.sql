@@ -59,7 +59,7 @@ bests AS (
         hardware,
         min(runtime_us, 2) AS best_two_us,
         count(*) AS configs,
-        -- Repeats that are equal to the last bit, as two may be by chance, say nothing.
+        -- Repeats that are equal to the last bit, as two may be by chance, show no scatter.
         nullif(
             sqrt(
                 sum((repeats - 1) * relative_variance) FILTER (repeats > 1) / sum(repeats - 1) FILTER (repeats > 1)

@@ -1,9 +1,9 @@
--- What the named views are made of, for DuckDB over the lake's tables: hardware, environments, problems, configs,
+-- The base of the named views, for DuckDB over the lake's tables: hardware, environments, problems, configs,
 -- segment_measurements, marks and timings. docs/views.md says what each column of a view means; a test compares the
 -- two, and others execute every view against rows worked out by hand.
 --
 -- Two kinds of measurement never count: deleted ones, which the tables leave out, and superseded ones, which the
--- views leave out. What is believed also leaves out replays and flagged ones.
+-- views leave out. Trusted timings also exclude replays and flagged ones.
 --
 -- sigmas_of, noisiest, usual_sigma and noise_limit are made of the figures in diode_store/noise.py by noise_sql.py.
 
@@ -19,7 +19,7 @@ SELECT segment.*, marks.flags, marks.superseded_by
 FROM segment_measurements AS segment
 LEFT JOIN marks ON marks.id = segment.id;
 
--- A case is a (hardware, environment, problem) with measurements that may be believed; cases are numbered in this
+-- A case is a (hardware, environment, problem) with trusted measurements; cases are numbered in this
 -- order. Grouping by one number takes a third of the time that grouping by three does. Where measurements of a case
 -- were timed by several methods, the noisiest counts.
 CREATE MACRO cases_of(policy) AS TABLE

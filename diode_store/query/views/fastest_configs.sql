@@ -1,4 +1,4 @@
--- The best config of each (hardware, environment, problem), and which others one cannot tell from it.
+-- The best config of each (hardware, environment, problem), and the others within noise of it.
 CREATE VIEW fastest_configs AS
 WITH
 -- include _times.sql

@@ -1,5 +1,5 @@
 -- What a change of environment made slower or faster beyond noise, on the same hardware and for the same problem: a
--- config, or the best of all configs. `before` is the environment that was measured first; where no time says so, the one
+-- config, or the best of all configs. `before` is the environment that was measured first; where no time is known, the one
 -- whose first measurement came first.
 CREATE VIEW regressions AS
 WITH

@@ -1,9 +1,9 @@
--- A failure that says what it was is worth more than one that does not.
+-- A failure with a reason is preferred to one without.
 CREATE MACRO best_failure(failure) AS
     coalesce(min(failure) FILTER (failure <> 'failed_unspecified'), min(failure));
 
 -- What a model is trained on, by ids alone: one row a (hardware, environment, problem, config). Narrow, so that ten
--- million rows can be sorted and streamed; training_examples is the same with everything in words.
+-- million rows can be sorted and streamed; training_examples is the same with all columns.
 CREATE VIEW training_timings AS
 WITH seen AS MATERIALIZED (
     SELECT

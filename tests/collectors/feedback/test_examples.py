@@ -93,5 +93,5 @@ def test_a_data_set_of_another_format(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(sys, "argv", [str(example), "--output", "data.pt"])
     with mock.patch.dict(os.environ), pytest.raises(SystemExit) as ended:
         runpy.run_path(str(example), run_name="__main__")
-    expected = "error: data.pt: the file's suffix says its format; name it .json or .msgpack\n"
+    expected = "error: data.pt: the file's suffix sets its format; name it .json or .msgpack\n"
     assert (ended.value.code, *capsys.readouterr()) == (1, "", expected)

@@ -147,7 +147,7 @@ def test_errors_that_cannot_be_shown_are_survived(caplog: pytest.LogCaptureFixtu
     assert listener.stats == FeedbackStats(events=1, failed=1)
     first, second = (said.getMessage() for said in caplog.records if said.name == "diode_collectors.feedback.listening")
     assert re.fullmatch(
-        r"could not record an autotuning event of 'mm': <.*MuteError object at .*> \(said once\)", first
+        r"could not record an autotuning event of 'mm': <.*MuteError object at .*> \(logged once\)", first
     )
     assert re.match(r"could not record an autotuning event of <Mute instance at .*>: TypeError: unhashable", second)
 
@@ -237,7 +237,7 @@ def test_a_full_queue_drops_the_newest(spool: Path, caplog: pytest.LogCaptureFix
         for m in (16, 32, 48):
             compile_and_run(torch.mm, torch.zeros(m, 128), B)
     assert (collector.stats.recorded, collector.stats.dropped) == (3, 2)
-    assert "more than 1 records wait to be written (said once)" in caplog.text
+    assert "more than 1 records wait to be written (logged once)" in caplog.text
     collector.start()
     collector.stop()
     assert [found.problem.shape.m for found in spooled(spool)] == [16]

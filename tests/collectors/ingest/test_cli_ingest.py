@@ -151,7 +151,7 @@ def test_an_unreadable_segment_fails(spool: Path, where: Sequence[object]) -> No
     for _ in range(2):
         ended = ingest("--once", *where)
         assert ended.code == 1
-        assert ended.err == f"error: {spool}/a.seg: cannot be read: it is no regular file; move it away\n"
+        assert ended.err == f"error: {spool}/a.seg: cannot be read: it is not a regular file; move it away\n"
 
 
 def test_another_ingester_at_work(spool: Path, where: Sequence[object]) -> None:

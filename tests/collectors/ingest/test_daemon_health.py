@@ -82,10 +82,10 @@ def test_readiness_follows_segments_that_cannot_be_read(daemon: Daemon, director
     nowhere = "it is a link to a file that is not there"
     expected = (
         f"{directory}/2.open: cannot be read: {nowhere}; move it away\n"
-        f"{directory}/3.open: cannot be read: it is no regular file; move it away\n"
-        f"{directory}/0.seg: cannot be read: it is no regular file; move it away\n"
+        f"{directory}/3.open: cannot be read: it is not a regular file; move it away\n"
+        f"{directory}/0.seg: cannot be read: it is not a regular file; move it away\n"
         f"{directory}/1.seg: cannot be read: {nowhere}; move it away\n"
-        f"{directory}/3.seg: cannot be read: it is no regular file; move it away\n"
+        f"{directory}/3.seg: cannot be read: it is not a regular file; move it away\n"
     )
     eventually(lambda: daemon.get("/readyz") == (503, expected))
     assert (daemon.metrics()[gauge], daemon.metrics()["diode_ingest_ready"]) == (5, 0)

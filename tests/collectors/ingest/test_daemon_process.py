@@ -106,7 +106,7 @@ def test_a_second_daemon_names_the_first(directory: Path, database_path: Path) -
         [PROGRAM, "run", "--spool", directory, "--database", database_path], capture_output=True, text=True, check=False
     )
     assert (second.returncode, len(second.stderr.splitlines())) == (1, 1)
-    assert f"error: {directory}: another diode-ingest (pid {daemon.process.pid}) is at work" in second.stderr
+    assert f"error: {directory}: another diode-ingest (pid {daemon.process.pid}) is running" in second.stderr
     assert daemon.end(signal.SIGTERM) == 0
 
 

@@ -126,7 +126,7 @@ def test_pack_with_no_time(jsonl_path: Path, tmp_path: Path) -> None:
     """A time that is none is bad usage."""
     ended = ingest("pack", *H200, "--measured-at", "yesterday", "-o", tmp_path / "o", jsonl_path)
     assert ended.code == 2
-    assert "'yesterday' is no time; write 2026-11-20 or" in " ".join(ended.err.split())
+    assert "'yesterday' is not a time; write 2026-11-20 or" in " ".join(ended.err.split())
 
 
 def test_pack_without_its_file(tmp_path: Path) -> None:

@@ -134,11 +134,14 @@ def test_a_text_file_holds_a_problem_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "no shape set: expected JSON, CSV whose first line is name,B,M,K,N,Transposed, or a problem such as mm:"),
+        (
+            "",
+            "not a shape set: expected JSON, CSV whose first line is name,B,M,K,N,Transposed, or a problem such as mm:",
+        ),
         ("mm:1x2x3\nmm:4x5\n", "1 entry is unreadable: line 2: 'mm:4x5' is not a shape; write OP:MxNxK"),
         ("mm:1x2x3/nn/int3 # odd\n", "line 1: 'mm:1x2x3/nn/int3': 'int3' is neither a layout nor a dtype"),
         ("{", "not valid JSON"),
-        ("[]", 'no shape set: expected {"operations"'),
+        ("[]", 'not a shape set: expected {"operations"'),
         ('{"operations": {"mm": []}}', 'mm: expected {"shapes": [...]}'),
         ('{"operations": {}}', "the shape set is empty"),
         (HEADER, "the shape set is empty"),

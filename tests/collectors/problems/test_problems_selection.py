@@ -111,7 +111,7 @@ def test_nothing_left_beside_what_is_excluded_is_refused() -> None:
     ("arguments", "message"),
     [
         ({}, "give problems with --shape, --shapeset, --family or --num-shapes"),
-        ({"num_shapes": -1}, "--num-shapes -1 is less than none"),
+        ({"num_shapes": -1}, "--num-shapes -1 is negative"),
         ({"num_shapes": 1, "ops": ("conv",)}, "unknown op 'conv'; known ops: mm, addmm, bmm, baddbmm"),
         ({"num_shapes": 1, "layouts": ("xx",)}, "unknown layout 'xx'; known layouts: nn, nt, tn, tt"),
         ({"num_shapes": 1, "dtypes": ("int8",)}, "unknown dtype 'int8'"),
@@ -139,8 +139,8 @@ def test_shards_are_typed_as_i_of_n() -> None:
     """From 0 to n-1."""
     assert (parse_shard("0/4"), parse_shard("3/4")) == ((0, 4), (3, 4))
     for text, message in (
-        ("4/4", "there is not a shard 4 of 4; write i/n with i from 0 to n-1"),
-        ("0/0", "there is not a shard 0 of 0"),
+        ("4/4", "there is no shard 4 of 4; write i/n with i from 0 to n-1"),
+        ("0/0", "there is no shard 0 of 0"),
         ("one", "'one' is not a shard; write i/n"),
         ("-1/4", "'-1/4' is not a shard"),
     ):

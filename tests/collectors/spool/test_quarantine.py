@@ -191,7 +191,7 @@ def test_an_unreadable_segment_is_left_and_told(directory: Path, store: Store) -
     put(directory, "b.seg", segment_bytes([1]))
     report = ingest_once(directory, store)
     assert report.measurements == 1
-    assert report.unreadable == (f"{directory}/a.seg: cannot be read: it is no regular file; move it away",)
+    assert report.unreadable == (f"{directory}/a.seg: cannot be read: it is not a regular file; move it away",)
     assert (directory / "a.seg").exists()
 
 

@@ -255,7 +255,7 @@ def test_one_ingester_per_spool(directory: Path) -> None:
     spool = Spool(directory)
     with spool.lock():
         assert spool.lock_holder() == os.getpid()
-        message = rf"another diode-ingest \(pid {os.getpid()}\) is at work on this spool"
+        message = rf"another diode-ingest \(pid {os.getpid()}\) is running on this spool"
         with pytest.raises(SpoolError, match=message), Spool(directory).lock():
             pass
         assert spool.lock_holder() == os.getpid()

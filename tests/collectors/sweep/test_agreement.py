@@ -153,7 +153,7 @@ def test_ties_are_those_of_the_view(store: Store, database_url: str) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ([measured(1, {A: 1.0})], [], "the two have no problem in common (one holds 1, the other 0); compare"),
+        ([measured(1, {A: 1.0})], [], "the two have no problem in common (one has 1, the other 0); compare"),
         ([measured(1, {A: 1.0})], [measured(2, {A: 1.0}, environment=Environment(torch="2.13"))], "the two have no"),
         ([measured(1, {A: 1.0})], [measured(2, {A: Outcome.TIMEOUT})], "no config of a common problem has a time in"),
     ],

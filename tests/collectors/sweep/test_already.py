@@ -132,7 +132,7 @@ def test_damage_and_quarantine_are_measured_again(spool: Path, caplog: pytest.Lo
     newer = "spool format 2 is not 1, the one this torch-diode reads; upgrade torch-diode"
     assert [record.getMessage().removeprefix(f"{spool}/") for record in caplog.records] == [
         "a.seg: 1 record cannot be read; measured again",
-        f"b.seg: {newer}; what it holds is measured again",
+        f"b.seg: {newer}; its problems are measured again",
     ]
 
 

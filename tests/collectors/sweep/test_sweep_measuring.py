@@ -120,7 +120,7 @@ def test_products_of_a_constant_are_measured_too(tmp_path: Path, text: str) -> N
     ("text", "why"),
     [
         ("baddbmm:8x16x32:2", "Inductor had one choice only"),
-        ("bmm:1x32x64:2", "Inductor made something else of it, which it does not autotune"),
+        ("bmm:1x32x64:2", "Inductor turned it into something that it does not autotune"),
     ],
 )
 def test_what_inductor_does_not_autotune_says_why(tmp_path: Path, text: str, why: str) -> None:

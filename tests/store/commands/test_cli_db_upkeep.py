@@ -52,7 +52,7 @@ def test_spans_of_time(text: str, days: float) -> None:
 @pytest.mark.parametrize("text", ["180", "0d", "-1d", "1.5d", "d", "1 d", "1m", "1D", ""])
 def test_no_span_of_time(text: str) -> None:
     """Whatever else is refused with examples; a month is none, and a wrong guess deletes data."""
-    with pytest.raises(typer.BadParameter, match="is no span of time; write 12h, 180d, 26w or 1y"):
+    with pytest.raises(typer.BadParameter, match="is not a duration; write 12h, 180d, 26w or 1y"):
         span_of(text)
 
 
@@ -132,12 +132,12 @@ def test_prune_asks_for_something(diode: RunCommand, database_path: Path) -> Non
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--older-than", "180"), "'--older-than': '180' is no span of time; write 12h"),
-        (("--older-than", ""), "'--older-than': '' is no span of time; write 12h"),
+        (("--older-than", "180"), "'--older-than': '180' is not a duration; write 12h"),
+        (("--older-than", ""), "'--older-than': '' is not a duration; write 12h"),
         (("--older-than", "5000y"), "'--older-than': '5000y' is too long a time; 1000y is the longest"),
-        (("--measured-before", "yesterday"), "'--measured-before': 'yesterday' is no time; write 2026-11-20"),
-        (("--measured-before", ""), "'--measured-before': '' is no time; write 2026-11-20"),
-        (("--measured-before", "0001-01-01T00:00+14:00"), "is no time that UTC has; write 2026-11-20"),
+        (("--measured-before", "yesterday"), "'--measured-before': 'yesterday' is not a time; write 2026-11-20"),
+        (("--measured-before", ""), "'--measured-before': '' is not a time; write 2026-11-20"),
+        (("--measured-before", "0001-01-01T00:00+14:00"), "is outside UTC's range of years; write 2026-11-20"),
         (("--keep", "0"), "Invalid value for '--keep': "),
         (("--measured-before", "2026-11-20", "--frobnicate"), "No such option: --frobnicate"),
     ],

@@ -119,7 +119,7 @@ def test_export_does_not_overwrite(diode: RunCommand, jsonl_path: Path, tmp_path
     out.write_text("precious")
     refused = diode("export", "--format", fmt, "-o", str(out))
     assert refused.code == 1
-    assert refused.err == f"error: {out} is there already; name another file, or replace it with --force\n"
+    assert refused.err == f"error: {out} exists already; name another file, or replace it with --force\n"
     assert out.read_text() == "precious"
     assert diode("export", "--format", fmt, "-o", str(out), "--force").code == 0
     assert out.stat().st_size > 1000
@@ -161,7 +161,7 @@ def test_a_name_that_says_no_format(diode: RunCommand, tmp_path: Path, name: str
     """It is refused with the suffixes there are, and nothing is written; with --format any name does."""
     result = diode("export", "-o", str(tmp_path / name))
     assert result.code == 2
-    assert f"the name '{name}' says no format" in (said := " ".join(result.err.replace("│", " ").split()))
+    assert f"the name '{name}' has no known suffix" in (said := " ".join(result.err.replace("│", " ").split()))
     assert "end it in .jsonl, .ndjson, .parquet, .seg, .records, .msgpack (.gz may follow), or give --format" in said
     assert not (tmp_path / name).exists()
     assert "there is nothing to export" in diode("export", "-o", str(tmp_path / name), "--format", "jsonl").err

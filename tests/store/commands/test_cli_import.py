@@ -113,7 +113,7 @@ def test_import_bad_usage(diode: RunCommand, jsonl_path: Path) -> None:
     """Options that exclude each other, times that are none and formats we do not have exit with 2."""
     assert diode("import", *H200, "--hardware-file", "x.json", str(jsonl_path)).code == 2
     soon = diode("import", *H200, "--measured-at", "soon", str(jsonl_path))
-    assert (soon.code, "'--measured-at': 'soon' is no time; write 2026-11-20 or" in " ".join(soon.err.split())) == (
+    assert (soon.code, "'--measured-at': 'soon' is not a time; write 2026-11-20 or" in " ".join(soon.err.split())) == (
         2,
         True,
     )

@@ -117,7 +117,7 @@ def test_bad_problems_beside_good_ones(diode: RunCommand, tmp_path: Path, databa
 
 @pytest.mark.parametrize(
     ("data", "expected"),
-    [(b'{"hardware": {', "it holds no JSON (line 1, column "), (b"\x82\xa8hardware", "it holds no msgpack (")],
+    [(b'{"hardware": {', "it is not JSON (line 1, column "), (b"\x82\xa8hardware", "it holds no msgpack (")],
 )
 def test_broken_files(diode: RunCommand, tmp_path: Path, data: bytes, expected: str) -> None:
     """One line, and files beside it are still read."""
@@ -175,7 +175,7 @@ def test_export_of_vendor_kernels_alone(
     store.write([make_measurement(1, runtimes=(10.0,))])
     result = diode("export", "--format", "torch-diode", "-o", str(tmp_path / "out.json"))
     assert result.code == 1
-    assert "there is nothing that a data set can hold; 1 timings left out: vendor kernels" in result.err
+    assert "nothing fits into a data set; 1 timings left out: vendor kernels" in result.err
     assert not (tmp_path / "out.json").exists()
 
 

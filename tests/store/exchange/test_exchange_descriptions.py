@@ -56,7 +56,7 @@ def test_hardware_file(tmp_path: Path) -> None:
         ('{"vendor": "a", "name": "", "arch": "c", "multiprocessors": 1}', "name must be text"),
         ('{"vendor": "a", "name": "b", "arch": "c", "multiprocessors": 1, "sms": 3}', "unknown fields sms"),
         ("[1]", "must hold a JSON object"),
-        ("{", "holds no JSON"),
+        ("{", "is not JSON"),
     ],
 )
 def test_bad_hardware_files(tmp_path: Path, content: str, expected: str) -> None:
@@ -101,5 +101,5 @@ def test_times_on_the_command_line() -> None:
     """A date means midnight UTC; a zone is heeded; anything else is refused."""
     assert time_of("2026-11-20") == datetime(2026, 11, 20, tzinfo=UTC)
     assert time_of("2026-11-20T12:30:00+01:00") == datetime(2026, 11, 20, 11, 30, tzinfo=UTC)
-    with pytest.raises(ImportFileError, match="'soon' is no time"):
+    with pytest.raises(ImportFileError, match="'soon' is not a time"):
         time_of("soon")

@@ -245,6 +245,6 @@ def test_ops_whose_inputs_are_looked_up_otherwise() -> None:
     made = build(problems, (2, 13), "D", template_hashes={})
     assert made.lines() == [
         "1 problems left out: scaled_mm is looked up by inputs that are not those recorded",
-        "1 problems left out: a table cannot tell dtypes of the output",
+        "1 problems left out: a table cannot distinguish dtypes of the output",
         "1 problems left out: a table has no room for some of their scalars",
     ]

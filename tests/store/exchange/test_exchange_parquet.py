@@ -89,7 +89,7 @@ def with_values(name: str, *values: Any) -> Callable[[pa.Table], pa.Table]:
         (lambda t: t.append_column("op", t["op"]), "column op is there twice"),
         (with_values("runtime_us", -1.0), "row 1: timing 0: runtime_us must be a finite, positive number"),
         (with_values("outcome", "sulked"), "row 1: "),
-        (with_values("inputs", "[", "["), "row 1: column inputs holds no JSON: "),
+        (with_values("inputs", "[", "["), "row 1: column inputs is not JSON: "),
         (with_values("kwargs", "{}"), "row 1: column kwargs must hold a list as JSON"),
         (with_values("measurement_uid", "00", "00"), "row 1: measurement_uid must be 32 hexadecimal digits"),
         (with_values("m", 7), "row 1: m = 7 contradicts the inputs, which make it 65"),

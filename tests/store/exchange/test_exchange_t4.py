@@ -246,4 +246,4 @@ def test_a_file_that_is_no_json(diode: RunCommand, tmp_path: Path) -> None:
     """A file that was cut is named as such."""
     path = tmp_path / "cut.json"
     path.write_text('{"results": [{')
-    assert f"{path}: it holds no JSON (" in diode("import", str(path), *OPTIONS).err
+    assert f"{path}: it is not JSON (" in diode("import", str(path), *OPTIONS).err

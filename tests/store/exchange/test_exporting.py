@@ -63,7 +63,7 @@ def test_a_device_is_written_through() -> None:
 
 def test_devices_too_are_not_written_by_accident() -> None:
     """Without --force nothing that is there is touched."""
-    with pytest.raises(ExportError, match="is there already"):
+    with pytest.raises(ExportError, match="exists already"):
         export(Path("/dev/null"), b"line")
 
 

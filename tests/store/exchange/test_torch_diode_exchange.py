@@ -304,7 +304,7 @@ def test_everything_a_data_set_cannot_hold_is_counted() -> None:
         ]
     )
     assert not_held.timings == 2
-    assert dict(not_held.left_out) == {"decompose_k is no Triton kernel with a tile": 1}
+    assert dict(not_held.left_out) == {"decompose_k is not a Triton kernel with a tile": 1}
     assert dict(not_held.measurements_without) == {
         "the strides of the inputs, which are not row-major": 1,
         "scalars that have no field": 1,

@@ -178,7 +178,7 @@ BAD: list[tuple[Any, str]] = [
     ({"hardware": {"x": 3}}, "hardware 'x': expected an object, not a number; correct or remove it"),
     ({"hardware": {"x": {}}}, "hardware 'x': no operation; add what is missing or remove the entry"),
     (dataset(timed(3, 0.1)), f"{WHERE}, config 1: expected an object, not a number; correct or remove it"),
-    (dataset(timed(CONFIG, 1), timed("{", 1)), f"{WHERE}, config 2: it holds no JSON (line 1, column 2: "),
+    (dataset(timed(CONFIG, 1), timed("{", 1)), f"{WHERE}, config 2: it is not JSON (line 1, column 2: "),
     (dataset({"config": CONFIG}), f"{WHERE}, config 1: no time; add what is missing or remove the entry"),
     (dataset(timed(CONFIG, "fast")), f"{WHERE}, config 1: time must be a number, not 'fast'; correct or remove it"),  # type: ignore[arg-type]
     (
@@ -248,7 +248,7 @@ def test_files_by_suffix(name: str, tmp_path: Path) -> None:
 
 def test_other_suffixes_are_refused(tmp_path: Path) -> None:
     """Nobody has to guess what a file holds."""
-    expected = "the file's suffix says its format; name it .json or .msgpack"
+    expected = "the file's suffix sets its format; name it .json or .msgpack"
     with pytest.raises(ExportError, match=expected):
         write_file(tmp_path / "data.pt", Dataset())
     with pytest.raises(ImportFileError, match=expected):

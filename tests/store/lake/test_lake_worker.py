@@ -122,7 +122,7 @@ def test_an_error_ends_the_copy(
         (
             "sitecustomize",
             "print('hello')",
-            r"^a process of the sync said 'hello'; keep what Python starts with silent$",
+            r"^a process of the sync said 'hello'; keep Python's start-up silent$",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_nothing_is_replaced(store: Store, tmp_path: Path) -> None:
     (tmp_path / "there.db").write_text("mine")
     (tmp_path / "link.db").symlink_to(tmp_path / "nowhere.db")
     for name in ("there.db", "link.db", "warehouse.db"):
-        with pytest.raises(BackupError, match=f"{name} is there already; a backup is never replaced, name another"):
+        with pytest.raises(BackupError, match=f"{name} exists already; a backup is never replaced, name another"):
             backup(store.engine, tmp_path / name)
     with pytest.raises(BackupError, match="is a folder; name a file in it"):
         backup(store.engine, tmp_path)

@@ -34,7 +34,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that the model was trained on.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Rank measured problems' choices with a model and show the regret, beside simpler rankings.
+    """Rank measured problems' choices with a model and show the regret beside simpler rankings.
 
     Example: diode evaluate --model v2_model --hardware "NVIDIA H200" --unseen
     """

@@ -15,7 +15,7 @@ app = make_app(__doc__)
 
 _COLUMNS = ("name", "purpose", "type", "hardware", "problems", "regret@1", "created", "path")
 _ERROR = "error"
-"""A column for scripts; a person reads what is wrong below the table."""
+"""A column for scripts; for people the errors are printed below the table."""
 
 
 @app.command("list")

@@ -59,7 +59,7 @@ def _short(name: str, length: int = _LONGEST_NAME) -> str:
 
 
 def titles(evaluation: Evaluation) -> list[tuple[str, Standing]]:
-    """Return each table's title with what stands in it."""
+    """Return each table's title and content."""
     pooled = "one held-out fold" if evaluation.folds == 1 else f"pooled over {evaluation.folds} folds"
     count = evaluation.all_choices.model.problems
     found = [(f"All choices: {counted(count, 'problem')}, {pooled}", evaluation.all_choices)]

@@ -104,7 +104,7 @@ def _check_output(output: Path | None) -> None:
 
 
 def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet:
-    """Read the data and say on stderr what it is."""
+    """Read the data and describe it on stderr."""
     from diode_trainer.data.sources import load
 
     found = load(database, file, wanted)

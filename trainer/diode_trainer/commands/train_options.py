@@ -1,4 +1,4 @@
-"""The options of `diode-train`; its recipe's defaults stand in ``diode_trainer.commands.recipes``."""
+"""The options of `diode-train`; its recipe's defaults are in ``diode_trainer.commands.recipes``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ HiddenDimOption = Annotated[int | None, typer.Option("--hidden-dim", min=1, max=
 NumLayersOption = Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")]
 
 _WHERE = frozenset({"database", "output", "force", "device", "as_json"})
-"""Options that say where a model is made or stored, not what it is."""
+"""Options that say where a model is fitted or stored, not what it is."""
 
 
 def what_was_asked(context: typer.Context) -> dict[str, object]:

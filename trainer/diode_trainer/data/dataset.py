@@ -91,7 +91,7 @@ class ExampleSet:
         return ExampleSet(tuple(self.examples[i] for i in indices), self.lineage)
 
     def domain(self) -> Domain:
-        """Return what the problems cover: where a model of them may be believed."""
+        """Return what the problems cover: where a model trained on them can be trusted."""
         from diode_trainer.card import CoveredHardware, Domain
 
         shapes = [example.shape for example in self.examples]

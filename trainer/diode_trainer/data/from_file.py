@@ -1,4 +1,4 @@
-"""A dataset from measurements that are in no warehouse: a file, or records at hand."""
+"""A dataset from measurements outside a warehouse: a file, or records in memory."""
 
 from __future__ import annotations
 

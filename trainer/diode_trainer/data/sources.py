@@ -52,13 +52,13 @@ def _from_file(file: Path, wanted: ExampleFilter) -> ExampleSet:
     try:
         known = None if wanted.hardware is None else known_device(wanted.hardware)
     except HardwareError:
-        # Several known devices, of which the file may well hold but one.
+        # Several known devices, of which the file may have only one.
         known = None
     try:
         return load_file(file, hardware=known, select=lambda usable: _wanted(file, wanted, usable))
     except DatasetError as error:
         if NO_HARDWARE in str(error) and wanted.hardware is not None:
-            # Lines without a device need one that we know by its name: this says which there are.
+            # Lines without a device need a known one by its name: this lists them.
             known_device(wanted.hardware) or match_hardware(KNOWN_DEVICES, wanted.hardware)
         raise
 

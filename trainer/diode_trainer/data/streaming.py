@@ -1,4 +1,4 @@
-"""The warehouse's examples problem by problem, as a stream: nothing is in memory but the problem at hand.
+"""The warehouse's examples problem by problem, as a stream: only the current problem is in memory.
 
 Timings come as numbers (``training_timings``); what they refer to (devices, problems, configs) is small, is read
 once, and is looked up by number.
@@ -91,7 +91,7 @@ def _numpy(batch: pa.RecordBatch) -> Rows:
 
 @dataclass(frozen=True)
 class _Dimensions:
-    """What the numbers stand for."""
+    """What the numbers refer to."""
 
     hardware: dict[int, Hardware]
     shapes: dict[int, ProblemShape]

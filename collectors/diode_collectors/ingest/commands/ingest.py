@@ -1,7 +1,7 @@
 """Bring measurements from the spool into the warehouse.
 
 Once, or as a daemon (`run`). A record is committed to the warehouse before it leaves the spool, and is stored once
-even if it comes twice. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
+even if it arrives twice. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def validate(
 ) -> None:
     """Check every record of segments.
 
-    Each is read and decoded as by ingesting. Nothing is changed.
+    Each is read and decoded as in ingesting. Nothing is changed.
 
     Example: diode-ingest validate spool/quarantine
     """

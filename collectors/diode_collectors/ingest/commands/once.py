@@ -64,7 +64,7 @@ def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as
 
 
 class InUse(NamedTuple):
-    """Says that another ``diode-ingest``, the daemon usually, ingests from a spool."""
+    """A spool that another ``diode-ingest``, usually the daemon, ingests."""
 
     pid: int | None
 

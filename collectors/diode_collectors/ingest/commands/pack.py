@@ -30,9 +30,7 @@ def pack(  # noqa: PLR0913 - one argument an option
     licence: LicenceOption = None,
     search_space: SearchSpaceOption = None,
     *,
-    anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Leave out which host and which of its GPUs measured.")
-    ] = False,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Leave out the host and its GPUs.")] = False,
 ) -> None:
     """Make sealed segments of spools or jsonl files.
 
@@ -58,5 +56,5 @@ def pack(  # noqa: PLR0913 - one argument an option
 
 
 def _name_of(path: Path) -> str:
-    """Return what segments made of ``path`` are called, be it ``.`` or a hidden folder."""
+    """Return the name for segments made of ``path``, even if that is ``.`` or a hidden folder."""
     return path.resolve().name.lstrip(".").partition(".")[0] or "measurements"

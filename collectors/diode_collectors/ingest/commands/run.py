@@ -1,4 +1,4 @@
-"""Ingest until told to stop: the daemon's command."""
+"""Ingest until stopped: the daemon's command."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @takes_options(options_of(*SETTINGS))
 def run_(options: SettingsOptions) -> None:
-    """Ingest until told to stop.
+    """Ingest until stopped.
 
     SIGTERM or Ctrl-C finishes the batch and exits with 0, a second one ends at once; SIGHUP reads the settings file
-    again. While the database is away the daemon retries, and nothing is lost. Logs go to stderr.
+    again. While the database is unreachable the daemon retries, and nothing is lost. Logs go to stderr.
 
     Example: diode-ingest run --spool /var/spool/diode --listen 127.0.0.1:19464
     """
@@ -55,7 +55,7 @@ def run_(options: SettingsOptions) -> None:
 
 
 def check_address(database: str) -> None:
-    """Refuse a database that waiting cannot help: one of another kind, or one whose driver is not installed.
+    """Refuse a database for which retrying is no use: an unsupported kind, or one whose driver is not installed.
 
     Raises:
         DatabaseError: it is one of these.

@@ -26,17 +26,17 @@ ConfigOption = Annotated[
         "--config",
         metavar="FILE",
         envvar=CONFIG_VARIABLE,
-        help="The settings file (TOML). The environment goes before it, options before both.",
+        help="The settings file (TOML). The environment overrides it, options override both.",
         show_default="diode-ingest.toml in your config folder, if there",
     ),
 ]
 _KINDS = {"tuple[Path, ...]": list[Path], "float": float, "int": int}
-"""What Typer makes of the command line's text, by the setting's type; str for any other."""
+"""The type that Typer converts to, by the setting's type; str for any other."""
 
 
 @dataclass(frozen=True)
 class SettingsOptions:
-    """What the command line and the environment say; a setting that they do not name is None or empty."""
+    """Settings from the command line and the environment; None or empty where they do not name one."""
 
     config: ConfigOption = None
 
@@ -59,7 +59,7 @@ class SettingsOptions:
 
 
 def _is_everybodys(database: str) -> bool:
-    """Whether commands that are told neither file nor database use this one too."""
+    """Whether commands that are given neither file nor database use this one too."""
     try:
         default = default_database_url()
     except SettingsError:
@@ -88,7 +88,7 @@ def _option(setting: Setting) -> Any:
 
 
 def _check(setting: Setting) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:
-    """Return what refuses a value that makes no sense, or shows a password to every user, as bad usage."""
+    """Return a check that refuses, as bad usage, a value that is invalid or shows a password to every user."""
 
     def check(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
         source = context.get_parameter_source(parameter.name or "")

@@ -49,7 +49,7 @@ class Health(Observer):
         return f"no sign of life for {silent_s:.0f} s" if silent_s > self.hang_after_s else None
 
     def database_is_up(self) -> bool:
-        """Tell whether the warehouse answered when it was last used or probed."""
+        """Whether the warehouse answered when it was last used or probed."""
         return self._database is None
 
     def problems(self) -> list[str]:
@@ -83,7 +83,7 @@ class Health(Observer):
         with self._lock:
             self._database = None
             self._spools.pop(spool, None)
-            # A pass that ended early did not come to all of them.
+            # A pass that ended early did not reach all of them.
             before = self._unreadable.get(spool, ()) if report.stopped else ()
             self._unreadable[spool] = tuple(dict.fromkeys((*before, *report.unreadable)))
 
@@ -102,7 +102,7 @@ class Health(Observer):
         self._guard = tuple(problems)
 
     def stopped(self) -> None:
-        """Be no longer ready."""
+        """Report not ready from now on."""
         self._is_stopped = True
 
     def _unreadable_lines(self) -> Iterator[str]:

@@ -47,7 +47,7 @@ _FORMATTERS = {"text": KeyValueFormatter, "json": JsonFormatter}
 
 
 def configure(level: str, style: str = "text") -> None:
-    """Send our own logs to stderr; other libraries' are left as they are.
+    """Send our own logs to stderr; those of other libraries are not touched.
 
     Args:
         level: from which level upwards.

@@ -143,7 +143,7 @@ class Metrics(Observer):
         self._last_success.labels(str(spool)).set_to_current_time()
 
     def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
-        """Count it; the next pass starts from zero."""
+        """Count the failure; the next pass starts from zero."""
         del retry_s
         self._reached.pop(spool, None)
         part = "database" if isinstance(error, DatabaseError) else "spool"

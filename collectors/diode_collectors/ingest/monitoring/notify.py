@@ -76,7 +76,7 @@ class NotifyObserver(Observer):
         self._say(f"waiting for records; {self._measurements:,} measurements stored since the start")
 
     def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
-        """Show the error; a daemon that waits for its database counts as started, or systemd would end it."""
+        """Show the error; a daemon that waits for its database counts as started, otherwise systemd would end it."""
         del spool
         self._say_ready(f"{error}; retried in {retry_s:.0f} s")
 

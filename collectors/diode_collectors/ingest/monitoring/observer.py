@@ -49,4 +49,4 @@ class Observer:
         """The new settings cannot be used; the old ones stay."""
 
     def stopped(self) -> None:
-        """The daemon ends because it was told to."""
+        """The daemon was stopped and ends."""

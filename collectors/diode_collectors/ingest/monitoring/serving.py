@@ -82,7 +82,7 @@ class StatusServer(Observer):
     def _answer(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
         try:
             answer = self._look_up(path, accept)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client and the log are told
+        except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the client and the log
             if self._failing.get(path) != repr(error):
                 self._failing[path] = repr(error)
                 _log_failure("not_answered", error, path=path)
@@ -142,7 +142,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong, unless it is only that the client went away."""
+        """Log what went wrong, unless the client merely disconnected."""
         del request
         error = sys.exception()
         if not isinstance(error, ConnectionError | TimeoutError):
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(self._head())
 
     def do_HEAD(self) -> None:
-        """Answer without it."""
+        """Answer without a body."""
         self._head()
 
     def _head(self) -> bytes:

@@ -2,7 +2,7 @@
 
 Each problem goes through torch.compile's max-autotune; its kernels are timed by a benchmarker that hides the launch,
 flushes the L2 cache and takes the median. All GPUs work, one problem at a time each, while the next ones compile.
-What is measured already is skipped, so the same command goes on where it was stopped. On a CPU, ATen and Inductor's
+What is measured already is skipped, so the same command resumes a stopped sweep. On a CPU, ATen and Inductor's
 C++ kernels are timed, mm and addmm in fp32 only: oneDNN takes over any other dtype.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _EXAMPLE = "Example: diode-collect --family llama3-8b --dtype bf16,fp16 --search-space SAMPLE:72 --dry-run"
 _VALIDATION_SHAPES = 30
 _CPU_FLOPS = 4e9
-"""How large a drawn problem may be on a CPU, which takes a tenth of a second for it."""
+"""Limit of drawn problems on a CPU, which takes a tenth of a second for one."""
 _CORES_ELSEWHERE = 16
 
 AgainstOption = Annotated[
@@ -74,7 +74,7 @@ def create_validation(
     options: SweepOptions,
     against: AgainstOption = None,
 ) -> None:
-    """Collect problems that another set does not have, in any layout: 30 drawn ones unless told otherwise.
+    """Collect problems that another set does not have in any layout: 30 drawn ones by default.
 
     Example: diode-collect create-validation --against train.msgpack --num-shapes 100 --output validation.msgpack
     """
@@ -86,7 +86,7 @@ def create_validation(
         options = replace(options, num_shapes=_VALIDATION_SHAPES)
     shapes = set()
     for name in against or ():
-        if not name or not Path(name).exists():  # an empty one would be the folder we are in
+        if not name or not Path(name).exists():  # an empty name would be the current folder
             raise typer.BadParameter(f"--against {name or repr(name)}: there is no such file or folder")
         shapes |= shapes_in(Path(name))
     if options.database:

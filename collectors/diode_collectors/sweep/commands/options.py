@@ -162,7 +162,7 @@ class SweepOptions:
             "--database",
             metavar="URL",
             envvar="DIODE_DATABASE_URL",
-            help="Skip what this warehouse holds; what the spool holds is always skipped.",
+            help="Skip what is in this warehouse; what is in the spool is always skipped.",
             callback=_url,
         ),
     ] = None
@@ -209,14 +209,14 @@ class SweepOptions:
         """Return the mode of ``torch.compile``.
 
         Raises:
-            SettingsError: it is none that autotunes.
+            SettingsError: it does not autotune.
         """
         if self.search_mode not in MODES:
             raise SettingsError(f"unknown --search-mode {self.search_mode!r}; expected {' or '.join(MODES)}")
         return self.search_mode
 
     def check_hardware(self) -> None:
-        """Make sure that a device which is not here is only planned for.
+        """Check that a device elsewhere is only planned for.
 
         Raises:
             SettingsError: options that contradict each other.
@@ -255,6 +255,6 @@ class SweepOptions:
 
 
 def _split(values: list[str] | None) -> tuple[str, ...]:
-    """Return what comma lists hold; an empty one stays an empty name, which is refused when it is parsed."""
+    """Split comma lists; an empty one stays an empty name, which is refused when it is parsed."""
     lists = ([part.strip() for part in value.split(",") if part.strip()] or [""] for value in values or ())
     return tuple(dict.fromkeys(part for parts in lists for part in parts))

@@ -1,4 +1,4 @@
-"""Times the choices of one problem: a first look at each, a median for the good ones, the leaders once more."""
+"""Times the choices of one problem: a first look at each, a median for the good ones, the leaders again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COMPARED = 2**20
 
 
 class DeviceLostError(Exception):
-    """A kernel left the device in a state in which this process cannot use it; holds the kernel's index."""
+    """A kernel left the device in a state in which this process cannot use it; has the kernel's index."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ class Candidate:
 def time_all(candidates: Sequence[Candidate], timer: Timer, *, seed: int = 0) -> None:
     """Fill in the times and outcomes of ``candidates``.
 
-    Vendor kernels come first, so that the first looks at the others have something to be hopeless against; the rest
+    Vendor kernels come first, so that the first looks at the others have a time to compare with; the rest
     follow in random order, so that a drift of the clocks does not favour one template.
 
     Raises:
@@ -135,7 +135,7 @@ def _measure_leaders_again(candidates: Sequence[Candidate], timer: Timer) -> Non
     medians = {id(c): c.median_us for c in timed}
     limit = LEADER_FACTOR * min(medians.values())
     near = sorted((c for c in timed if medians[id(c)] <= limit), key=lambda c: medians[id(c)])[:MOST_LEADERS]
-    # Whether to call the vendor is what most readers ask: its best kernel is timed as well as a leader.
+    # Most readers ask whether to call the vendor, so its best kernel is timed as carefully as a leader.
     vendor = min((c for c in timed if c.is_vendor), key=lambda c: medians[id(c)], default=None)
     leaders = [*near, *([vendor] if vendor is not None and vendor not in near else [])]
     for _ in range(LEADER_ROUNDS):

@@ -1,4 +1,4 @@
-"""Lets kernels compile from the moment they are generated, and loads each as soon as it is compiled.
+"""Compiles kernels as soon as they are generated, and loads each as soon as it is compiled.
 
 Inductor generates all kernels of a problem before it hands the first to its compile workers, and loads a compiled
 one when it is benchmarked. Both leave cores or the GPU waiting: a hundred kernels take a second to generate, and
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class EagerCompiles:
-    """Submits Triton kernels when they are generated; Inductor finds them under way when it comes to them."""
+    """Submits Triton kernels when they are generated; when Inductor asks for them they are compiling already."""
 
     def __init__(self) -> None:
         from torch._inductor.async_compile import AsyncCompile
@@ -30,12 +30,12 @@ class EagerCompiles:
         self._pending: dict[Future[Any], Any] = {}
 
     def forget(self) -> None:
-        """Let go of the last problem's kernels."""
+        """Release the last problem's kernels."""
         self._pending.clear()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Do so for every kernel of Inductor's autotuner in this process."""
+        """Submit every kernel of Inductor's autotuner in this process early."""
         from torch._inductor import select_algorithm
 
         caller, cache = select_algorithm.TritonTemplateCaller, select_algorithm.AlgorithmSelectorCache
@@ -84,5 +84,5 @@ class EagerCompiles:
             try:
                 module = PyCodeCache.load_by_key_path(request.module_cache_key, request.module_path)
                 getattr(module, request.kernel_name).precompile(warm_cache_only=True)
-            except Exception as error:  # noqa: BLE001 - it comes up again when the choice is timed
+            except Exception as error:  # noqa: BLE001 - it is raised again when the choice is timed
                 log.debug("%s cannot be loaded: %s", request.kernel_name, error)

@@ -1,4 +1,4 @@
-"""Holds a device for one process while it benchmarks, and a core with it."""
+"""Reserves a device, and a core, for one process while it benchmarks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DeviceLock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the next one have it."""
+        """Release the device."""
         if self._core is not None:
             os.sched_setaffinity(0, self._cores)
         os.close(self._fd)  # releases the lock

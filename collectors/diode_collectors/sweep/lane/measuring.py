@@ -1,8 +1,8 @@
-"""Measures one problem: a real torch.compile whose autotuner is given our list of choices and our benchmark.
+"""Measures one problem: a real torch.compile whose autotuner gets our list of choices and our benchmark.
 
-Inductor lists, generates and compiles the kernels and prepares their inputs; from there on they are ours: the device
-is taken for this process alone, each choice is timed by ``benchmark``, and once the record is made the compile is
-given up, for its result is of no use.
+Inductor lists, generates and compiles the kernels and prepares their inputs; from there on the sweep does the work:
+the device is locked for this process, each choice is timed by ``benchmark``, and once the record is made the compile
+is abandoned, as its result is not needed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SAMPLE_EVERY = 50
 
 
 class _EnoughError(Exception):
-    """The record is made; the rest of the compile is given up."""
+    """The record is made; the rest of the compile is abandoned."""
 
 
 class LostConfigError(Exception):
@@ -77,16 +77,16 @@ class MeasuringOptions:
     benchmark_core: int | None = None
     """The core that benchmarks and nothing else of this sweep runs on."""
     root_pid: int | None = None
-    """The process that started all of this sweep; None for this one."""
+    """The process that started this sweep; None for this one."""
     contexts: int = 1
     """How many processes of this sweep use the device."""
     before: frozenset[int] | None = None
-    """Who used the device before any of them; None if it was not looked up."""
+    """Pids that used the device before any of them; None if not looked up."""
 
 
 @dataclass
 class Measured:
-    """What came of one problem."""
+    """The result of one problem."""
 
     measurement: Measurement | None = None
     silent: str | None = None
@@ -100,7 +100,7 @@ class Measuring:
     """Measures problems on one device, one after the other, in the thread that made it."""
 
     def __init__(self, options: MeasuringOptions, heartbeat: Callable[[], None] = lambda: None) -> None:
-        """Take Inductor over; ``close`` leaves it as it was.
+        """Take Inductor over; ``close`` restores it.
 
         Args:
             options: what to time, and where.
@@ -129,11 +129,11 @@ class Measuring:
         self._stack.callback(self._monitor.close)
 
     def close(self) -> None:
-        """Leave Inductor as it was."""
+        """Restore Inductor."""
         self._stack.close()
 
     def is_usable(self) -> bool:
-        """Tell whether the device still works for this process: after some errors nothing does any more."""
+        """Whether the device still works for this process: after some errors every call fails."""
         return self._timer is None or works(self._timer)
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ class Measuring:
 
         Raises:
             HardwareError: it does not fit into the device's memory.
-            LostConfigError: a kernel broke the device; this process is of no more use.
+            LostConfigError: a kernel broke the device; this process cannot go on.
             Exception: whatever torch raised; the next problem may do better.
         """
         self._start(problem, excluded or {})
@@ -238,7 +238,7 @@ class Measuring:
         return a, b, tensor(specs[0].size, specs[0].stride) if problem.op == "baddbmm" else None
 
     def _forget(self) -> None:
-        """Let go of kernels and tensors: what a problem took must not be missing to the next ones."""
+        """Release kernels and tensors, whose memory the next problems need."""
         for choice in self._timed:
             unload(choice)
         self._timed = {}
@@ -248,7 +248,7 @@ class Measuring:
     def _why_silent(self) -> str:
         if self._lists:
             return "Inductor had one choice only"
-        return "Inductor made something else of it, which it does not autotune"
+        return "Inductor turned it into something that it does not autotune"
 
     @contextmanager
     def device_held(self) -> Iterator[None]:
@@ -278,12 +278,12 @@ class Measuring:
             for choice, candidate in self._timed.items()
         }
         if milliseconds and not any(map(math.isfinite, milliseconds.values())):
-            # Inductor gives up when nothing ran, before it tells anybody; the record holds the outcomes all the same.
+            # Inductor gives up when nothing ran, before it reports anything; the record has the outcomes anyway.
             milliseconds[next(iter(milliseconds))] = 1.0
         return milliseconds
 
     def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: _Reference) -> Candidate:
-        is_vendor = bool(cache._is_extern(choice))  # noqa: SLF001 - how Inductor itself tells
+        is_vendor = bool(cache._is_extern(choice))  # noqa: SLF001 - how Inductor itself marks it
         _, output = tensors.get_benchmark_tensors(is_vendor).unpack()
 
         def prepare() -> Callable[[], object]:
@@ -291,7 +291,7 @@ class Measuring:
             if len(self._samples) * _SAMPLE_EVERY <= reference.prepared:
                 self._samples.append(self._monitor.sample())
             reference.prepared += 1
-            # What the one before wrote is no result of this one.
+            # Clear what the previous kernel wrote.
             output.fill_(0.0 if is_vendor else float("nan"))
             return captured(choice, lambda: cache.benchmark_choice(choice, tensors))
 

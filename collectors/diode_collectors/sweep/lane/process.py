@@ -77,11 +77,11 @@ class LaneSettings:
     lock_folder: str
     """Where all sweeps of the host find the locks of its devices."""
     folder: str
-    """For files that are of no use once the sweep is over."""
+    """For files that are not needed after the sweep."""
 
 
 class Lane:
-    """Measures what it is sent until told to stop."""
+    """Measures what it is sent until stopped."""
 
     def __init__(self, settings: LaneSettings, channel: Channel) -> None:
         self._settings = settings
@@ -92,7 +92,7 @@ class Lane:
         self._at_the_spool = threading.Lock()
 
     def run(self, commands: queue.Queue[dict[str, Any]]) -> None:
-        """Say ready, and serve."""
+        """Report ready, and serve."""
         os.sched_setaffinity(0, self._settings.cores)
         with self._measuring() as measuring:
             if self._settings.device != "cpu":
@@ -114,7 +114,7 @@ class Lane:
         with contextlib.suppress(SpoolError):
             self._writer.close()
         folder = Path(self._settings.folder)
-        # Behind our back: what is compiling now would leave files in it.
+        # In another process, after this one: what is compiling now would leave files in it.
         with contextlib.suppress(OSError):
             subprocess.Popen(  # noqa: S603 - nothing of it is from outside
                 ["/bin/sh", "-c", _REMOVE, folder, folder.parent],
@@ -222,7 +222,7 @@ class Lane:
             self._channel.send(**message)
 
     def _end(self) -> None:
-        """Give up: what is spooled is safe, and this process may not be able to do anything more."""
+        """Give up: what is spooled is safe, and this process may be unable to do anything else."""
         with contextlib.suppress(SpoolError):
             self._writer.close()
         os._exit(1)
@@ -252,10 +252,10 @@ def _said_by(error: BaseException) -> str:
 
 
 def _warm_up(measuring: Measuring) -> None:
-    """Have Inductor, Triton and each compile worker read in what they need, before time counts."""
+    """Have Inductor, Triton and each compile worker load what they need before anything is timed."""
     try:
         measuring.measure(_WARM_UP)
-    except Exception as error:  # noqa: BLE001 - whatever it is, a problem that matters will say it
+    except Exception as error:  # noqa: BLE001 - whatever it is, a real problem will fail with it too
         log.warning("the warm-up failed: %s", error)
 
 
@@ -277,7 +277,7 @@ def _resident_bytes() -> int:
 
 
 def _read_commands(channel: Channel, commands: queue.Queue[dict[str, Any]], lane: Lane) -> None:
-    """Pass on what the sweep says; when it is gone, be gone."""
+    """Pass on what the sweep sends; when it is gone, exit."""
     while (command := channel.receive()) is not None:
         commands.put(command)
     lane.leave()

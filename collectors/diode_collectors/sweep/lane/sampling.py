@@ -1,6 +1,6 @@
 """Which of Inductor's choices a sweep times: a choices handler that lists, samples, and leaves out.
 
-It stands where the hook of ``diode_integration`` would, in the sweep's own processes only.
+It takes the place of the hook of ``diode_integration``, in the sweep's own processes only.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
 
 
 def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: random.Random) -> list[Any]:
-    """Return ``chosen`` and behind them random others of ``listed``, ``size`` in all where there are as many."""
+    """Return ``chosen`` followed by random others of ``listed``, ``size`` in all if there are enough."""
     known = {config_of_ktc(ktc) for ktc in chosen}
     others = [ktc for ktc in listed if config_of_ktc(ktc) not in known]
     missing = max(0, size - len(chosen))

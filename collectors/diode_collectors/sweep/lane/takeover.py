@@ -49,7 +49,7 @@ def settings_for(search_space: str, *, on_cpu: bool, include_tma: bool) -> dict[
         "autotune_remote_cache": False,
         "max_autotune_gemm_backends": "CPP,ATEN" if on_cpu else "TRITON,ATEN",
         "max_autotune_gemm_search_space": search_space,
-        # A seventh of EXHAUSTIVE cannot run for lack of shared memory; some versions would try.
+        # A seventh of EXHAUSTIVE needs too much shared memory; some versions would try.
         "max_autotune_prune_choices_based_on_shared_mem": True,
         # Each of its choices compiles a graph of its own.
         "triton.num_decompose_k_splits": 0,
@@ -68,7 +68,7 @@ def settings_for(search_space: str, *, on_cpu: bool, include_tma: bool) -> dict[
 
 @contextmanager
 def taken_over(autotuner: Autotuner, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Have ``autotuner`` do what Inductor's would, and put everything back at the end."""
+    """Have ``autotuner`` replace Inductor's, and restore everything at the end."""
     import torch._inductor.config as inductor_config
     from torch._inductor import select_algorithm
     from torch._inductor.virtualized import V
@@ -110,8 +110,8 @@ def taken_over(autotuner: Autotuner, settings: Mapping[str, Any]) -> Iterator[No
 def leave_products_to_the_autotuner() -> None:
     """Keep oneDNN's patterns, which take mm and addmm over before the autotuner sees them, out of this process.
 
-    Inductor adds them at the first compile, for good, if oneDNN is enabled then; what a problem gives must not depend
-    on which one came first.
+    Inductor adds them for good at the first compile, if oneDNN is enabled then; a problem's result must not depend
+    on which problem came first.
     """
     import torch
     from torch._inductor.fx_passes import mkldnn_fusion
@@ -131,7 +131,7 @@ def captured(choice: Any, benchmark: Callable[[], object]) -> Callable[[], objec
         benchmark: has Inductor benchmark it.
 
     Raises:
-        RuntimeError: it came to no benchmark.
+        RuntimeError: Inductor did not benchmark it.
         Exception: whatever preparing the kernel raised.
     """
     from torch._inductor.runtime.benchmarking import benchmarker
@@ -187,7 +187,7 @@ def _kept_ready(choice: Any) -> Iterator[list[Any]]:
 
 
 def unload(choice: Any) -> None:
-    """Unload the kernel of a choice that is not run any more, as Inductor would have behind its benchmark."""
+    """Unload the kernel of a choice that is not run any more, as Inductor would after its benchmark."""
     request = getattr(choice, "bmreq", None)
     if request is not None:
         with suppress(Exception):  # nothing of it is needed any more
@@ -195,7 +195,7 @@ def unload(choice: Any) -> None:
 
 
 def product(op: str, b: Any, bias: Any) -> Any:
-    """Return a module that multiplies by ``b``: Inductor's C++ templates want to know their weight beforehand."""
+    """Return a module that multiplies by ``b``: Inductor's C++ templates need their weight beforehand."""
     import torch
 
     class Product(torch.nn.Module):

@@ -31,16 +31,16 @@ class Timer(Protocol):
     overhead_us: float
     """What a run takes beside the kernel, about."""
     late_launches: int
-    """Runs so far whose launch could not be hidden, which were kept all the same."""
+    """Runs so far that were kept although their launch could not be hidden."""
 
     def warm_up(self, function: Callable[[], object], for_us: float) -> None:
-        """Keep the device busy until its clocks are those of work."""
+        """Keep the device busy until its clocks have risen."""
 
     def runs_us(self, function: Callable[[], object], count: int) -> list[float]:
         """Return how long each of ``count`` runs took, in microseconds."""
 
     def synchronize(self) -> None:
-        """Wait for the device, which brings out errors of what ran there."""
+        """Wait for the device, which raises errors of what ran there."""
 
 
 class GpuTimer:
