@@ -44,9 +44,9 @@ def check_suffix(path: Path) -> None:
     """Refuse a file name of unknown format.
 
     Raises:
-        typer.BadParameter: it ends in none of ``SUFFIXES``.
+        typer.BadParameter: it ends in none of ``SUFFIXES``, in any case.
     """
-    if not path.name.endswith(SUFFIXES):
+    if not path.name.lower().endswith(SUFFIXES):
         raise typer.BadParameter(f"{path}: unknown suffix; use one of {', '.join(SUFFIXES)}")
 
 
@@ -66,9 +66,10 @@ def write_file(connection: duckdb.DuckDBPyConnection, sql: str, path: Path, *, f
     from diode_store.exchange.exporting import new_file, open_for_lines
 
     with new_file(path, force=force) as beside:
-        if path.suffix == ".parquet":
+        name = path.name.lower()
+        if name.endswith(".parquet"):
             return _write_parquet(connection, sql, beside)
-        lines = (_json_lines if ".json" in path.suffixes[-2:] else _csv_lines)(connection, sql)
+        lines = (_json_lines if name.endswith((".json", ".json.gz")) else _csv_lines)(connection, sql)
         count = -1  # The header, or the bracket that ends a list.
         with open_for_lines(beside, path.name) as file:
             for line in lines:
