@@ -195,7 +195,9 @@ def test_a_name_that_says_no_format(diode: RunCommand, tmp_path: Path, name: str
     result = diode("export", "-o", str(tmp_path / name))
     assert result.code == 2
     assert f"the name '{name}' says no format" in (said := " ".join(result.err.replace("│", " ").split()))
-    assert "end it in .jsonl, .ndjson, .parquet, .seg, .records, .msgpack (.gz may follow), or give --format" in said
+    assert (
+        "end it in .jsonl, .ndjson, .parquet, .csv, .seg, .records, .msgpack (.gz may follow), or give --format" in said
+    )
     assert not (tmp_path / name).exists()
     assert "there is nothing to export" in diode("export", "-o", str(tmp_path / name), "--format", "jsonl").err
 
