@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".json", ".json.gz")
 """The suffixes that `--output` accepts."""
-_ROWS_A_GROUP = 122_880
 
 
 def json_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
@@ -80,9 +79,10 @@ def write_file(connection: duckdb.DuckDBPyConnection, sql: str, path: Path, *, f
 
 def _write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> int:
     from diode_store.exchange import parquet
+    from diode_store.lake.parquet_files import ROWS_PER_GROUP
     from diode_store.query.results import PlainBatches
 
-    batches = PlainBatches(connection, sql, rows_a_batch=_ROWS_A_GROUP)
+    batches = PlainBatches(connection, sql, rows_a_batch=ROWS_PER_GROUP)
     _refuse_twins(batches.schema.names)
     return parquet.write(path, batches)
 
