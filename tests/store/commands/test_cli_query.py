@@ -205,7 +205,9 @@ def test_no_sync_reads_the_lake_as_it_is(
     assert diode(*count).out == "n\n3\n"
 
 
-def test_sync_says_what_it_did(warehouse: Store, diode: RunCommand, database_path: Path) -> None:
+def test_sync_says_what_it_did(
+    warehouse: Store, diode: RunCommand, database_path: Path, make_measurement: MakeMeasurement
+) -> None:
     """First everything, then nothing, and why it started over if it had to."""
     lake = database_path.with_suffix(".lake")
     first = diode("sync")
@@ -221,3 +223,5 @@ def test_sync_says_what_it_did(warehouse: Store, diode: RunCommand, database_pat
     }
     (lake / "manifest.json").write_text("{")
     assert "the lake was rebuilt: " in diode("query", "SELECT 1").err
+    warehouse.write([make_measurement(9, runtimes=(1.5,))])
+    assert ": 1 measurement with 1 timing copied" in diode("sync").out
