@@ -87,7 +87,7 @@ def _format_of(output: Path) -> ExportFormat:
 def _check_usage(output: Path, fmt: ExportFormat, *, as_json: bool) -> None:
     if output == _STDOUT and (fmt is ExportFormat.PARQUET or as_json):
         raise typer.BadParameter("neither --format parquet nor --json goes with stdout; name a file")
-    if fmt is ExportFormat.PARQUET and output.suffix == ".gz":
+    if fmt is ExportFormat.PARQUET and output.suffix.lower() == ".gz":
         raise typer.BadParameter("Parquet is compressed inside; leave out .gz")
 
 

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
 from diode_store.exchange.formats import ExportFormat
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from diode_store.records import Measurement
     from diode_store.warehouse.hardware import StoredHardware
     from diode_store.warehouse.store import Store
+
+_SINGULAR = {"measurements": "measurement", "problems": "problem", "timings": "timing", "entries": "entry"}
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Request:
         return None if self.hardware is None else [row.id for row in self.hardware]
 
     def has_suffix(self, suffix: str) -> bool:
-        """Whether the file's name ends in it, with or without .gz behind."""
-        return self.name.removesuffix(".gz").endswith(suffix)
+        """Whether the file's name ends in it, in any case, with or without .gz behind."""
+        return self.name.lower().removesuffix(".gz").endswith(suffix)
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield what is asked for."""
@@ -78,11 +81,15 @@ class Exported:
 
     def __str__(self) -> str:
         """Return both counts in words."""
-        return f"{self.count:,} {self.what} with {self.part_count:,} {self.parts}"
+        return f"{_counted(self.count, self.what)} with {_counted(self.part_count, self.parts)}"
 
     def report(self) -> dict[str, Any]:
         """Return it for a script."""
         return {self.what: self.count, self.parts: self.part_count, "not_held": self.not_held}
+
+
+def _counted(number: int, plural: str) -> str:
+    return f"{number:,} {_SINGULAR[plural] if number == 1 else plural}"
 
 
 def nothing_to_export(store: Store) -> ExportError:
@@ -115,17 +122,41 @@ def write_parquet(request: Request, path: Path) -> Exported:
     from diode_store.exchange import parquet
 
     connection = connected(request.database)
+    # A relation streams; what `execute` returns would be copied whole before its first batch.
+    relation = connection.sql(parquet.SELECT, params=_asked(request))
+    rows = parquet.write(path, relation.to_arrow_reader(), request.on_progress)
+    return _observations(connection, request, rows)
+
+
+def _csv(request: Request, stream: IO[bytes]) -> Exported:
+    """Write the rows and columns that Parquet would have."""
+    from diode_store.commands.query import connected
+    from diode_store.exchange import parquet
+    from diode_store.query.csv_sql import csv_lines
+
+    connection = connected(request.database)
+    rows = -1  # The header.
+    for line in csv_lines(connection, parquet.SELECT, _asked(request)):
+        stream.write(line.encode())
+        rows += 1
+        request.on_progress(min(rows, 1))
+    return _observations(connection, request, rows)
+
+
+def _asked(request: Request) -> list[Any]:
+    """Return the parameters of ``parquet.SELECT``."""
+    return [request.hardware_ids, request.op]
+
+
+def _observations(connection: Any, request: Request, rows: int) -> Exported:
+    """Return the report of an export of ``rows`` timings that are in the view, which has no superseded ones."""
     where = "($1 IS NULL OR m.hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS NULL OR p.op = $2)"
     count = f"""
         SELECT count(*) FILTER (m.superseded_by IS NULL), count(*) FILTER (m.superseded_by IS NOT NULL)
         FROM measurements AS m JOIN problems AS p ON p.id = m.problem_id WHERE {where}
     """  # noqa: S608 - our own text
-    asked = [request.hardware_ids, request.op]
-    [[measurements, superseded]] = connection.execute(count, asked).fetchall()
-    # A relation streams; what `execute` returns would be copied whole before its first batch.
-    relation = connection.sql(parquet.SELECT, params=asked)
-    rows = parquet.write(path, relation.to_arrow_reader(), request.on_progress)
-    left_out = [f"{superseded} superseded measurements left out"] if superseded else []
+    [[measurements, superseded]] = connection.execute(count, _asked(request)).fetchall()
+    left_out = [f"{counted(superseded, 'superseded measurement')} left out"] if superseded else []
     return Exported("measurements", measurements, "timings", rows, left_out)
 
 
@@ -220,6 +251,7 @@ def _measured(counts: tuple[int, int]) -> Exported:
 _WRITERS: dict[ExportFormat, Callable[[Request, IO[bytes]], Exported]] = {
     ExportFormat.JSONL: _jsonl,
     ExportFormat.RECORDS: _records,
+    ExportFormat.CSV: _csv,
     ExportFormat.T4: _t4,
     ExportFormat.TORCH_DIODE: _torch_diode,
     ExportFormat.INDUCTOR_LUT: _inductor_lut,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 app = make_app(__doc__)
 
 _DEFAULT_LIMIT = 20
+_TF32 = "tf32"
+_LAYOUT = re.compile("[nts]{2}")
 
 _KERNEL = """
 CASE WHEN {0}.block_m IS NULL THEN {0}.template
@@ -141,6 +144,11 @@ class _Wanted:
         layout = [f"layout {self.layout}"] if self.layout else []
         return ", ".join([*(word for word in (self.op, self.dtype) if word), *sizes, *layout]) or "any problem"
 
+    @property
+    def has_size(self) -> bool:
+        """Whether it says a size; without one no shape is nearer than another."""
+        return any(getattr(self, name) for name in "bmnk")
+
     def distance(self, shape: _Shape) -> tuple[object, ...]:
         """Return a sort key, nearest first: by dtype, layout, then the ratios of the sizes."""
         pairs = [(getattr(self, name), getattr(shape, name)) for name in "bmnk"]
@@ -190,12 +198,15 @@ def fastest(  # noqa: PLR0913 - one parameter an option
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
+    _check_layout(layout)
     connection = connected(database, sync=not no_sync)
+    dtype = _known_dtype(connection, dtype)
     devices = _devices(connection, hardware, all_matches=all_matches)
-    wanted = _Wanted(op, DTYPES.get(dtype or "", dtype), b, m, n, k, layout)
+    wanted = _Wanted(op, dtype, b, m, n, k, layout)
     rows = _fastest(connection, devices, wanted)
     if not rows:
-        remedy = _nearest(connection, devices, wanted) or _what_there_is(connection, devices)
+        nearest = _nearest(connection, devices, wanted) if wanted.has_size else ""
+        remedy = nearest or _what_there_is(connection, devices)
         raise QueryError(f"no timings of {wanted} on {hardware or devices[0].name}; {remedy}")
     shown = rows[: limit or len(rows)]
     if as_json:
@@ -208,6 +219,25 @@ def fastest(  # noqa: PLR0913 - one parameter an option
         print_rows(*_readable(shown), title=f"Fastest kernels on {describe(devices)}")
     if len(shown) < len(rows):
         print_note(f"{len(shown)} of {len(rows)} problems; --limit 0 shows all")
+
+
+def _check_layout(layout: str | None) -> None:
+    if layout is not None and not _LAYOUT.fullmatch(layout):
+        raise typer.BadParameter(
+            f"--layout {layout!r}: give two letters, of A and B, each n (row-major), t (transposed) or s (other)"
+        )
+
+
+def _known_dtype(connection: Any, typed: str | None) -> str | None:
+    """Return the full name of a dtype, which is one of the usual ones or one in the warehouse."""
+    if typed is None:
+        return None
+    usual = {**DTYPES, _TF32: _TF32}
+    stored = {name for (name,) in connection.execute("SELECT DISTINCT dtype FROM problems").fetchall()}
+    others = sorted(stored.difference(usual.values()))
+    if typed not in {*usual, *usual.values(), *others}:
+        raise typer.BadParameter(f"--dtype {typed!r}: no such dtype; use one of {', '.join([*usual, *others])}")
+    return usual.get(typed, typed)
 
 
 def _fastest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> list[Row]:

@@ -149,8 +149,10 @@ def _print(report: ImportReport, context: ImportContext, *, dry_run: bool, as_js
 def _summary(report: ImportReport, *, dry_run: bool) -> str:
     verb = "would be added" if dry_run else "added"
     if report.measurements:
-        text = f"{report.measurements:,} measurements with {report.timings:,} timings {verb}"
+        text = f"{counted(report.measurements, 'measurement')} with {counted(report.timings, 'timing')} {verb}"
         return text + (f"; {report.duplicates:,} were there already" if report.duplicates else "")
     if report.duplicates:
+        if report.duplicates == 1:
+            return "nothing new: the measurement was there already"
         return f"nothing new: all {report.duplicates:,} measurements were there already"
     return "nothing to add: there is no measurement in these files"

@@ -10,6 +10,7 @@ import typer
 
 from diode_store.commands.results import SUFFIXES, check_suffix, json_lines, write_file
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_note
+from diode_store.query.view_files import VIEWS
 from diode_store.render import counted
 
 app = make_app(__doc__)
@@ -21,15 +22,12 @@ AnalyzeOption = Annotated[
 ]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; the default when stdout is not a terminal.")]
 
-_VIEWS = (
-    "observations, fastest_configs, fastest_by_template, config_rank, training_examples, coverage, vendor_gap, "
-    "disagreements, regressions"
-)
-
 
 @app.command(epilog='Example: diode query "SELECT op, m, n, k, template, runtime_us FROM fastest_configs LIMIT 5"')
 def query(  # noqa: PLR0913 - one parameter an option
-    sql: Annotated[str, typer.Argument(metavar="SQL", help=f"One SELECT; views: {_VIEWS}. - reads it from stdin.")],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help=f"One SELECT; views: {', '.join(VIEWS)}. - reads it from stdin.")
+    ],
     database: DatabaseOption,
     *,
     output: Annotated[

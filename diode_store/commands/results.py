@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".json", ".json.gz")
 """The suffixes that `--output` accepts."""
-_ROWS_A_GROUP = 122_880
 
 
 def json_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
@@ -44,9 +43,9 @@ def check_suffix(path: Path) -> None:
     """Refuse a file name of unknown format.
 
     Raises:
-        typer.BadParameter: it ends in none of ``SUFFIXES``.
+        typer.BadParameter: it ends in none of ``SUFFIXES``, in any case.
     """
-    if not path.name.endswith(SUFFIXES):
+    if not path.name.lower().endswith(SUFFIXES):
         raise typer.BadParameter(f"{path}: unknown suffix; use one of {', '.join(SUFFIXES)}")
 
 
@@ -66,9 +65,10 @@ def write_file(connection: duckdb.DuckDBPyConnection, sql: str, path: Path, *, f
     from diode_store.exchange.exporting import new_file, open_for_lines
 
     with new_file(path, force=force) as beside:
-        if path.suffix == ".parquet":
+        name = path.name.lower()
+        if name.endswith(".parquet"):
             return _write_parquet(connection, sql, beside)
-        lines = (_json_lines if ".json" in path.suffixes[-2:] else _csv_lines)(connection, sql)
+        lines = (_json_lines if name.endswith((".json", ".json.gz")) else _csv_lines)(connection, sql)
         count = -1  # The header, or the bracket that ends a list.
         with open_for_lines(beside, path.name) as file:
             for line in lines:
@@ -79,9 +79,10 @@ def write_file(connection: duckdb.DuckDBPyConnection, sql: str, path: Path, *, f
 
 def _write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> int:
     from diode_store.exchange import parquet
+    from diode_store.lake.parquet_files import ROWS_PER_GROUP
     from diode_store.query.results import PlainBatches
 
-    batches = PlainBatches(connection, sql, rows_a_batch=_ROWS_A_GROUP)
+    batches = PlainBatches(connection, sql, rows_a_batch=ROWS_PER_GROUP)
     _refuse_twins(batches.schema.names)
     return parquet.write(path, batches)
 

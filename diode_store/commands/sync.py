@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from diode_store.lake.sync import SyncReport
@@ -47,10 +48,10 @@ def note_rebuild(report: SyncReport) -> None:
 def _summary(report: SyncReport) -> str:
     done = []
     if report.added:
-        done.append(f"{report.added:,} measurements with {report.added_timings:,} timings copied")
+        done.append(f"{counted(report.added, 'measurement')} with {counted(report.added_timings, 'timing')} copied")
     if report.dropped:
-        done.append(f"{report.dropped:,} measurements dropped")
+        done.append(f"{counted(report.dropped, 'measurement')} dropped")
     if report.merged:
-        done.append(f"{report.merged} small segments merged")
-    holds = f"holds {report.measurements:,} measurements, {report.timings:,} timings"
+        done.append(f"{counted(report.merged, 'small segment')} merged")
+    holds = f"holds {counted(report.measurements, 'measurement')}, {counted(report.timings, 'timing')}"
     return f"{', '.join(done) or 'nothing to do'}; {holds} ({report.seconds:.2f} s)"

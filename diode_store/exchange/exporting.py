@@ -43,9 +43,9 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def open_for_lines(path: Path, name: str) -> Iterator[IO[bytes]]:
-    """Open ``path`` for writing; compressed, always to the same bytes, if ``name`` ends in .gz."""
+    """Open ``path`` for writing; compressed, always to the same bytes, if ``name`` ends in .gz, in any case."""
     with path.open("wb") as raw:
-        if not name.endswith(".gz"):
+        if not name.lower().endswith(".gz"):
             yield raw
             return
         with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:

@@ -33,6 +33,7 @@ class ExportFormat(StrEnum):
     JSONL = "jsonl"
     RECORDS = "records"
     PARQUET = "parquet"
+    CSV = "csv"
     TORCH_DIODE = "torch-diode"
     T4 = "t4"
     INDUCTOR_LUT = "inductor-lut"
@@ -42,6 +43,7 @@ SUFFIXES: dict[str, str] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
+    ".csv": "csv",
     ".seg": "records",
     ".records": "records",
     ".msgpack": "torch-diode",
@@ -61,8 +63,8 @@ _LOOKUP_TABLE = re.compile(rb'\s*\{\s*"[^"]*\(\(torch\.')
 
 
 def format_named(name: str) -> str | None:
-    """Return the format of a file name's suffix, which .gz may follow; None for an unknown suffix."""
-    return SUFFIXES.get(PurePath(name.removesuffix(".gz")).suffix)
+    """Return the format of a file name's suffix, in any case, which .gz may follow; None for an unknown suffix."""
+    return SUFFIXES.get(PurePath(name.lower().removesuffix(".gz")).suffix)
 
 
 def detect(file: str, stream: IO[bytes]) -> ImportFormat:
@@ -84,6 +86,10 @@ def detect(file: str, stream: IO[bytes]) -> ImportFormat:
         raise ImportFileError(f"{file} is a lookup table of Inductor's, which has no times; import what it was made of")
     named = format_named(file)
     text = start.lstrip()[:_SHOWN_BYTES]
+    if named == ExportFormat.CSV:
+        if not text.startswith(b"{"):
+            raise ImportFileError(f"{file} is CSV, which cannot be imported; export Parquet or jsonl, and import that")
+        named = None
     if named is None and text and not text.startswith(b"{"):
         raise ImportFileError(f"{file}: unknown format (it begins with {text!r}); name it with --format jsonl")
     return ImportFormat(named or ImportFormat.JSONL)

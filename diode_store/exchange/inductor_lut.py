@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
 from diode_store.exchange.jsonl import kwargs_of
+from diode_store.kernels import INT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +34,6 @@ _SPLITS_ADDMM_SINCE = (2, 12)
 _BLACKWELL_RENAMED_IN = (2, 15)
 _BLACKWELL = {"triton::blackwell_ws_persistent_device_tma", "triton::blackwell_ws_persistent_tma"}
 _TRITON = "triton::"
-_NEEDED = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
 _DEFAULT_SCALARS: dict[str, dict[str, Scalar]] = {op: {"alpha": 1, "beta": 1} for op in ("addmm", "baddbmm")}
 _OUT_DTYPES = {"int_mm": "int32"}
 """What an op's output is of anyway, so that the table's texts need not say it."""
@@ -166,7 +166,7 @@ def _entry(config: KernelConfig, problem: Problem, version: tuple[int, int], has
     if config.is_vendor:
         splits = problem.op == "addmm" and version >= _SPLITS_ADDMM_SINCE
         return None if splits or config.kwargs else {"template_id": config.template}
-    if not config.template.startswith(_TRITON) or any(getattr(config, name) is None for name in _NEEDED):
+    if not config.template.startswith(_TRITON) or any(getattr(config, name) is None for name in INT_COLUMNS):
         return None
     template = config.template
     if template in _BLACKWELL:

@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diode_store.errors import ExportError, first_line
+from diode_store.lake.parquet_files import ROWS_PER_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-_ROWS_PER_GROUP = 122_880
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def write(
     try:
         with pq.ParquetWriter(path, batches.schema, compression="zstd") as writer:
             for batch in batches:
-                writer.write_table(pa.Table.from_batches([batch]), row_group_size=_ROWS_PER_GROUP)
+                writer.write_table(pa.Table.from_batches([batch]), row_group_size=ROWS_PER_GROUP)
                 rows += batch.num_rows
                 on_progress(batch.num_rows)
     except (OSError, pa.ArrowException) as error:

@@ -17,6 +17,7 @@ from diode_store.devices import describe, known_devices
 from diode_store.errors import RecordError
 from diode_store.exchange.context import BadLine
 from diode_store.exchange.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
+from diode_store.kernels import INT_COLUMNS
 from diode_store.keys import content_key
 from diode_store.normalise import kernel_config, template_uid
 from diode_store.records import MATMUL_OPERANDS, Measurement, Outcome, Problem, Source, TensorSpec, Timing, TimingMethod
@@ -36,7 +37,6 @@ FAILED = math.inf
 TEMPLATE_PREFIX = "triton::"
 NAME_PREFIX = "triton_"
 
-_NEEDED = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
 _OUT_DTYPE = "out_dtype"
 _ALLOW_TF32 = "ALLOW_TF32"
 _BATCHED = {"bmm", "baddbmm"}
@@ -109,7 +109,7 @@ class DatasetBuilder:
         config = timing.config
         if config.is_vendor:
             self.not_held.left_out["vendor kernels (the layout holds Triton kernels only)"] += 1
-        elif not config.template.startswith(TEMPLATE_PREFIX) or any(getattr(config, n) is None for n in _NEEDED):
+        elif not config.template.startswith(TEMPLATE_PREFIX) or any(getattr(config, n) is None for n in INT_COLUMNS):
             self.not_held.left_out[f"{config.template} is not a Triton kernel with a tile"] += 1
         else:
             return True
@@ -146,7 +146,7 @@ def shape_of(problem: Problem) -> MMShape:
 
 def config_of(config: KernelConfig, problem: Problem) -> TritonGEMMConfig:
     """Return a Triton kernel that has all of upstream's fields as upstream describes it."""
-    numbers = {name: getattr(config, name) for name in _NEEDED}
+    numbers = {name: getattr(config, name) for name in INT_COLUMNS}
     return TritonGEMMConfig(
         name=config.template.replace(TEMPLATE_PREFIX, NAME_PREFIX),
         grid=1,
@@ -298,7 +298,7 @@ def _template(op: str, name: str) -> tuple[str, bool]:
 
 def _timing(template: str, timed: TimedConfig) -> Timing:
     config = timed.config
-    numbers = {name if name.startswith("num_") else name.upper(): getattr(config, name) for name in _NEEDED}
+    numbers = {name if name.startswith("num_") else name.upper(): getattr(config, name) for name in INT_COLUMNS}
     flags = {name: getattr(config, name) for name in (_ALLOW_TF32, "USE_FAST_ACCUM", "ACC_TYPE")}
     kernel = kernel_config(template, {**numbers, **flags})
     if timed.time == FAILED:

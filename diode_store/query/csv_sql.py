@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diode_store.query.guard import is_explain
 from diode_store.query.results import INTEGERS, bound, kinds_of, run_query
@@ -38,7 +38,7 @@ _TEXTS = {
 """Type, by DuckDB's name → its text in SQL, ``{0}`` being the column; any other type is cast and quoted."""
 
 
-def csv_lines(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
+def csv_lines(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> Iterator[str]:
     """Return a header and a line for each row, each with its line feed.
 
     NULL, NaN and infinity are empty fields, a list or struct is JSON, bytes are hexadecimal; numbers have all digits.
@@ -46,20 +46,21 @@ def csv_lines(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
 
     Args:
         connection: from ``analytics.connect``.
-        sql: one SELECT.
+        sql: one SELECT, with a ``?`` or ``$1`` for each parameter.
+        parameters: the values.
 
     Raises:
         QueryError: as for ``results.run_query``, or for times with a zone; also while the lines are read.
     """
     if is_explain(sql):
-        plan = run_query(connection, sql)
+        plan = run_query(connection, sql, parameters)
         return lines_of(plan.columns, plan)
-    relation = bound(connection, sql)
+    relation = bound(connection, sql, parameters)
     kinds = kinds_of(relation)
     texts = [f"coalesce({_text(kind, f'#{place}')}, '')" for place, kind in enumerate(kinds, 1)]
     # A line of one empty field would be an empty line.
     line = f"""if({texts[0]} = '', '""', {texts[0]})""" if len(texts) == 1 else ", ',', ".join(texts)
-    rows = run_query(connection, relation.project(f"concat({line}, chr(10))").sql_query())
+    rows = run_query(connection, relation.project(f"concat({line}, chr(10))").sql_query(), parameters)
     return chain([_line(relation.columns)], (text for (text,) in rows))
 
 

@@ -111,15 +111,15 @@ def add_alias(connection: sa.Connection, name: str, alias: str) -> list[StoredHa
         The hardware it now stands for.
 
     Raises:
-        HardwareError: ``name`` matches none or several, or ``alias`` is empty or another device's name.
+        HardwareError: ``name`` matches none or several, or ``alias`` is empty or a device's name.
     """
     rows = list_hardware(connection)
     found = match(rows, name)
     word = " ".join(alias.lower().split())
     if not word or not word.isprintable():
         raise HardwareError("an alias must be one or more printable characters, such as h200")
-    if any(row.name.lower() == word and row not in found for row in rows):
-        raise HardwareError(f"{alias!r} is the name of another device; choose another alias")
+    if any(row.name.lower() == word for row in rows):
+        raise HardwareError(f"{alias!r} is the name of a device; give the hardware first, then a new name for it")
     table = schema.hardware_aliases
     connection.execute(sa.delete(table).where(table.c.alias == word))
     connection.execute(sa.insert(table), [{"alias": word, "hardware_id": row.id} for row in found])

@@ -12,7 +12,7 @@ import msgpack
 from diode_store import checks
 from diode_store.errors import RecordError
 from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
-from diode_store.wire.timing_table import ONCE_EACH, NumberedConfigs, TimingTable, repeats_a_config
+from diode_store.wire.timing_table import ONCE_EACH, OUTCOMES, NumberedConfigs, TimingTable, repeats_a_config
 from diode_store.wire.unpacking import Interned, RawArray, unpack
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _ROWS_VERSION = 1
 _MOST_COLUMNS = 64
 """A column costs a few bytes of a record, but as many values as there are timings once it is read."""
 _TIMING_DEFAULTS = {"outcome": Outcome.OK.value, "is_estimate": False}
-_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _OK = Outcome.OK.value
 _small = partial(checks.integer, least=0, most=checks.INT32)
 _CONFIG_CHECKS: dict[str, checks.Check] = {
@@ -150,7 +149,7 @@ def _is_plain(
         (isinstance(positions, range) or _are_positions(positions, configs))
         and set(map(type, estimates)) == {bool}
         and set(map(type, outcomes)) == {str}
-        and _OUTCOMES.keys() >= set(outcomes)
+        and OUTCOMES.keys() >= set(outcomes)
         and _go_together(outcomes, runtimes)
         and _are_numbers(runtimes, float, 0, checks.MAX_MICROSECONDS)
         and _are_numbers(p10, float, 0, checks.MAX_MICROSECONDS)
@@ -254,7 +253,7 @@ def _config(values: dict[str, Any]) -> KernelConfig:
 
 def _check_closely(what: str, row: Sequence[Any], configs: int) -> None:
     config, runtime, outcome, guess, repeats, *spread = row
-    known = checks.member(f"{what}: outcome", _OUTCOMES, outcome)
+    known = checks.member(f"{what}: outcome", OUTCOMES, outcome)
     if (known is Outcome.OK) != (runtime is not None):
         raise RecordError(f"{what}: outcome {outcome} does not go with runtime {checks.shown(runtime)}")
     checks.integer(f"{what}: config", config, least=0, most=configs - 1)

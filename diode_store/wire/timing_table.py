@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _KEY = attrgetter("key")
 ONCE_EACH = "a measurement must time each config once; merge repeated ones first"
-_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+"""An outcome by its text."""
 
 
 def repeats_a_config(configs: Sequence[KernelConfig]) -> bool:
@@ -106,7 +107,7 @@ class TimingTable(Sequence[Timing]):
 
     def __iter__(self) -> Iterator[Timing]:
         """Yield each as a ``Timing``."""
-        outcomes = map(_OUTCOMES.__getitem__, self.outcomes)
+        outcomes = map(OUTCOMES.__getitem__, self.outcomes)
         others = (self.estimates, self.repeats, self.p10_us, self.p90_us)
         return map(Timing, self.configs, self.runtimes_us, outcomes, *others)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +103,7 @@ def test_parquet_holds_the_observations(
     store.write(everything(make_measurement))
     out = tmp_path / "all.parquet"
     result = diode("export", "--format", "parquet", "-o", str(out))
-    assert result == (0, f"{out}: 2 measurements with 4 timings\n", "1 superseded measurements left out\n")
+    assert result == (0, f"{out}: 2 measurements with 4 timings\n", "1 superseded measurement left out\n")
     header = diode("query", "SELECT * FROM observations LIMIT 0").out.strip().split(",")
     table = pq.read_table(out)
     assert table.column_names == [*header, *EXTRAS]
@@ -109,6 +111,37 @@ def test_parquet_holds_the_observations(
     part = tmp_path / "part.parquet"
     assert diode("export", "--format", "parquet", "--hardware", "h200", "--op", "mm", "-o", str(part)).code == 0
     assert pq.read_metadata(part).num_rows == 4
+
+
+@pytest.mark.parametrize("name", ["all.csv", "ALL.CSV", "all.csv.gz", "all.CSV.GZ"])
+def test_csv_holds_what_parquet_does(
+    store: Store, diode: RunCommand, tmp_path: Path, make_measurement: MakeMeasurement, name: str
+) -> None:
+    """The same rows and columns, in the same order; it is not for importing, and says so."""
+    store.write(everything(make_measurement))
+    out, parquet = tmp_path / name, tmp_path / "all.Parquet"
+    result = diode("export", "-o", str(out))
+    assert result == (0, f"{out}: 2 measurements with 4 timings\n", "1 superseded measurement left out\n")
+    diode("export", "-o", str(parquet))
+    content = gzip.decompress(out.read_bytes()) if name.lower().endswith(".gz") else out.read_bytes()
+    rows = list(csv.DictReader(content.decode().splitlines()))
+    table = pq.read_table(parquet)
+    assert list(rows[0]) == table.column_names
+    for column in ("measurement_uid", "hardware", "op", "template", "inputs", "kwargs", "measurement_extra"):
+        assert [row[column] for row in rows] == [value or "" for value in table[column].to_pylist()]
+    assert [float(row["runtime_us"] or 0) for row in rows] == [us or 0 for us in table["runtime_us"].to_pylist()]
+    refused = diode("import", str(out))
+    assert (refused.code, "is CSV, which cannot be imported" in refused.err) == (1, True)
+
+
+def test_csv_of_a_part(store: Store, diode: RunCommand, tmp_path: Path, make_measurement: MakeMeasurement) -> None:
+    """Hardware and op narrow it; nothing at all makes no file."""
+    store.write([replace(measurement, superseded_by=None) for measurement in everything(make_measurement)])
+    out = tmp_path / "part.csv"
+    assert diode("export", "--hardware", "nvidia h100", "-o", str(out)).out == f"{out}: 1 measurement with 3 timings\n"
+    assert {row["op"] for row in csv.DictReader(out.read_text().splitlines())} == {"addmm"}
+    nothing = diode("export", "--op", "bmm", "-o", str(tmp_path / "none.csv"))
+    assert (nothing.code, (tmp_path / "none.csv").exists()) == (1, False)
 
 
 @pytest.mark.parametrize("fmt", ["jsonl", "parquet"])
@@ -155,14 +188,16 @@ def test_export_into_a_folder_that_is_not_there(diode: RunCommand, jsonl_path: P
     assert "is a folder; name a file in it" in diode("export", "-o", str(tmp_path / "folder.jsonl")).err
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.json", "out.csv.gz", "out", "jsonl", ".jsonl"])
+@pytest.mark.parametrize("name", ["out.xlsx", "out.json", "out.txt.gz", "out", "jsonl", ".jsonl"])
 @pytest.mark.usefixtures("store")
 def test_a_name_that_says_no_format(diode: RunCommand, tmp_path: Path, name: str) -> None:
     """It is refused with the suffixes there are, and nothing is written; with --format any name does."""
     result = diode("export", "-o", str(tmp_path / name))
     assert result.code == 2
     assert f"the name '{name}' has no known suffix" in (said := " ".join(result.err.replace("│", " ").split()))
-    assert "end it in .jsonl, .ndjson, .parquet, .seg, .records, .msgpack (.gz may follow), or give --format" in said
+    assert (
+        "end it in .jsonl, .ndjson, .parquet, .csv, .seg, .records, .msgpack (.gz may follow), or give --format" in said
+    )
     assert not (tmp_path / name).exists()
     assert "there is nothing to export" in diode("export", "-o", str(tmp_path / name), "--format", "jsonl").err
 

@@ -191,14 +191,17 @@ def test_fastest_of_nothing_says_what_there_is(warehouse: Store, diode: RunComma
             "b = 1, m = 70 on NVIDIA H200; nearest measured: mm bf16 65x256x128 nn, mm bf16 80",
         ),
         (
-            ("--layout", "tt"),
-            "layout tt on NVIDIA H200; nearest measured: bmm fp16 3x8x24x16 nt, mm bf16 65x256x128 nn",
+            ("--layout", "tt", "--b", "3"),
+            "b = 3, layout tt on NVIDIA H200; nearest measured: bmm fp16 3x8x24x16 nt, mm bf16 65x256x128 nn",
         ),
         (
             ("--layout", "nt", "--m", "64"),
             "nearest measured: bmm fp16 3x8x24x16 nt, mm bf16 65x256x128 nn, mm bf16 80x",
         ),
-        (("--op", "mm", "--dtype", "tf32"), "mm, tf32 on NVIDIA H200; nearest measured: mm bf16 65x256x128 nn, mm"),
+        (
+            ("--op", "mm", "--dtype", "tf32", "--m", "65"),
+            "mm, tf32, m = 65 on NVIDIA H200; nearest measured: mm bf16 65x256x128 nn, mm",
+        ),
     ],
 )
 def test_fastest_names_the_nearest_shapes(
@@ -209,6 +212,38 @@ def test_fastest_names_the_nearest_shapes(
     result = diode("fastest", *options)
     assert result.code == 1
     assert expected in result.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("options", [("--layout", "tt"), ("--op", "mm", "--dtype", "tf32"), ("--dtype", "float64")])
+def test_fastest_without_a_size_says_what_there_is(
+    warehouse: Store, diode: RunCommand, options: tuple[str, ...]
+) -> None:
+    """No shape is nearer than another."""
+    result = diode("fastest", *options)
+    assert result.code == 1
+    assert result.err.endswith("on NVIDIA H200; there is: bmm float16 (1 problems), mm bfloat16 (1 problems)\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--layout", "xx"), "--layout 'xx': give two letters, of A and B, each n (row-major), t (transposed) or s"),
+        (("--layout", "n"), "--layout 'n': give two letters"),
+        (("--layout", ""), "--layout '': give two letters"),
+        (
+            ("--layout", "nn", "--dtype", "nope"),
+            "--dtype 'nope': no such dtype; use one of bf16, fp16, fp32, fp64, tf32",
+        ),
+        (("--dtype", ""), "--dtype '': no such dtype"),
+    ],
+)
+def test_fastest_refuses_what_no_problem_has(
+    warehouse: Store, diode: RunCommand, options: tuple[str, ...], expected: str
+) -> None:
+    """A layout or dtype that does not exist is bad usage, and the message lists those that do."""
+    result = diode("fastest", *options)
+    assert result.code == 2
+    assert expected in " ".join(result.err.replace("│", " ").split())
 
 
 def test_fastest_without_hardware(

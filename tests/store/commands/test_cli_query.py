@@ -117,22 +117,22 @@ def test_query_errors_are_one_line(warehouse: Store, diode: RunCommand, sql: str
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".json", ".json.gz", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".Csv.GZ", ".JSON", ".json.gz", ".parquet", ".Parquet"])
 def test_query_writes_a_file(warehouse: Store, diode: RunCommand, tmp_path: Path, suffix: str) -> None:
-    """The suffix names the format; a file holds what stdout would."""
+    """The suffix names the format, in upper or lower case; a file holds what stdout would."""
     path = tmp_path / f"out{suffix}"
     sql = "SELECT op, m, INTERVAL '1 day' AS wait, [m, k] AS sizes FROM problems ORDER BY op"
     result = diode("query", sql, "-o", str(path))
     assert result == (0, "", f"{path}: 2 rows\n")
-    if suffix == ".parquet":
+    if suffix.lower() == ".parquet":
         rows = pq.read_table(path).to_pylist()
         assert [tuple(row.values()) for row in rows] == [
             ("bmm", 8, "1 day", [8, 16]),
             ("mm", 65, "1 day", [65, 128]),
         ]
         return
-    content = gzip.decompress(path.read_bytes()) if suffix.endswith(".gz") else path.read_bytes()
-    assert content.decode() == diode("query", sql, "--json" if ".json" in suffix else "--csv").out
+    content = gzip.decompress(path.read_bytes()) if suffix.lower().endswith(".gz") else path.read_bytes()
+    assert content.decode() == diode("query", sql, "--json" if ".json" in suffix.lower() else "--csv").out
 
 
 @pytest.mark.parametrize("name", ["out.xlsx", "out", "out.parquet.gz", "csv"])
@@ -205,7 +205,9 @@ def test_no_sync_reads_the_lake_as_it_is(
     assert diode(*count).out == "n\n3\n"
 
 
-def test_sync_says_what_it_did(warehouse: Store, diode: RunCommand, database_path: Path) -> None:
+def test_sync_says_what_it_did(
+    warehouse: Store, diode: RunCommand, database_path: Path, make_measurement: MakeMeasurement
+) -> None:
     """First everything, then nothing, and why it started over if it had to."""
     lake = database_path.with_suffix(".lake")
     first = diode("sync")
@@ -221,3 +223,5 @@ def test_sync_says_what_it_did(warehouse: Store, diode: RunCommand, database_pat
     }
     (lake / "manifest.json").write_text("{")
     assert "the lake was rebuilt: " in diode("query", "SELECT 1").err
+    warehouse.write([make_measurement(9, runtimes=(1.5,))])
+    assert ": 1 measurement with 1 timing copied" in diode("sync").out

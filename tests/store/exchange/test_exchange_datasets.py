@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("default_database")
 
-ADDED = "1 measurements with 3 timings added\n"
+ADDED = "1 measurement with 3 timings added\n"
 
 
 def put(folder: Path, name: str, data: dict[str, Any] | None = None) -> str:
@@ -46,7 +46,7 @@ def test_import(diode: RunCommand, tmp_path: Path, database_url: str, name: str,
     (found,) = content(database_url)
     assert sorted(timing.runtime_us or 0 for timing in found.timings) == [0, 10.5, 20.0]
     assert (found.hardware.name, found.hardware.multiprocessors) == ("NVIDIA H200", 132)
-    assert diode("import", path, *options).out == "nothing new: all 1 measurements were there already\n"
+    assert diode("import", path, *options).out == "nothing new: the measurement was there already\n"
 
 
 def test_import_of_the_older_layout_and_of_a_pipe(tmp_path: Path, database_url: str) -> None:

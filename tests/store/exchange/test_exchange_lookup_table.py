@@ -81,7 +81,7 @@ def test_the_fastest_kernel_of_a_problem(tables: Tables) -> None:
     tables.measure({VENDOR: 100.0, A: 80.0, B: 60.0, C: Outcome.RUNTIME_ERROR})
     assert tables.table("--hardware", "h200") == {KEY: [{**ENTRY, "BLOCK_M": 64}]}
     found = tables.run("--hardware", "h200")
-    assert found.out.endswith("table.json: 1 problems with 1 entries\n")
+    assert found.out.endswith("table.json: 1 problem with 1 entry\n")
     assert found.err == (
         "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)\n"
         "environment: 1, torch 2.11.0+cu130, triton 3.6.0, compute cuda 13.0, driver 580.95, python 3.12.3 "

@@ -114,7 +114,7 @@ def test_a_bad_measurement_costs_itself_alone(diode: RunCommand, exported: Path,
     """The one beside it is kept."""
     pq.write_table(with_values("p10_us", float("nan"))(pq.read_table(exported)), exported)
     result = diode("import", str(exported), "--database", another_database)
-    assert result.out.startswith("1 measurements with ")
+    assert result.out.startswith("1 measurement with ")
     assert len(content(another_database)) == 1
 
 

@@ -189,7 +189,7 @@ def test_bad_records_on_the_command_line(diode: RunCommand, tmp_path: Path, make
     path = tmp_path / "x.records"
     path.write_bytes(codec.encode(make_measurement(1)) + b"\xc1")
     result = diode("import", str(path))
-    assert (result.code, result.out) == (1, "1 measurements with 3 timings added\n")
+    assert (result.code, result.out) == (1, "1 measurement with 3 timings added\n")
     assert result.err.startswith(f"{path}: record 2: byte ")
     path.write_bytes(b"\x89DIODE\r\n" + bytes(40))
     assert "the header is damaged, or this is no spool segment" in diode("import", str(path)).err

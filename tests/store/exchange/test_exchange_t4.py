@@ -110,7 +110,7 @@ def test_a_file_of_kernel_tuner(diode: RunCommand, tmp_path: Path, database_url:
             result(96, [], measurements=[{"name": "time", "value": 0.5, "unit": "s"}]),
         ),
     )
-    assert diode("import", path, *OPTIONS).out == "1 measurements with 6 timings added\n"
+    assert diode("import", path, *OPTIONS).out == "1 measurement with 6 timings added\n"
     (found,) = content(database_url)
     assert (found.problem.shape.m, found.problem.shape.n, found.problem.shape.k) == (4096, 512, 256)
     assert (found.problem.op, found.problem.shape.dtype, found.problem.shape.layout) == ("mm", "float16", "nn")
@@ -221,7 +221,7 @@ def test_the_times_of_a_failed_result_do_not_matter(diode: RunCommand, tmp_path:
     """Whatever they are, the failure is imported; a list once ended the command with a traceback."""
     strange = [result(2, [], "compile", times=[1]), result(3, [], "timeout", times={"runtimes": [0, "x"]})]
     found = diode("import", put(tmp_path, tuned(result(1, [1.0, 3.0]), *strange)), *OPTIONS)
-    assert (found.code, found.out) == (0, "1 measurements with 3 timings added\n")
+    assert (found.code, found.out) == (0, "1 measurement with 3 timings added\n")
     (measured,) = content(database_url)
     assert {timing.outcome.value for timing in measured.timings} == {"ok", "compile_error", "timeout"}
     assert measured.timing_method.statistic == "median"
@@ -237,9 +237,9 @@ def test_a_damaged_measurement_of_ours_costs_itself_alone(
     good = out.read_text()
     out.write_text(good.replace('"invalidity":"constraints"', '"invalidity":"gloom"', 1))
     found = diode("import", str(out), "--database", another_database)
-    assert found.out == "1 measurements with 3 timings added\n"
+    assert found.out == "1 measurement with 3 timings added\n"
     out.write_text(good)
-    assert diode("import", str(out), "--database", another_database).out.startswith("1 measurements with 3 timings")
+    assert diode("import", str(out), "--database", another_database).out.startswith("1 measurement with 3 timings")
 
 
 def test_a_file_that_is_no_json(diode: RunCommand, tmp_path: Path) -> None:

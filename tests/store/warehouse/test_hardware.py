@@ -171,11 +171,12 @@ def test_alias_can_be_given_and_moved(any_store: Store) -> None:
         ("h300", "x", "no hardware matches 'h300'"),
         ("h200", "  ", "an alias must be one or more printable characters"),
         ("h200", "a\x1b[31m", "an alias must be one or more printable characters"),
-        ("h200", "nvidia h100 80gb hbm3", "is the name of another device"),
+        ("h200", "nvidia h100 80gb hbm3", "is the name of a device; give the hardware first"),
+        ("h200", "NVIDIA H200", "is the name of a device; give the hardware first"),
     ],
 )
 def test_impossible_alias(any_store: Store, name: str, alias: str, message: str) -> None:
-    """An alias of nothing, without a letter, or that hides another device is refused."""
+    """An alias of nothing, without a letter, or that is a device's name (the wrong order) is refused."""
     fill(any_store, samples.H200, samples.H100)
     with write_transaction(any_store.engine) as connection, pytest.raises(HardwareError, match=message):
         hardware.add_alias(connection, name, alias)
