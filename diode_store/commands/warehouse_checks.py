@@ -37,6 +37,8 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
     from diode_store.settings import Settings, upgrade_command
     from diode_store.urls import sqlite_path
 
+    if setup.database is None:
+        return
     file = sqlite_path(setup.database)
     if file is not None and not file.exists():
         yield warning("warehouse", f"{file}: there is none yet", f"create it with {upgrade_command(str(file))}")

@@ -115,6 +115,39 @@ def test_problems_are_told_with_their_remedies(
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "said", "remedy"),
+    [
+        ("a = = b", "this is not TOML: ", "correct it in the settings file or the environment"),
+        ("database = 3", "database must be a URL, ", "correct it in the settings file or the environment"),
+        (None, "cannot be read: No such file or directory", "name another settings file"),
+    ],
+)
+def test_bad_settings_file(
+    diode: RunCommand,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str | None,
+    said: str,
+    remedy: str,
+) -> None:
+    """It is told once, as a problem of the settings, and the checks that do without it still run."""
+    names = ("versions", "warehouse", "spool")
+    quick = [check for check in diagnosis.checks() if check.name in names]
+    monkeypatch.setattr(diagnosis, "checks", lambda: quick)
+    config = tmp_path / "bad.toml"
+    if content is not None:
+        config.write_text(content)
+    monkeypatch.setenv("DIODE_CONFIG", str(config))
+    code, out, err = diode("doctor", "--json")
+    found = json.loads(out)
+    assert (code, err, found["problems"]) == (1, "", 1)
+    first, *others = found["findings"]
+    assert (first["subject"], first["level"], first["remedy"]) == ("settings", "problem", remedy)
+    assert first["text"].startswith(f"{config}: {said}")
+    assert [each["subject"] for each in others][-2:] == ["spool", "daemon"]
+
+
 def warns(_setup: Setup) -> Iterator[Finding]:
     """A check that warns."""
     yield diagnosis.warning("lake", "behind", "run `diode sync`")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import http.client
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
-from diode_store.errors import DatabaseError, DiodeError
+from diode_store.diagnosis import Finding, ok, problem, problem_of, problem_of_settings, warning
+from diode_store.errors import DatabaseError, DiodeError, SettingsError
 from diode_store.render import counted
+from diode_store.settings import settings_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from diode_collectors.ingest.settings import Address, DaemonSettings
     from diode_collectors.spool.spool import SpoolStatus
@@ -25,22 +26,28 @@ _LOOKED_AT = ("database", "spool", "listen")
 
 def check(setup: Setup) -> Iterator[Finding]:
     """Yield the state of each spool and of its daemon."""
-    settings = _settings()
+    try:
+        settings = _settings()
+    except SettingsError as error:
+        yield problem_of_settings(error)
+        if settings_file() is None:  # it is the environment
+            return
+        settings = _settings(Path(os.devnull))  # what the environment says can still be looked at
     for spool in settings.spool:
         yield from _check_spool(spool, settings)
-    if _differ(settings.database, setup.database):
+    if setup.database is not None and _differ(settings.database, setup.database):
         text = "diode-ingest writes to another warehouse than the one looked at here"
         yield warning("daemon", text, "set DIODE_DATABASE_URL for both, or pass --database")
 
 
-def _settings() -> DaemonSettings:
+def _settings(config: Path | None = None) -> DaemonSettings:
     from diode_collectors.ingest.settings import SETTINGS, load
 
     named = {name: os.environ.get(SETTINGS[name].variable) for name in _LOOKED_AT}
     given: dict[str, object] = {name: value for name, value in named.items() if value}
     if named["spool"]:
         given["spool"] = named["spool"].split(os.pathsep)
-    return load(given, None)
+    return load(given, config)
 
 
 def _check_spool(spool: Path, settings: DaemonSettings) -> Iterator[Finding]:
