@@ -312,6 +312,21 @@ def test_daemon_that_writes_elsewhere(tmp_path: Path, monkeypatch: pytest.Monkey
     assert brief(spool_checks.check(Setup(str(tmp_path / "other.db"))))[-1] == ("daemon", "warning")
 
 
+def test_collectors_that_write_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the daemon reads the spool of the settings file; a warning says where the records wait for nobody."""
+    config = tmp_path / "d.toml"
+    config.write_text(f'spool = "{tmp_path}/a"\n')
+    monkeypatch.setenv("DIODE_CONFIG", str(config))
+    found = list(spool_checks.check(Setup(None)))[-1]
+    own = tmp_path / "data-home" / "torch-diode" / "spool"
+    assert (found.level, found.text) == (Level.WARNING, f"collectors write to {own}, which diode-ingest does not empty")
+    assert found.remedy == f"set DIODE_SPOOL, or spool in {config}"
+    config.write_text(f'spool = ["{tmp_path}/a", "{own}/../spool"]\n')
+    assert brief(spool_checks.check(Setup(None))) == [("spool", "ok"), ("daemon", "ok")] * 2
+    monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "b"))
+    assert brief(spool_checks.check(Setup(None))) == [("spool", "ok"), ("daemon", "ok")]
+
+
 @pytest.mark.parametrize(
     ("driver", "amd", "on_bus", "level", "said"),
     [
