@@ -217,6 +217,16 @@ def test_damaged_lake(database_url: str, make_measurement: MakeMeasurement) -> N
     assert "is missing" in found.text
 
 
+def test_lake_that_cannot_be_made(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No query could make it, as it is below a file or where the kernel lets nobody write."""
+    (tmp_path / "file").touch()
+    for place, reason in ("/proc/no/lake", "/proc is not writable"), (f"{tmp_path}/file", f"{tmp_path}/file is not a"):
+        monkeypatch.setenv("DIODE_LAKE", place)
+        _, found = warehouse_checks.check_warehouse(Setup(database_url))
+        assert (found.level, found.remedy) == (Level.PROBLEM, "set DIODE_LAKE to a folder of your own")
+        assert found.text.startswith(f"{place}: cannot be made: {reason}")
+
+
 def test_no_warehouse_yet(tmp_path: Path) -> None:
     """Who only wants the hook has no warehouse, which is a warning with the command that makes one."""
     (found,) = warehouse_checks.check_warehouse(Setup(str(tmp_path / "none.db")))
