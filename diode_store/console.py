@@ -34,9 +34,9 @@ _PROGRESS_AFTER_S = 1.0
 _TO_SEE_ALL = "widen the terminal, or send it to a file"
 
 
-def _database_url(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
+def _database_url(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
     source = context.get_parameter_source(parameter.name or "")
-    if source is not None and source.name == "COMMANDLINE":
+    if value is not None and source is not None and source.name == "COMMANDLINE":
         try:
             refuse_password_on_command_line(value)
         except DatabaseError as error:
@@ -44,19 +44,24 @@ def _database_url(context: typer.Context, parameter: typer.CallbackParam, value:
     return value
 
 
-DatabaseOption = Annotated[
-    str,
-    typer.Option(
+def _database_option(**default: Any) -> Any:
+    return typer.Option(
         "--database",
         metavar="URL",
         envvar="DIODE_DATABASE_URL",
         help="The warehouse: a URL, or the path of an SQLite file.",
-        default_factory=default_database_url,
         show_default="SQLite in your data folder",
         callback=_database_url,
-    ),
-]
+        **default,
+    )
+
+
+DatabaseOption = Annotated[str, _database_option(default_factory=default_database_url)]
 """``--database``, else ``DIODE_DATABASE_URL``, else the user's own warehouse; give it no default in the signature."""
+
+NamedDatabaseOption = Annotated[str | None, _database_option()]
+"""``--database``, else ``DIODE_DATABASE_URL``, for a command that finds the user's own warehouse itself; give it the
+default ``None``."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 """``--json``; give it the default ``False``."""

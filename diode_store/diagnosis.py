@@ -39,8 +39,8 @@ class Level(StrEnum):
 class Setup:
     """What is checked."""
 
-    database: str
-    """The warehouse: a URL, or the path of an SQLite file."""
+    database: str | None
+    """The warehouse: a URL, or the path of an SQLite file; None if the settings that name it cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,11 @@ def problem_of(subject: str, error: DiodeError | str, otherwise: str = "see `dio
     """Return one of our errors as a problem; the remedy is what follows its last semicolon, else ``otherwise``."""
     text, _, remedy = str(error).rpartition("; ")
     return problem(subject, text or remedy, remedy if text else otherwise)
+
+
+def problem_of_settings(error: DiodeError) -> Finding:
+    """Return what is wrong with the settings as a problem."""
+    return problem_of("settings", error, "correct it in the settings file or the environment")
 
 
 def checks() -> list[EntryPoint]:

@@ -41,7 +41,7 @@ class Settings:
         values = os.environ if environment is None else environment
         lake = values.get("DIODE_LAKE")
         return cls(
-            spool_dir=_folder("DIODE_SPOOL", values.get("DIODE_SPOOL") or str(data_dir() / "spool")),
+            spool_dir=_folder("DIODE_SPOOL", values.get("DIODE_SPOOL") or str(own_spool_dir(data_dir()))),
             lake_dir=(lake if is_url(lake) else _folder("DIODE_LAKE", lake)) if lake else None,
         )
 
@@ -74,7 +74,17 @@ def default_database_url() -> str:
 
 def own_database_url() -> str:
     """Return the address of the SQLite file in the user's data folder."""
-    return f"sqlite:///{data_dir() / 'warehouse.db'}"
+    return f"sqlite:///{own_database_file(data_dir())}"
+
+
+def own_database_file(data: Path) -> Path:
+    """Return the warehouse of the user whose data folder this is."""
+    return data / "warehouse.db"
+
+
+def own_spool_dir(data: Path) -> Path:
+    """Return the spool of the user whose data folder this is."""
+    return data / "spool"
 
 
 def default_settings_file() -> Path:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json
+from diode_store.console import JsonOption, NamedDatabaseOption, make_app, print_json
+from diode_store.errors import SettingsError
 from diode_store.render import cell_text, counted
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Iterator
 
     from diode_store.diagnosis import Finding, Level
 
@@ -23,7 +25,7 @@ _LEVEL_WIDTH, _SUBJECT_WIDTH = 7, 11
 
 @app.command(help=__doc__, no_args_is_help=False)
 def doctor(
-    database: DatabaseOption,
+    database: NamedDatabaseOption = None,
     *,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for each check.")
@@ -37,15 +39,15 @@ def doctor(
     from collections import Counter
     from dataclasses import asdict
 
-    from diode_store.diagnosis import Level, Setup, checks, findings
+    from diode_store.diagnosis import Level
 
-    setup = Setup(database)
     found: list[Finding] = []
-    for entry in checks():
-        for finding in findings(entry, setup, timeout):
-            found.append(finding)
-            if not as_json:
-                _print(finding)
+    for finding in _all_findings(database, timeout):
+        if finding in found:  # several checks read the settings
+            continue
+        found.append(finding)
+        if not as_json:
+            _print(finding)
     counts = Counter(finding.level for finding in found)
     if as_json:
         print_json({"problems": counts[Level.PROBLEM], "findings": [asdict(finding) for finding in found]})
@@ -53,6 +55,19 @@ def doctor(
         typer.echo(f"\n{_summary(counts)}")
     if counts[Level.PROBLEM]:
         raise typer.Exit(1)
+
+
+def _all_findings(database: str | None, timeout: float) -> Iterator[Finding]:
+    from diode_store.diagnosis import Setup, checks, findings, problem_of_settings
+    from diode_store.settings import default_database_url
+
+    try:
+        setup = Setup(default_database_url() if database is None else database)
+    except SettingsError as error:
+        yield problem_of_settings(error)
+        setup = Setup(None)
+    for entry in checks():
+        yield from findings(entry, setup, timeout)
 
 
 def _print(finding: Finding) -> None:

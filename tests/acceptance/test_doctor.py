@@ -115,6 +115,39 @@ def test_problems_are_told_with_their_remedies(
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "said", "remedy"),
+    [
+        ("a = = b", "this is not TOML: ", "correct it in the settings file or the environment"),
+        ("database = 3", "database must be a URL, ", "correct it in the settings file or the environment"),
+        (None, "cannot be read: No such file or directory", "name another settings file"),
+    ],
+)
+def test_bad_settings_file(
+    diode: RunCommand,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str | None,
+    said: str,
+    remedy: str,
+) -> None:
+    """It is told once, as a problem of the settings, and the checks that do without it still run."""
+    names = ("versions", "warehouse", "spool")
+    quick = [check for check in diagnosis.checks() if check.name in names]
+    monkeypatch.setattr(diagnosis, "checks", lambda: quick)
+    config = tmp_path / "bad.toml"
+    if content is not None:
+        config.write_text(content)
+    monkeypatch.setenv("DIODE_CONFIG", str(config))
+    code, out, err = diode("doctor", "--json")
+    found = json.loads(out)
+    assert (code, err, found["problems"]) == (1, "", 1)
+    first, *others = found["findings"]
+    assert (first["subject"], first["level"], first["remedy"]) == ("settings", "problem", remedy)
+    assert first["text"].startswith(f"{config}: {said}")
+    assert [each["subject"] for each in others][-2:] == ["spool", "daemon"]
+
+
 def warns(_setup: Setup) -> Iterator[Finding]:
     """A check that warns."""
     yield diagnosis.warning("lake", "behind", "run `diode sync`")
@@ -182,6 +215,16 @@ def test_damaged_lake(database_url: str, make_measurement: MakeMeasurement) -> N
     _, found = warehouse_checks.check_warehouse(Setup(database_url))
     assert (found.subject, found.level) == ("lake", Level.WARNING)
     assert "is missing" in found.text
+
+
+def test_lake_that_cannot_be_made(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No query could make it, as it is below a file or where the kernel lets nobody write."""
+    (tmp_path / "file").touch()
+    for place, reason in ("/proc/no/lake", "/proc is not writable"), (f"{tmp_path}/file", f"{tmp_path}/file is not a"):
+        monkeypatch.setenv("DIODE_LAKE", place)
+        _, found = warehouse_checks.check_warehouse(Setup(database_url))
+        assert (found.level, found.remedy) == (Level.PROBLEM, "set DIODE_LAKE to a folder of your own")
+        assert found.text.startswith(f"{place}: cannot be made: {reason}")
 
 
 def test_no_warehouse_yet(tmp_path: Path) -> None:
@@ -277,6 +320,21 @@ def test_daemon_that_writes_elsewhere(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("DIODE_DATABASE_URL", str(tmp_path / "one.db"))
     assert brief(spool_checks.check(Setup(f"sqlite:///{tmp_path / 'one.db'}"))) == [("spool", "ok"), ("daemon", "ok")]
     assert brief(spool_checks.check(Setup(str(tmp_path / "other.db"))))[-1] == ("daemon", "warning")
+
+
+def test_collectors_that_write_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the daemon reads the spool of the settings file; a warning says where the records wait for nobody."""
+    config = tmp_path / "d.toml"
+    config.write_text(f'spool = "{tmp_path}/a"\n')
+    monkeypatch.setenv("DIODE_CONFIG", str(config))
+    found = list(spool_checks.check(Setup(None)))[-1]
+    own = tmp_path / "data-home" / "torch-diode" / "spool"
+    assert (found.level, found.text) == (Level.WARNING, f"collectors write to {own}, which diode-ingest does not empty")
+    assert found.remedy == f"set DIODE_SPOOL, or spool in {config}"
+    config.write_text(f'spool = ["{tmp_path}/a", "{own}/../spool"]\n')
+    assert brief(spool_checks.check(Setup(None))) == [("spool", "ok"), ("daemon", "ok")] * 2
+    monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "b"))
+    assert brief(spool_checks.check(Setup(None))) == [("spool", "ok"), ("daemon", "ok")]
 
 
 @pytest.mark.parametrize(

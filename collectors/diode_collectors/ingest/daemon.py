@@ -211,14 +211,24 @@ class _Daemon:
         return self._store
 
     def _probe_database(self) -> None:
-        """Probe an open warehouse now and then; passes over empty spools do not use it."""
-        if self._store is None or time.monotonic() - self._probed_at < PROBE_INTERVAL_S:
+        """Ask an open warehouse now and then whether it still answers; passes over empty spools do not.
+
+        One that failed is opened again by the next pass, or here while the guard lets none begin.
+        """
+        if self._store is None:
+            if self._was_open and self._verdict.holds and time.monotonic() >= self._works[0].due_at:
+                self._try(self._opened)
             return
+        if time.monotonic() - self._probed_at < PROBE_INTERVAL_S:
+            return
+        self._try(partial(probe, self._store))
+        self._probed_at = time.monotonic()
+
+    def _try(self, use_database: Callable[[], object]) -> None:
         try:
-            probe(self._store)
+            use_database()
         except DatabaseError as error:
             self._database_failed(self._works[0], error)
-        self._probed_at = time.monotonic()
 
     def _close(self) -> None:
         if self._store is not None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import http.client
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
-from diode_store.errors import DatabaseError, DiodeError
+from diode_store.diagnosis import Finding, ok, problem, problem_of, problem_of_settings, warning
+from diode_store.errors import DatabaseError, DiodeError, SettingsError
 from diode_store.render import counted
+from diode_store.settings import Settings, settings_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from diode_collectors.ingest.settings import Address, DaemonSettings
     from diode_collectors.spool.spool import SpoolStatus
@@ -25,22 +26,29 @@ _LOOKED_AT = ("database", "spool", "listen")
 
 def check(setup: Setup) -> Iterator[Finding]:
     """Yield the state of each spool and of its daemon."""
-    settings = _settings()
+    try:
+        settings = _settings()
+    except SettingsError as error:
+        yield problem_of_settings(error)
+        if settings_file() is None:  # it is the environment
+            return
+        settings = _settings(Path(os.devnull))  # what the environment says can still be looked at
     for spool in settings.spool:
         yield from _check_spool(spool, settings)
-    if _differ(settings.database, setup.database):
+    yield from _check_writers(settings)
+    if setup.database is not None and _differ(settings.database, setup.database):
         text = "diode-ingest writes to another warehouse than the one looked at here"
         yield warning("daemon", text, "set DIODE_DATABASE_URL for both, or pass --database")
 
 
-def _settings() -> DaemonSettings:
+def _settings(config: Path | None = None) -> DaemonSettings:
     from diode_collectors.ingest.settings import SETTINGS, load
 
     named = {name: os.environ.get(SETTINGS[name].variable) for name in _LOOKED_AT}
     given: dict[str, object] = {name: value for name, value in named.items() if value}
     if named["spool"]:
         given["spool"] = named["spool"].split(os.pathsep)
-    return load(given, None)
+    return load(given, config)
 
 
 def _check_spool(spool: Path, settings: DaemonSettings) -> Iterator[Finding]:
@@ -65,6 +73,16 @@ def _check_spool(spool: Path, settings: DaemonSettings) -> Iterator[Finding]:
     yield _daemon(status, settings.listen)
 
 
+def _check_writers(settings: DaemonSettings) -> Iterator[Finding]:
+    """Warn if the collectors, which do not read the settings file, write where no daemon looks."""
+    own = Settings.from_environment().spool_dir
+    if own.resolve() in {spool.resolve() for spool in settings.spool}:
+        return
+    file = settings_file()
+    remedy = f"set DIODE_SPOOL, or spool in {file}" if file else "set DIODE_SPOOL to one of its spools"
+    yield warning("spool", f"collectors write to {own}, which diode-ingest does not empty", remedy)
+
+
 def _missing(spool: Path) -> Finding:
     if spool.exists():
         return problem("spool", f"{spool}: not a folder", "move it away, or set DIODE_SPOOL")
@@ -84,9 +102,10 @@ def _backlog(status: SpoolStatus) -> str:
 
 def _troubles(status: SpoolStatus, settings: DaemonSettings) -> Iterator[Finding]:
     from diode_collectors.ingest.guard import free_bytes
+    from diode_collectors.spool.spool import QUARANTINE_NAME
 
     if status.quarantined:
-        text = f"{counted(status.quarantined, 'record')} in {status.directory / 'quarantine'}"
+        text = f"{counted(status.quarantined, 'record')} in {status.directory / QUARANTINE_NAME}"
         yield warning("spool", text, "see `diode-ingest status` for the reasons")
     free = free_bytes(status.directory)
     if free is not None and free < settings.min_free_bytes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.ingest.settings import SETTINGS, Address, DaemonSettings
 from diode_store.errors import SettingsError
-from diode_store.settings import APP_NAME, FILE_NAME, data_dir, default_settings_file
+from diode_store.settings import APP_NAME, FILE_NAME, data_dir, default_settings_file, own_database_file, own_spool_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,7 +73,7 @@ class User:
 def default_settings(user: User) -> DaemonSettings:
     """Return the defaults as they are for ``user``."""
     data = user.data_dir()
-    return DaemonSettings(database=str(data / "warehouse.db"), spool=(data / "spool",))
+    return DaemonSettings(database=str(own_database_file(data)), spool=(own_spool_dir(data),))
 
 
 def settings_text(settings: DaemonSettings) -> str:

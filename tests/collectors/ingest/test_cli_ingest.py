@@ -154,12 +154,18 @@ def test_an_unreadable_segment_fails(spool: Path, where: Sequence[object]) -> No
         assert ended.err == f"error: {spool}/a.seg: cannot be read: it is not a regular file; move it away\n"
 
 
-def test_another_ingester_at_work(spool: Path, where: Sequence[object]) -> None:
+def test_another_ingester_at_work(
+    spool: Path, where: Sequence[object], database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """--once leaves the spool to it, which is no failure; a dry run and a look at the status do not mind it."""
     (spool / "a.seg").write_bytes(segment_bytes([1]))
     with Spool(spool).lock():
-        said = f"{spool}: diode-ingest is running on this spool (pid {os.getpid()}) and ingests it\n"
+        running = f"{spool}: diode-ingest is running on this spool (pid {os.getpid()}) and "
+        running += "moves its records into its own warehouse"
+        said = f"{running}; this command wrote none of them to {database_path}\n"
         assert ingest("--once", *where) == (0, said, "")
+        monkeypatch.setenv("DIODE_DATABASE_URL", str(database_path))
+        assert ingest("--once", "--spool", spool) == (0, f"{running}\n", "")
         report = json.loads(ingest("--once", "--json", *where).out)
         assert (report["ingest_pid"], report["spool"], report["measurements"]) == (os.getpid(), str(spool), 0)
         assert ingest("--once", "--bundled", *where) == (0, said, "")

@@ -45,12 +45,15 @@ def test_the_total_says_how_many_failed(spools: tuple[Path, Path], both: Sequenc
     assert ingest("--once", *both).out == none.replace("1 spool", "2 spools") + "\n"
 
 
-def test_a_spool_of_a_running_daemon_is_left_to_it(spools: tuple[Path, Path], both: Sequence[object]) -> None:
+def test_a_spool_of_a_running_daemon_is_left_to_it(
+    spools: tuple[Path, Path], both: Sequence[object], database_path: Path
+) -> None:
     """The others are ingested; that one is told in its place, with the pid in JSON too, and nothing has failed."""
     with Spool(spools[0]).lock():
         ended = ingest("--once", *both)
         found = json.loads(ingest("--once", "--json", *both).out)
-    running = f"{spools[0]}: diode-ingest is running on this spool (pid {os.getpid()}) and ingests it"
+    running = f"{spools[0]}: diode-ingest is running on this spool (pid {os.getpid()}) and "
+    running += f"moves its records into its own warehouse; this command wrote none of them to {database_path}"
     new = "1 new, 0 already stored; 2 new timings, 1 segment done"
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [running, f"{spools[1]}: {new}", f"in all: {new}"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ from daemon_samples import eventually
 import postgres_server
 from diode_collectors.ingest import daemon as daemon_module
 from diode_collectors.ingest.daemon import run_daemon
+from diode_collectors.ingest.guard import Guard
 from diode_collectors.ingest.monitoring.health import Health
 from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
@@ -107,6 +109,25 @@ def test_an_idle_daemon_notices_that_its_database_is_gone(
             warehouse.bring_back()
         eventually(lambda: get(f"{address}/readyz") == (200, "ready\n"))
         assert "diode_ingest_database_up 1.0" in get(f"{address}/metrics")[1]
+
+
+def test_a_paused_daemon_notices_that_its_database_is_back(
+    spool: Path, database_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the disk is full no pass opens the warehouse again, and still what is told of it is true."""
+    free = [2**50]
+    monkeypatch.setattr(daemon_module, "PROBE_INTERVAL_S", 0.05)
+    monkeypatch.setattr(daemon_module, "_GUARD_S", 0.0)
+    monkeypatch.setattr(daemon_module, "Guard", functools.partial(Guard, free=lambda _path: free[0]))
+    with idle_daemon(spool, str(database_path)) as address:
+        eventually(lambda: get(f"{address}/readyz")[0] == 200)
+        free[0] = 0
+        eventually(lambda: "bytes are free" in get(f"{address}/readyz")[1])
+        aside = database_path.rename(tmp_path / "aside.db")
+        eventually(lambda: "diode_ingest_database_up 0.0" in get(f"{address}/metrics")[1])
+        aside.rename(database_path)
+        eventually(lambda: "diode_ingest_database_up 1.0" in get(f"{address}/metrics")[1])
+        assert "bytes are free" in get(f"{address}/readyz")[1]
 
 
 def test_a_server_that_hangs_is_waited_for_only_so_long(server: tuple[PostgresServer, str]) -> None:

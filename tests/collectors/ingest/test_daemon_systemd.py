@@ -21,8 +21,9 @@ from run_ingest import ingest
 
 from diode_collectors.ingest.monitoring.notify import Notifier, NotifyObserver
 from diode_collectors.ingest.settings import SETTINGS, DaemonSettings, load, read
-from diode_collectors.ingest.unit import User, unit_text, write_defaults
+from diode_collectors.ingest.unit import User, default_settings, unit_text, write_defaults
 from diode_store.errors import DatabaseError, SettingsError
+from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,6 +213,12 @@ def test_a_unit_without_a_settings_file_brings_one_that_starts(tmp_path: Path, d
         assert daemon.end(signal.SIGTERM) == 0
     again = ingest("unit")
     assert again == (0, ended.out, "")
+
+
+def test_the_defaults_of_a_user_are_those_of_the_commands() -> None:
+    """The unit's file names the warehouse and the spool that hold without a file."""
+    mine, usual = default_settings(User.named(None)), DaemonSettings()
+    assert (sqlite_path(mine.database), mine.spool) == (sqlite_path(usual.database), usual.spool)
 
 
 def test_every_default_in_the_written_file_is_one(tmp_path: Path) -> None:

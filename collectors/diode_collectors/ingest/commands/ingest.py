@@ -53,7 +53,8 @@ def _root(
     elif once or dry_run:
         settings = options.load()
         options.note_file(settings.database)
-        ingest_waiting(settings, dry_run=dry_run, bundled=bundled, as_json=as_json)
+        named = _is_on_command_line(context, "database")
+        ingest_waiting(settings, dry_run=dry_run, bundled=bundled, as_json=as_json, names_database=named)
     else:
         raise typer.BadParameter("choose --once, --dry-run, or a command such as `run`")
 
@@ -61,9 +62,13 @@ def _root(
 def _refuse_misplaced_options(context: typer.Context) -> None:
     command = context.invoked_subcommand
     for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE":
+        if _is_on_command_line(context, parameter.name or ""):
             raise typer.BadParameter(f"{parameter.opts[0]} does not go before {command!r}; see `{command} --help`")
+
+
+def _is_on_command_line(context: typer.Context, parameter: str) -> bool:
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 app.command("run")(run_)

@@ -30,8 +30,17 @@ if TYPE_CHECKING:
 _LISTED = 20
 
 
-def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as_json: bool) -> None:
+def ingest_waiting(
+    settings: DaemonSettings, *, dry_run: bool, bundled: bool, as_json: bool, names_database: bool = False
+) -> None:
     """Ingest what waits in the spools, one after another, and print a report.
+
+    Args:
+        settings: the spools and the warehouse.
+        dry_run: change nothing.
+        bundled: first put the measurements that ship into the first spool.
+        as_json: print the report as JSON.
+        names_database: the user named the warehouse, so a spool that was left to another process did not go there.
 
     Raises:
         Exit: with 1, when something could not be ingested.
@@ -57,7 +66,7 @@ def ingest_waiting(settings: DaemonSettings, *, dry_run: bool, bundled: bool, as
     if as_json:
         print_json(_as_json(outcomes, {"dry_run": dry_run, "database": redact(settings.database)}))
     else:
-        _print_text(outcomes, "dry run: " if dry_run else "")
+        _print_text(outcomes, "dry run: " if dry_run else "", settings.database if names_database else None)
     reports = [outcome.result for outcome in outcomes if isinstance(outcome.result, IngestReport)]
     if any(outcome.error for outcome in outcomes) or not all(map(_is_complete, reports)):
         raise typer.Exit(1)
@@ -68,9 +77,11 @@ class InUse(NamedTuple):
 
     pid: int | None
 
-    def __str__(self) -> str:
-        """Return one line without the spool's name."""
-        return f"diode-ingest is running on this spool{f' (pid {self.pid})' if self.pid else ''} and ingests it"
+    def told(self, database: str | None) -> str:
+        """Return one line without the spool's name; with a ``database``, that nothing went there."""
+        pid = f" (pid {self.pid})" if self.pid else ""
+        said = f"diode-ingest is running on this spool{pid} and moves its records into its own warehouse"
+        return f"{said}; this command wrote none of them to {redact(database)}" if database else said
 
 
 class _Passes:
@@ -176,11 +187,11 @@ def _total(outcomes: Sequence[_Ended]) -> IngestReport:
     return sum((each.result for each in outcomes if isinstance(each.result, IngestReport)), IngestReport())
 
 
-def _print_text(outcomes: Sequence[_Ended], prefix: str) -> None:
+def _print_text(outcomes: Sequence[_Ended], prefix: str, database: str | None) -> None:
     is_only = len(outcomes) == 1
     for outcome in outcomes:
         if isinstance(outcome.result, InUse):
-            typer.echo(f"{outcome.spool}: {outcome.result}")
+            typer.echo(f"{outcome.spool}: {outcome.result.told(database)}")
         elif outcome.result and not is_only:
             typer.echo(f"{prefix}{outcome.spool}: {_summary(outcome.result)}")
     if is_only:
