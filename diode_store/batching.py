@@ -9,6 +9,9 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 
+ROWS_PER_GROUP = 122_880
+"""Rows of a Parquet file's row group, as DuckDB has them: it reads the groups of one file with several threads."""
+
 
 def in_batches(items: Iterable[_Item], weigh: Callable[[_Item], int], limit: int) -> Iterator[list[_Item]]:
     """Yield ``items`` in lists, each but the last ending with the item that brings its weight to ``limit``."""

@@ -78,8 +78,8 @@ def write_file(connection: duckdb.DuckDBPyConnection, sql: str, path: Path, *, f
 
 
 def _write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> int:
+    from diode_store.batching import ROWS_PER_GROUP
     from diode_store.exchange import parquet
-    from diode_store.lake.parquet_files import ROWS_PER_GROUP
     from diode_store.query.results import PlainBatches
 
     batches = PlainBatches(connection, sql, rows_a_batch=ROWS_PER_GROUP)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from diode_store.batching import ROWS_PER_GROUP
 from diode_store.errors import ExportError, first_line
-from diode_store.lake.parquet_files import ROWS_PER_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

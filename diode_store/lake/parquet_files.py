@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from diode_store.batching import ROWS_PER_GROUP
 from diode_store.errors import LakeError, LakeValueError, first_line
 from diode_store.lake.layout import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
 
@@ -31,8 +32,6 @@ _ARROW = {
     BYTES: pa.binary(),
 }
 _WHOLE = frozenset({int, type(None)})
-ROWS_PER_GROUP = 122_880
-"""Several groups a file, so that DuckDB reads one file with several threads."""
 # Measured times are all different, so that a dictionary of them costs twice the time and size.
 _WITHOUT_DICTIONARY = (REAL, BYTES, TIME)
 
