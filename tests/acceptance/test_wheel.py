@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import cheap_compiles
 from lanes import long
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DATA = CHECKOUT / "collectors" / "diode_collectors" / "data"
+OURS = ("DIODE_", "PYTHON", *cheap_compiles.settings(Path()))
+"""How variables begin that a user's shell does not have."""
 
 
 def built(kind: str, directory: Path) -> Path:
@@ -69,7 +72,7 @@ def test_loop_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     """From the installed wheel the quickstart runs, twice, and the second run adds nothing."""
     bin_directory = installed(wheel, tmp_path / "venv")
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("DIODE_", "PYTHON"))},
+        **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
         "XDG_DATA_HOME": str(tmp_path / "data"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
     }
