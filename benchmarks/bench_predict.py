@@ -28,7 +28,7 @@ from diode_collectors.inductor.adapter import columns_of_choices, problem_of_inp
 from diode_integration import choices as hook
 from diode_integration.install import install
 from diode_store.devices import known_device
-from diode_trainer import artifact, catalogue
+from diode_trainer import artifact
 from diode_trainer.features import config_features, problem_features
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--model", type=Path, help="checkpoint; the best shipped model if not given")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    loading = _median(lambda: artifact.load(options.model or catalogue.shipped_model()), repeats=5)
+    loading = _median(lambda: artifact.load(options.model) if options.model else artifact.load_shipped(), repeats=5)
     handler = Bench(options.model, hardware=known_device("NVIDIA H200"), observe=True, enable_fallback=False)
     matrix = torch.randn(_SIZE, _SIZE, dtype=torch.bfloat16)
     with install(handler), torch.no_grad(), inductor_config.patch(fx_graph_cache=False):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import signal
 import urllib.request
 from pathlib import Path
@@ -154,7 +155,10 @@ def test_a_password_in_a_settings_file_that_others_may_read(url: str, spool: Pat
 
 def listening(pid: int) -> set[str]:
     """Return the addresses, as hexadecimal digits, that a process listens on."""
-    sockets = {str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            sockets.add(str(fd.readlink()))
     rows = [
         line.split()
         for name in ("tcp", "tcp6")
