@@ -27,6 +27,7 @@ from diode_collectors.feedback.collector import FeedbackCollector
 from diode_collectors.feedback.coverage import CounterWatch, Coverage, Fate, inside_a_choice
 from diode_collectors.feedback.listening import AutotuningListener
 from inductor_harness import block_time_ms, compile_and_run, triton_choices_on_cpu
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -156,11 +157,17 @@ def test_pipelined_autotuning_tells_nobody() -> None:
         assert covered(torch.mm, A, B, pipeline_max_autotune_gemm=True) == Coverage(total=1, pipelined=1)
 
 
+@long
 def test_what_another_rank_timed_is_counted(tmp_path: Path) -> None:
     """With distributed autotuning each of two ranks times one of two products and is told of the other."""
-    ended = run_together([sys.executable, DISTRIBUTED, str(tmp_path / "rendezvous"), str(rank)] for rank in range(2))
     expected = str(Coverage(total=2, recorded=1, distributed=1))
-    assert [(code, said.splitlines()[-1:]) for code, said, _ in ended] == [(0, [expected])] * 2, ended
+    # On a busy machine both ranks have been seen to wait in the compile until they ended themselves; hence two tries.
+    for attempt in ("first", "second"):
+        ended = run_together([sys.executable, DISTRIBUTED, str(tmp_path / attempt), str(rank)] for rank in range(2))
+        if not any("Timeout (" in errors for _, _, errors in ended):
+            break
+    last_lines = [(code, said.splitlines()[-1:]) for code, said, _ in ended]
+    assert last_lines == [(0, [expected])] * 2, "\n".join(errors for _, _, errors in ended)
 
 
 def test_ranks_that_hang_are_killed(tmp_path: Path) -> None:
