@@ -23,12 +23,13 @@ $(STAMP): pyproject.toml constraints.txt constraints-cpu.txt
 quickstart: $(STAMP)  ## run the whole loop on the bundled H200 measurements
 	$(BIN)/python examples/quickstart.py
 
-# Tests wait for processes, servers and clocks part of the time, campaigns most of it: more workers than processors.
+# Tests wait for processes, servers and clocks part of the time: one worker more than there are processors.
 test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m 'not long' $(TESTS)
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m 'not long' --durations 20 $(TESTS)
 
 test-long: $(STAMP)  ## run the campaigns: kills, races, fuzzing, installs, many examples (about half an hour)
-	$(BIN)/python -m pytest -n $$(($$(nproc) * 2)) --dist loadgroup -m 'long or hypothesis' --hypothesis-profile=long $(TESTS)
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m 'long or hypothesis' --hypothesis-profile=long \
+		--timeout 1800 --durations 20 $(TESTS)
 
 test-torch: $(STAMP)  ## run the collectors' and the hook's tests against torch 2.10 to 2.15, each in an environment of its own
 	$(BIN)/python tests/run_torch_versions.py
