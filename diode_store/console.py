@@ -34,9 +34,15 @@ _PROGRESS_AFTER_S = 1.0
 _TO_SEE_ALL = "widen the terminal, or send it to a file"
 
 
-def _database_url(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
-    source = context.get_parameter_source(parameter.name or "")
-    if value is not None and source is not None and source.name == "COMMANDLINE":
+def is_on_command_line(context: typer.Context, parameter: str) -> bool:
+    """Whether a parameter's value was typed; else it comes from the environment, or is the default."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def check_database_url(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+    """Return the value of an option that names a warehouse; a password on the command line is bad usage."""
+    if value is not None and is_on_command_line(context, parameter.name or ""):
         try:
             refuse_password_on_command_line(value)
         except DatabaseError as error:
@@ -51,7 +57,7 @@ def _database_option(**default: Any) -> Any:
         envvar="DIODE_DATABASE_URL",
         help="The warehouse: a URL, or the path of an SQLite file.",
         show_default="SQLite in your data folder",
-        callback=_database_url,
+        callback=check_database_url,
         **default,
     )
 

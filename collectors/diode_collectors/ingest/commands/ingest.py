@@ -17,7 +17,7 @@ from diode_collectors.ingest.commands.run import run_
 from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
 from diode_collectors.ingest.commands.status import status
 from diode_collectors.ingest.commands.unit import unit
-from diode_store.console import JsonOption, make_app, print_error, print_json, progress, run
+from diode_store.console import JsonOption, is_on_command_line, make_app, print_error, print_json, progress, run
 from diode_store.options import takes_options
 from diode_store.render import counted
 
@@ -53,7 +53,7 @@ def _root(
     elif once or dry_run:
         settings = options.load()
         options.note_file(settings.database)
-        named = _is_on_command_line(context, "database")
+        named = is_on_command_line(context, "database")
         ingest_waiting(settings, dry_run=dry_run, bundled=bundled, as_json=as_json, names_database=named)
     else:
         raise typer.BadParameter("choose --once, --dry-run, or a command such as `run`")
@@ -62,13 +62,8 @@ def _root(
 def _refuse_misplaced_options(context: typer.Context) -> None:
     command = context.invoked_subcommand
     for parameter in context.command.params:
-        if _is_on_command_line(context, parameter.name or ""):
+        if is_on_command_line(context, parameter.name or ""):
             raise typer.BadParameter(f"{parameter.opts[0]} does not go before {command!r}; see `{command} --help`")
-
-
-def _is_on_command_line(context: typer.Context, parameter: str) -> bool:
-    source = context.get_parameter_source(parameter)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 app.command("run")(run_)

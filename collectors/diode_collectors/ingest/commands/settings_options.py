@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diode_collectors.ingest.settings import SETTINGS, load
-from diode_store.console import print_note
+from diode_store.console import is_on_command_line, print_note
 from diode_store.errors import DatabaseError, SettingsError
 from diode_store.settings import CONFIG_VARIABLE, default_database_url, settings_file
 from diode_store.urls import redact, refuse_password_on_command_line, sqlite_path
@@ -91,9 +91,8 @@ def _check(setting: Setting) -> Callable[[typer.Context, typer.CallbackParam, An
     """Return a check that refuses, as bad usage, a value that is invalid or shows a password to every user."""
 
     def check(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
-        source = context.get_parameter_source(parameter.name or "")
         try:
-            if setting.name == "database" and source is not None and source.name == "COMMANDLINE":
+            if setting.name == "database" and is_on_command_line(context, parameter.name or ""):
                 refuse_password_on_command_line(value)
             if _is_given(value):
                 setting.parse(value)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diode_collectors.sweep.commands.options import SweepOptions
-from diode_store.console import JsonOption, make_app, print_note, print_rows, run
+from diode_store.console import JsonOption, is_on_command_line, make_app, print_note, print_rows, run
 from diode_store.errors import HardwareError, SettingsError
 from diode_store.options import takes_options
 from diode_store.render import counted
@@ -55,7 +55,7 @@ app = make_app(__doc__, help=__doc__)
 @takes_options(SweepOptions)
 def collect(context: typer.Context, options: SweepOptions) -> None:
     """Time the problems asked for, or list them."""
-    given = [name for name in context.params if _is_given(context, name)]
+    given = [name for name in context.params if is_on_command_line(context, name)]
     if context.invoked_subcommand is not None:
         if given:
             option = f"--{given[0].replace('_', '-')}"
@@ -213,7 +213,7 @@ def _spool(context: typer.Context, options: SweepOptions) -> Path:
 
     if options.output is None:
         return options.spool
-    if _is_given(context, "spool"):
+    if is_on_command_line(context, "spool"):
         raise SettingsError("--output keeps its records in a spool of its own, so drop --spool, or --output")
     return spool_beside(options.output)
 
@@ -234,11 +234,6 @@ def _is_done(
     record = problem.problem()
     keys = {DoneKey.of(record, device.hardware, device.environment, space, seed) for device in devices}
     return keys <= done
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 @contextmanager

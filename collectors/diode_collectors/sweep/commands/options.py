@@ -15,10 +15,10 @@ from diode_collectors.problems.search_space import KNOWN
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.plan import DEFAULT_CHUNK_SIZE, DEFAULT_MODE, MODES
 from diode_store.checks import INT64
-from diode_store.console import JsonOption  # noqa: TC001 - likewise
+from diode_store.console import JsonOption, check_database_url, is_on_command_line
 from diode_store.errors import DatabaseError, SettingsError
 from diode_store.settings import Settings
-from diode_store.urls import refuse_password_on_command_line, sqlite_path
+from diode_store.urls import sqlite_path
 
 DRAWN, LOG_NORMAL, RUN, PROBLEMS = "Drawn problems", "Log-normal sizes", "How it runs", "Which problems"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
@@ -27,14 +27,12 @@ _UNIFORM_ONLY = ("power_of_two", "no_rectangular")
 
 
 def _url(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
-    source = context.get_parameter_source(parameter.name or "")
-    if value is not None and source is not None and source.name == "COMMANDLINE":
+    if value is not None and is_on_command_line(context, parameter.name or ""):
         try:
             sqlite_path(value)
-            refuse_password_on_command_line(value)
         except DatabaseError as error:
             raise typer.BadParameter(str(error)) from error
-    return value
+    return check_database_url(context, parameter, value)
 
 
 def _seed(value: int) -> int:
