@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_collectors.inductor.device_checks import Driver, driver_finding, torch_finding
+from diode_collectors.inductor.device_checks import driver_finding, torch_finding
+from diode_collectors.inductor.driver import Driver
 from diode_collectors.ingest import spool_checks
 from diode_collectors.ingest.monitoring.health import Health
 from diode_collectors.ingest.monitoring.metrics import Metrics

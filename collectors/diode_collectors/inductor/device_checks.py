@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.inductor.driver import Driver
 from diode_store.diagnosis import Finding, ok, problem, warning
 from diode_store.errors import first_line
 from diode_store.records import UNKNOWN
@@ -21,36 +21,6 @@ _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA_ID, _DISPLAY_CLASS = "0x10de", "0x03"
 _AMD_DRIVER = Path("/sys/module/amdgpu/version")
 _GET_TORCH = "install the build for your GPU from https://pytorch.org/get-started/locally"
-
-
-@dataclass(frozen=True)
-class Driver:
-    """The answer of NVIDIA's driver."""
-
-    version: str = ""
-    gpus: tuple[str, ...] = ()
-    """Their names."""
-    error: str | None = None
-    """Why it does not answer, although it is there."""
-
-    @classmethod
-    def ask(cls) -> Driver:
-        """Ask through NVML; without a driver there are no GPUs and no error."""
-        import pynvml
-
-        try:
-            pynvml.nvmlInit()
-        except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
-            return cls()
-        except pynvml.NVMLError as error:
-            return cls(error=first_line(error))
-        try:
-            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            return cls(pynvml.nvmlSystemGetDriverVersion(), tuple(map(pynvml.nvmlDeviceGetName, handles)))
-        except pynvml.NVMLError as error:
-            return cls(error=first_line(error))
-        finally:
-            pynvml.nvmlShutdown()
 
 
 def check_driver(_setup: Setup) -> Iterator[Finding]:

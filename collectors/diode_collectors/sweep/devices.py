@@ -224,16 +224,9 @@ def _why_no_gpu() -> str:
 
 def _gpus_of_driver() -> str:
     """Return the names of the GPUs that NVIDIA's driver shows, comma-separated; empty without the driver."""
-    try:
-        import pynvml
-    except ImportError:
-        return ""
-    try:
-        pynvml.nvmlInit()
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return ", ".join(sorted(map(pynvml.nvmlDeviceGetName, handles)))
-    except pynvml.NVMLError:
-        return ""
+    from diode_collectors.inductor.driver import Driver
+
+    return ", ".join(sorted(Driver.ask().gpus))
 
 
 if __name__ == "__main__":
