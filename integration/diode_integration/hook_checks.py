@@ -21,11 +21,11 @@ def check_models(_setup: Setup) -> Iterator[Finding]:
     from diode_trainer.catalogue import list_models
     from diode_trainer.verify import verify
 
-    gpu = _gpu()
-    for path in list_models():
+    gpu, models = _gpu(), list_models()
+    for path in models:
         wrong = verify(path)
         yield problem_of("model", wrong) if wrong is not None else ok("model", f"{path.stem}: {_covers(path, gpu)}")
-    if not list_models():
+    if not models:
         yield problem("model", "there are none", "reinstall torch-diode, or train one with `diode-train`")
 
 
@@ -64,8 +64,7 @@ def _covers(path: Path, gpu: Hardware | None) -> str:
 
 
 def _card(path: Path) -> Card:
-    from diode_trainer.artifact import card_path
-    from diode_trainer.card import read_card
+    from diode_trainer.card import card_path, read_card
 
     return read_card(card_path(path))
 

@@ -21,7 +21,7 @@ from synthetic import H200, MM, columns
 
 from diode_store.errors import ModelError
 from diode_trainer import artifact
-from diode_trainer.card import MATMUL_PURPOSE, Card, CoveredHardware, Domain, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Card, CoveredHardware, Domain, card_path, read_card
 from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
 from diode_trainer.models import DeepMatmulTimingModel, MatmulTimingModel, TimingNetwork
 from diode_trainer.scoring import Scorer
@@ -85,7 +85,7 @@ def checkpoint(path: Path) -> dict[str, Any]:
 
 def edit_card(path: Path, **content: object) -> None:
     """Replace fields of a model's card and leave its checkpoint alone."""
-    card = artifact.card_path(path)
+    card = card_path(path)
     card.write_text(json.dumps({**json.loads(card.read_text()), **content}))
 
 
@@ -158,7 +158,7 @@ def test_save_replaces_whole_files(network: TimingNetwork, saved: Path) -> None:
 
 def test_save_that_fails_changes_nothing(network: TimingNetwork, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the disk is full, the old files stay whole and no part of the new ones is left."""
-    before = saved.read_bytes(), artifact.card_path(saved).read_bytes()
+    before = saved.read_bytes(), card_path(saved).read_bytes()
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -166,7 +166,7 @@ def test_save_that_fails_changes_nothing(network: TimingNetwork, saved: Path, mo
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ModelError, match=r"small\.pt: cannot write the model \(No space left on device\)"):
         artifact.save(saved, network, replace(CARD, name="again"))
-    assert (saved.read_bytes(), artifact.card_path(saved).read_bytes()) == before
+    assert (saved.read_bytes(), card_path(saved).read_bytes()) == before
     assert len(list(saved.parent.iterdir())) == 2
 
 
@@ -207,14 +207,14 @@ def test_missing_model(tmp_path: Path) -> None:
 
 def test_missing_card(saved: Path) -> None:
     """A checkpoint needs its card, which says what its bytes should be."""
-    artifact.card_path(saved).unlink()
+    card_path(saved).unlink()
     assert "small.json: the model's card is missing; copy it beside small.pt" in refusal(saved)
 
 
 @pytest.mark.parametrize("card", ["", "{", "[]", "{}", '{"name": "small"}', "null"])
 def test_damaged_card(saved: Path, card: str) -> None:
     """A card that is none is refused."""
-    artifact.card_path(saved).write_text(card)
+    card_path(saved).write_text(card)
     assert "small.json: not a model card" in refusal(saved)
 
 
@@ -223,7 +223,7 @@ def test_card_of_another_model(network: TimingNetwork, saved: Path, tmp_path: Pa
     with torch.no_grad():
         network.out_bias += 1
     artifact.save(tmp_path / "other.pt", network, CARD)
-    artifact.card_path(tmp_path / "other.pt").replace(artifact.card_path(saved))
+    card_path(tmp_path / "other.pt").replace(card_path(saved))
     assert "damaged, or another model than its card's" in refusal(saved)
 
 
@@ -242,10 +242,10 @@ CHANGED_DOMAINS: list[tuple[str, object]] = [
 @pytest.mark.parametrize(("name", "value"), CHANGED_DOMAINS)
 def test_card_of_another_domain(saved: Path, name: str, value: object) -> None:
     """A card that claims another domain than the checkpoint was trained on would be believed, so it is refused."""
-    domain = json.loads(artifact.card_path(saved).read_text())["domain"]
+    domain = json.loads(card_path(saved).read_text())["domain"]
     edit_card(saved, domain={**domain, name: value})
     assert refusal(saved) == (
-        f"{artifact.card_path(saved)}: differs from the model in domain.{name}; copy the card that was written with"
+        f"{card_path(saved)}: differs from the model in domain.{name}; copy the card that was written with"
         " small.pt, or train it again with `diode-train`"
     )
 
@@ -313,9 +313,9 @@ def test_any_damage_is_noticed(saved: Path, cut: float, flip: int) -> None:
     damaged.write_bytes(whole[:position])
     refusal(damaged)
     damaged.write_bytes(whole[:position] + bytes([whole[position] ^ flip]) + whole[position + 1 :])
-    artifact.card_path(damaged).write_bytes(artifact.card_path(saved).read_bytes())
+    card_path(damaged).write_bytes(card_path(saved).read_bytes())
     assert "damaged" in refusal(damaged)
-    artifact.card_path(damaged).unlink()
+    card_path(damaged).unlink()
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_weights_must_be_numbers(saved: Path) -> None:
 def test_newer_card_fields_are_ignored(saved: Path) -> None:
     """What a newer version adds to a card does not make it unreadable."""
     edit_card(saved, mood="good")
-    assert read_card(artifact.card_path(saved)).name == "small"
+    assert read_card(card_path(saved)).name == "small"
 
 
 # --- asking it

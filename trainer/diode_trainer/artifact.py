@@ -15,7 +15,7 @@ import torch
 from diode_store.errors import ModelError, first_line
 from diode_store.files import write_durably
 from diode_store.keys import content_key
-from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, card_path, read_card
 from diode_trainer.catalogue import shipped_models
 from diode_trainer.features import (
     CONFIG_FEATURES,
@@ -149,11 +149,6 @@ def load_shipped(purpose: str = MATMUL_PURPOSE) -> TimingModel:
             reasons.append(str(error))
     missing = f"no model for {purpose} is shipped; train one with `diode-train` and pass its path"
     raise ModelError("; ".join(reasons) or missing)
-
-
-def card_path(path: Path | str) -> Path:
-    """Return where the card of the checkpoint at ``path`` lies."""
-    return Path(path).with_suffix(".json")
 
 
 def _checkpoint(model: TimingNetwork, card: Card, trained_on: Iterable[ProblemShape]) -> dict[str, Any]:

@@ -147,6 +147,11 @@ class Card:
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
 
+def card_path(checkpoint: Path) -> Path:
+    """Return where the card of a checkpoint is."""
+    return checkpoint.with_suffix(".json")
+
+
 def read_card(path: Path) -> Card:
     """Read a card.
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from diode_store.errors import DiodeError, ModelError
 from diode_store.resources import trained_models_dir
-from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
 
-_SUFFIX = ".pt"
+MODEL_SUFFIX = ".pt"
+"""How the names of checkpoints end."""
 
 
 class ModelFile(NamedTuple):
@@ -36,7 +37,7 @@ def best_first(folder: Path) -> list[ModelFile]:
     models = []
     for path in _checkpoints(folder):
         with contextlib.suppress(ModelError):
-            models.append(ModelFile(path, read_card(path.with_suffix(".json"))))
+            models.append(ModelFile(path, read_card(card_path(path))))
     models.sort(key=lambda model: model.card.created_at, reverse=True)
     return sorted(models, key=lambda model: math.inf if model.card.regret_at_1 is None else model.card.regret_at_1)
 
@@ -59,7 +60,7 @@ def list_models() -> list[Path]:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    return sorted(folder.rglob(f"*{_SUFFIX}"))
+    return sorted(folder.rglob(f"*{MODEL_SUFFIX}"))
 
 
 def find_model(text: str) -> Path:
@@ -72,7 +73,7 @@ def find_model(text: str) -> Path:
     if path.is_file():
         return path
     models = list_models()
-    wanted = text.removesuffix(_SUFFIX)
+    wanted = text.removesuffix(MODEL_SUFFIX)
     found = [model for model in models if wanted in (model.stem, f"{model.parent.name}/{model.stem}")]
     if not found:
         names = ", ".join(sorted({model.stem for model in models})) or "none; train one with `diode-train`"

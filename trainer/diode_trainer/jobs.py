@@ -14,7 +14,7 @@ import torch
 
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue
-from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
 from diode_trainer.features import FEATURE_VERSION
 from diode_trainer.workflow import Evaluation, TrainingResult, fit_and_judge, training_facts
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.train import Recipe
 
-_SUFFIX = ".pt"
 _NOTES = (
     "Regret is against the fastest of the configs that were measured for each problem. The default recipe was chosen "
     "on the bundled H200 measurements, so figures for those flatter it a little."
@@ -141,7 +140,7 @@ def checked_name(name: str) -> str:
     """
     if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
         raise SettingsError(f"{name!r} is not a valid model name; it must not contain / or \\ or begin with a dot")
-    return name.removesuffix(_SUFFIX)
+    return name.removesuffix(catalogue.MODEL_SUFFIX)
 
 
 def _hardware_name(hardware: Sequence[CoveredHardware]) -> str:
@@ -152,14 +151,14 @@ def _hardware_name(hardware: Sequence[CoveredHardware]) -> str:
 
 def is_file(output: Path | None) -> TypeGuard[Path]:
     """Return whether ``--output`` names a checkpoint, not a folder."""
-    return output is not None and output.suffix == _SUFFIX and not output.is_dir()
+    return output is not None and output.suffix == catalogue.MODEL_SUFFIX and not output.is_dir()
 
 
 def output_path(output: Path | None, name: str) -> Path:
     """Return where a model called ``name`` goes: the file ``output``, or into that folder, or the user's models."""
     if is_file(output):
         return output
-    return (output or catalogue.user_models_dir() / MATMUL_PURPOSE) / f"{name}{_SUFFIX}"
+    return (output or catalogue.user_models_dir() / MATMUL_PURPOSE) / f"{name}{catalogue.MODEL_SUFFIX}"
 
 
 def check_free(path: Path) -> None:
@@ -174,7 +173,7 @@ def check_free(path: Path) -> None:
 
 def _date(path: Path) -> str:
     try:
-        return read_card(artifact.card_path(path)).created_at.partition("T")[0] or "unknown date"
+        return read_card(card_path(path)).created_at.partition("T")[0] or "unknown date"
     except ModelError:
         return "unknown date"
 

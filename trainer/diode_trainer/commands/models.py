@@ -48,8 +48,7 @@ def show(
     """
     from dataclasses import asdict
 
-    from diode_trainer.artifact import card_path
-    from diode_trainer.card import read_card
+    from diode_trainer.card import card_path, read_card
     from diode_trainer.catalogue import find_model
     from diode_trainer.commands.tables import card_pairs
 
@@ -88,8 +87,7 @@ def verify(
 def _row(path: Path) -> tuple[object, ...]:
     """Return the cells of ``_COLUMNS``, then what is wrong with the model's card, or None."""
     from diode_store.errors import ModelError
-    from diode_trainer.artifact import card_path
-    from diode_trainer.card import read_card
+    from diode_trainer.card import card_path, read_card
 
     try:
         card = read_card(card_path(path))

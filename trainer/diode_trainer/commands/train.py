@@ -96,9 +96,11 @@ def train(  # noqa: PLR0913 - one parameter an option
 
 def _check_output(output: Path | None) -> None:
     """Refuse a file of another kind, which would become a folder of that name."""
-    if output is not None and output.suffix not in {"", ".pt"} and not output.is_dir():
+    from diode_trainer.catalogue import MODEL_SUFFIX
+
+    if output is not None and output.suffix not in {"", MODEL_SUFFIX} and not output.is_dir():
         raise typer.BadParameter(
-            f"{output} ends in {output.suffix}; give a file that ends in .pt, or a folder",
+            f"{output} ends in {output.suffix}; give a file that ends in {MODEL_SUFFIX}, or a folder",
             param_hint="--output",
         )
 
@@ -114,6 +116,7 @@ def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet
 
 
 def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
+    from diode_trainer.card import card_path
     from diode_trainer.jobs import run_job
 
     print_note(f"{_plan(job)}; this can take minutes")
@@ -127,7 +130,7 @@ def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
         _print_evaluation(result.evaluation, job.name)
     typer.echo(f"fitted {counted(len(dataset), 'problem')} in {result.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
-    typer.echo(f"card   {trained.path.with_suffix('.json')}")
+    typer.echo(f"card   {card_path(trained.path)}")
 
 
 def _plan(job: TrainingJob) -> str:
