@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PRIVATE_FILE = 0o600
+_ANY_WRITES = 0o222
 
 
 @contextlib.contextmanager
@@ -87,3 +88,13 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def barrier_to(folder: Path) -> str | None:
+    """Return why this user cannot write a folder, or make it where it will be; None if nothing is known against it."""
+    place = next(path for path in (folder, *folder.absolute().parents) if os.access(path, os.F_OK))
+    if not place.is_dir():
+        return f"{place} is not a folder"
+    # Root may write every folder by its mode; /proc and /sys, which have no disk behind them, take nothing even so.
+    is_of_the_kernel = not place.stat().st_mode & _ANY_WRITES and not os.statvfs(place).f_blocks
+    return f"{place} is not writable" if is_of_the_kernel or not os.access(place, os.W_OK | os.X_OK) else None

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
 from diode_store.errors import DiodeError
+from diode_store.files import barrier_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from diode_store.diagnosis import Setup
     from diode_store.lake.lake import Lake
     from diode_store.lake.source import WarehouseRows
 
 _NEEDED = ("torch-diode", "torch", "duckdb", "pyarrow", "sqlalchemy")
-_ANY_WRITES = 0o222
 _COUNTED = ("measurements", "problems", "hardware")
 
 
@@ -70,7 +68,7 @@ def _lake(lake: Lake, source: WarehouseRows) -> Finding:
     from diode_store.lake.status import lake_status
     from diode_store.lake.sync import holds_the_same
 
-    barrier = _barrier(lake.folder.path)
+    barrier = barrier_to(lake.folder.path) if lake.folder.path else None  # a URL is not on this machine
     try:
         manifest = lake.manifest()
         if manifest is None and barrier:
@@ -88,15 +86,3 @@ def _lake(lake: Lake, source: WarehouseRows) -> Finding:
         return warning("lake", f"{lake}: cannot be synced: {barrier}", remedy)
     state = "up to date" if fresh else f"behind since {status.synced_at:%Y-%m-%d %H:%M} UTC; the next query syncs it"
     return ok("lake", f"{lake}: {status.timings:,} timings, {state}")
-
-
-def _barrier(folder: Path | None) -> str | None:
-    """Return why this user cannot write a folder, or make it where it will be; None if nothing is known against it."""
-    if folder is None:  # not on this machine
-        return None
-    place = next(path for path in (folder, *folder.absolute().parents) if os.access(path, os.F_OK))
-    if not place.is_dir():
-        return f"{place} is not a folder"
-    # Root may write every folder by its mode; /proc and /sys, which have no disk behind them, take nothing even so.
-    is_of_the_kernel = not place.stat().st_mode & _ANY_WRITES and not os.statvfs(place).f_blocks
-    return f"{place} is not writable" if is_of_the_kernel or not os.access(place, os.W_OK | os.X_OK) else None

@@ -20,6 +20,7 @@ KEY_COLUMNS = (
     *("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m", "problems", "configs", "timings"),
 )
 """Which kernel of which problem took how long: shown first where not all columns fit."""
+_PLACES = {name: place for place, name in enumerate(KEY_COLUMNS)}
 _CELL_WIDTH = 32
 _NULL = "NULL"
 
@@ -40,19 +41,23 @@ def print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], console
     console = console or Console()
     remaining = iter(rows)
     shown = list(islice(remaining, MOST_ROWS))
-    if len(shown) == 1 and _fitting(columns, shown, console.width) < len(columns):
-        _print_vertical(columns, shown[0], console)
-        return
-    columns, shown = _key_columns_first(columns, shown, console.width)
-    fitting = _fitting(columns, shown, console.width)
-    console.print(_table(columns, shown, fitting))
+    cells = [[_cell(value) for value in row] for row in shown]
+    widths = [max(len(name), 1, *(len(row[at]) for row in cells)) for at, name in enumerate(columns)]
+    order: Sequence[int] = range(len(columns))
+    if _fitting(widths, console.width) < len(columns):
+        if len(shown) == 1:
+            _print_vertical(columns, shown[0], console)
+            return
+        order = sorted(order, key=lambda at: _PLACES.get(columns[at], len(_PLACES)))
+    fitting = _fitting([widths[at] for at in order], console.width)
+    console.print(_table(columns, shown, cells, order[:fitting]))
     more = sum(1 for _ in remaining)
     console.print(
         f"{len(shown) + more:,} rows" + (f", the first {MOST_ROWS} shown; --csv prints all" if more else ""),
         highlight=False,
     )
     if fitting < len(columns):
-        hidden = ", ".join(columns[fitting:])
+        hidden = ", ".join(columns[at] for at in order[fitting:])
         console.print(
             f"too narrow for: {hidden} (SELECT fewer columns, or --csv)", style="dim", markup=False, highlight=False
         )
@@ -68,17 +73,6 @@ def _print_vertical(columns: Sequence[str], row: Sequence[object], console: Cons
         console.print(line, soft_wrap=True)
 
 
-def _key_columns_first(
-    columns: Sequence[str], rows: list[Sequence[object]], width: int
-) -> tuple[Sequence[str], list[Sequence[object]]]:
-    """Return the table in SQL's order if it fits, else with ``KEY_COLUMNS`` first."""
-    if _fitting(columns, rows, width) == len(columns):
-        return columns, rows
-    places = {name: place for place, name in enumerate(KEY_COLUMNS)}
-    order = sorted(range(len(columns)), key=lambda at: places.get(columns[at], len(places)))
-    return [columns[at] for at in order], [[row[at] for at in order] for row in rows]
-
-
 def _text(value: object) -> str:
     from diode_store.render import cell_text
 
@@ -90,24 +84,26 @@ def _cell(value: object) -> str:
     return text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…"
 
 
-def _fitting(columns: Sequence[str], rows: list[Sequence[object]], width: int) -> int:
-    """Return how many columns fit in full; at least one."""
+def _fitting(widths: Sequence[int], width: int) -> int:
+    """Return how many columns of these widths fit in full; at least one."""
     used = 1
-    for position, name in enumerate(columns):
-        used += 3 + max(len(name), *(len(_cell(row[position])) for row in rows), 1)
+    for position, needed in enumerate(widths):
+        used += 3 + needed
         if used > width:
             return max(position, 1)
-    return len(columns)
+    return len(widths)
 
 
-def _table(columns: Sequence[str], rows: list[Sequence[object]], fitting: int) -> Table:
+def _table(
+    columns: Sequence[str], rows: list[Sequence[object]], cells: list[list[str]], positions: Sequence[int]
+) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table()
-    for position, name in enumerate(columns[:fitting]):
-        numeric = any(isinstance(row[position], (int, float)) for row in rows)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(value), style="dim" if value is None else "") for value in row[:fitting]))
+    for at in positions:
+        numeric = any(isinstance(row[at], (int, float)) for row in rows)
+        table.add_column(Text(columns[at]), justify="right" if numeric else "left", overflow="fold")
+    for row, texts in zip(rows, cells, strict=True):
+        table.add_row(*(Text(texts[at], style="dim" if row[at] is None else "") for at in positions))
     return table

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-VIEWS = view_files.VIEWS
-"""The views whose columns are documented and kept."""
-
 _MEMORY = "50%"
 """Memory limit of queries, as a share of the machine's; larger results spill to files."""
 _DUCKDB_SETTINGS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from diode_store.query.analytics import VIEWS
+from diode_store.query.view_files import VIEWS
 from diode_store.warehouse import schema
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.diagnosis import Finding, ok, problem, problem_of, problem_of_settings, warning
 from diode_store.errors import DatabaseError, DiodeError, SettingsError
+from diode_store.files import barrier_to
 from diode_store.render import counted
 from diode_store.settings import Settings, settings_file
 
@@ -86,10 +87,10 @@ def _check_writers(settings: DaemonSettings) -> Iterator[Finding]:
 def _missing(spool: Path) -> Finding:
     if spool.exists():
         return problem("spool", f"{spool}: not a folder", "move it away, or set DIODE_SPOOL")
-    parent = next(path for path in spool.absolute().parents if path.exists())
-    if os.access(parent, os.W_OK | os.X_OK):
+    barrier = barrier_to(spool)
+    if barrier is None:
         return ok("spool", f"{spool}: not there yet; the first collector creates it")
-    return problem("spool", f"{spool}: cannot be created: {parent} is not writable", "create it, or set DIODE_SPOOL")
+    return problem("spool", f"{spool}: cannot be created: {barrier}", "create it, or set DIODE_SPOOL")
 
 
 def _backlog(status: SpoolStatus) -> str:

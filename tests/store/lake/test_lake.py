@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
 from diode_store.query import analytics
+from diode_store.query.view_files import VIEWS
 
 if TYPE_CHECKING:
     import pytest
@@ -24,7 +25,7 @@ def test_an_empty_lake_has_empty_views(database_url: str, tmp_path: Path) -> Non
         analytics.connect(database_url),
         analytics.connect(str(tmp_path / "nowhere.db"), sync=False),
     ):
-        for view in analytics.VIEWS:
+        for view in VIEWS:
             assert connection.execute(f"SELECT * FROM {view}").fetchall() == []  # noqa: S608 - our own names
         types = dict(connection.execute("SELECT column_name, column_type FROM (DESCRIBE observations)").fetchall())
         assert types["runtime_us"] == "DOUBLE"
