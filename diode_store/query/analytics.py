@@ -17,7 +17,8 @@ from diode_store.lake.layout import FACTS, SNAPSHOTS
 from diode_store.lake.opening import open_source
 from diode_store.lake.sync import SyncReport
 from diode_store.lake.sync import sync as sync_lake
-from diode_store.query import spill, view_files
+from diode_store.private_folder import new_private_folder
+from diode_store.query import view_files
 from diode_store.urls import sqlite_path
 
 if TYPE_CHECKING:
@@ -70,14 +71,16 @@ def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection
 
     Raises:
         LakeError: it is damaged.
-        QueryError: there is no folder for temporary files.
+        DiodeError: there is no folder for temporary files.
     """
     with ExitStack() as undo:
         manifest, release = lake.hold()
         undo.callback(release)
-        folder, remove = spill.new_folder()
-        undo.callback(remove)
-        connection = duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": folder, "memory_limit": memory})
+        folder = new_private_folder("diode-spill-")
+        undo.callback(folder.remove)
+        connection = duckdb.connect(
+            config={**_DUCKDB_SETTINGS, "temp_directory": str(folder.path), "memory_limit": memory}
+        )
         with ExitStack() as undo_connecting:
             undo_connecting.callback(connection.close)
             _make_views(connection, lake, manifest)

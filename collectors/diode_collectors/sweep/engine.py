@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import shutil
 import time
 from collections import Counter, deque
 from dataclasses import replace
@@ -21,17 +20,17 @@ from diode_collectors.sweep.channel import environment_of_message, hardware_of_m
 from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
-from diode_collectors.sweep.scratch import scratch_folder
+from diode_collectors.sweep.scratch import new_scratch_folder
 from diode_collectors.sweep.stopping import StopSignal
 from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.plan import SweepListener, SweepPlan
+    from diode_store.private_folder import PrivateFolder
     from diode_store.records import Environment, Hardware
 
 _ATTEMPTS = 3
@@ -55,23 +54,24 @@ def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepRe
     Raises:
         SpoolError: the spool cannot be written.
         HardwareError: no lane could start; the message quotes the last output of one.
+        DiodeError: no folder for temporary files can be made.
     """
     check_writable(plan.spool)
-    folder = scratch_folder(len(plan.devices))
+    scratch = new_scratch_folder(len(plan.devices))
     with StopSignal() as stop:
-        engine = _Engine(plan, listener or SilentListener(), folder, stop)
+        engine = _Engine(plan, listener or SilentListener(), scratch, stop)
         try:
             return engine.run()
         finally:
             engine.close()
-            shutil.rmtree(folder, ignore_errors=True)
+            scratch.remove()
 
 
 class _Engine:
-    def __init__(self, plan: SweepPlan, listener: SweepListener, folder: Path, stop: StopSignal) -> None:
+    def __init__(self, plan: SweepPlan, listener: SweepListener, scratch: PrivateFolder, stop: StopSignal) -> None:
         self._plan = plan
         self._listener = listener
-        self._folder = folder
+        self._scratch = scratch
         self._stop = stop
         self._selector = selectors.DefaultSelector()
         self._selector.register(stop.fd, selectors.EVENT_READ)
@@ -139,9 +139,8 @@ class _Engine:
         for device, share in zip(self._plan.devices, shares, strict=True):
             count = self._plan.lanes or lanes_for(share, device)
             for i in range(count):
-                self._start(
-                    LaneProcess(self._plan, device, share, count, self._folder / f"{device.replace(':', '-')}-{i}")
-                )
+                name = f"{device.replace(':', '-')}-{i}"
+                self._start(LaneProcess(self._plan, device, share, count, self._scratch, name))
 
     def _start(self, lane: LaneProcess) -> None:
         lane.start()

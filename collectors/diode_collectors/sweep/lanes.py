@@ -18,11 +18,10 @@ from diode_collectors.sweep.lane.process import LaneSettings
 from diode_store.errors import HardwareError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.cores import CoreShare
     from diode_collectors.sweep.plan import SweepPlan
+    from diode_store.private_folder import PrivateFolder
 
 _PROGRAM = ("-m", "diode_collectors.sweep.lane.process")
 _TAIL_BYTES = 4000
@@ -32,7 +31,9 @@ _PATIENCE_S = 5.0
 class LaneProcess:
     """One lane of one device."""
 
-    def __init__(self, plan: SweepPlan, device: str, share: CoreShare, lanes: int, folder: Path) -> None:
+    def __init__(
+        self, plan: SweepPlan, device: str, share: CoreShare, lanes: int, scratch: PrivateFolder, name: str
+    ) -> None:
         self.device = device
         self.hardware = b""
         """Key of what it runs on; empty until it is ready."""
@@ -43,7 +44,8 @@ class LaneProcess:
         self.is_replaced = False
         """Whether another is to take its place."""
         self.is_benchmarking = False
-        self._plan, self._share, self._lanes, self._folder = plan, share, lanes, folder
+        self._plan, self._share, self._lanes, self._scratch, self._name = plan, share, lanes, scratch, name
+        self._folder = scratch.path / name
         self._process: subprocess.Popen[bytes] | None = None
         self._words = "nothing"
         self.channel = Channel(-1, -1)
@@ -68,7 +70,7 @@ class LaneProcess:
                     stdin=commands,
                     stdout=said,
                     stderr=subprocess.STDOUT,
-                    pass_fds=(for_lane,),
+                    pass_fds=(for_lane, self._scratch.lock),
                     process_group=0,  # its compilers and compile workers end with it
                     env=environment,
                 )
@@ -130,7 +132,7 @@ class LaneProcess:
 
     def successor(self) -> LaneProcess:
         """Return a lane that takes this one's place."""
-        next_one = LaneProcess(self._plan, self.device, self._share, self._lanes, self._folder)
+        next_one = LaneProcess(self._plan, self.device, self._share, self._lanes, self._scratch, self._name)
         next_one.failed_starts = self.failed_starts
         return next_one
 

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_store.private_folder import new_private_folder, remove_abandoned
+
+if TYPE_CHECKING:
+    from diode_store.private_folder import PrivateFolder
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made in it is private
 """Linux's file system in memory."""
 BYTES_PER_DEVICE = 4 * 2**30
 """An exhaustive problem's kernels take up to 0.4 GB, a device has up to four under way; and as much to spare."""
+_PREFIX = "diode-sweep-"
 
 
-def scratch_folder(devices: int, memory: Path = MEMORY) -> Path:
+def new_scratch_folder(devices: int, memory: Path = MEMORY) -> PrivateFolder:
     """Make a folder, in memory where there is plenty: a compiled kernel is half a dozen small files.
 
     A hundred compile workers that write them to a disk wait for it as long as they compile. ``TMPDIR``
     overrides this.
+
+    Raises:
+        DiodeError: the folder cannot be made.
     """
     parent = None
     if "TMPDIR" not in os.environ and os.access(memory, os.W_OK):
+        remove_abandoned(_PREFIX, memory)  # before its room is looked at
         free = shutil.disk_usage(memory).free
         parent = memory if free >= devices * BYTES_PER_DEVICE else None
-    return Path(tempfile.mkdtemp(prefix="diode-sweep-", dir=parent))
+    return new_private_folder(_PREFIX, parent)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import stat
-import subprocess
-import sys
 import tempfile
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_store.errors import LakeError, QueryError
+from diode_store.errors import DiodeError, LakeError, QueryError
 from diode_store.query import analytics, results
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import MakeMeasurement
     from diode_store.lake.lake import Lake
     from diode_store.warehouse.store import Store
@@ -66,26 +64,8 @@ def test_nothing_is_left_when_a_lake_cannot_be_opened(
     assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_process_left(database_url: str, temporary: Path) -> None:
-    """The next connection removes it, but neither the folder of a living process nor anything else."""
-    code = (
-        "import os, signal, sys; from diode_store.query import analytics;"
-        "connection = analytics.connect(sys.argv[1]); os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    subprocess.run([sys.executable, "-c", code, database_url], env=environment, check=False)
-    [abandoned] = temporary.iterdir()
-    (abandoned / "duckdb_temp_storage-0.tmp").write_bytes(b"x")
-    (temporary / "diode-spill-mine").symlink_to(temporary)
-    (temporary / "other").mkdir()
-    with closing(analytics.connect(database_url)) as living:
-        [used] = living.execute("SELECT current_setting('temp_directory')").fetchone()
-        analytics.connect(database_url).close()
-        assert {path.name for path in temporary.iterdir()} == {"diode-spill-mine", "other", Path(used).name}
-
-
 def test_no_temporary_folder(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The remedy is named."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(QueryError, match="set TMPDIR"):
+    with pytest.raises(DiodeError, match="set TMPDIR"):
         analytics.open_lake(lake)
