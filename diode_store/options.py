@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def takes_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a Typer command the fields of the dataclass ``kind`` as its options.
 
-    The command has a parameter ``options``, which gets one instance. A field's annotation is what Typer reads; a field
-    without a default takes its default from there.
+    The command has a parameter ``options``, which gets one instance; in the help the fields stand in its place. A
+    field's annotation is what Typer reads; a field without a default takes its default from there.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -30,13 +30,14 @@ def takes_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[.
             command(options=options, **given)
 
         parameters = []
+        only = inspect.Parameter.KEYWORD_ONLY
         for name, parameter in inspect.signature(command).parameters.items():
             if name != "options":
-                parameters.append(parameter.replace(annotation=own[name], kind=parameter.KEYWORD_ONLY))
-        for field in fields(kind):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            only = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter(field.name, only, default=default, annotation=hints[field.name]))
+                parameters.append(parameter.replace(annotation=own[name], kind=only))
+                continue
+            for field in fields(kind):
+                default = inspect.Parameter.empty if field.default is MISSING else field.default
+                parameters.append(inspect.Parameter(field.name, only, default=default, annotation=hints[field.name]))
         del run.__wrapped__  # Typer would look behind it
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

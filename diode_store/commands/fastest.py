@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -16,6 +16,7 @@ from diode_store.console import DatabaseOption, JsonOption, make_app, print_note
 from diode_store.devices import describe, match_hardware
 from diode_store.errors import QueryError
 from diode_store.normalise import DTYPES, SHORT_DTYPES
+from diode_store.options import takes_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ ELSE concat(
 """
 
 _ORDER = "f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.problem_id, f.hardware_id, f.environment_id"
-_ARITHMETIC = "CASE WHEN f.tf32 THEN 'tf32' ELSE f.dtype END"
+_ARITHMETIC = f"CASE WHEN f.tf32 THEN '{_TF32}' ELSE f.dtype END"
 
 # One device at a time: a condition with one value keeps the others' timings from being read.
 _FASTEST = f"""
@@ -127,17 +128,22 @@ class _Shape(NamedTuple):
         return f"{self.op} {dtype} {'x'.join(map(str, sizes))} {self.layout}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Wanted:
     """The filter on problems; None matches any."""
 
-    op: str | None
-    dtype: str | None
-    b: int | None
-    m: int | None
-    n: int | None
-    k: int | None
-    layout: str | None
+    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None
+    b: Annotated[int | None, typer.Option("--b", metavar="B", help="Batch size; 1 for no batch.", min=1)] = None
+    m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None
+    n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None
+    k: Annotated[int | None, typer.Option("--k", metavar="K", help="The summed dimension.", min=1)] = None
+    layout: Annotated[
+        str | None,
+        typer.Option(metavar="AB", help="Layout of A and B, such as nt: n row-major, t transposed, s other."),
+    ] = None
+    dtype: Annotated[
+        str | None, typer.Option(metavar="DTYPE", help="bf16 or bfloat16, fp16, tf32, fp32 without TF32, ...")
+    ] = None
 
     def __str__(self) -> str:
         sizes = (f"{name} = {getattr(self, name)}" for name in "bmnk" if getattr(self, name))
@@ -159,7 +165,8 @@ class _Wanted:
 @app.command(
     epilog='Example: diode fastest --hardware "NVIDIA H200" --op mm --m 4096 --dtype bf16', no_args_is_help=False
 )
-def fastest(  # noqa: PLR0913 - one parameter an option
+@takes_options(_Wanted)
+def fastest(
     database: DatabaseOption,
     *,
     hardware: Annotated[
@@ -173,18 +180,7 @@ def fastest(  # noqa: PLR0913 - one parameter an option
     all_matches: Annotated[
         bool, typer.Option("--all-matches", help="Allow NAME to match several different devices.")
     ] = False,
-    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
-    b: Annotated[int | None, typer.Option("--b", metavar="B", help="Batch size; 1 for no batch.", min=1)] = None,
-    m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None,
-    n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None,
-    k: Annotated[int | None, typer.Option("--k", metavar="K", help="The summed dimension.", min=1)] = None,
-    layout: Annotated[
-        str | None,
-        typer.Option(metavar="AB", help="Layout of A and B, such as nt: n row-major, t transposed, s other."),
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(metavar="DTYPE", help="bf16 or bfloat16, fp16, tf32, fp32 without TF32, ...")
-    ] = None,
+    options: _Wanted,
     limit: Annotated[
         int, typer.Option(metavar="ROWS", help="Print at most this many rows; 0 for all.", min=0)
     ] = _DEFAULT_LIMIT,
@@ -198,11 +194,10 @@ def fastest(  # noqa: PLR0913 - one parameter an option
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
-    _check_layout(layout)
+    _check_layout(options.layout)
     connection = connected(database, sync=not no_sync)
-    dtype = _known_dtype(connection, dtype)
+    wanted = replace(options, dtype=_known_dtype(connection, options.dtype))
     devices = _devices(connection, hardware, all_matches=all_matches)
-    wanted = _Wanted(op, dtype, b, m, n, k, layout)
     rows = _fastest(connection, devices, wanted)
     if not rows:
         nearest = _nearest(connection, devices, wanted) if wanted.has_size else ""
@@ -289,7 +284,7 @@ def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, 
 
 
 def _readable_row(row: Row) -> tuple[object, ...]:
-    shape = _Shape(row.op, "tf32" if row.tf32 else row.dtype, row.b, row.m, row.n, row.k, row.layout)
+    shape = _Shape(row.op, _TF32 if row.tf32 else row.dtype, row.b, row.m, row.n, row.k, row.layout)
     times = (_short(row.kernel), row.runtime_us, row.vendor_us, row.speedup)
     return (str(shape), *times, _short(row.runner_up), row.runner_up_us, row.ties)
 
@@ -308,8 +303,8 @@ def _nearest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> st
 
 def _what_there_is(connection: Any, devices: Sequence[_Device]) -> str:
     rows = connection.execute(
-        "SELECT op, CASE WHEN tf32 THEN 'tf32' ELSE dtype END, sum(problems)::BIGINT FROM coverage "
-        "WHERE hardware_id IN (SELECT unnest($1::BIGINT[])) GROUP BY ALL ORDER BY ALL",
+        f"SELECT f.op, {_ARITHMETIC}, sum(f.problems)::BIGINT FROM coverage AS f "  # noqa: S608 - likewise
+        "WHERE f.hardware_id IN (SELECT unnest($1::BIGINT[])) GROUP BY ALL ORDER BY ALL",
         [[device.id for device in devices]],
     ).fetchall()
     there = ", ".join(f"{op} {dtype} ({problems} problems)" for op, dtype, problems in rows)

@@ -20,8 +20,9 @@ from diode_store.console import (
     progress,
     run,
 )
+from diode_store.options import takes_options
 from diode_store.render import counted
-from diode_trainer.commands import train_options as options
+from diode_trainer.commands import train_options as given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,29 +37,24 @@ app = make_app(__doc__)
 
 
 @app.command(no_args_is_help=True)
+@takes_options(given.RecipeOptions)
 def train(  # noqa: PLR0913 - one parameter an option
     context: typer.Context,
     database: DatabaseOption,
-    hardware: options.HardwareOption = None,
-    dataset: options.DatasetOption = None,
-    op: options.OpOption = None,
-    dtype: options.DtypeOption = None,
+    hardware: given.HardwareOption = None,
+    dataset: given.DatasetOption = None,
+    op: given.OpOption = None,
+    dtype: given.DtypeOption = None,
     *,
-    all_matches: options.AllMatchesOption = False,
-    folds: options.FoldsOption = 5,
-    name: options.NameOption = None,
-    output: options.OutputOption = None,
-    force: options.ForceOption = False,
-    model_type: options.ModelTypeOption = options.ModelType.DEEP,
-    seed: options.SeedOption = 42,
-    device: options.DeviceOption = "cpu",
-    num_epochs: options.EpochsOption = None,
-    batch_size: options.BatchSizeOption = None,
-    learning_rate: options.LearningRateOption = None,
-    weight_decay: options.WeightDecayOption = None,
-    patience: options.PatienceOption = None,
-    hidden_dim: options.HiddenDimOption = None,
-    num_layers: options.NumLayersOption = None,
+    all_matches: given.AllMatchesOption = False,
+    folds: given.FoldsOption = 5,
+    name: given.NameOption = None,
+    output: given.OutputOption = None,
+    force: given.ForceOption = False,
+    model_type: given.ModelTypeOption = given.ModelType.DEEP,
+    seed: given.SeedOption = 42,
+    device: given.DeviceOption = "cpu",
+    options: given.RecipeOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
@@ -72,16 +68,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     from diode_trainer.commands.recipes import make_recipe
     from diode_trainer.data.from_warehouse import ExampleFilter
 
-    recipe = make_recipe(
-        model_type.value,
-        epochs=num_epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        patience=patience,
-        hidden_dim=hidden_dim,
-        num_layers=num_layers,
-    )
+    recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
     if name is not None:
         name = jobs.checked_name(name)
@@ -90,7 +77,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     path = jobs.output_path(output, name)
     if not force:
         jobs.check_free(path)
-    command = jobs.command_line("diode-train", {**options.what_was_asked(context), "--name": name})
+    command = jobs.command_line("diode-train", {**given.what_was_asked(context), "--name": name})
     _run(jobs.TrainingJob(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -46,19 +47,26 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace a model that
 ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Equal seeds give equal models.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
-EpochsOption = Annotated[int | None, typer.Option("--num-epochs", min=1, max=100_000, help="Most epochs.")]
-BatchSizeOption = Annotated[int | None, typer.Option("--batch-size", min=1, max=100_000, help="Problems a step.")]
-LearningRateOption = Annotated[
-    float | None, typer.Option("--learning-rate", min=0, max=MOST_LEARNING_RATE, help="Peak.")
-]
-WeightDecayOption = Annotated[
-    float | None, typer.Option("--weight-decay", min=0, max=MOST_WEIGHT_DECAY, help="Of AdamW.")
-]
-PatienceOption = Annotated[
-    int | None, typer.Option("--patience", min=0, max=100_000, help="Epochs without improvement; 0: never stop.")
-]
-HiddenDimOption = Annotated[int | None, typer.Option("--hidden-dim", min=1, max=1024, help="Width of a layer.")]
-NumLayersOption = Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """Changes to a recipe; None leaves its default."""
+
+    epochs: Annotated[int | None, typer.Option("--num-epochs", min=1, max=100_000, help="Most epochs.")] = None
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, max=100_000, help="Problems a step.")] = None
+    learning_rate: Annotated[
+        float | None, typer.Option("--learning-rate", min=0, max=MOST_LEARNING_RATE, help="Peak.")
+    ] = None
+    weight_decay: Annotated[
+        float | None, typer.Option("--weight-decay", min=0, max=MOST_WEIGHT_DECAY, help="Of AdamW.")
+    ] = None
+    patience: Annotated[
+        int | None, typer.Option("--patience", min=0, max=100_000, help="Epochs without improvement; 0: never stop.")
+    ] = None
+    hidden_dim: Annotated[int | None, typer.Option("--hidden-dim", min=1, max=1024, help="Width of a layer.")] = None
+    num_layers: Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")] = None
+
 
 _WHERE = frozenset({"database", "output", "force", "device", "as_json"})
 """Options that say where a model is fitted or stored, not what it is."""
