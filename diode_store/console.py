@@ -93,7 +93,7 @@ def make_app(doc: str | None, **options: Any) -> typer.Typer:
 
 
 def command_of(app: typer.Typer, *, completion: bool = False) -> Any:
-    """Return an application as a command, with ``--version``.
+    """Return an application as a command; it and each of its own commands takes ``--version``.
 
     Args:
         app: the application.
@@ -101,8 +101,17 @@ def command_of(app: typer.Typer, *, completion: bool = False) -> Any:
     """
     command = typer.main.get_command(app)
     version, *shell = typer.main.get_command(_of_every_program).params
-    command.params += [version, *(shell if completion else ())]
+    for each in _with_its_commands(command):
+        each.params.append(version)
+    if completion:
+        command.params += shell
     return command
+
+
+def _with_its_commands(command: Any) -> Iterator[Any]:
+    yield command
+    for own in getattr(command, "commands", {}).values():
+        yield from _with_its_commands(own)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature Typer calls

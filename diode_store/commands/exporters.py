@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
     from diode_store.warehouse.store import Store
 
 _SINGULAR = {"measurements": "measurement", "problems": "problem", "timings": "timing", "entries": "entry"}
+
+
+_OBSERVATIONS = """
+SELECT
+    o.*,
+    m.extra AS measurement_extra,
+    h.extra AS hardware_extra,
+    e.extra AS environment_extra,
+    e.template_hashes,
+    p.extra AS problem_extra,
+    c.extra AS config_extra
+FROM observations AS o
+JOIN measurements AS m ON m.id = o.measurement_id
+JOIN hardware AS h ON h.id = o.hardware_id
+JOIN environments AS e ON e.id = o.environment_id
+JOIN problems AS p ON p.id = o.problem_id
+JOIN configs AS c ON c.id = o.config_id
+WHERE ($1 IS NULL OR o.hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS NULL OR o.op = $2)
+ORDER BY o.measurement_id, o.config_id
+"""
+"""The rows of CSV and Parquet: parameters are the ids of the hardware and the op, or NULL for all."""
+_LINES_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
@@ -123,7 +146,7 @@ def write_parquet(request: Request, path: Path) -> Exported:
 
     connection = connected(request.database)
     # A relation streams; what `execute` returns would be copied whole before its first batch.
-    relation = connection.sql(parquet.SELECT, params=_asked(request))
+    relation = connection.sql(_OBSERVATIONS, params=_asked(request))
     rows = parquet.write(path, relation.to_arrow_reader(), request.on_progress)
     return _observations(connection, request, rows)
 
@@ -131,20 +154,20 @@ def write_parquet(request: Request, path: Path) -> Exported:
 def _csv(request: Request, stream: IO[bytes]) -> Exported:
     """Write the rows and columns that Parquet would have."""
     from diode_store.commands.query import connected
-    from diode_store.exchange import parquet
     from diode_store.query.csv_sql import csv_lines
 
     connection = connected(request.database)
+    lines = csv_lines(connection, _OBSERVATIONS, _asked(request))
     rows = -1  # The header.
-    for line in csv_lines(connection, parquet.SELECT, _asked(request)):
-        stream.write(line.encode())
-        rows += 1
-        request.on_progress(min(rows, 1))
+    while batch := list(islice(lines, _LINES_AT_ONCE)):
+        stream.write("".join(batch).encode())
+        rows += len(batch)
+        request.on_progress(len(batch))
     return _observations(connection, request, rows)
 
 
 def _asked(request: Request) -> list[Any]:
-    """Return the parameters of ``parquet.SELECT``."""
+    """Return the parameters of ``_OBSERVATIONS``."""
     return [request.hardware_ids, request.op]
 
 

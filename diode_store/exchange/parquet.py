@@ -85,26 +85,6 @@ COLUMNS: dict[str, Kind] = {
 }
 """What is read; other columns follow from these or are of one warehouse only."""
 
-SELECT = """
-SELECT
-    o.*,
-    m.extra AS measurement_extra,
-    h.extra AS hardware_extra,
-    e.extra AS environment_extra,
-    e.template_hashes,
-    p.extra AS problem_extra,
-    c.extra AS config_extra
-FROM observations AS o
-JOIN measurements AS m ON m.id = o.measurement_id
-JOIN hardware AS h ON h.id = o.hardware_id
-JOIN environments AS e ON e.id = o.environment_id
-JOIN problems AS p ON p.id = o.problem_id
-JOIN configs AS c ON c.id = o.config_id
-WHERE ($1 IS NULL OR o.hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS NULL OR o.op = $2)
-ORDER BY o.measurement_id, o.config_id
-"""
-"""What is written: parameters are the ids of the hardware and the op, or NULL for all."""
-
 
 def write(
     path: Path, batches: pa.RecordBatchReader, on_progress: Callable[[float], None] = lambda _timings: None
@@ -113,7 +93,7 @@ def write(
 
     Args:
         path: the file to make.
-        batches: rows of ``SELECT``.
+        batches: rows of ``observations``, and the ``extra`` of each table.
         on_progress: called with the number of rows just written.
 
     Raises:

@@ -31,6 +31,7 @@ NESTED = (
     ("diode-ingest", "pack"),
     ("diode-ingest", "unit"),
 )
+COMMANDS = (*((program,) for program in PROGRAMS), *(("diode", name) for name in SUBCOMMANDS), *NESTED)
 
 
 class Ended(NamedTuple):
@@ -51,9 +52,7 @@ def run(program: str, *arguments: str) -> Ended:
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-@pytest.mark.parametrize(
-    "command", [*((p,) for p in PROGRAMS), *(("diode", name) for name in SUBCOMMANDS), *NESTED], ids=" ".join
-)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help(command: tuple[str, ...]) -> None:
     """Every command explains itself and exits with 0."""
     finished = run(*command, "--help")
@@ -61,11 +60,9 @@ def test_help(command: tuple[str, ...]) -> None:
     assert "Usage" in finished.out
 
 
-@pytest.mark.parametrize(
-    "command", [*((p,) for p in PROGRAMS), *(("diode", name) for name in SUBCOMMANDS)], ids=" ".join
-)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_version(command: tuple[str, ...]) -> None:
-    """Every program and every sub-command of `diode` tells the version, whatever else it needs."""
+    """Every command tells the version, whatever else it needs."""
     assert run(*command, "--version") == (0, f"torch-diode {version('torch-diode')}\n", "")
 
 
