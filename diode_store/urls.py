@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote
 
 from diode_store.errors import DatabaseError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+BUSY_TIMEOUT_S = 30.0
+"""How long a connection waits for a lock that another process holds."""
 
 _SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+_.-]*://")
 # Greedy, so that a password holding an unescaped "@" is hidden whole.
@@ -49,6 +56,13 @@ def sqlite_path(text: str) -> Path | None:
 def sqlite_uri(path: Path, mode: str) -> str:
     """Return the URI by which SQLite opens ``path`` in ``mode``: ``ro``, ``rw`` or ``rwc``."""
     return f"file:{quote(str(path))}?mode={mode}"
+
+
+def connect_sqlite(path: Path, mode: str) -> sqlite3.Connection:
+    """Return a connection of Python's own driver, which begins no transactions of its own."""
+    import sqlite3
+
+    return sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
 
 
 def redact(text: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from diode_store.errors import DatabaseError, first_line
 from diode_store.lake.layout import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
 from diode_store.lake.parquet_files import arrow_type, checked_values, times_of
-from diode_store.urls import sqlite_uri
+from diode_store.urls import BUSY_TIMEOUT_S, sqlite_uri
 from diode_store.warehouse.sqlite_errors import reason
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from diode_store.lake.parquet_files import Columns
 
-_BUSY_TIMEOUT = "PRAGMA busy_timeout = 30000"
+_BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}"
 # The driver takes a column's type from the first batch, and fails if that has only NULLs and a later one text.
 _ALL_ROWS = 2**30
 _STORED_AS = {

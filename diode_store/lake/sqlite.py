@@ -14,7 +14,7 @@ from diode_store.errors import DatabaseError, SchemaError
 from diode_store.lake.layout import REVISION, VERSION_TABLE
 from diode_store.lake.source import BLOCK, digest_of, explain
 from diode_store.settings import upgrade_command
-from diode_store.urls import sqlite_uri
+from diode_store.urls import connect_sqlite
 from diode_store.warehouse.sqlite_errors import is_there, reason
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from diode_store.lake.parquet_files import Columns
 
-_BUSY_TIMEOUT_S = 30.0
 # Few enough that their tuples die before Python's garbage collector counts them.
 _ROWS_AT_ONCE = 500
 
@@ -41,7 +40,7 @@ def open_sqlite(path: Path) -> Iterator[SqliteSource]:
     if not is_there(path):
         raise SchemaError(f"{path} holds no warehouse yet; create it with {upgrade_command(str(path))}")
     try:
-        with contextlib.closing(_connect(path)) as connection:
+        with contextlib.closing(connect_sqlite(path, "ro")) as connection:
             if _revision(connection) != REVISION:
                 explain(str(path))
             yield SqliteSource(path, connection)
@@ -93,10 +92,6 @@ class SqliteSource:
     def _first_id(self, table: str, least: int) -> int | None:
         row = self._connection.execute(f"SELECT min(id) FROM {table} WHERE id >= ?", (least,)).fetchone()  # noqa: S608 - our own names
         return None if row[0] is None else int(row[0])
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(sqlite_uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
 
 
 def _revision(connection: sqlite3.Connection) -> str | None:

@@ -17,7 +17,14 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from diode_store.errors import DatabaseError, DiodeError
-from diode_store.urls import check_credentials, redact, refuse_password_on_command_line, sqlite_path, sqlite_uri
+from diode_store.urls import (
+    BUSY_TIMEOUT_S,
+    check_credentials,
+    redact,
+    refuse_password_on_command_line,
+    sqlite_path,
+    sqlite_uri,
+)
 from diode_store.warehouse import postgres_errors, sqlite_errors
 from diode_store.warehouse.binding import is_unbindable, unstorable
 
@@ -40,9 +47,6 @@ __all__ = [
     "sqlite_path",
     "write_transaction",
 ]
-
-BUSY_TIMEOUT_S = 30.0
-"""How long a statement waits for another process's lock."""
 
 _POSTGRES = ("postgresql", "postgres")
 # An unreachable server, or a network that drops packets, must give an error in a minute, not a hanging daemon.

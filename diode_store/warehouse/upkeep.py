@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store.errors import BackupError, DatabaseError
 from diode_store.files import PRIVATE_FILE, sync_folder, whole_file
 from diode_store.render import quantity
-from diode_store.urls import sqlite_uri
+from diode_store.urls import connect_sqlite
 from diode_store.warehouse.database import database_file, describe, size_bytes
 from diode_store.warehouse.sqlite_errors import reason
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 _PAGES_AT_ONCE = 1_000
-_BUSY_TIMEOUT_S = 30.0
 _VACUUM_TABLES = "measurements, timings, tombstones"
 
 
@@ -95,7 +94,7 @@ def _copy(source: Path, target: Path, on_progress: Callable[[float], None]) -> N
         done = total - remaining
 
     try:
-        with closing(_open(source, "rw")) as reader, closing(_open(target, "rw")) as writer:
+        with closing(connect_sqlite(source, "rw")) as reader, closing(connect_sqlite(target, "rw")) as writer:
             # One snapshot for the whole copy: without it every commit of another process would start it anew.
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -109,7 +108,7 @@ def _copy(source: Path, target: Path, on_progress: Callable[[float], None]) -> N
 
 def _check_copy(source: Path, copy: Path) -> None:
     try:
-        with closing(_open(copy, "ro")) as connection:
+        with closing(connect_sqlite(copy, "ro")) as connection:
             found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
     except sqlite3.Error as error:
         found = [reason(error)]
@@ -117,10 +116,6 @@ def _check_copy(source: Path, copy: Path) -> None:
         raise BackupError(f"{source} is damaged ({found[0]}), and so is a copy of it; keep the backups you have")
     with copy.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _open(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
 
 
 def _refuse_existing(target: Path) -> None:
