@@ -150,14 +150,17 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
 
 
 def _delete(engine: Engine, plan: Plan, reason: str, *, as_json: bool) -> None:
+    from diode_store.stopping import StopSignal
     from diode_store.warehouse.pruning import carry_out
 
     started = time.monotonic()
     gone: Counter[str] = Counter()
     try:
-        with progress("deleting measurements", len(plan.ids)) as advance:
+        # Ctrl-C amid a transaction would leave unknown whether it was committed.
+        with StopSignal() as stop, progress("deleting measurements", len(plan.ids)) as advance:
             for measurements, timings in carry_out(engine, plan.ids, reason, advance):
                 gone.update(measurements=measurements, timings=timings)
+                stop.check()
     except BaseException:
         print_note(
             f"stopped early; deleted {_sizes(gone['measurements'], gone['timings'])}, and left the rest unchanged"

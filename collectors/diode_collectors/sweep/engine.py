@@ -21,9 +21,9 @@ from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
 from diode_collectors.sweep.scratch import new_scratch_folder
-from diode_collectors.sweep.stopping import StopSignal
 from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome
+from diode_store.stopping import StopSignal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

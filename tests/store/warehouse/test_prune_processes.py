@@ -94,7 +94,7 @@ def check_whole(path: Path) -> int:
 
 
 def test_ctrl_c_says_what_was_deleted(large: Path) -> None:
-    """Ctrl-C ends it between two transactions or rolls one back; what it says was deleted is what was deleted."""
+    """Ctrl-C ends it between two transactions; what it says was deleted is what was deleted."""
     process = start(large)
     wait_for_the_first(large)
     process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Lets Ctrl-C and SIGTERM stop a sweep between two steps, not in the middle of one."""
+"""Lets Ctrl-C and SIGTERM stop work between two steps, not in the middle of one."""
 
 from __future__ import annotations
 
@@ -41,8 +41,12 @@ class StopSignal:
         os.close(self.fd)
         os.close(self._wake_fd)
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` if one came."""
         if self.name is not None:
             raise KeyboardInterrupt
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.check()
         self.name = _NAMES[signal.Signals(number)]
         os.write(self._wake_fd, b"!")
