@@ -248,10 +248,10 @@ def test_dead_server_does_not_hang() -> None:
     check = EntryPoint("warehouse", "diode_store.commands.warehouse_checks:check_warehouse", diagnosis.GROUP)
     list(diagnosis.findings(check, Setup("/no/such.db"), 60))  # what it imports takes time of its own
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        url = f"postgresql://somebody@127.0.0.1:{silent.getsockname()[1]}/warehouse?connect_timeout=4"
+        url = f"postgresql://somebody@127.0.0.1:{silent.getsockname()[1]}/warehouse?connect_timeout=60"
         started = time.monotonic()
         (found,) = diagnosis.findings(check, Setup(url), 1)
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < 30
     assert (found.level, found.text) == (Level.PROBLEM, "no answer within 1 s")
 
 

@@ -37,7 +37,7 @@ def stored_in(path: Path) -> list[int]:
 
 def eventually(condition: Callable[[], bool]) -> None:
     """Wait until ``condition`` holds, or fail after 20 s."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.01)

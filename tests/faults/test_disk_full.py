@@ -80,7 +80,7 @@ def test_a_spool_without_one_free_byte(
     (spool / "1-dead.open").write_bytes(content + torn)
     disk.fill()
     daemon = processes.daemon(spool, database_url)
-    eventually(lambda: drained(spool), within_s=20)
+    eventually(lambda: drained(spool), within_s=60)
     assert daemon.end(signal.SIGTERM) == 0
     assert "Traceback" not in daemon.log.read_text()
     assert_exactly_once(database_url, [*uids, *(m.uid for m in produce(2, range(3)))], produced)
@@ -139,7 +139,7 @@ def test_a_full_quarantine_disk(processes: ForkServer, small_disk: MakeDisk, dat
     disk.fill()
     daemon = processes.daemon(spool, database_url)
     daemon.says_more("event=")
-    eventually(lambda: not (spool / "2.seg").exists(), within_s=20)
+    eventually(lambda: not (spool / "2.seg").exists(), within_s=60)
     disk.empty()
     eventually(lambda: drained(spool))
     assert daemon.end(signal.SIGTERM) == 0

@@ -165,4 +165,4 @@ def test_listing_is_most_of_the_time() -> None:
     handler = hooked()
     compile_op("mm", handler)
     stats = handler.get_stats()
-    assert 0 < stats["seconds_listing"] < stats["seconds"] < 5
+    assert 0 < stats["seconds_listing"] < stats["seconds"]

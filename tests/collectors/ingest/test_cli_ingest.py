@@ -6,7 +6,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -205,18 +204,12 @@ def test_help_without_arguments() -> None:
     assert "Example: diode-ingest --once" in ended.out + ended.err
 
 
-def test_it_starts_quickly() -> None:
-    """The help comes in well under half a second, and needs neither database nor torch."""
+def test_help_imports_little() -> None:
+    """The help needs neither database nor torch, whose imports take seconds."""
     code = "import sys, diode_collectors.ingest.commands.ingest\n"
     code += "print(*sorted({'torch', 'sqlalchemy', 'numpy', 'rich'} & set(sys.modules)))"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout.split() == []
-    seconds = []
-    for _ in range(3):
-        begin = time.monotonic()
-        subprocess.run([PROGRAM, "--help"], check=True, capture_output=True)
-        seconds.append(time.monotonic() - begin)
-    assert min(seconds) < 0.5
 
 
 def test_the_umbrella_command(spool: Path, where: Sequence[object]) -> None:

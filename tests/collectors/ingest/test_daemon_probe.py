@@ -145,7 +145,7 @@ def test_a_server_that_hangs_is_waited_for_only_so_long(server: tuple[PostgresSe
             begin = time.monotonic()
             with pytest.raises(DatabaseError, match=r"w\?host=.*: no answer within 0\.2 s"):
                 probe(store, timeout_s=0.2)
-            assert time.monotonic() - begin < 5
+            assert time.monotonic() - begin < 20
         finally:
             for member in family:
                 member.send_signal(signal.SIGCONT)

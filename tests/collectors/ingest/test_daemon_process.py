@@ -26,7 +26,7 @@ def test_a_signal_ends_an_idle_daemon(directory: Path, database_path: Path, numb
     assert Spool(directory).lock_holder() == daemon.process.pid
     begin = time.monotonic()
     assert daemon.end(number) == 0
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20
     assert "event=stopped" in daemon.log[-1]
     assert Spool(directory).lock_holder() is None
 
@@ -77,7 +77,7 @@ def test_a_second_signal_ends_it_at_once(directory: Path, database_path: Path) -
     time.sleep(0.5)
     begin = time.monotonic()
     assert daemon.end(signal.SIGTERM, signal.SIGTERM) == 128 + signal.SIGTERM
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 20
     rival.rollback()
     rival.close()
     assert len(Spool(directory).sealed()) == 1
@@ -132,7 +132,7 @@ def test_a_failing_worker_ends_the_process(directory: Path, tmp_path: Path) -> N
     )
     assert finished.returncode == 1
     assert "diode db upgrade" in finished.stderr.splitlines()[-1]
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 20
     assert not absent.exists()
 
 

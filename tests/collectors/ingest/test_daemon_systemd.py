@@ -70,7 +70,7 @@ def test_a_daemon_tells_systemd_everything(directory: Path, database_path: Path,
         begin = time.monotonic()
         already = systemd.lines().count("WATCHDOG=1")
         eventually(lambda: systemd.lines().count("WATCHDOG=1") >= already + 5)
-        assert 0.5 < time.monotonic() - begin < 10
+        assert time.monotonic() - begin > 0.5
         fill(directory, range(3))
         eventually(lambda: "STATUS=waiting for records; 3 measurements stored since the start" in systemd.lines())
         daemon.process.send_signal(signal.SIGHUP)

@@ -143,7 +143,7 @@ def _zeros(path: Path) -> list[bytes]:
         return []
 
 
-def eventually(is_so: Callable[[], object], within_s: float = 5.0) -> None:
+def eventually(is_so: Callable[[], object], within_s: float = 30.0) -> None:
     """Wait until ``is_so``; fail when it is not in time."""
     until = time.monotonic() + within_s
     while not is_so():

@@ -207,7 +207,7 @@ def test_a_signal_ends_a_sweep(tmp_path: Path, number: signal.Signals, name: str
         began = time.monotonic()
         os.killpg(sweep.process.pid, number)
         report = sweep.report()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # its compilers would go on for minutes
         eventually(lambda: not sweep.alive())
     assert (report["interrupted"], report["ended_by"]) == (True, name)
     assert report["measured"] + report["not_begun"] == len(PROBLEMS)

@@ -46,7 +46,7 @@ def test_an_interrupted_query_is_quiet(database_path: Path) -> None:
         try:
             time.sleep(1)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert (process.returncode, out, err) == (130, "", "")

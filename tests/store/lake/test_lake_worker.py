@@ -47,7 +47,7 @@ def in_a_moment(action: Callable[[psutil.Process], None]) -> threading.Thread:
     """Do something to the first worker as soon as there is one."""
 
     def wait() -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if found := workers():
                 action(found[0])
