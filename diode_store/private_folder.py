@@ -1,7 +1,7 @@
 """Temporary folders that a killed process does not leave for ever.
 
-Each is locked while it is used. A killed process leaves its folder behind, unlocked; the next one of the same user
-and purpose removes it.
+Beside each lies a file that is locked while the folder is used. A killed process leaves both, unlocked; the next one of
+the same user and purpose removes them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,16 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diode_store.errors import DiodeError, first_line
 from diode_store.files import try_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MARK = ".in-use"
+"""How the name of the file beside the folder ends."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +30,14 @@ class PrivateFolder:
 
     path: Path
     lock: int
-    """The folder, open and locked; a child process that inherits this keeps the folder when its parent dies."""
-
-    def remove(self) -> None:
-        """Remove the folder with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self.lock)
+    """The file beside it, open and locked; a child that inherits it keeps the folder when its parent dies."""
 
 
-def new_private_folder(prefix: str, parent: Path | None = None) -> PrivateFolder:
-    """Make one, with a random name: another user could create a known name first.
+@contextlib.contextmanager
+def private_folder(prefix: str, parent: Path | None = None) -> Iterator[PrivateFolder]:
+    """Make a folder with a random name, and remove it with all that is in it in the end.
+
+    Another user could create a known name first.
 
     Args:
         prefix: how its name begins.
@@ -44,32 +49,57 @@ def new_private_folder(prefix: str, parent: Path | None = None) -> PrivateFolder
     try:
         parent = parent or Path(tempfile.gettempdir())
         remove_abandoned(prefix, parent)
-        while True:
-            path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-            lock = _lock(path)
-            if lock is not None:
-                return PrivateFolder(path, lock)
+        folder = _make(prefix, parent)
     except OSError as error:
         raise DiodeError(f"no folder for temporary files: {first_line(error)}; set TMPDIR to one") from error
+    try:
+        yield folder
+    finally:
+        _remove(folder.path)
+        os.close(folder.lock)
 
 
 def remove_abandoned(prefix: str, parent: Path) -> None:
     """Remove this user's folders with names of ``prefix`` that no process uses."""
-    for path in parent.glob(f"{prefix}*"):
+    for mark in parent.glob(f"{prefix}*{MARK}"):
         with contextlib.suppress(OSError):
-            if path.lstat().st_uid == os.getuid():
-                lock = _lock(path)
-                if lock is not None:
-                    PrivateFolder(path, lock).remove()
+            lock = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                if os.fstat(lock).st_uid == os.getuid() and _is_taken(mark, lock):
+                    _remove(Path(str(mark).removesuffix(MARK)))
+            finally:
+                os.close(lock)
 
 
-def _lock(path: Path) -> int | None:
-    """Return the locked folder as an open file, or None if another process holds its lock or has just removed it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    if try_lock(descriptor) and path.exists():
-        return descriptor
-    os.close(descriptor)
-    return None
+def _make(prefix: str, parent: Path) -> PrivateFolder:
+    while True:
+        lock, mark = tempfile.mkstemp(prefix=prefix, suffix=MARK, dir=parent)
+        path = Path(mark.removesuffix(MARK))
+        try:
+            is_taken = _is_taken(Path(mark), lock)
+        except OSError:  # this file system has no locks, so nobody takes it for abandoned either
+            is_taken = True
+        try:
+            if is_taken:
+                path.mkdir(mode=0o700)
+                return PrivateFolder(path, lock)
+        except OSError as error:
+            Path(mark).unlink(missing_ok=True)
+            if not isinstance(error, FileExistsError):
+                os.close(lock)
+                raise
+        os.close(lock)
+
+
+def _is_taken(mark: Path, lock: int) -> bool:
+    """Lock the file ``mark``, open as ``lock``; False if another process has done so, or has removed it."""
+    with contextlib.suppress(FileNotFoundError):
+        return try_lock(lock) and os.path.samestat(mark.stat(), os.fstat(lock))
+    return False
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        if not path.exists():  # else the next one tries again
+            Path(f"{path}{MARK}").unlink(missing_ok=True)

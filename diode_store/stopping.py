@@ -19,7 +19,9 @@ class StopSignal:
     Signals reach the main thread only; in any other thread this does nothing. An ignored signal stays ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *numbers: signal.Signals) -> None:
+        """Prepare to take over ``numbers``, or both."""
+        self._numbers = numbers or tuple(_NAMES)
         self.name: str | None = None
         """Which one came; None when none did."""
         self.fd, self._wake_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -29,7 +31,7 @@ class StopSignal:
     def __enter__(self) -> Self:
         """Take the signals over."""
         if threading.current_thread() is threading.main_thread():
-            for number in _NAMES:
+            for number in self._numbers:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._note)
         return self

@@ -1,4 +1,4 @@
-"""Database addresses as text: file or server, with passwords hidden.
+"""Database addresses: as text, file or server, with passwords hidden; and connections to SQLite files.
 
 Imports little on purpose: commands check their options here before they load SQLAlchemy.
 """
@@ -58,11 +58,26 @@ def sqlite_uri(path: Path, mode: str) -> str:
     return f"file:{quote(str(path))}?mode={mode}"
 
 
-def connect_sqlite(path: Path, mode: str) -> sqlite3.Connection:
-    """Return a connection of Python's own driver, which begins no transactions of its own."""
+def connect_sqlite(
+    path: Path, mode: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S, check_same_thread: bool = True
+) -> sqlite3.Connection:
+    """Return a connection whose driver begins no transactions of its own, so that DDL is transactional too.
+
+    Args:
+        path: the file.
+        mode: ``ro``, ``rw`` or ``rwc``.
+        busy_timeout_s: how long it waits for a lock that another process holds.
+        check_same_thread: whether it is for this thread only.
+
+    Raises:
+        sqlite3.Error: the file cannot be opened.
+    """
     import sqlite3
 
-    return sqlite3.connect(sqlite_uri(path, mode), uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    uri = sqlite_uri(path, mode)
+    return sqlite3.connect(
+        uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=check_same_thread
+    )
 
 
 def redact(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections import Counter
 from dataclasses import replace
@@ -157,10 +158,9 @@ def _delete(engine: Engine, plan: Plan, reason: str, *, as_json: bool) -> None:
     gone: Counter[str] = Counter()
     try:
         # Ctrl-C amid a transaction would leave unknown whether it was committed.
-        with StopSignal() as stop, progress("deleting measurements", len(plan.ids)) as advance:
-            for measurements, timings in carry_out(engine, plan.ids, reason, advance):
+        with StopSignal(signal.SIGINT) as stop, progress("deleting measurements", len(plan.ids)) as advance:
+            for measurements, timings in carry_out(engine, plan.ids, reason, advance, stop.check):
                 gone.update(measurements=measurements, timings=timings)
-                stop.check()
     except BaseException:
         print_note(
             f"stopped early; deleted {_sizes(gone['measurements'], gone['timings'])}, and left the rest unchanged"

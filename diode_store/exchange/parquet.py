@@ -93,7 +93,7 @@ def write(
 
     Args:
         path: the file to make.
-        batches: rows of ``observations``, and the ``extra`` of each table.
+        batches: rows of ``observations``, with ``template_hashes`` and the ``extra`` of each table.
         on_progress: called with the number of rows just written.
 
     Raises:

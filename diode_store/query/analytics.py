@@ -17,7 +17,7 @@ from diode_store.lake.layout import FACTS, SNAPSHOTS
 from diode_store.lake.opening import open_source
 from diode_store.lake.sync import SyncReport
 from diode_store.lake.sync import sync as sync_lake
-from diode_store.private_folder import new_private_folder
+from diode_store.private_folder import private_folder
 from diode_store.query import view_files
 from diode_store.urls import sqlite_path
 
@@ -55,6 +55,7 @@ def connect(
         SchemaError: there is no warehouse at ``store_url``, or one of another revision.
         DatabaseError: the warehouse cannot be read.
         LakeError: the lake cannot be written or read.
+        DiodeError: there is no folder for temporary files.
     """
     lake = Lake(lake_path(store_url, lake_dir or _chosen_lake()))
     if sync:
@@ -76,8 +77,7 @@ def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection
     with ExitStack() as undo:
         manifest, release = lake.hold()
         undo.callback(release)
-        folder = new_private_folder("diode-spill-")
-        undo.callback(folder.remove)
+        folder = undo.enter_context(private_folder("diode-spill-"))
         connection = duckdb.connect(
             config={**_DUCKDB_SETTINGS, "temp_directory": str(folder.path), "memory_limit": memory}
         )

@@ -120,6 +120,7 @@ def open_warehouse(
         SchemaError: there is no warehouse, or one of another revision.
         DatabaseError: the warehouse cannot be read.
         LakeError: the lake cannot be written or read.
+        DiodeError: there is no folder for temporary files.
     """
     url = default_database_url() if database is None else str(database)
     if not sync:

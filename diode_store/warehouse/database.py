@@ -7,7 +7,6 @@ if it is about a value.
 from __future__ import annotations
 
 import os
-import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +19,16 @@ from diode_store.errors import DatabaseError, DiodeError
 from diode_store.urls import (
     BUSY_TIMEOUT_S,
     check_credentials,
+    connect_sqlite,
     redact,
     refuse_password_on_command_line,
     sqlite_path,
-    sqlite_uri,
 )
 from diode_store.warehouse import postgres_errors, sqlite_errors
 from diode_store.warehouse.binding import is_unbindable, unstorable
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator, Mapping
 
     from sqlalchemy.engine import ExceptionContext
@@ -164,15 +164,10 @@ def integrity_problems(engine: sa.Engine) -> list[str]:
 
 
 def _sqlite_engine(path: Path, busy_timeout_s: float) -> sa.Engine:
-    # mode=rw: only `create_database_file` creates one; a mistyped path must not leave an empty database behind.
-    uri = sqlite_uri(path, "rw")
-
     def connect() -> sqlite3.Connection:
         sqlite_errors.is_there(path)
-        # isolation_level=None: the driver begins no transactions of its own, so that DDL is transactional too.
-        connection = sqlite3.connect(
-            uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
+        # rw: only `create_database_file` creates one; a mistyped path must not leave an empty database behind.
+        connection = connect_sqlite(path, "rw", busy_timeout_s=busy_timeout_s, check_same_thread=False)
         try:
             _set_pragmas(connection)
         except BaseException:

@@ -120,17 +120,22 @@ def missing_dataset(connection: sa.Connection, name: str) -> str | None:
 
 
 def carry_out(
-    engine: sa.Engine, ids: Sequence[int], reason: str, on_progress: Callable[[float], None] = lambda _done: None
+    engine: sa.Engine,
+    ids: Sequence[int],
+    reason: str,
+    on_progress: Callable[[float], None] = lambda _done: None,
+    before_each: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[int, int]]:
     """Delete the measurements of a plan, and yield after each transaction how many measurements and timings went.
 
-    Stop iterating to end it early; what was yielded is deleted, and nothing else.
+    What was yielded is deleted, and nothing else.
 
     Args:
         engine: the warehouse.
         ids: of the measurements.
         reason: what their tombstones say.
         on_progress: called with the number of measurements just done.
+        before_each: called before each transaction; may raise, to end the work.
 
     Raises:
         DatabaseError: the database failed; what was yielded before is deleted, and nothing else.
@@ -138,6 +143,7 @@ def carry_out(
     pause_s = 0.0
     for batch in in_batches(_weighed(engine, ids), lambda pair: pair[1], _TIMINGS_AT_ONCE):
         time.sleep(pause_s)
+        before_each()
         started = time.monotonic()
         with write_transaction(engine) as connection:
             gone = bury(connection, [number for number, _ in batch], reason)

@@ -36,7 +36,7 @@ def stored_in(path: Path) -> list[int]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until ``condition`` holds, or fail after 20 s."""
+    """Wait until ``condition`` holds, or fail after 60 s."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it never happened"

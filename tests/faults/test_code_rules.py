@@ -28,6 +28,7 @@ MAY_IMPORT = {
 }
 
 OWN_NAMES = {
+    "diode_store/lake/adbc.py": "a number of our own",
     "diode_store/query/analytics.py": "names of our own views and files; files are quoted",
     "diode_store/warehouse/bulk.py": "columns of our own tables, and placeholders",
     "diode_store/warehouse/dimensions.py": "our own tables and columns, and placeholders",

@@ -37,7 +37,11 @@ def driver_finding(driver: Driver, *, amd: bool, on_bus: int) -> Finding:
         on_bus: how many NVIDIA GPUs the PCI bus has.
     """
     if driver.error is not None:
-        return problem("GPU", f"the NVIDIA driver does not answer: {driver.error}", "try `nvidia-smi`; reboot")
+        return problem(
+            "GPU",
+            f"the NVIDIA driver does not answer: {driver.error}",
+            "try `nvidia-smi`; reboot, or reinstall nvidia-ml-py",
+        )
     if driver.gpus:
         return ok("GPU", f"{_listed(driver.gpus)}, driver {driver.version}")
     if amd:

@@ -15,15 +15,15 @@ class Driver:
     gpus: tuple[str, ...] = ()
     """Their names."""
     error: str | None = None
-    """Why it does not answer, although it is there."""
+    """Why it was not asked, or does not answer although it is there."""
 
     @classmethod
     def ask(cls) -> Driver:
-        """Ask through NVML; without it, or without a driver, there are no GPUs and no error."""
+        """Ask through NVML; without a driver there are no GPUs and no error."""
         try:
             import pynvml
-        except ImportError:  # a GPU machine may lack it
-            return cls()
+        except ImportError:
+            return cls(error="nvidia-ml-py is not installed")
         try:
             pynvml.nvmlInit()
         except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):

@@ -20,7 +20,7 @@ from diode_collectors.sweep.channel import environment_of_message, hardware_of_m
 from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
-from diode_collectors.sweep.scratch import new_scratch_folder
+from diode_collectors.sweep.scratch import scratch_folder
 from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome
 from diode_store.stopping import StopSignal
@@ -57,14 +57,12 @@ def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepRe
         DiodeError: no folder for temporary files can be made.
     """
     check_writable(plan.spool)
-    scratch = new_scratch_folder(len(plan.devices))
-    with StopSignal() as stop:
+    with scratch_folder(len(plan.devices)) as scratch, StopSignal() as stop:
         engine = _Engine(plan, listener or SilentListener(), scratch, stop)
         try:
             return engine.run()
         finally:
             engine.close()
-            scratch.remove()
 
 
 class _Engine:

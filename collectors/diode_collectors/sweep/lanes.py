@@ -56,7 +56,6 @@ class LaneProcess:
         Raises:
             HardwareError: no process could be started.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
         results, for_lane = os.pipe()
         commands, from_us = os.pipe()
         self.channel = Channel(results, from_us)
@@ -64,6 +63,7 @@ class LaneProcess:
         ours = {"TMPDIR": str(self._folder), "TRITON_STORE_BINARY_ONLY": "1", **_visible(self.device)}
         environment = {**os.environ, **ours}
         try:
+            self._folder.mkdir(exist_ok=True)
             with (self._folder / "log").open("wb") as said:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module, with a number
                     [sys.executable, *_PROGRAM, str(for_lane)],

@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_store.private_folder import new_private_folder, remove_abandoned
+from diode_store.private_folder import private_folder, remove_abandoned
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from diode_store.private_folder import PrivateFolder
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made in it is private
@@ -19,18 +21,18 @@ BYTES_PER_DEVICE = 4 * 2**30
 _PREFIX = "diode-sweep-"
 
 
-def new_scratch_folder(devices: int, memory: Path = MEMORY) -> PrivateFolder:
-    """Make a folder, in memory where there is plenty: a compiled kernel is half a dozen small files.
+def scratch_folder(devices: int, memory: Path = MEMORY) -> AbstractContextManager[PrivateFolder]:
+    """Return a folder to enter, in memory where there is plenty: a compiled kernel is half a dozen small files.
 
     A hundred compile workers that write them to a disk wait for it as long as they compile. ``TMPDIR``
     overrides this.
 
     Raises:
-        DiodeError: the folder cannot be made.
+        DiodeError: when it is entered: the folder cannot be made.
     """
     parent = None
     if "TMPDIR" not in os.environ and os.access(memory, os.W_OK):
         remove_abandoned(_PREFIX, memory)  # before its room is looked at
         free = shutil.disk_usage(memory).free
         parent = memory if free >= devices * BYTES_PER_DEVICE else None
-    return new_private_folder(_PREFIX, parent)
+    return private_folder(_PREFIX, parent)

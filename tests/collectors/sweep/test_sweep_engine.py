@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import pytest
 from quick_lane import CONFIGS
 from sweep_processes import Sweep, counted, eventually, once_each, recorded
 
+from diode_store.private_folder import MARK
 from diode_store.records import Outcome
 from lanes import long, sizes
 
@@ -238,6 +240,15 @@ def test_killed_sweeps_lose_and_repeat_nothing(tmp_path: Path, kills: int) -> No
     assert list(sweep.temporary.iterdir()) == []  # a sweep killed amid its tidying leaves that to the next
 
 
+def open_files(pid: int) -> list[Path]:
+    """Return what a process has open; it may close some of it meanwhile."""
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(path.readlink())
+    return found
+
+
 def test_a_killed_sweep_leaves_no_files(tmp_path: Path) -> None:
     """Its lanes remove them, and where those were killed too, the next sweep; what a lane has open is in use."""
     slow = {"QUICK_LANE_S": "0.3"}
@@ -247,14 +258,17 @@ def test_a_killed_sweep_leaves_no_files(tmp_path: Path) -> None:
         eventually(lambda: not list(sweep.temporary.iterdir()))
     with Sweep(tmp_path, PROBLEMS, environment=slow, options={"lanes": 2}) as sweep:
         sweep.wait_for("result")
-        [left] = sweep.temporary.iterdir()
         os.kill(sweep.process.pid, signal.SIGSTOP)  # or it would start new lanes
-        for pid in sweep.lanes():
-            assert left in [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir()]
+        left = sorted(sweep.temporary.iterdir())
+        assert [path.suffix for path in left] == ["", MARK]
+        lanes = sweep.lanes()
+        assert len(lanes) == 2
+        for pid in lanes:
+            assert left[1] in open_files(pid)
             os.kill(pid, signal.SIGKILL)
         sweep.process.kill()
         eventually(lambda: not sweep.alive())
-        assert list(sweep.temporary.iterdir()) == [left]
+        assert sorted(sweep.temporary.iterdir()) == left
     with Sweep(tmp_path, PROBLEMS, options={"lanes": 2}) as sweep:
         sweep.report()
     assert list(sweep.temporary.iterdir()) == []

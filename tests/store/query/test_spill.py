@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
 import tempfile
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +17,6 @@ from diode_store.errors import DiodeError, LakeError, QueryError
 from diode_store.query import analytics, results
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import MakeMeasurement
     from diode_store.lake.lake import Lake
     from diode_store.warehouse.store import Store
@@ -33,9 +35,9 @@ def test_a_private_folder_with_an_unpredictable_name(database_url: str, temporar
     """Each connection has its own in the system's temporary folder, closed to others; it goes with the connection."""
     first, second = analytics.connect(database_url), analytics.connect(database_url)
     folders = {con.execute("SELECT current_setting('temp_directory')").fetchall()[0][0] for con in (first, second)}
-    assert {str(path) for path in temporary.iterdir()} == folders
+    assert {str(path) for path in temporary.iterdir() if path.is_dir()} == folders
     assert len(folders) == 2
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in temporary.iterdir())
+    assert all(stat.S_IMODE(Path(path).stat().st_mode) == 0o700 for path in folders)
     first.close()
     del first, second
     assert list(temporary.iterdir()) == []
@@ -46,7 +48,7 @@ def test_a_result_larger_than_memory(lake: Lake, temporary: Path) -> None:
     with closing(analytics.open_lake(lake, memory="60MB")) as connection:
         batches = results.stream(connection, "SELECT md5(range::VARCHAR) AS a FROM range(1_000_000) ORDER BY a")
         assert next(batches).num_rows
-        assert [path for folder in temporary.iterdir() for path in folder.iterdir()]
+        assert [path for folder in temporary.iterdir() if folder.is_dir() for path in folder.iterdir()]
     del batches, connection
     assert list(temporary.iterdir()) == []
 
@@ -62,6 +64,19 @@ def test_nothing_is_left_when_a_lake_cannot_be_opened(
     with pytest.raises((LakeError, QueryError)):
         analytics.open_lake(lake)
     assert list(temporary.iterdir()) == []
+
+
+def test_what_a_killed_query_left(database_url: str, temporary: Path) -> None:
+    """The next connection removes it."""
+    code = (
+        "import os, sys; from diode_store.query import analytics;"
+        "connection = analytics.connect(sys.argv[1]); os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    subprocess.run([sys.executable, "-c", code, database_url], env=environment, check=False)
+    [left] = [path for path in temporary.iterdir() if path.is_dir()]
+    analytics.connect(database_url).close()
+    assert not left.exists()
 
 
 def test_no_temporary_folder(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from diode_store.console import (
 )
 from diode_store.options import takes_options
 from diode_store.render import counted
-from diode_trainer.commands import train_options as given
+from diode_trainer.commands import train_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,24 +37,24 @@ app = make_app(__doc__)
 
 
 @app.command(no_args_is_help=True)
-@takes_options(given.RecipeOptions)
+@takes_options(train_options.RecipeOptions)
 def train(  # noqa: PLR0913 - one parameter an option
     context: typer.Context,
     database: DatabaseOption,
-    hardware: given.HardwareOption = None,
-    dataset: given.DatasetOption = None,
-    op: given.OpOption = None,
-    dtype: given.DtypeOption = None,
+    hardware: train_options.HardwareOption = None,
+    dataset: train_options.DatasetOption = None,
+    op: train_options.OpOption = None,
+    dtype: train_options.DtypeOption = None,
     *,
-    all_matches: given.AllMatchesOption = False,
-    folds: given.FoldsOption = 5,
-    name: given.NameOption = None,
-    output: given.OutputOption = None,
-    force: given.ForceOption = False,
-    model_type: given.ModelTypeOption = given.ModelType.DEEP,
-    seed: given.SeedOption = 42,
-    device: given.DeviceOption = "cpu",
-    options: given.RecipeOptions,
+    all_matches: train_options.AllMatchesOption = False,
+    folds: train_options.FoldsOption = 5,
+    name: train_options.NameOption = None,
+    output: train_options.OutputOption = None,
+    force: train_options.ForceOption = False,
+    model_type: train_options.ModelTypeOption = train_options.ModelType.DEEP,
+    seed: train_options.SeedOption = 42,
+    device: train_options.DeviceOption = "cpu",
+    options: train_options.RecipeOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
@@ -77,7 +77,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     path = jobs.output_path(output, name)
     if not force:
         jobs.check_free(path)
-    command = jobs.command_line("diode-train", {**given.what_was_asked(context), "--name": name})
+    command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
     _run(jobs.TrainingJob(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
 
 

@@ -38,7 +38,6 @@ app = make_app(
 @takes_options(options_of("spool", "database", "group"))
 def _root(
     context: typer.Context,
-    options: SettingsOptions,
     *,
     once: Annotated[bool, typer.Option("--once", help="Ingest what is there, then exit.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what --once would do; change nothing.")] = False,
@@ -47,6 +46,7 @@ def _root(
         typer.Option("--bundled", help="First put the measurements that come with torch-diode into the (first) spool."),
     ] = False,
     as_json: JsonOption = False,
+    options: SettingsOptions,
 ) -> None:
     if context.invoked_subcommand is not None:
         _refuse_misplaced_options(context)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @takes_options(options_of("spool"))
-def status(options: SettingsOptions, *, as_json: JsonOption = False) -> None:
+def status(*, as_json: JsonOption = False, options: SettingsOptions) -> None:
     """Show what waits and what is in quarantine.
 
     For each spool that `run` with the same options would read. Of several, --json prints the sums, and each under

@@ -71,8 +71,9 @@ def collect(context: typer.Context, options: SweepOptions) -> None:
 @takes_options(SweepOptions)
 def create_validation(
     context: typer.Context,
-    options: SweepOptions,
+    *,
     against: AgainstOption = None,
+    options: SweepOptions,
 ) -> None:
     """Collect problems that another set does not have in any layout: 30 drawn ones by default.
 

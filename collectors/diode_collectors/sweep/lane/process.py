@@ -33,6 +33,7 @@ from diode_collectors.sweep.channel import (
 from diode_collectors.sweep.cores import workers_for
 from diode_collectors.sweep.plan import ProblemResult
 from diode_store.errors import HardwareError, SpoolError, SpoolFullError, first_line
+from diode_store.private_folder import MARK
 from diode_store.records import Outcome
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _ROOM_RETRY_S = 1.0
 _POOL_TIMEOUT_S = 300
 _WARM_UP = SweepProblem("mm", 64, 128, 128)
 _MOST_RESIDENT_BYTES = 12 * 2**30
-_REMOVE = 'sleep 0.2; rm -rf -- "$0"; rmdir -- "$1"'
+_REMOVE = f'sleep 0.2; rm -rf -- "$0"; rmdir -- "$1" && rm -f -- "$1{MARK}"'
 
 
 @dataclass(frozen=True)
