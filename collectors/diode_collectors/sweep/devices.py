@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from diode_store.devices import KNOWN_DEVICES, known_device
+from diode_store.devices import KNOWN_DEVICES, describe, known_devices
 from diode_store.errors import HardwareError, SettingsError
 from diode_store.records import Environment, Hardware
 
@@ -97,16 +97,21 @@ def find_devices(names: Sequence[str] | None) -> tuple[SweepDevice, ...]:
     return tuple(wanted.values())
 
 
-def device_elsewhere(name: str) -> SweepDevice:
-    """Return a known device that another machine may have, to plan for; its environment is unknown.
+def device_elsewhere(name: str) -> tuple[SweepDevice, list[str]]:
+    """Return a known device that another machine may have, to plan for, and which others have this name too.
+
+    Its environment is unknown. Of several devices of one architecture it is the one with the least memory: what fits
+    there fits the others.
 
     Raises:
-        HardwareError: no or several known devices have this name; the message lists them.
+        HardwareError: no known device has this name, or several of different architectures; the message lists them.
     """
-    hardware = known_device(name)
-    if hardware is None:
+    found = sorted(known_devices(name), key=lambda known: known.memory_bytes or 0)
+    if not found:
         raise HardwareError(f"unknown hardware {name!r}; known: {', '.join(known.name for known in KNOWN_DEVICES)}")
-    return SweepDevice(f"{CUDA}:0", hardware, Environment())
+    if len({known.arch for known in found}) > 1:
+        raise HardwareError(f"{name!r} could be any of: {describe(found)}; name one of them")
+    return SweepDevice(f"{CUDA}:0", found[0], Environment()), [known.name for known in found[1:]]
 
 
 def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, str]) -> tuple[SweepDevice, ...]:

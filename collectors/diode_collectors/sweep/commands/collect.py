@@ -186,13 +186,13 @@ def _devices_and_problems(
 ) -> tuple[tuple[SweepDevice, ...], list[SweepProblem]]:
     from diode_collectors.problems.drawing import Limits
     from diode_collectors.problems.selection import parse_shard, select_problems, shard, shard_of_environment
-    from diode_collectors.sweep.devices import device_elsewhere, devices_of_rank, find_devices, parse_devices
+    from diode_collectors.sweep.devices import devices_of_rank, find_devices, parse_devices
 
     index, count = parse_shard(options.shard) if options.shard is not None else shard_of_environment(os.environ)
     names = parse_devices(options.device) if options.device is not None else None
     request = options.request()
     problems = select_problems(request, excluded=excluded)  # before devices are asked for, which takes seconds
-    devices = found = find_devices(names) if options.hardware is None else (device_elsewhere(options.hardware),)
+    devices = found = find_devices(names) if options.hardware is None else (_device_elsewhere(options.hardware),)
     if names is None:
         devices = devices_of_rank(found, os.environ)
     if len(devices) < len(found):
@@ -207,6 +207,15 @@ def _devices_and_problems(
         print_note("nothing to do")
         raise typer.Exit
     return devices, mine
+
+
+def _device_elsewhere(name: str) -> SweepDevice:
+    from diode_collectors.sweep.devices import device_elsewhere
+
+    device, others = device_elsewhere(name)
+    if others:
+        print_note(f"{name} may also be {' or '.join(others)}; this plans for the least memory, {device.hardware.name}")
+    return device
 
 
 def _spool(context: typer.Context, options: SweepOptions) -> Path:
