@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 def run_on_terminal(*args: str, columns: int = 100) -> str:
-    """Run ``diode`` on a terminal of some width and return what that shows."""
+    """Run ``diode`` with its output on a terminal of some width and return what that shows; no progress bar is in it."""
     program = Path(sys.executable).with_name("diode")
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
-    with subprocess.Popen([program, *args], stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as process:
+    streams: dict[str, int] = {"stdin": theirs, "stdout": theirs, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([program, *args], **streams, env=environment) as process:
         os.close(theirs)
         shown = b""
         while True:
@@ -36,7 +37,7 @@ def run_on_terminal(*args: str, columns: int = 100) -> str:
             if not piece:
                 break
             shown += piece
-        process.wait()
+        assert process.wait() == 0
     os.close(ours)
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode().replace("\r\n", "\n"))
 
