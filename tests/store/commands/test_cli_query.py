@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run_on_terminal(*args: str, columns: int = 100) -> str:
-    """Run ``diode`` with its output on a terminal of some width and return what that shows; no progress bar is in it."""
+    """Run ``diode`` with its output on a terminal of some width and return that; no progress bar is in it."""
     program = Path(sys.executable).with_name("diode")
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
