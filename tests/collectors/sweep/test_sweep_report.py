@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from spool_samples import sample
 
+from diode_collectors.problems.problem import parse_problem
+from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.sweep.devices import device_elsewhere
 from diode_collectors.sweep.plan import SweepReport
-from diode_collectors.sweep.report import print_report
+from diode_collectors.sweep.report import Estimate, SweepProgress, print_report
 from diode_collectors.sweep.statistics import statistics_of
 
 WHERE = Path("spool")
@@ -44,3 +47,21 @@ def test_what_was_ingested_meanwhile(
     printed = capsys.readouterr()
     assert printed.err.splitlines() == ([] if remark is None else [remark])
     assert json.loads(printed.out)["dataset"]["problems"] == len(left)
+
+
+def test_nothing_left_to_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where all is measured already the summary says that nothing was spooled."""
+    print_report(SweepReport("ours", 3, skipped=3), statistics_of([]), WHERE, is_file=False, as_json=False)
+    assert capsys.readouterr().err == (
+        "0 of 3 problems measured, 0 timings in 0.0 s, 0.0 choices/s (3 measured already, 0 left nothing to time, "
+        "0 failed); nothing was spooled\n"
+    )
+
+
+def test_what_is_skipped_is_said_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only if there is something."""
+    estimate = Estimate([device_elsewhere("h200")[0]], SearchSpace("DEFAULT"), include_tma=False, cores=16)
+    with SweepProgress([parse_problem("mm:64x64x64", dtype="bf16")], estimate) as progress:
+        progress.on_begin(3, 0)
+        progress.on_begin(2, 1)
+    assert capsys.readouterr().err.splitlines() == ["1 problem measured already, 2 to go"]
