@@ -135,8 +135,13 @@ def known_device(name: str) -> Hardware | None:
     """
     found = known_devices(name)
     if len(found) > 1:
-        raise HardwareError(f"{name!r} could be any of: {describe(found)}; name one of them")
+        raise ambiguous(name, found)
     return found[0] if found else None
+
+
+def ambiguous(name: str, found: Iterable[DeviceModel]) -> HardwareError:
+    """Return the error that lists the devices that ``name`` may mean."""
+    return HardwareError(f"{name!r} could be any of: {describe(found)}; name one of them")
 
 
 def require_device(name: str, *, elsewhere: str = " or in `diode import --hardware-file FILE`") -> Hardware:

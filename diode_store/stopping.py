@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+STOP_SIGNALS = frozenset(_NAMES)
 
 
 class StopSignal:
@@ -21,7 +22,7 @@ class StopSignal:
 
     def __init__(self, *numbers: signal.Signals) -> None:
         """Prepare to take over ``numbers``, or both."""
-        self._numbers = numbers or tuple(_NAMES)
+        self._numbers = numbers or STOP_SIGNALS
         self.name: str | None = None
         """Which one came; None when none did."""
         self.fd, self._wake_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
@@ -41,8 +40,6 @@ WHERE ($1 IS NULL OR o.hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS 
 ORDER BY o.measurement_id, o.config_id
 """
 """The rows of CSV and Parquet: parameters are the ids of the hardware and the op, or NULL for all."""
-_LINES_AT_ONCE = 1000
-"""One call a line takes as long as making the lines."""
 
 
 @dataclass(frozen=True)
@@ -155,16 +152,13 @@ def write_parquet(request: Request, path: Path) -> Exported:
 def _csv(request: Request, stream: IO[bytes]) -> Exported:
     """Write the rows and columns that Parquet would have."""
     from diode_store.commands.query import connected
+    from diode_store.exchange.exporting import write_lines
     from diode_store.query.csv_sql import csv_lines
 
     connection = connected(request.database)
     lines = csv_lines(connection, _OBSERVATIONS, _asked(request))
     stream.write(next(lines).encode())  # the header
-    rows = 0
-    while batch := list(islice(lines, _LINES_AT_ONCE)):
-        stream.write("".join(batch).encode())
-        rows += len(batch)
-        request.on_progress(len(batch))
+    rows = write_lines(stream, lines, request.on_progress)
     return _observations(connection, request, rows)
 
 

@@ -115,7 +115,7 @@ class _BadLines:
 
 def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | None:
     """Return the device that was named: from the warehouse, the known ones, or a file."""
-    from diode_store.devices import describe, require_device, with_known_attributes
+    from diode_store.devices import ambiguous, describe, require_device, with_known_attributes
     from diode_store.exchange.descriptions import hardware_file
     from diode_store.warehouse.hardware import list_hardware, match
 
@@ -130,7 +130,7 @@ def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | N
     except HardwareError:
         found = [require_device(name)]
     if len(found) > 1:
-        raise HardwareError(f"{name!r} could be any of: {describe(found)}; name one of them")
+        raise ambiguous(name, found)
     print_note(f"hardware: {describe(found)}")
     return with_known_attributes(found[0])
 

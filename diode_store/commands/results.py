@@ -62,19 +62,15 @@ def write_file(connection: duckdb.DuckDBPyConnection, sql: str, path: Path, *, f
         QueryError: the query is refused or fails, or two columns have one name and the file is no CSV.
         ExportError: the file is there, or cannot be written.
     """
-    from diode_store.exchange.exporting import new_file, open_for_lines
+    from diode_store.exchange.exporting import new_file, open_for_lines, write_lines
 
     with new_file(path, force=force) as beside:
         name = path.name.lower()
         if name.endswith(".parquet"):
             return _write_parquet(connection, sql, beside)
         lines = (_json_lines if name.endswith((".json", ".json.gz")) else _csv_lines)(connection, sql)
-        count = -1  # The header, or the bracket that ends a list.
         with open_for_lines(beside, path.name) as file:
-            for line in lines:
-                file.write(line.encode())
-                count += 1
-        return count
+            return write_lines(file, lines) - 1  # the header, or the bracket that ends a list
 
 
 def _write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> int:

@@ -8,11 +8,14 @@ import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
+from diode_store.batching import in_batches
 from diode_store.errors import ExportError
 from diode_store.files import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+_CHARACTERS_AT_ONCE = 2**18
 
 
 @contextlib.contextmanager
@@ -50,6 +53,24 @@ def open_for_lines(path: Path, name: str) -> Iterator[IO[bytes]]:
             return
         with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
             yield cast("IO[bytes]", packed)
+
+
+def write_lines(
+    stream: IO[bytes], lines: Iterable[str], on_progress: Callable[[float], None] = lambda _lines: None
+) -> int:
+    """Write lines and return how many there were; one write a line would take as long as making the lines.
+
+    Args:
+        stream: where to.
+        lines: each with its line feed.
+        on_progress: called with the number of lines just written.
+    """
+    count = 0
+    for batch in in_batches(lines, len, _CHARACTERS_AT_ONCE):
+        stream.write("".join(batch).encode())
+        count += len(batch)
+        on_progress(len(batch))
+    return count
 
 
 def _refuse_existing(path: Path, *, force: bool) -> None:

@@ -8,10 +8,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
+from diode_store.stopping import STOP_SIGNALS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.01, 0.2
 
 _Result = TypeVar("_Result")

@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from diode_store.devices import KNOWN_DEVICES, describe, known_devices
+from diode_store.devices import KNOWN_DEVICES, ambiguous, known_devices
 from diode_store.errors import HardwareError, SettingsError
 from diode_store.records import Environment, Hardware
 
@@ -110,7 +110,7 @@ def device_elsewhere(name: str) -> tuple[SweepDevice, list[str]]:
     if not found:
         raise HardwareError(f"unknown hardware {name!r}; known: {', '.join(known.name for known in KNOWN_DEVICES)}")
     if len({known.arch for known in found}) > 1:
-        raise HardwareError(f"{name!r} could be any of: {describe(found)}; name one of them")
+        raise ambiguous(name, found)
     return SweepDevice(f"{CUDA}:0", found[0], Environment()), [known.name for known in found[1:]]
 
 

@@ -44,7 +44,7 @@ class LaneProcess:
         self.is_replaced = False
         """Whether another is to take its place."""
         self.is_benchmarking = False
-        self._plan, self._share, self._lanes, self._scratch, self._name = plan, share, lanes, scratch, name
+        self._plan, self._share, self._lanes, self._scratch = plan, share, lanes, scratch
         self._folder = scratch.path / name
         self._process: subprocess.Popen[bytes] | None = None
         self._words = "nothing"
@@ -132,7 +132,7 @@ class LaneProcess:
 
     def successor(self) -> LaneProcess:
         """Return a lane that takes this one's place."""
-        next_one = LaneProcess(self._plan, self.device, self._share, self._lanes, self._scratch, self._name)
+        next_one = LaneProcess(self._plan, self.device, self._share, self._lanes, self._scratch, self._folder.name)
         next_one.failed_starts = self.failed_starts
         return next_one
 
