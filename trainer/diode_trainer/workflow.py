@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from diode_trainer.baselines import Baselines, compare
+from diode_trainer.baselines.compare import Baselines, compare
 from diode_trainer.data.dataset import Fold, folds
 from diode_trainer.data.tensors import Packed, pack
-from diode_trainer.metrics import Report, evaluate, judgeable
+from diode_trainer.judgement import ProblemJudgement, judge_problems, summarise
+from diode_trainer.metrics import Report, judgeable
 from diode_trainer.scoring import Scorer
 from diode_trainer.train import EpochReport, Fit, Recipe, fit, single_threaded
 
@@ -37,6 +38,8 @@ class Standing:
 
     model: Report
     baselines: Baselines
+    judgements: tuple[ProblemJudgement, ...] = field(default=(), compare=False, repr=False)
+    """The model's, problem by problem, in the order of the folds' test problems."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as JSON has it: the model's own figures, and ``baselines`` of the same shape."""
@@ -179,13 +182,31 @@ def judge(
         DatasetError: no problem can be judged.
     """
     tested = [dataset.examples[i] for split in splits for i in split.test]
-
-    def standing(*, vendor: bool) -> Standing:
-        baselines = compare(dataset, splits, vendor=vendor, previous=previous)
-        return Standing(evaluate(tested, predicted, vendor=vendor), baselines)
-
     has_triton = any(judgeable(example, vendor=False) for example in tested)
-    return Evaluation(len(splits), standing(vendor=True), standing(vendor=False) if has_triton else None)
+    with_vendor, *without = (
+        standing(dataset, splits, predicted, vendor=vendor, previous=previous)
+        for vendor in ((True, False) if has_triton else (True,))
+    )
+    return Evaluation(len(splits), with_vendor, *(without or (None,)))
+
+
+def standing(
+    dataset: ExampleSet,
+    splits: Sequence[Fold],
+    predicted: Sequence[NDArray[np.float64]],
+    *,
+    vendor: bool = True,
+    previous: TimingModel | None = None,
+) -> Standing:
+    """Judge predictions of the test problems of ``splits``, in their order, and the baselines beside them.
+
+    Raises:
+        DatasetError: no problem can be judged.
+    """
+    tested = [dataset.examples[i] for split in splits for i in split.test]
+    judgements = judge_problems(tested, predicted, vendor=vendor)
+    baselines = compare(dataset, splits, vendor=vendor, previous=previous)
+    return Standing(summarise(judgements), baselines, judgements)
 
 
 def training_facts(recipe: Recipe, fitted: Fit, *, seed: int, seconds: float) -> dict[str, Any]:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from diode_store.records import ProblemShape
-    from diode_trainer.assess import WorstChoice
     from diode_trainer.card import Card
+    from diode_trainer.judgement import ProblemJudgement
     from diode_trainer.workflow import Evaluation, Standing
 
 HEADER = (
@@ -77,16 +77,27 @@ def _cells(report: Report) -> tuple[object, ...]:
         f"{report.regret[5].max:.2f}",
         f"{report.within_2pct:.0%}",
         f"{report.within_5pct:.0%}",
-        "-" if report.rmse_log is None else f"{report.rmse_log:.3f}",
+        "-" if report.errors is None else f"{report.errors.rmse_log:.3f}",
     )
 
 
 WORST_HEADER = ("problem", "regret", "chosen", "us", "predicted us", "best", "us ")
 
 
-def worst_rows(worst: Sequence[WorstChoice]) -> list[tuple[object, ...]]:
+def worst_rows(worst: Sequence[ProblemJudgement]) -> list[tuple[object, ...]]:
     """Return a row for each costly choice, in the order of ``WORST_HEADER``."""
-    return [(_shape_text(w.shape), w.regret, w.chosen, w.chosen_us, w.predicted_us, w.best, w.best_us) for w in worst]
+    return [
+        (
+            _shape_text(w.shape),
+            w.regret[1],
+            w.chosen.describe(),
+            w.chosen_us,
+            w.chosen_predicted_us,
+            w.best.describe(),
+            w.best_us,
+        )
+        for w in worst
+    ]
 
 
 def card_pairs(card: Card) -> dict[str, object]:

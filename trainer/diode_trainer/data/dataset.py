@@ -10,6 +10,7 @@ import numpy as np
 
 from diode_store.columns import INT_COLUMNS
 from diode_store.errors import DatasetError
+from diode_store.noise import OTHER_SIGMAS
 from diode_store.render import counted
 from diode_store.settings import database_option
 from diode_store.urls import redact, sqlite_path
@@ -46,6 +47,12 @@ class Examples:
     """inf where the config failed, so that it never is a fastest one."""
     is_vendor: NDArray[np.bool_]
     is_estimate: NDArray[np.bool_]
+    family: str | None = None
+    """The family of problems it was swept for, such as ``llama3-8b``; None where nobody said."""
+    regime: str | None = None
+    """How its kernels' times were taken, as in ``TimingMethod.regime``; None where it is not known."""
+    usual_sigmas: tuple[float, ...] = OTHER_SIGMAS
+    """Relative scatter of its times in each band of ``diode_store.noise.BANDS_US``, by how they were taken."""
 
     def __len__(self) -> int:
         """Return n."""
