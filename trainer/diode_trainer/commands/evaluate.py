@@ -9,8 +9,11 @@ import typer
 
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_rows
 from diode_store.render import counted
+from diode_trainer.commands import reporting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from diode_trainer.assess import Assessment
 
 app = make_app(__doc__)
@@ -32,6 +35,8 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False,
     no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False,
     unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that the model was trained on.")] = False,
+    report: reporting.ReportOption = None,
+    report_pictures: reporting.PicturesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rank measured problems' choices with a model and show the regret beside simpler rankings.
@@ -40,6 +45,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     """
     if hardware is None and dataset is None:
         raise typer.BadParameter("name a device or a file to evaluate on", param_hint="--hardware or --dataset")
+    to = reporting.destination(report, report_pictures)
     from diode_trainer.artifact import load as load_model
     from diode_trainer.assess import assess
     from diode_trainer.catalogue import find_model
@@ -51,6 +57,10 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     for note in found.notes:
         print_note(note)
     assessment = assess(judged, found.dataset, vendor=not no_vendor, worst=top_n_worst, unseen=unseen)
+    if to:
+        notes = tuple(_cautions(assessment))
+        evidence = reporting.of_assessment(assessment, judged, found.dataset, vendor=not no_vendor, notes=notes)
+        reporting.write(evidence, to)
     if as_json:
         print_json(assessment.to_plain())
     else:
@@ -60,16 +70,8 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
 def _print(assessment: Assessment, name: str) -> None:
     from diode_trainer.commands.tables import HEADER, WORST_HEADER, left_out, rows, worst_rows
 
-    if assessment.seen:
-        problems = counted(assessment.problems, "problem")
-        remedy = (
-            "give --dataset with other measurements"
-            if assessment.seen == assessment.problems
-            else "--unseen leaves them out"
-        )
-        print_note(f"note: it was trained on {assessment.seen} of these {problems}, so this flatters it; {remedy}")
-    if assessment.outside:
-        print_note(_outside(assessment))
+    for note in _cautions(assessment):
+        print_note(f"note: {note}")
     print_rows(HEADER, rows(assessment.standing, name), title=counted(assessment.problems, "problem"))
     for line in left_out(assessment.standing):
         print_note(line)
@@ -77,9 +79,17 @@ def _print(assessment: Assessment, name: str) -> None:
         print_rows(WORST_HEADER, worst_rows(assessment.worst), title="Costliest choices")
 
 
-def _outside(assessment: Assessment) -> str:
-    """Return how many problems the model was not made for, and why."""
-    reasons = ", ".join(assessment.outside_reasons)
+def _cautions(assessment: Assessment) -> Iterator[str]:
+    """Yield what a reader of the figures must know."""
     problems = counted(assessment.problems, "problem")
-    verb = "is" if assessment.outside == 1 else "are"
-    return f"note: {assessment.outside} of {problems} {verb} outside what it was trained on ({reasons})"
+    if assessment.seen:
+        remedy = (
+            "give --dataset with other measurements"
+            if assessment.seen == assessment.problems
+            else "--unseen leaves them out"
+        )
+        yield f"it was trained on {assessment.seen} of these {problems}, so this flatters it; {remedy}"
+    if assessment.outside:
+        reasons = ", ".join(assessment.outside_reasons)
+        verb = "is" if assessment.outside == 1 else "are"
+        yield f"{assessment.outside} of {problems} {verb} outside what it was trained on ({reasons})"

@@ -39,16 +39,16 @@ _LONGEST_NAME = 22
 def rows(standing: Standing, model: str) -> list[tuple[object, ...]]:
     """Return the model's row and one for each baseline, in the order of ``HEADER``."""
     named = [(_short(model), standing.model)]
-    named += [(_label(name), report) for name, report in standing.baselines.reports.items()]
+    named += [(label(name), report) for name, report in standing.baselines.reports.items()]
     return [(name, *_cells(report)) for name, report in named]
 
 
 def left_out(standing: Standing) -> list[str]:
     """Return a line for each baseline that could not be judged."""
-    return [f"left out {_label(name)}: {reason}" for name, reason in standing.baselines.skipped.items()]
+    return [f"left out {label(name)}: {reason}" for name, reason in standing.baselines.skipped.items()]
 
 
-def _label(baseline: str) -> str:
+def label(baseline: str) -> str:
     """Return how the tables call a baseline; a model that ships may have the name of the one that is judged."""
     kind, _, name = baseline.partition(":")
     return _NAMES.get(baseline, baseline) if not name else f"{kind} {_short(name, _LONGEST_NAME - len(kind) - 1)}"
