@@ -61,6 +61,8 @@ class Evaluation:
     """None where no problem has two Triton choices."""
     fits: tuple[Fit, ...] = field(default=(), repr=False)
     fit_seconds: tuple[float, ...] = ()
+    splits: tuple[Fold, ...] = field(default=(), repr=False)
+    """What each of ``fits`` learned from, and the problems that it was judged by."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -117,7 +119,10 @@ def fit_and_judge(
     ]
     evaluation = judge(dataset, splits, predicted, previous=previous)
     evaluation = replace(
-        evaluation, fits=tuple(fitted for fitted, _ in others), fit_seconds=tuple(taken for _, taken in others)
+        evaluation,
+        fits=tuple(fitted for fitted, _ in others),
+        fit_seconds=tuple(taken for _, taken in others),
+        splits=tuple(splits),
     )
     return TrainingResult(final, seconds, evaluation)
 
@@ -171,8 +176,12 @@ def _splits(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
 
 def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[NDArray[np.float64]]:
     """Return what a fit predicts for the problems that it has not seen."""
-    scorer = Scorer(fitted.network, dataset.subset(split.train).domain().templates)
-    return predict(scorer, [dataset.examples[i] for i in split.test])
+    return predict(fold_scorer(dataset, fitted, split), [dataset.examples[i] for i in split.test])
+
+
+def fold_scorer(dataset: ExampleSet, fitted: Fit, split: Fold) -> Scorer:
+    """Return what scores with the fit of a fold."""
+    return Scorer(fitted.network, dataset.subset(split.train).domain().templates)
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:

@@ -58,8 +58,10 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         print_note(note)
     assessment = assess(judged, found.dataset, vendor=not no_vendor, worst=top_n_worst, unseen=unseen)
     if to:
+        from diode_trainer.commands.evidence import of_assessment
+
         notes = tuple(_cautions(assessment))
-        evidence = reporting.of_assessment(assessment, judged, found.dataset, vendor=not no_vendor, notes=notes)
+        evidence = of_assessment(assessment, judged, found.dataset, vendor=not no_vendor, notes=notes)
         reporting.write(evidence, to)
     if as_json:
         print_json(assessment.to_plain())

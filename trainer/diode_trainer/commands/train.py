@@ -22,7 +22,7 @@ from diode_store.console import (
 )
 from diode_store.options import takes_options
 from diode_store.render import counted
-from diode_trainer.commands import train_options
+from diode_trainer.commands import reporting, train_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.jobs import Trained, TrainingJob
+    from diode_trainer.report.output import Destination
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
@@ -57,6 +58,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     resume: train_options.ResumeOption = False,
     tensorboard: train_options.TensorboardOption = None,
     options: train_options.RecipeOptions,
+    report: reporting.ReportOption = None,
+    report_pictures: reporting.PicturesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
@@ -66,6 +69,9 @@ def train(  # noqa: PLR0913 - one parameter an option
     if hardware is None and dataset is None:
         raise typer.BadParameter("name the hardware or a file to train on", param_hint="--hardware or --dataset")
     _check_output(output)
+    to = reporting.destination(report, report_pictures)
+    if to and not folds:
+        raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
     from diode_trainer.data.from_warehouse import ExampleFilter
@@ -81,7 +87,7 @@ def train(  # noqa: PLR0913 - one parameter an option
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
     job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, resume=resume, tensorboard=tensorboard)
-    _run(job, examples, as_json=as_json)
+    _run(job, examples, to, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -105,7 +111,7 @@ def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet
     return found.dataset
 
 
-def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
+def _run(job: TrainingJob, dataset: ExampleSet, to: Destination, *, as_json: bool) -> None:
     from diode_trainer.card import card_path
     from diode_trainer.history import history_path
     from diode_trainer.jobs import run_job
@@ -118,6 +124,10 @@ def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
     except KeyboardInterrupt:
         print_note("interrupted; the same command with --resume goes on from here")
         raise
+    if to:
+        from diode_trainer.commands.evidence import of_training
+
+        reporting.write(of_training(trained, dataset), to)
     if as_json:
         print_json(_as_json(trained))
         return

@@ -75,7 +75,9 @@ class RecipeOptions:
     num_layers: Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")] = None
 
 
-_WHERE = frozenset({"database", "output", "force", "device", "resume", "tensorboard", "as_json"})
+_WHERE = frozenset(
+    {"database", "output", "force", "device", "resume", "tensorboard", "report", "report_pictures", "as_json"}
+)
 """Options that say where a model is fitted or stored, not what it is."""
 
 

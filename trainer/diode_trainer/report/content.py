@@ -35,7 +35,7 @@ class Judged:
     """A model and its baselines, judged on the same problems; the model comes first in every mapping."""
 
     title: str
-    """What counts: ``All choices``."""
+    """Which choices of which problems: ``All choices: 24 problems``."""
     model: str
     """The model's name in the mappings."""
     reports: Mapping[str, Report]
@@ -186,8 +186,7 @@ def _standings(judged: Sequence[Judged]) -> Section:
 
 
 def _standing(judged: Judged) -> Table:
-    problems = counted(judged.reports[judged.model].problems, "problem")
-    return standing_table(f"{judged.title}, {problems}", _ordered(judged), judged.model)
+    return standing_table(judged.title, _ordered(judged), judged.model)
 
 
 def _ordered(judged: Judged) -> dict[str, Report]:

@@ -238,12 +238,12 @@ def ratio_bands(judgements: Sequence[ProblemJudgement]) -> list[RatioBand]:
         return []
     ratio, happened = np.concatenate(predicted), np.concatenate(measured)
     order = np.argsort(ratio, kind="stable")
+    bins = min(max(len(order) // _FEWEST_IN_BIN, 1), _RATIO_BINS)
     bands = []
-    for some in np.array_split(order, _RATIO_BINS):
-        if len(some) >= _FEWEST_IN_BIN:
-            low, median, high = np.percentile(happened[some], (10, 50, 90))
-            middle = float(np.median(ratio[some]))
-            bands.append(RatioBand(_short(middle), _short(low), _short(median), _short(high), len(some)))
+    for some in np.array_split(order, bins) if len(order) else ():
+        low, median, high = np.percentile(happened[some], (10, 50, 90))
+        middle = float(np.median(ratio[some]))
+        bands.append(RatioBand(_short(middle), _short(low), _short(median), _short(high), len(some)))
     return bands
 
 
