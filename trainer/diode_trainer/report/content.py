@@ -11,6 +11,7 @@ import numpy as np
 from diode_store.render import counted
 from diode_trainer.metrics import KS
 from diode_trainer.report import pictures, rows
+from diode_trainer.report.specification import most_loss
 from diode_trainer.report.tables import Table, parts_table, standing_table, worst_table
 from diode_trainer.slices import SLICES, slices
 
@@ -161,7 +162,7 @@ def _tiles(judged: Judged) -> tuple[Tile, ...]:
         Tile("worst first pick", f"{own.regret[1].max:.2f}", f"regret@1; worst regret@5: {own.regret[5].max:.2f}"),
         Tile("within 2% of the best", f"{100 * own.within_2pct:.1f}%", f"within 5%: {100 * own.within_5pct:.1f}%"),
         Tile(
-            "within noise of the best",
+            "within noise",
             f"{100 * own.within_noise:.1f}%",
             f"mean share of the best speed: {100 * own.share_of_oracle.mean:.1f}%",
         ),
@@ -241,15 +242,16 @@ def _foretold(expected: NDArray[np.float64], lost: NDArray[np.float64]) -> str:
 
 
 def _parts(judged: Judged) -> Section:
-    blocks, alike = [], []
-    for by, parts in slices(judged.judgements, SLICES).items():
-        if len(parts) > 1:
-            spec = pictures.regret_by_part(rows.part_losses(parts), by)
-            blocks.append(Block("", Picture(f"regret_by_{by}", spec), parts_table(by, parts)))
-        else:
-            alike.append(f"{by}: {next(iter(parts))}")
+    cut = slices(judged.judgements, SLICES)
+    losses = {by: rows.part_losses(parts) for by, parts in cut.items() if len(parts) > 1}
+    most = most_loss(row for part in losses.values() for row in part)
+    blocks = tuple(
+        Block("", Picture(f"regret_by_{by}", pictures.regret_by_part(part, by, most)), parts_table(by, cut[by]))
+        for by, part in losses.items()
+    )
+    alike = [f"{by}: {only}" for by, parts in cut.items() if by not in losses for only in parts]
     text = f"All problems are alike in {'; '.join(alike)}." if alike else ""
-    return Section("Part by part", tuple(blocks), "parts", text, is_grid=True)
+    return Section("Part by part", blocks, "parts", text, is_grid=True)
 
 
 def _worst(judged: Judged) -> Section:

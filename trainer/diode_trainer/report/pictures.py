@@ -31,6 +31,7 @@ from diode_trainer.report.specification import (
     diagonal,
     log_us,
     loss,
+    most_loss,
     names,
     rows_height,
     spec,
@@ -63,7 +64,7 @@ def regret_by_ranking(rows: Sequence[RankingLoss]) -> Spec:
     """Return how much each way of ranking loses when only its first k are tried: a row each, best first."""
     order = list(dict.fromkeys(row.ranking for row in rows))
     y = {"field": "ranking", "type": "nominal", "sort": order, "title": None, "axis": names()}
-    x = loss(rows)
+    x = loss(most_loss(rows))
     span = {
         "mark": {"type": "rule", "strokeWidth": 2, "style": "baseline", "opacity": 0.5},
         "encoding": {"y": y, "x": {**x, "aggregate": "min"}, "x2": {"field": "loss_pct", "aggregate": "max"}},
@@ -174,7 +175,7 @@ def regret_ecdf(rows: Sequence[CurvePoint]) -> Spec:
     domain = [*order[:1], _NOBODY, *order[1:]]
     least = min((row.share_pct for row in rows), default=0.0)
     encoding = {
-        "x": loss(rows),
+        "x": loss(most_loss(rows)),
         "y": {
             "field": "share_pct",
             "type": "quantitative",
@@ -290,17 +291,18 @@ def calibration_of_spread(rows: Sequence[SpreadGroup]) -> Spec:
     )
 
 
-def regret_by_part(rows: Sequence[PartLoss], what: str) -> Spec:
+def regret_by_part(rows: Sequence[PartLoss], what: str, most: float) -> Spec:
     """Return the loss of the first pick and of the best of five in each part of the problems.
 
     Args:
         rows: two for each part, in the order to show them.
         what: what the problems are cut by, such as ``alignment``.
+        most: the greatest loss in the pictures that stand beside this one, which so have the same axis.
     """
     order = list(dict.fromkeys(row.part for row in rows))
     encoding = {
         "y": {"field": "part", "type": "nominal", "sort": order, "title": None, "axis": names()},
-        "x": loss(rows),
+        "x": loss(most),
         "color": {
             "field": "tried",
             "type": "nominal",

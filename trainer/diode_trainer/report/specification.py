@@ -53,12 +53,20 @@ def names() -> Spec:
     return {"ticks": False, "domain": False, "grid": True, "labelPadding": 8}
 
 
-def loss(rows: Iterable[RankingLoss | CurvePoint | PartLoss]) -> Spec:
-    """Return a logarithmic axis of losses in percent."""
-    most = max((row.loss_pct for row in rows), default=0.0)
+def loss(most: float) -> Spec:
+    """Return a logarithmic axis of losses in percent.
+
+    Args:
+        most: the greatest loss that it must have room for.
+    """
     scale = {"type": "log", "domain": [LEAST_LOSS, max(_LEAST_MOST_LOSS, 1.2 * most)], "clamp": True, "nice": False}
     axis = {"values": _DECADES, "format": ",.2~f"}
     return {"field": "loss_pct", "type": "quantitative", "scale": scale, "axis": axis, "title": LOSS_TITLE}
+
+
+def most_loss(rows: Iterable[RankingLoss | CurvePoint | PartLoss]) -> float:
+    """Return the greatest loss of rows, 0 without any."""
+    return max((row.loss_pct for row in rows), default=0.0)
 
 
 def log_us(title: str) -> Spec:

@@ -97,15 +97,15 @@ def worst_table(judgements: Sequence[ProblemJudgement]) -> Table:
         Column("measured", "us"),
         Column("predicted", "us"),
         Column("roofline", "us"),
-        Column("of it", "%"),
-        Column("tried", "configs"),
+        Column("of time", "%"),
         Column("in noise", "configs"),
+        Column("measured", "configs"),
         Column("family", is_number=False),
     )
     rows: list[tuple[Cell | None, ...]] = []
     for number, j in enumerate(judgements, 1):
         before = (f"{number}", problem_text(j.shape), f"{100 * (j.regret[1] - 1):,.1f}")
-        after = (f"{j.configs:,}", f"{j.ties:,}", j.family or "-")
+        after = (f"{j.ties:,}", f"{j.configs:,}", j.family or "-")
         pick = (*_config(j.chosen), *_times(j.chosen_us, j.chosen_predicted_us, j.roofline_us))
         best = (*_config(j.best), *_times(j.best_us, j.best_predicted_us, j.roofline_us))
         rows.append((*_spanning(*before), *_cells("pick", *pick), *_spanning(*after)))
