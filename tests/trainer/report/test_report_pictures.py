@@ -131,6 +131,15 @@ def test_axes_of_parts_can_be_compared(specs: Mapping[str, Any]) -> None:
     assert (low, high >= max(10, *losses)) == (0.01, True)
 
 
+@pytest.mark.parametrize("name", ["regret_by_ranking", "regret_by_size", "regret_ecdf"])
+def test_ticks_are_on_the_axis(specs: Mapping[str, Any], name: str) -> None:
+    """An axis that is clamped draws a tick beyond its end at its end, where it would be a lie."""
+    layer = specs[name].get("layer", [specs[name]])[-1]
+    x = layer["encoding"]["x"]
+    assert 10.0 in x["axis"]["values"]
+    assert max(x["axis"]["values"]) <= x["scale"]["domain"][1]
+
+
 def test_an_ecdf_begins_below_the_lowest_share() -> None:
     """The axis of shares leaves out what no curve reaches."""
     curve = [rows.CurvePoint("a", 0.0, 73.0), rows.CurvePoint("a", 4.0, 100.0)]

@@ -40,7 +40,7 @@ def of_assessment(
     history, without = _stored_history(model)
     return Evidence(
         heading=f"{model.path.stem} on {_devices(dataset)}",
-        summary=f"A stored model, judged by its ranking of {choices[0].lower()}{choices[1:]} of {problems}.",
+        summary=f"{choices}: {problems}, ranked by a stored model.",
         judged=(judged(assessment.standing, model.path.stem, f"{choices}: {problems}"),),
         notes=notes,
         facts={"Model": _as_text({**card_pairs(model.card), "sha256": model.sha256}), "Data": _data_facts(dataset)},

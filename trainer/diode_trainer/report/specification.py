@@ -59,8 +59,10 @@ def loss(most: float) -> Spec:
     Args:
         most: the greatest loss that it must have room for.
     """
-    scale = {"type": "log", "domain": [LEAST_LOSS, max(_LEAST_MOST_LOSS, 1.2 * most)], "clamp": True, "nice": False}
-    axis = {"values": _DECADES, "format": ",.2~f"}
+    end = max(_LEAST_MOST_LOSS, 1.2 * most)
+    scale = {"type": "log", "domain": [LEAST_LOSS, end], "clamp": True, "nice": False}
+    # A clamped axis would show ticks that are beyond its end at its end.
+    axis = {"values": [decade for decade in _DECADES if decade <= end], "format": ",.2~f"}
     return {"field": "loss_pct", "type": "quantitative", "scale": scale, "axis": axis, "title": LOSS_TITLE}
 
 

@@ -87,6 +87,7 @@ def vega_config(palette: Palette) -> dict[str, Any]:
         "titleFontWeight": "normal",
         "titlePadding": 8,
         "labelPadding": 4,
+        "labelLimit": 260,
     }
     title = {"color": palette.ink, "subtitleColor": palette.muted, "fontSize": 14, "subtitleFontSize": _USUAL}
     return {
