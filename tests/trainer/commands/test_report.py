@@ -106,3 +106,13 @@ def test_missing_extra(diode: RunCommand, tmp_path: Path, monkeypatch: pytest.Mo
     assert result.err == (
         "error: a report needs packages that are not installed; run `pip install 'torch-diode[report]'`\n"
     )
+
+
+def test_a_model_with_the_name_of_a_baseline(diode: RunCommand, filled: str, tmp_path: Path) -> None:
+    """A model may be called as a baseline is; both are in the report."""
+    page = tmp_path / "out.html"
+    result = diode("train", "--hardware", "h200", "--name", "random", *QUICK, "--folds", "1", "--report", str(page))
+    assert result.code == 0, result.err
+    names = re.findall(r'<tr(?: class="own")?>\s*<td>([^<]*)</td>', page.read_text(encoding="utf-8"))
+    assert names[0] == "random"
+    assert "random (baseline)" in names

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_trainer.features import features_and_fit, problem_features
+from diode_trainer.features import config_features, problem_features
 from diode_trainer.metrics import eligible, judgeable
 
 if TYPE_CHECKING:
@@ -32,12 +32,15 @@ def expected_losses(scorer: Scorer, examples: Iterable[Examples], *, vendor: boo
     for example in examples:
         if not judgeable(example, vendor=vendor):
             continue
-        features, possible = features_and_fit(example.shape, example.hardware, example.columns)
-        logs = scorer(problem_features(example.shape, example.hardware), features).astype(np.float64)  # (E, n)
+        problem = example.shape, example.hardware
+        logs = scorer(problem_features(*problem), config_features(*problem, example.columns)).astype(
+            np.float64
+        )  # (E, n)
         if len(logs) == 1:
             return None
         counted = eligible(example, vendor=vendor)
-        some = logs[:, counted & possible] if (counted & possible).any() else logs[:, counted]
+        known = counted & np.isfinite(scorer.predict_us(*problem, example.columns))
+        some = logs[:, known if known.any() else counted]
         picked = some[:, some.mean(0).argmin()]
         losses.append(float((picked - some.min(1)).mean()))
     return np.array(losses)
