@@ -262,9 +262,9 @@ def _worst(judged: Judged) -> Section:
 
 def _learning(evidence: Evidence) -> Section:
     if not evidence.history:
-        return Section("Learning curve", (Block(f"Left out: {evidence.no_history}."),), "learning")
+        return Section("Training", (Block(f"Left out: {evidence.no_history}."),), "learning")
     picture = Picture("learning_curve", pictures.learning_curve(evidence.history))
-    return Section("Learning curve", (Block(picture=picture),), "learning")
+    return Section("Training", (Block(picture=picture),), "learning")
 
 
 def _answered(regret: NDArray[np.float64]) -> NDArray[np.float64]:

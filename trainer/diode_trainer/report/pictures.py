@@ -351,7 +351,10 @@ def worst_times(rows: Sequence[WorstTime]) -> Spec:
         ),
     }
     mark = {"type": "point", "size": 70, "strokeWidth": 2, "opacity": 1}
-    title = "The costliest picks", "The further the measured pick is right of the best, the more is lost"
+    title = (
+        "The costliest picks",
+        "The further right of the best a measured pick is, the more is lost; the roofline is the least possible",
+    )
     return spec(title, rows, {"mark": mark, "encoding": encoding, "height": rows_height(len(order))})
 
 

@@ -28,7 +28,7 @@ WITHIN, BEYOND = "up to 5% slower", "over 5% slower"
 FIRST_PICK, BEST_OF_5 = "first pick", "best of 5"
 LEARNED_FROM, HELD_OUT = "learned from", "held out"
 """Problems, to a fit."""
-PREDICTED, PICKED, BEST, ROOFLINE = "pick, predicted", "pick, measured", "best measured", "least possible (roofline)"
+PREDICTED, PICKED, BEST, ROOFLINE = "pick, predicted", "pick, measured", "best measured", "roofline"
 """Times of one problem."""
 MOST_PICKS = 4000
 """Points of one picture; of more problems the costliest are shown, and evenly many of the others."""
