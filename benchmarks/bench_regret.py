@@ -23,7 +23,7 @@ from diode_store.resources import bundled_data_dir
 from diode_store.wire.segments import read_segment
 from diode_trainer.commands.recipes import RECIPES, make_recipe
 from diode_trainer.commands.tables import HEADER, rows
-from diode_trainer.data.dataset import Fold, folds
+from diode_trainer.data.splits import Fold, folds
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.tensors import pack
 from diode_trainer.scoring import Scorer

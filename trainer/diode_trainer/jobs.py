@@ -16,7 +16,7 @@ from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
 from diode_trainer.features import FEATURE_VERSION
-from diode_trainer.workflow import Evaluation, TrainingResult, fit_and_judge, training_facts
+from diode_trainer.workflow import Evaluation, Judging, TrainingResult, fit_and_judge, judging_steps, training_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +48,8 @@ class TrainingJob:
     command: str
     """What to run to do it again."""
     licence: str = "Apache-2.0"
+    split: Split = Split.PROBLEM
+    """What a fold holds out together."""
 
     @property
     def epochs(self) -> int:
@@ -78,7 +80,7 @@ def run_job(dataset: ExampleSet, job: TrainingJob, on_epoch: Callable[[], None])
         job.folds,
         seed=job.seed,
         device=job.device,
-        previous=_previous() if job.folds else None,
+        judging=Judging(job.split, _previous() if job.folds else None, on_step),
         on_epoch=on_epoch,
     )
     network = result.fit.network
