@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,10 +108,10 @@ def compare(
     """
     contest, found = Contest(dataset, folds, vendor), Baselines()
     judging = _Judging(contest, found)
-    judging.add("inductor_default", lambda: default_list_regrets(contest))
+    judging.add("inductor_default", partial(default_list_regrets, contest))
     rankings = {"vendor_only": vendor_only, **_RANKINGS} if vendor else _RANKINGS
     for name, ranking in rankings.items():
-        judging.add(name, lambda ranking=ranking: contest.judge(ranking, on_step))
+        judging.add(name, partial(contest.judge, ranking, on_step))
     if forecasts is not None:
         found.skipped.update(forecasts.skipped)
         for name, times in forecasts.times.items():

@@ -11,7 +11,7 @@ from diode_trainer.baselines.contest import config_keys, needs_training
 from diode_trainer.metrics import eligible
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from diode_trainer.baselines.contest import ConfigKey, Floats
     from diode_trainer.data.dataset import Examples
@@ -38,11 +38,11 @@ def config_cover(train: Sequence[Examples], test: Sequence[Examples], /, *, vend
     for example in train:
         groups[_kind(example)].append(example)
     lists = {kind: _cover(some, vendor=vendor) for kind, some in groups.items()}
-    of_all: Mapping[ConfigKey, int] | None = None
+    of_all: dict[ConfigKey, int] = {}
     for example in test:
         ranks = lists.get(_kind(example))
         if ranks is None:
-            ranks = of_all = of_all if of_all is not None else _cover(train, vendor=vendor)
+            ranks = of_all = of_all or _cover(train, vendor=vendor)
         yield np.array([ranks.get(key, np.inf) for key in config_keys(example)])
 
 

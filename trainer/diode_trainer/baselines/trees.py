@@ -60,7 +60,7 @@ def boosted_trees(dataset: ExampleSet, folds: Sequence[Fold], on_fold: Callable[
         learned = np.concatenate([rows.of(i) for i in fold.train])
         data = lightgbm.Dataset(rows.features[learned], rows.target[learned], weight=rows.weight[learned])
         trees = lightgbm.train(_PARAMETERS, data, num_boost_round=_ROUNDS)
-        predicted = [rows.times(i, trees.predict(rows.features[rows.of(i)], num_threads=1)) for i in fold.test]
+        predicted = [rows.times(i, np.asarray(trees.predict(rows.features[rows.of(i)]))) for i in fold.test]
         on_fold()
         return predicted
 

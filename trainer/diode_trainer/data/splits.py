@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from diode_store.errors import DatasetError
 from diode_store.render import counted
 from diode_trainer.data.dataset import FEW, sort_key
+from diode_trainer.data.held_out import Split
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -24,13 +24,6 @@ HOLD_OUT = 5
 """A single held-out fold is one part in this many."""
 _FEWEST_FAMILIES = 2
 _COLLECT = "measure another with `diode-collect --family NAME`"
-
-
-class Split(StrEnum):
-    """What is held out together."""
-
-    PROBLEM = "problem"
-    FAMILY = "family"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,43 @@
+"""What the members of a model, where they disagree, say that its first pick may lose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_trainer.features import features_and_fit, problem_features
+from diode_trainer.metrics import eligible, judgeable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from diode_trainer.data.dataset import Examples
+    from diode_trainer.scoring import Scorer
+
+    Floats = NDArray[np.float64]
+
+
+def expected_losses(scorer: Scorer, examples: Iterable[Examples], *, vendor: bool = True) -> Floats | None:
+    """Return the expected regret of the first pick on each problem that can be judged, shape (m,), as natural logs.
+
+    Each member says how far the pick of all is behind its own; the mean over them is what is expected.
+
+    Returns:
+        None for a model of one member, which cannot disagree.
+    """
+    losses = []
+    for example in examples:
+        if not judgeable(example, vendor=vendor):
+            continue
+        features, possible = features_and_fit(example.shape, example.hardware, example.columns)
+        logs = scorer(problem_features(example.shape, example.hardware), features).astype(np.float64)  # (E, n)
+        if len(logs) == 1:
+            return None
+        counted = eligible(example, vendor=vendor)
+        some = logs[:, counted & possible] if (counted & possible).any() else logs[:, counted]
+        picked = some[:, some.mean(0).argmin()]
+        losses.append(float((picked - some.min(1)).mean()))
+    return np.array(losses)
