@@ -254,6 +254,10 @@ class TimingMethod:
     flush_l2: bool | None = None
     launch_hidden: bool | None = None
     """Whether launches were queued behind a device sleep, so that launch gaps are not timed."""
+    regime: str | None = None
+    """What surrounded a timed launch: ``graph`` (a CUDA graph of launches over operands that rotate through more than
+    the L2 cache holds), ``read_flush`` (two events, behind a flush that reads) or ``write_flush`` (the same behind a
+    flush that writes). Times of one kernel differ between regimes, so they are compared within one only."""
 
 
 @dataclass(frozen=True)
@@ -294,6 +298,8 @@ class Measurement:
     device_state: DeviceState = DeviceState()
     flags: tuple[str, ...] = ()
     """Reasons not to trust it (``throttled``, ``foreign_process`` …); views leave out flagged measurements."""
+    family: str | None = None
+    """The family of problems it was swept for: a model (``llama3-8b``) or a kind of problems (``drawn``)."""
     dataset: str | None = None
     licence: str | None = None
     superseded_by: bytes | None = None

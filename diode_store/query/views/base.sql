@@ -30,7 +30,7 @@ SELECT
     m.environment_id,
     m.problem_id,
     count(*) AS measurements,
-    noisiest(sigmas_of(m.statistic, m.flush_l2, m.launch_hidden)) AS usual_sigmas
+    noisiest(sigmas_of(m.statistic, m.flush_l2, m.launch_hidden, m.regime)) AS usual_sigmas
 FROM measurements AS m
 JOIN hardware AS h ON h.id = m.hardware_id
 WHERE NOT m.is_replay AND m.flags IS NULL AND m.superseded_by IS NULL AND (policy IS NULL OR m.choice_policy = policy)
