@@ -105,8 +105,8 @@ def test_every_column_arrives(store: Store, database_url: str, lake: Lake, make_
         "b, m, n, k, layout, inputs, scalars, template, block_m, num_warps, allow_tf32, use_fast_accum, kwargs, "
         "is_vendor, runtime_us, outcome, is_estimate, repeats, p10_us, p90_us, source, measured_at, is_replay, "
         "search_space, sample_seed, choice_policy, statistic, flush_l2, launch_hidden, regime, sm_clock_mhz, "
-        "memory_clock_mhz, temperature_c, throttle_reasons, foreign_processes, flags, family, dataset, licence, sweep_id, host, "
-        "device_uuid, collector_version, measurement_uid"
+        "memory_clock_mhz, temperature_c, throttle_reasons, foreign_processes, flags, family, dataset, licence, "
+        "sweep_id, host, device_uuid, collector_version, measurement_uid"
     )
     [row] = ask(lake, f"SELECT {columns} FROM observations")  # noqa: S608 - our own names
     inputs = '[["bfloat16", [65, 128], [128, 1]], ["bfloat16", [128, 256], [256, 1]]]'
