@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 """The value of an environment's attribute that is not known."""
 
+GRAPH, READ_FLUSH, WRITE_FLUSH = "graph", "read_flush", "write_flush"
+"""What ``TimingMethod.regime`` is where a sweep timed kernels on a GPU."""
+
 STOCK_POLICY = "stock"
 """The choice policy of an unfiltered list of Inductor's kernels."""
 
