@@ -49,13 +49,11 @@ UNKNOWN = "unknown"
 
 GRAPH, READ_FLUSH, WRITE_FLUSH = "graph", "read_flush", "write_flush"
 """What ``TimingMethod.regime`` is where a sweep timed kernels on a GPU."""
+REGIMES = (GRAPH, READ_FLUSH, WRITE_FLUSH)
+"""These, the nearest to how a deployed kernel runs first."""
 
 STOCK_POLICY = "stock"
 """The choice policy of an unfiltered list of Inductor's kernels."""
-
-
-REGIMES = ("graph", "read_flush", "write_flush")
-"""The regimes that are known (``TimingMethod.regime``), the nearest to how a deployed kernel runs first."""
 
 
 def regime_rank(regime: str | None) -> int:
