@@ -34,7 +34,7 @@ from 14 float32 or 25 baddbmm problems among a thousand a model learns nothing r
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Every config that was tried on one problem, on one hardware, in one environment; arrays have shape (n,)."""
+    """Every config tried on one problem, on one hardware, in one environment and regime; arrays have shape (n,)."""
 
     hardware: Hardware
     environment: str
@@ -46,9 +46,9 @@ class Examples:
     is_vendor: NDArray[np.bool_]
     is_estimate: NDArray[np.bool_]
     family: str | None = None
-    """The family of problems it was swept for, such as ``llama3-8b``; None where nobody said."""
+    """The family of problems it was swept for, the first by name of several; None if none is known."""
     regime: str | None = None
-    """How its kernels' times were taken, as in ``TimingMethod.regime``; None where it is not known."""
+    """What surrounded the timed launches (``TimingMethod.regime``); None if it is not known."""
     usual_sigmas: tuple[float, ...] = OTHER_SIGMAS
     """Relative scatter of its times in each band of ``diode_store.noise.BANDS_US``, by how they were taken."""
 
@@ -74,7 +74,7 @@ class ExampleSet:
     lineage: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return how many problems there are; one counts again in each environment."""
+        """Return how many problems there are; one counts again in each environment and regime."""
         return len(self.examples)
 
     def __iter__(self) -> Iterator[Examples]:
@@ -139,7 +139,7 @@ def canonical(examples: Iterable[Examples]) -> tuple[Examples, ...]:
 
     So that equal measurements give equal models, whatever order they were ingested or written in.
     """
-    ordered = sorted(examples, key=lambda e: (sort_key(e.shape), e.hardware.name, e.environment))
+    ordered = sorted(examples, key=lambda e: (sort_key(e.shape), e.hardware.name, e.environment, e.regime or ""))
     return tuple(_sorted_configs(example) for example in ordered)
 
 

@@ -49,8 +49,8 @@ def split_up(dataset: ExampleSet, split: Split, count: int) -> tuple[Fold, ...]:
 def folds(dataset: ExampleSet, count: int, seed: int = 0) -> tuple[Fold, ...]:
     """Split by problem into ``count`` folds; each problem is judged by exactly one.
 
-    Problems that a model cannot tell apart (same op, dtype, sizes and layout, whatever the device, environment or
-    strides) stay together. The split depends on the problems and ``seed`` alone, not on their order.
+    Problems that a model cannot tell apart (same op, dtype, sizes and layout, whatever the device, environment, regime
+    or strides) stay together. The split depends on the problems and ``seed`` alone, not on their order.
 
     Raises:
         DatasetError: fewer distinct problems than folds.
