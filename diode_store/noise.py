@@ -3,7 +3,7 @@
 The scatter depends on how the times were taken: ``SIGMAS`` has a row for each known method. The views take
 these figures from here (``diode_store/query/noise_sql.py``), and so does ``diode-collect agreement``. Each is the
 standard deviation of the logarithm of the ratio of two times of one (problem, config), from two sweeps on an H200:
-821 pairs with hidden launches (docs/sweep.md), 1,141 without.
+821 pairs with hidden launches (docs/sweep.md), in the regime ``write_flush``; 1,141 without.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ def sigmas_of(method: TimingMethod) -> tuple[float, ...]:
 
 def usual_sigma(runtime_us: float, methods: Iterable[TimingMethod]) -> float:
     """Return the relative scatter to expect at ``runtime_us``; of several methods that of the noisiest."""
-    return max(sigmas_of(method)[band_of(runtime_us)] for method in methods)
+    return noisiest(methods)[band_of(runtime_us)]
+
+
+def noisiest(methods: Iterable[TimingMethod]) -> tuple[float, ...]:
+    """Return the relative scatter in each band of times that were taken by several methods: that of the noisiest."""
+    return tuple(max(band) for band in zip(*map(sigmas_of, methods), strict=True))
 
 
 def slowest_tie_us(best_us: float, sigma: float) -> float:

@@ -13,7 +13,8 @@ from diode_store.inductor_default import default_configs
 from diode_trainer.baselines.compare import compare
 from diode_trainer.baselines.contest import config_keys
 from diode_trainer.baselines.fixed import RANDOM_DRAWS
-from diode_trainer.data.dataset import Examples, ExampleSet, Fold, folds
+from diode_trainer.data.dataset import Examples, ExampleSet
+from diode_trainer.data.splits import Fold, folds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

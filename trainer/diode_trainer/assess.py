@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.errors import DatasetError
-from diode_trainer.data.dataset import Fold, folds
+from diode_trainer.baselines.compare import STEPS_A_FOLD, forecast
+from diode_trainer.data.splits import HOLD_OUT, Fold, folds, holding_out
 from diode_trainer.metrics import judgeable
-from diode_trainer.workflow import HOLD_OUT, Standing, predict, standing
+from diode_trainer.workflow import Standing, predict, standing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.judgement import ProblemJudgement
+
+ASSESSING_STEPS = HOLD_OUT * STEPS_A_FOLD
+"""How often ``assess`` reports a step, at most."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,19 @@ class Assessment:
 
 
 def assess(
-    model: TimingModel, dataset: ExampleSet, *, vendor: bool = True, worst: int = 0, unseen: bool = False
+    model: TimingModel,
+    dataset: ExampleSet,
+    *,
+    vendor: bool = True,
+    worst: int = 0,
+    unseen: bool = False,
+    families: Collection[str] = (),
+    on_step: Callable[[], None] = lambda: None,
 ) -> Assessment:
-    """Judge ``model`` by ``dataset``; rankings that must learn do so from four fifths of it for the other fifth.
+    """Judge ``model`` by ``dataset``, beside baselines.
+
+    Baselines that must learn do so from the problems that are not judged: those of other families, or those that the
+    model was trained on. Where all are judged, they learn from four fifths for the other fifth.
 
     Args:
         model: what to judge.
@@ -52,6 +68,8 @@ def assess(
         vendor: whether the vendor's kernels count.
         worst: how many of the costliest choices to list.
         unseen: leave out problems that the model was trained on.
+        families: judge by the problems of these families alone; all without any.
+        on_step: called as the baselines are judged, ``ASSESSING_STEPS`` times at most.
 
     Raises:
         DatasetError: no problem is left that can be judged.
@@ -59,17 +77,16 @@ def assess(
     dataset = dataset.subset([i for i, e in enumerate(dataset) if judgeable(e, vendor=vendor)])
     if not len(dataset):
         raise DatasetError("no problem has two configs that ran, so there is nothing to judge by")
-    if unseen:
-        dataset = _without_seen(model, dataset)
-    distinct = len({example.shape for example in dataset})
-    everything = np.arange(len(dataset))
-    splits = folds(dataset, HOLD_OUT) if distinct >= HOLD_OUT else (Fold(everything[:0], everything),)
-    outside = [misses for e in dataset if (misses := [*model.card.domain.misses(e.shape, e.hardware)])]
+    splits = _splits(model, dataset, families, unseen=unseen)
     tested = [dataset.examples[i] for split in splits for i in split.test]
-    judged = standing(dataset, splits, predict(model, tested), vendor=vendor)
+    predicted = predict(model, tested)
+    judged = standing(
+        dataset, splits, predicted, forecast(dataset, splits, on_step=on_step), vendor=vendor, on_step=on_step
+    )
+    outside = [misses for e in tested if (misses := [*model.card.domain.misses(e.shape, e.hardware)])]
     return Assessment(
-        problems=len(dataset),
-        seen=sum(model.was_trained_on(example.shape) for example in dataset),
+        problems=len(tested),
+        seen=sum(model.was_trained_on(example.shape) for example in tested),
         standing=judged,
         worst=tuple(sorted(judged.judgements, key=lambda judgement: -judgement.regret[1])[:worst]),
         outside=len(outside),
@@ -77,11 +94,16 @@ def assess(
     )
 
 
-def _without_seen(model: TimingModel, dataset: ExampleSet) -> ExampleSet:
-    left = [i for i, e in enumerate(dataset) if not model.was_trained_on(e.shape)]
-    if not left:
+def _splits(model: TimingModel, dataset: ExampleSet, families: Collection[str], *, unseen: bool) -> tuple[Fold, ...]:
+    """Return what to judge by, and what baselines learn from."""
+    everything = np.arange(len(dataset))
+    seen = np.array([unseen and model.was_trained_on(example.shape) for example in dataset])
+    fold = holding_out(dataset, families) if families else Fold(np.flatnonzero(seen), everything)
+    test = fold.test[~seen[fold.test]]
+    if not len(test):
         raise DatasetError(
             "the model was trained on all of these problems, so --unseen leaves none; leave it out (the figures then"
             " flatter the model) or give --dataset with other measurements"
         )
-    return dataset.subset(left)
+    enough = len({dataset.examples[i].shape for i in test}) >= HOLD_OUT
+    return (Fold(fold.train, test),) if families or seen.any() or not enough else folds(dataset, HOLD_OUT)

@@ -60,14 +60,24 @@ arithmetic, ``time`` the best measured time, ``winner`` who has the best.
 """
 
 
+def check_slices(by: Iterable[str]) -> None:
+    """Check that each of ``by`` is one of ``SLICES``.
+
+    Raises:
+        SettingsError: one is not; the message lists them.
+    """
+    for name in by:
+        if name not in _SLICES:
+            raise SettingsError(f"cannot cut by {name!r}; choose one of {', '.join(SLICES)}")
+
+
 def parts(judgements: Iterable[ProblemJudgement], by: str) -> dict[str, list[ProblemJudgement]]:
     """Return the problems of each part, in the order in which tables and pictures show the parts.
 
     Raises:
         SettingsError: ``by`` is none of ``SLICES``; the message lists them.
     """
-    if by not in _SLICES:
-        raise SettingsError(f"cannot cut by {by!r}; choose one of {', '.join(SLICES)}")
+    check_slices([by])
     part_of, order = _SLICES[by]
     found: dict[str, list[ProblemJudgement]] = defaultdict(list)
     for judgement in judgements:

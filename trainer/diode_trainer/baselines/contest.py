@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_trainer.data.dataset import Examples, ExampleSet, Fold
+    from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.data.splits import Fold
 
     Floats = NDArray[np.float64]
     ConfigKey = tuple[Any, ...]
+
+
+_NO_ANSWER = np.full(len(KS), np.nan)
 
 
 class LeftOutError(DiodeError):
@@ -29,8 +33,10 @@ class LeftOutError(DiodeError):
 class Ranking(Protocol):
     """A baseline that orders configs, and may learn from a fold's other problems."""
 
-    def __call__(self, train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool) -> Iterable[Floats]:
-        """Yield the scores of each test problem's configs, shape (n,), smallest first.
+    def __call__(
+        self, train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool
+    ) -> Iterable[Floats | None]:
+        """Yield the scores of each test problem's configs, shape (n,), smallest first; None if it has no answer.
 
         Raises:
             LeftOutError: it cannot be judged here.
@@ -55,24 +61,42 @@ class Contest:
         best = [float(self.runtimes(example).min()) for example in tested]
         return np.array([noise_limit_us(example, us) / us for example, us in zip(tested, best, strict=True)])
 
+    def counted(self, example: Examples) -> NDArray[np.bool_]:
+        """Return which configs of a problem count, shape (n,)."""
+        return eligible(example, vendor=self.vendor)
+
     def runtimes(self, example: Examples) -> Floats:
         """Return the times of the configs that count."""
-        return example.runtime_us[eligible(example, vendor=self.vendor)]
+        return example.runtime_us[self.counted(example)]
 
     def judge(self, ranking: Ranking, on_fold: Callable[[], None] = lambda: None) -> Floats:
-        """Return regret@k of every tested problem, shape (m, len(KS))."""
+        """Return regret@k of every tested problem, shape (m, len(KS)); NaN where the ranking has no answer.
+
+        Raises:
+            LeftOutError: it cannot be judged here.
+        """
         return np.array([*self._rows(ranking, on_fold)]).reshape(-1, len(KS))
 
     def _rows(self, ranking: Ranking, on_fold: Callable[[], None]) -> Iterator[Floats]:
         for fold in self.folds:
             train, test = [self.dataset.examples[i] for i in fold.train], self._test(fold)
             for example, score in zip(test, ranking(train, test, vendor=self.vendor), strict=True):
-                yield regrets(self.runtimes(example), score[eligible(example, vendor=self.vendor)])
+                yield _NO_ANSWER if score is None else regrets(self.runtimes(example), score[self.counted(example)])
             on_fold()
 
     def _test(self, fold: Fold) -> list[Examples]:
         test = (self.dataset.examples[i] for i in fold.test)
         return [example for example in test if judgeable(example, vendor=self.vendor)]
+
+
+def needs_training(train: Sequence[Examples]) -> None:
+    """Check that there is something to learn from.
+
+    Raises:
+        LeftOutError: there is not.
+    """
+    if not train:
+        raise LeftOutError("there are no other problems to learn from")
 
 
 def config_keys(example: Examples) -> list[ConfigKey]:

@@ -6,6 +6,7 @@ all of the data and writes it with its card.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -23,6 +24,7 @@ from diode_store.console import (
 from diode_store.options import takes_options
 from diode_store.render import counted
 from diode_trainer.commands import reporting, train_options
+from diode_trainer.data.held_out import Split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +51,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     *,
     all_matches: train_options.AllMatchesOption = False,
     folds: train_options.FoldsOption = 5,
+    split: train_options.SplitOption = Split.PROBLEM,
     name: train_options.NameOption = None,
     output: train_options.OutputOption = None,
     force: train_options.ForceOption = False,
@@ -86,8 +89,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     if not force:
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
-    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, resume=resume, tensorboard=tensorboard)
-    _run(job, examples, to, as_json=as_json)
+    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split)
+    _run(replace(job, resume=resume, tensorboard=tensorboard), examples, to, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -119,7 +122,7 @@ def _run(job: TrainingJob, dataset: ExampleSet, to: Destination, *, as_json: boo
     _say_what_is_left(job)
     print_note(f"{_plan(job)}; this can take minutes")
     try:
-        with progress("training, epochs", total=job.epochs) as advance:
+        with progress("training and judging, steps", total=job.steps) as advance:
             trained = run_job(dataset, job, lambda: advance(1))
     except KeyboardInterrupt:
         print_note("interrupted; the same command with --resume goes on from here")
@@ -153,20 +156,25 @@ def _say_what_is_left(job: TrainingJob) -> None:
 
 def _plan(job: TrainingJob) -> str:
     """Return what is about to be fitted."""
-    fits = f"fitting {counted(job.folds, 'fold')} and the final model" if job.folds else "fitting the model"
+    of_families = " of families" if job.split is Split.FAMILY else ""
+    fits = (
+        f"fitting {counted(job.folds, 'fold')}{of_families} and the final model" if job.folds else "fitting the model"
+    )
     return f"{fits}, at most {counted(job.recipe.epochs, 'epoch')} each"
 
 
 def _print_evaluation(evaluation: Evaluation, name: str) -> None:
-    from diode_trainer.commands.tables import HEADER, left_out, rows, titles
+    from diode_trainer.commands.tables import ERRORS_HEADER, HEADER, error_rows, left_out, rows, titles
 
     for title, standing in titles(evaluation):
         typer.echo(title)
         print_rows(HEADER, rows(standing, name))
+        print_rows(ERRORS_HEADER, error_rows(standing, name))
     for line in left_out(evaluation.all_choices):
         print_note(line)
     seconds = evaluation.fit_seconds
-    typer.echo(f"evaluated on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
+    unseen = "families" if evaluation.held_out is Split.FAMILY else "problems"
+    typer.echo(f"evaluated on {unseen} it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
 
 
 def _as_json(trained: Trained) -> dict[str, object]:
