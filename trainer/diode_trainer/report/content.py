@@ -162,7 +162,7 @@ def _tiles(judged: Judged) -> tuple[Tile, ...]:
         Tile("worst first pick", f"{own.regret[1].max:.2f}", f"regret@1; worst regret@5: {own.regret[5].max:.2f}"),
         Tile("within 2% of the best", f"{100 * own.within_2pct:.1f}%", f"within 5%: {100 * own.within_5pct:.1f}%"),
         Tile(
-            "within noise",
+            "tied with the best",
             f"{100 * own.within_noise:.1f}%",
             f"mean share of the best speed: {100 * own.share_of_oracle.mean:.1f}%",
         ),
