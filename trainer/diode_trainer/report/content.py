@@ -177,8 +177,8 @@ def _tiles(judged: Judged) -> tuple[Tile, ...]:
 def _standings(judged: Sequence[Judged]) -> Section:
     main = judged[0]
     curves = {f"{main.model}, first pick": main.regrets[main.model][:, 0]}
-    known = [name for name in _ordered(main) if name in main.regrets and name != main.model]
-    curves |= {name: _answered(main.regrets[name][:, 0]) for name in known[:_CURVED]}
+    first = {n: _answered(main.regrets[n][:, 0]) for n in _ordered(main) if n in main.regrets and n != main.model}
+    curves |= dict([(name, regret) for name, regret in first.items() if len(regret)][:_CURVED])
     curves[f"{main.model}, best of 5"] = main.regrets[main.model][:, KS.index(5)]
     ecdf = Picture("regret_ecdf", pictures.regret_ecdf(rows.curve_points(curves)))
     ranking = Picture("regret_by_ranking", pictures.regret_by_ranking(rows.ranking_losses(_ordered(main))))
