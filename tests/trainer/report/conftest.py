@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import learnable
 
-from diode_trainer.data.dataset import folds
+from diode_trainer.data.splits import folds
 from diode_trainer.report.content import Evidence, Judged
 from diode_trainer.report.rows import HELD_OUT, LEARNED_FROM, LossPoint
 from diode_trainer.workflow import standing
