@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from synthetic import learnable, measurement_of
 
 from diode_store.errors import ModelError, SettingsError
 from diode_trainer import artifact
@@ -17,6 +19,7 @@ from diode_trainer.jobs import checked_name, command_line, model_name, output_pa
 
 if TYPE_CHECKING:
     from conftest import CommandResult, RunCommand
+    from diode_store.warehouse.store import Store
 
 QUICK = ("--num-epochs", "5", "--hidden-dim", "8", "--num-layers", "1", "--model-type", "base")
 
@@ -53,6 +56,33 @@ def test_five_folds(train: Any, filled: str) -> None:
     assert "data: 24 problems, 360 timings (0 failed), mm, bfloat16" in result.err
     assert "left out Inductor DEFAULT: the data holds" in result.err
     assert "fitting 5 folds and the final model, at most 5 epochs each" in result.err
+
+
+def test_families_held_out(train: Any, store: Store, database_url: str, tmp_path: Path) -> None:
+    """With --split family the tables say what was held out, the card too, and its command makes the same split."""
+    families = ("gpt2-xl", "llama3-8b", "drawn")
+    store.write(replace(measurement_of(i, example), family=families[i % 3]) for i, example in enumerate(learnable(24)))
+    result = train(
+        *("--hardware", "h200", "--database", database_url, "--split", "family", "--folds", "3", "-o", str(tmp_path))
+    )
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0] == "All choices: 24 problems, pooled over 3 folds of families"
+    assert any(line.startswith("evaluated on families it had not seen, ") for line in lines)
+    assert "fitting 3 folds of families and the final model" in result.err
+    card = artifact.load(tmp_path / "nvidia-h200.pt").card
+    assert (card.metrics["split"], "--split family" in card.command) == ("family", True)
+
+
+def test_too_few_families(train: Any, filled: str, tmp_path: Path) -> None:
+    """Measurements that name no family cannot be split by it, which is said before anything is fitted or written."""
+    result = train("--hardware", "h200", "--split", "family", "-o", str(tmp_path / "m.pt"))
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[-1] == (
+        "error: 0 families cannot be split into 5 folds; measure another with `diode-collect --family NAME`, or use"
+        " --split problem"
+    )
+    assert not (tmp_path / "m.pt").exists()
 
 
 def test_json(train: Any, filled: str) -> None:
