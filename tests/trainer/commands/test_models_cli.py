@@ -116,7 +116,7 @@ def test_show(diode: RunCommand, trained: Path) -> None:
     shown = dict(line.split("  ", 1) for line in result.out.splitlines())
     assert shown["hardware"].strip() == "NVIDIA H200 (sm_90, 132 multiprocessors)"
     assert shown["ops"].strip() == "mm"
-    assert shown["made with"].strip().startswith("diode-train --hardware h200 --folds 0 --name quick")
+    assert shown["made with"].strip().startswith("diode-train --hardware h200 --folds 0 --split problem --name quick")
 
 
 def test_show_json(diode: RunCommand, trained: Path) -> None:

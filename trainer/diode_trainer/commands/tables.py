@@ -86,8 +86,15 @@ def part_rows(parts: Mapping[str, Report]) -> list[tuple[object, ...]]:
 
 
 def left_out(standing: Standing) -> list[str]:
-    """Return a line for each baseline that could not be judged."""
-    return [f"left out {label(name)}: {reason}" for name, reason in standing.baselines.skipped.items()]
+    """Return a line for each baseline that could not be judged, or not on every problem."""
+    baselines, problems = standing.baselines, standing.model.problems
+    lines = [f"left out {label(name)}: {reason}" for name, reason in baselines.skipped.items()]
+    fewer = ((label(name), report.problems) for name, report in baselines.reports.items())
+    return lines + [
+        f"{name} has no answer for {problems - answered} of {counted(problems, 'problem')}, which its row leaves out"
+        for name, answered in fewer
+        if answered < problems
+    ]
 
 
 def label(baseline: str) -> str:
