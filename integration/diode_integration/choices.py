@@ -121,6 +121,10 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         """
         return self._stats.snapshot()
 
+    def reset_stats(self) -> None:
+        """Begin anew: ``get_stats()`` counts from 0, and ``decisions()`` holds those from now on."""
+        self._stats.reset()
+
     def decisions(self) -> list[Decision]:
         """Return the most recent decisions, oldest first."""
         return self._stats.decisions()
