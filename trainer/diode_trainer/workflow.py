@@ -15,6 +15,7 @@ import torch
 from diode_trainer.baselines import Baselines, compare
 from diode_trainer.data.dataset import Fold, folds
 from diode_trainer.data.tensors import Packed, pack
+from diode_trainer.history import fit_name
 from diode_trainer.metrics import Report, evaluate, judgeable
 from diode_trainer.scoring import Scorer
 from diode_trainer.train import EpochReport, Fit, Recipe, fit, single_threaded
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
+    from diode_trainer.checkpoints import Checkpoint, Unfinished
     from diode_trainer.data.dataset import Examples, ExampleSet
 
 HOLD_OUT = 5
@@ -83,7 +85,8 @@ def fit_and_judge(
     seed: int = 42,
     device: str = "cpu",
     previous: TimingModel | None = None,
-    on_epoch: Callable[[], None] = lambda: None,
+    on_epoch: Callable[[str, EpochReport], None] = lambda _fit, _report: None,
+    unfinished: Unfinished | None = None,
 ) -> TrainingResult:
     """Fit on the whole dataset and, to judge the recipe, on all folds but one for each of ``count`` folds.
 
@@ -94,14 +97,16 @@ def fit_and_judge(
         seed: of every fit; the folds themselves are always the same.
         device: where to fit. On a CPU several fits run at a time, a core for each.
         previous: a model to compare with.
-        on_epoch: called after each epoch of each fit.
+        on_epoch: called after each epoch of each fit with the fit's name; from several threads.
+        unfinished: keeps checkpoints of the fits, from which those go on that were interrupted.
 
     Raises:
         DatasetError: too few problems.
+        ModelError: a checkpoint is damaged, or of another fit.
     """
     splits = _splits(dataset, count)
     parts = [np.arange(len(dataset)), *(split.train for split in splits)]
-    (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch)
+    (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch, unfinished)
     if not splits:
         return TrainingResult(final, seconds, None)
     predicted = [
@@ -120,24 +125,30 @@ def _fit_parts(
     recipe: Recipe,
     seed: int,
     device: str,
-    on_epoch: Callable[[], None],
+    on_epoch: Callable[[str, EpochReport], None],
+    unfinished: Unfinished | None,
 ) -> list[tuple[Fit, float]]:
     """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
     stopped = threading.Event()
+    named = {fit_name(number): torch.from_numpy(rows) for number, rows in enumerate(parts)}
+    # All are opened before anything is fitted, so that a checkpoint of another fit is refused at once.
+    checkpoints: list[Checkpoint | None] = [None] * len(parts)
+    if unfinished is not None:
+        checkpoints = [unfinished.checkpoint(name, packed[rows], recipe, seed, device) for name, rows in named.items()]
 
-    def heard(_: EpochReport) -> None:
-        on_epoch()
-        if stopped.is_set():
-            raise CancelledError
+    def fit_one(name: str, checkpoint: Checkpoint | None) -> tuple[Fit, float]:
+        def heard(report: EpochReport) -> None:
+            on_epoch(name, report)
+            if stopped.is_set():
+                raise CancelledError
 
-    def fit_one(rows: NDArray[np.intp]) -> tuple[Fit, float]:
         started = time.perf_counter()
-        fitted = fit(packed[torch.from_numpy(rows)], recipe, seed=seed, device=device, on_epoch=heard)
-        return fitted, time.perf_counter() - started
+        fitted = fit(packed[named[name]], recipe, seed=seed, device=device, on_epoch=heard, checkpoint=checkpoint)
+        return fitted, time.perf_counter() - started if checkpoint is None else checkpoint.seconds
 
     at_once = (os.cpu_count() or 1) if device == "cpu" else 1
     with single_threaded(), ThreadPoolExecutor(min(at_once, len(parts))) as pool:
-        fits = [pool.submit(fit_one, rows) for rows in parts]
+        fits = [pool.submit(fit_one, *each) for each in zip(named, checkpoints, strict=True)]
         try:
             # In the order they end, so that a failure is seen while the others run.
             for done in as_completed(fits):

@@ -54,6 +54,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     model_type: train_options.ModelTypeOption = train_options.ModelType.DEEP,
     seed: train_options.SeedOption = 42,
     device: train_options.DeviceOption = "cpu",
+    resume: train_options.ResumeOption = False,
+    tensorboard: train_options.TensorboardOption = None,
     options: train_options.RecipeOptions,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,7 +80,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     if not force:
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
-    _run(jobs.TrainingJob(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
+    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, resume=resume, tensorboard=tensorboard)
+    _run(job, examples, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -104,11 +107,17 @@ def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet
 
 def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
     from diode_trainer.card import card_path
+    from diode_trainer.history import history_path
     from diode_trainer.jobs import run_job
 
+    _say_what_is_left(job)
     print_note(f"{_plan(job)}; this can take minutes")
-    with progress("training, epochs", total=job.epochs) as advance:
-        trained = run_job(dataset, job, lambda: advance(1))
+    try:
+        with progress("training, epochs", total=job.epochs) as advance:
+            trained = run_job(dataset, job, lambda: advance(1))
+    except KeyboardInterrupt:
+        print_note("interrupted; the same command with --resume goes on from here")
+        raise
     if as_json:
         print_json(_as_json(trained))
         return
@@ -118,6 +127,18 @@ def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
     typer.echo(f"fitted {counted(len(dataset), 'problem')} in {result.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {card_path(trained.path)}")
+    typer.echo(f"losses {history_path(trained.path)}")
+
+
+def _say_what_is_left(job: TrainingJob) -> None:
+    """Say what becomes of an earlier run's checkpoints."""
+    from diode_trainer.checkpoints import are_left
+
+    left = are_left(job.path)
+    if job.resume:
+        print_note("going on with an interrupted run" if left else "no interrupted run to go on with; starting anew")
+    elif left:
+        print_note("note: starting anew; --resume would have gone on with an interrupted run")
 
 
 def _plan(job: TrainingJob) -> str:
@@ -139,10 +160,13 @@ def _print_evaluation(evaluation: Evaluation, name: str) -> None:
 
 
 def _as_json(trained: Trained) -> dict[str, object]:
+    from diode_trainer.history import history_path
+
     evaluation = trained.result.evaluation
     return {
         "model": str(trained.path),
         "sha256": trained.card.sha256,
+        "history": str(history_path(trained.path)),
         "hardware": [device.name for device in trained.card.hardware],
         "data": trained.card.data,
         "fit_seconds": trained.result.seconds,

@@ -46,6 +46,13 @@ OutputOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a model that is there.")]
 ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Equal seeds give equal models.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with the fits of a run of this command that was interrupted.")
+]
+TensorboardOption = Annotated[
+    Path | None,
+    typer.Option("--tensorboard", "--log-dir", help="Folder for TensorBoard's event files; needs its package."),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
 
 
@@ -68,7 +75,7 @@ class RecipeOptions:
     num_layers: Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")] = None
 
 
-_WHERE = frozenset({"database", "output", "force", "device", "as_json"})
+_WHERE = frozenset({"database", "output", "force", "device", "resume", "tensorboard", "as_json"})
 """Options that say where a model is fitted or stored, not what it is."""
 
 
