@@ -9,6 +9,7 @@ this nested model, which shrinks every part towards 0, the more the fewer and no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from diode_trainer.corrections import Corrections, ProblemOffsets, configs_of, device_of, side_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -69,16 +70,24 @@ class MeasuredProblem:
     """Relative scatter of one measurement."""
 
 
-def make_corrections(model: Model, measured: Iterable[MeasuredProblem], *, created_at: str = "") -> Corrections:
-    """Return the corrections of ``model`` by what was measured; problems that say nothing are left out."""
-    pairs = [(problem, model.predict_us(problem.shape, problem.hardware, problem.columns)) for problem in measured]
+def make_corrections(
+    model: Model, measured: Iterable[MeasuredProblem], on_problem: Callable[[], None] = lambda: None
+) -> Corrections:
+    """Return the corrections of ``model`` by what was measured; problems that say nothing are left out.
+
+    Args:
+        model: what is corrected.
+        measured: what was measured, problem by problem.
+        on_problem: called after each problem.
+    """
+    pairs = []
+    for problem in measured:
+        pairs.append((problem, model.predict_us(problem.shape, problem.hardware, problem.columns)))
+        on_problem()
     noise = unexplained_noise(pairs)
-    problems = {}
-    for problem, predicted in pairs:
-        offsets = offsets_of(problem, predicted, noise)
-        if offsets is not None:
-            problems[device_of(problem.hardware), problem.shape] = offsets
-    return Corrections(model.sha256, problems, model.card.name, created_at)
+    offsets = {(device_of(of.hardware), of.shape): offsets_of(of, predicted, noise) for of, predicted in pairs}
+    found = {problem: known for problem, known in offsets.items() if known is not None}
+    return Corrections(model.sha256, found, model.card.name, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def unexplained_noise(pairs: Iterable[tuple[MeasuredProblem, Floats]]) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 
 from diode_store.columns import INT_COLUMNS
 from diode_store.errors import ModelError, first_line
+from diode_store.files import write_durably
 from diode_store.records import ProblemShape, is_vendor_template
 
 if TYPE_CHECKING:
@@ -76,8 +77,24 @@ class Corrections:
         """Return the corrections of a problem on a device, or None when nothing was measured of it."""
         return self.problems.get((device_of(hardware), shape))
 
+    @property
+    def configs(self) -> int:
+        """How many configs have a correction of their own."""
+        return sum(len(offsets.configs) for offsets in self.problems.values())
+
+    def write(self, path: Path) -> None:
+        """Write what ``read_corrections`` reads; a reader sees the old file or the new one.
+
+        Raises:
+            ModelError: it cannot be written.
+        """
+        try:
+            write_durably({path: self.to_json().encode()}, mode=0o644)
+        except OSError as error:
+            raise ModelError(f"{path}: cannot write the corrections ({error.strerror or error})") from None
+
     def to_json(self) -> str:
-        """Return what ``read_corrections`` reads."""
+        """Return the content of the file."""
         problems = [
             {
                 "device": device,
