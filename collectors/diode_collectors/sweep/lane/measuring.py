@@ -300,9 +300,7 @@ class Measuring:
     def _new_timer(self) -> Timer:
         return CpuTimer() if self._on_cpu else GpuTimer(write_flush=self._options.write_flush)
 
-    def _candidate(
-        self, cache: Any, choice: Any, tensors: Any, reference: _Reference, sets: OperandSets
-    ) -> Candidate:
+    def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: _Reference, sets: OperandSets) -> Candidate:
         is_vendor = bool(cache._is_extern(choice))  # noqa: SLF001 - how Inductor itself marks it
         inputs, output = tensors.get_benchmark_tensors(is_vendor).unpack()
 
