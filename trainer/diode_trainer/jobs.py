@@ -15,10 +15,11 @@ import torch
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue, checkpoints
 from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
+from diode_trainer.data.held_out import Split
 from diode_trainer.features import FEATURE_VERSION
 from diode_trainer.history import FitHistory, histories_of, write_history
 from diode_trainer.tensorboard import event_files
-from diode_trainer.workflow import Evaluation, TrainingResult, fit_and_judge, training_facts
+from diode_trainer.workflow import Evaluation, Judging, TrainingResult, fit_and_judge, judging_steps, training_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,11 +55,13 @@ class TrainingJob:
     """Go on with the fits of an interrupted run."""
     tensorboard: Path | None = None
     """A folder for TensorBoard's event files."""
+    split: Split = Split.PROBLEM
+    """What a fold holds out together."""
 
     @property
-    def epochs(self) -> int:
-        """The most epochs that all of its fits take."""
-        return (self.folds + 1) * self.recipe.epochs
+    def steps(self) -> int:
+        """The most steps that it takes: the epochs of all of its fits, and those of judging them."""
+        return (self.folds + 1) * self.recipe.epochs + judging_steps(self.folds)
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,13 @@ class Trained:
         return histories_of(self.result.fit, evaluation.fits if evaluation else ())
 
 
-def run_job(dataset: ExampleSet, job: TrainingJob, on_epoch: Callable[[], None]) -> Trained:
+def run_job(dataset: ExampleSet, job: TrainingJob, on_step: Callable[[], None]) -> Trained:
     """Evaluate the job's recipe, fit it on all of ``dataset`` and write the model with its card and history.
+
+    Args:
+        dataset: what to learn from.
+        job: its options.
+        on_step: called ``job.steps`` times at most; from several threads.
 
     Raises:
         DatasetError: too few problems.
@@ -91,7 +99,7 @@ def run_job(dataset: ExampleSet, job: TrainingJob, on_epoch: Callable[[], None])
         unfinished = stack.enter_context(checkpoints.unfinished(job.path, resume=job.resume))
 
         def heard(fit: str, report: EpochReport) -> None:
-            on_epoch()
+            on_step()
             if watch is not None:
                 watch(fit, report)
 
@@ -101,7 +109,7 @@ def run_job(dataset: ExampleSet, job: TrainingJob, on_epoch: Callable[[], None])
             job.folds,
             seed=job.seed,
             device=job.device,
-            previous=_previous() if job.folds else None,
+            judging=Judging(job.split, _previous() if job.folds else None, on_step),
             on_epoch=heard,
             unfinished=unfinished,
         )
@@ -241,7 +249,7 @@ def _previous() -> TimingModel | None:
 def _judgement(evaluation: Evaluation | None) -> dict[str, Any]:
     if evaluation is None:
         return {}
-    metrics: dict[str, Any] = {"folds": evaluation.folds}
+    metrics: dict[str, Any] = {"folds": evaluation.folds, "split": evaluation.held_out.value}
     baselines: dict[str, Any] = {}
     for name, standing in (("all_choices", evaluation.all_choices), ("triton_only", evaluation.triton_only)):
         if standing is not None:

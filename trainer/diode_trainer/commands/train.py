@@ -6,6 +6,7 @@ all of the data and writes it with its card.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -22,7 +23,8 @@ from diode_store.console import (
 )
 from diode_store.options import takes_options
 from diode_store.render import counted
-from diode_trainer.commands import train_options
+from diode_trainer.commands import reporting, train_options
+from diode_trainer.data.held_out import Split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.jobs import Trained, TrainingJob
+    from diode_trainer.report.output import Destination
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
@@ -48,6 +51,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     *,
     all_matches: train_options.AllMatchesOption = False,
     folds: train_options.FoldsOption = 5,
+    split: train_options.SplitOption = Split.PROBLEM,
     name: train_options.NameOption = None,
     output: train_options.OutputOption = None,
     force: train_options.ForceOption = False,
@@ -57,6 +61,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     resume: train_options.ResumeOption = False,
     tensorboard: train_options.TensorboardOption = None,
     options: train_options.RecipeOptions,
+    report: reporting.ReportOption = None,
+    report_pictures: reporting.PicturesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
@@ -66,6 +72,9 @@ def train(  # noqa: PLR0913 - one parameter an option
     if hardware is None and dataset is None:
         raise typer.BadParameter("name the hardware or a file to train on", param_hint="--hardware or --dataset")
     _check_output(output)
+    to = reporting.destination(report, report_pictures)
+    if to and not folds:
+        raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
     from diode_trainer.data.from_warehouse import ExampleFilter
@@ -80,8 +89,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     if not force:
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
-    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, resume=resume, tensorboard=tensorboard)
-    _run(job, examples, as_json=as_json)
+    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split)
+    _run(replace(job, resume=resume, tensorboard=tensorboard), examples, to, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -105,7 +114,7 @@ def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet
     return found.dataset
 
 
-def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
+def _run(job: TrainingJob, dataset: ExampleSet, to: Destination, *, as_json: bool) -> None:
     from diode_trainer.card import card_path
     from diode_trainer.history import history_path
     from diode_trainer.jobs import run_job
@@ -113,11 +122,15 @@ def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
     _say_what_is_left(job)
     print_note(f"{_plan(job)}; this can take minutes")
     try:
-        with progress("training, epochs", total=job.epochs) as advance:
+        with progress("training and judging, steps", total=job.steps) as advance:
             trained = run_job(dataset, job, lambda: advance(1))
     except KeyboardInterrupt:
         print_note("interrupted; the same command with --resume goes on from here")
         raise
+    if to:
+        from diode_trainer.commands.evidence import of_training
+
+        reporting.write(of_training(trained, dataset), to)
     if as_json:
         print_json(_as_json(trained))
         return
@@ -143,20 +156,25 @@ def _say_what_is_left(job: TrainingJob) -> None:
 
 def _plan(job: TrainingJob) -> str:
     """Return what is about to be fitted."""
-    fits = f"fitting {counted(job.folds, 'fold')} and the final model" if job.folds else "fitting the model"
+    of_families = " of families" if job.split is Split.FAMILY else ""
+    fits = (
+        f"fitting {counted(job.folds, 'fold')}{of_families} and the final model" if job.folds else "fitting the model"
+    )
     return f"{fits}, at most {counted(job.recipe.epochs, 'epoch')} each"
 
 
 def _print_evaluation(evaluation: Evaluation, name: str) -> None:
-    from diode_trainer.commands.tables import HEADER, left_out, rows, titles
+    from diode_trainer.commands.tables import ERRORS_HEADER, HEADER, error_rows, left_out, rows, titles
 
     for title, standing in titles(evaluation):
         typer.echo(title)
         print_rows(HEADER, rows(standing, name))
+        print_rows(ERRORS_HEADER, error_rows(standing, name))
     for line in left_out(evaluation.all_choices):
         print_note(line)
     seconds = evaluation.fit_seconds
-    typer.echo(f"evaluated on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
+    unseen = "families" if evaluation.held_out is Split.FAMILY else "problems"
+    typer.echo(f"evaluated on {unseen} it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
 
 
 def _as_json(trained: Trained) -> dict[str, object]:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from diode_trainer.data.held_out import Split
+
 MOST_LEARNING_RATE = 1.0
 MOST_WEIGHT_DECAY = 100.0
 
@@ -32,7 +34,14 @@ AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Accept ha
 FoldsOption = Annotated[
     int,
     typer.Option(
-        "--folds", min=0, max=10, help="5: evaluate on five folds; 1: on one that is held out; 0: not at all."
+        "--folds", min=0, max=50, help="5: evaluate on five folds; 1: on one that is held out; 0: not at all."
+    ),
+]
+SplitOption = Annotated[
+    Split,
+    typer.Option(
+        "--split",
+        help="What folds hold out: problems, or families of them; as many folds as families hold out one at a time.",
     ),
 ]
 NameOption = Annotated[
@@ -75,7 +84,9 @@ class RecipeOptions:
     num_layers: Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")] = None
 
 
-_WHERE = frozenset({"database", "output", "force", "device", "resume", "tensorboard", "as_json"})
+_WHERE = frozenset(
+    {"database", "output", "force", "device", "resume", "tensorboard", "report", "report_pictures", "as_json"}
+)
 """Options that say where a model is fitted or stored, not what it is."""
 
 

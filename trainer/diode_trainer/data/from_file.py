@@ -11,6 +11,7 @@ import numpy as np
 
 from diode_store.columns import ConfigColumns
 from diode_store.errors import DatasetError, ImportFileError
+from diode_store.noise import noisiest
 from diode_store.records import STOCK_POLICY
 from diode_trainer.data.dataset import Examples, ExampleSet, canonical
 
@@ -90,6 +91,7 @@ def _merged(group: Sequence[Measurement]) -> Examples:
         is_estimate=np.array([is_estimate for _, is_estimate in typical]),
         family=min((m.family for m in group if m.family is not None), default=None),
         regime=first.timing_method.regime,
+        usual_sigmas=noisiest(m.timing_method for m in group),
     )
 
 
