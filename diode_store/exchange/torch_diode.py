@@ -229,11 +229,14 @@ def _known_device(name: str, context: ImportContext) -> Hardware | None:
 
 def _device(name: str, context: ImportContext, names: list[str], strangers: list[str]) -> Hardware:
     """Return a name's device: the context's if it is the file's only one, else the one named."""
-    if context.hardware is not None and len(names) == 1:
+    if context.hardware is not None and context.replaces_names and len(names) == 1:
         return context.hardware
     found = _known_device(name, context)
     if found is not None:
         return found
+    meant = known_devices(name)
+    if context.hardware is not None and meant and not context.replaces_names and context.hardware not in meant:
+        raise RecordError(f"the name means none but: {describe(meant)}; give --hardware with one of these names")
     if context.hardware is None:
         several = describe(known_devices(name))
         raise RecordError(

@@ -63,9 +63,14 @@ class TimingModel:
         """
         return self.scorer.predict_us(shape, hardware, columns)
 
+    @property
+    def ranks_some(self) -> bool:
+        """Whether it was made for some ops and templates alone, and predicts nothing at all for others."""
+        return isinstance(self.network, MatmulModelV1)
+
     def can_rank(self, shape: ProblemShape) -> bool:
-        """Whether it predicts anything for this problem; only upstream's model is made for some ops alone."""
-        return not isinstance(self.network, MatmulModelV1) or matmul_v1.can_rank(shape)
+        """Whether it predicts anything for this problem."""
+        return not self.ranks_some or matmul_v1.can_rank(shape)
 
     def was_trained_on(self, shape: ProblemShape) -> bool:
         """Whether the model learned from this very problem, so that it cannot be judged by it."""

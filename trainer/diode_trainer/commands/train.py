@@ -23,30 +23,27 @@ from diode_store.console import (
 from diode_store.options import takes_options
 from diode_store.render import counted
 from diode_trainer.commands import train_options
+from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.jobs import Trained, TrainingJob
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
 
 
-@app.command(no_args_is_help=True)
+@app.command(no_args_is_help=True, cls=TakesSeveralFiles)
+@takes_options(DataOptions, "data")
 @takes_options(train_options.RecipeOptions)
 def train(  # noqa: PLR0913 - one parameter an option
     context: typer.Context,
     database: DatabaseOption,
-    hardware: train_options.HardwareOption = None,
-    dataset: train_options.DatasetOption = None,
-    op: train_options.OpOption = None,
-    dtype: train_options.DtypeOption = None,
+    data: DataOptions,
     *,
-    all_matches: train_options.AllMatchesOption = False,
     folds: train_options.FoldsOption = 5,
     name: train_options.NameOption = None,
     output: train_options.OutputOption = None,
@@ -61,18 +58,16 @@ def train(  # noqa: PLR0913 - one parameter an option
 
     Example: diode-train --hardware "NVIDIA H200"
     """
-    if hardware is None and dataset is None:
-        raise typer.BadParameter("name the hardware or a file to train on", param_hint="--hardware or --dataset")
+    data.check()
     _check_output(output)
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
-    from diode_trainer.data.from_warehouse import ExampleFilter
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
     if name is not None:
         name = jobs.checked_name(name)
-    examples = _load(database, dataset, ExampleFilter(hardware, op, dtype, all_matches))
+    examples = data.load(database)
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)
     if not force:
@@ -90,16 +85,6 @@ def _check_output(output: Path | None) -> None:
             f"{output} ends in {output.suffix}; give a file that ends in {MODEL_SUFFIX}, or a folder",
             param_hint="--output",
         )
-
-
-def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet:
-    """Read the data and describe it on stderr."""
-    from diode_trainer.data.sources import load
-
-    found = load(database, file, wanted)
-    for line in found.notes:
-        print_note(line)
-    return found.dataset
 
 
 def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
