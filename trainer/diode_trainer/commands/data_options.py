@@ -82,6 +82,12 @@ class DataOptions:
             raise typer.BadParameter("it is for --data-dir", param_hint="--file-extensions")
         self._extensions()
 
+    def described(self) -> str:
+        """Return where the data comes from, in a few words."""
+        if self.data_dir is not None:
+            return str(self.data_dir)
+        return Files.named(self.dataset).where if self.dataset else "the warehouse"
+
     def load(self, database: str) -> ExampleSet:
         """Read the data and describe it on stderr.
 
