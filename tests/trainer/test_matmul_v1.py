@@ -225,6 +225,13 @@ def test_show_and_verify(diode: RunCommand, path: Path) -> None:
     assert diode("models", "verify", str(path)).code == 0
 
 
+def test_shown_to_a_person(diode: RunCommand, path: Path) -> None:
+    """What nobody knows of it is left out, not shown as empty."""
+    lines = diode("models", "show", str(path)).out.splitlines()
+    names = ["name", "purpose", "type", "ops", "dtypes", "templates", "sha256", "licence", "notes", "path"]
+    assert [line.split()[0] for line in lines] == names
+
+
 def test_list(diode: RunCommand, path: Path, shipped: Path) -> None:
     """It is listed among the others, with its type."""
     path.rename(shipped / path.name)

@@ -59,7 +59,7 @@ def show(
     if as_json:
         print_json({**asdict(card), "path": str(path)})
     else:
-        print_pairs({**card_pairs(card), "path": str(path)})
+        print_pairs({name: value for name, value in {**card_pairs(card), "path": str(path)}.items() if value})
 
 
 @app.command()
