@@ -74,6 +74,9 @@ def contents(dataset: ExampleSet) -> list[tuple[object, ...]]:
             e.runtime_us.tolist(),
             e.is_vendor.tolist(),
             e.is_estimate.tolist(),
+            e.family,
+            e.regime,
+            e.usual_sigmas,
         )
         for e in dataset
     ]

@@ -6,6 +6,7 @@ all of the data and writes it with its card.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -22,8 +23,9 @@ from diode_store.console import (
 )
 from diode_store.options import takes_options
 from diode_store.render import counted
-from diode_trainer.commands import train_options
+from diode_trainer.commands import reporting, train_options
 from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
+from diode_trainer.data.held_out import Split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.jobs import Trained, TrainingJob
+    from diode_trainer.report.output import Destination
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
@@ -45,13 +48,18 @@ def train(  # noqa: PLR0913 - one parameter an option
     data: DataOptions,
     *,
     folds: train_options.FoldsOption = 5,
+    split: train_options.SplitOption = Split.PROBLEM,
     name: train_options.NameOption = None,
     output: train_options.OutputOption = None,
     force: train_options.ForceOption = False,
     model_type: train_options.ModelTypeOption = train_options.ModelType.DEEP,
     seed: train_options.SeedOption = 42,
     device: train_options.DeviceOption = "cpu",
+    resume: train_options.ResumeOption = False,
+    tensorboard: train_options.TensorboardOption = None,
     options: train_options.RecipeOptions,
+    report: reporting.ReportOption = None,
+    report_pictures: reporting.PicturesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
@@ -60,6 +68,9 @@ def train(  # noqa: PLR0913 - one parameter an option
     """
     data.check()
     _check_output(output)
+    to = reporting.destination(report, report_pictures)
+    if to and not folds:
+        raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
 
@@ -73,7 +84,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     if not force:
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
-    _run(jobs.TrainingJob(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
+    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split)
+    _run(replace(job, resume=resume, tensorboard=tensorboard), examples, to, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -87,13 +99,23 @@ def _check_output(output: Path | None) -> None:
         )
 
 
-def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
+def _run(job: TrainingJob, dataset: ExampleSet, to: Destination, *, as_json: bool) -> None:
     from diode_trainer.card import card_path
+    from diode_trainer.history import history_path
     from diode_trainer.jobs import run_job
 
+    _say_what_is_left(job)
     print_note(f"{_plan(job)}; this can take minutes")
-    with progress("training, epochs", total=job.epochs) as advance:
-        trained = run_job(dataset, job, lambda: advance(1))
+    try:
+        with progress("training and judging, steps", total=job.steps) as advance:
+            trained = run_job(dataset, job, lambda: advance(1))
+    except KeyboardInterrupt:
+        print_note("interrupted; the same command with --resume goes on from here")
+        raise
+    if to:
+        from diode_trainer.commands.evidence import of_training
+
+        reporting.write(of_training(trained, dataset), to)
     if as_json:
         print_json(_as_json(trained))
         return
@@ -103,31 +125,51 @@ def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
     typer.echo(f"fitted {counted(len(dataset), 'problem')} in {result.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {card_path(trained.path)}")
+    typer.echo(f"losses {history_path(trained.path)}")
+
+
+def _say_what_is_left(job: TrainingJob) -> None:
+    """Say what becomes of an earlier run's checkpoints."""
+    from diode_trainer.checkpoints import are_left
+
+    left = are_left(job.path)
+    if job.resume:
+        print_note("going on with an interrupted run" if left else "no interrupted run to go on with; starting anew")
+    elif left:
+        print_note("note: starting anew; --resume would have gone on with an interrupted run")
 
 
 def _plan(job: TrainingJob) -> str:
     """Return what is about to be fitted."""
-    fits = f"fitting {counted(job.folds, 'fold')} and the final model" if job.folds else "fitting the model"
+    of_families = " of families" if job.split is Split.FAMILY else ""
+    fits = (
+        f"fitting {counted(job.folds, 'fold')}{of_families} and the final model" if job.folds else "fitting the model"
+    )
     return f"{fits}, at most {counted(job.recipe.epochs, 'epoch')} each"
 
 
 def _print_evaluation(evaluation: Evaluation, name: str) -> None:
-    from diode_trainer.commands.tables import HEADER, left_out, rows, titles
+    from diode_trainer.commands.tables import ERRORS_HEADER, HEADER, error_rows, left_out, rows, titles
 
     for title, standing in titles(evaluation):
         typer.echo(title)
         print_rows(HEADER, rows(standing, name))
+        print_rows(ERRORS_HEADER, error_rows(standing, name))
     for line in left_out(evaluation.all_choices):
         print_note(line)
     seconds = evaluation.fit_seconds
-    typer.echo(f"evaluated on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
+    unseen = "families" if evaluation.held_out is Split.FAMILY else "problems"
+    typer.echo(f"evaluated on {unseen} it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
 
 
 def _as_json(trained: Trained) -> dict[str, object]:
+    from diode_trainer.history import history_path
+
     evaluation = trained.result.evaluation
     return {
         "model": str(trained.path),
         "sha256": trained.card.sha256,
+        "history": str(history_path(trained.path)),
         "hardware": [device.name for device in trained.card.hardware],
         "data": trained.card.data,
         "fit_seconds": trained.result.seconds,

@@ -11,6 +11,7 @@ import numpy as np
 
 from diode_store.columns import ConfigColumns
 from diode_store.errors import DatasetError
+from diode_store.noise import noisiest
 from diode_store.records import STOCK_POLICY
 from diode_trainer.data.dataset import Examples, ExampleSet, canonical
 from diode_trainer.data.from_files import Files, read_files
@@ -42,7 +43,7 @@ def load_file(
 def load_measurements(
     measurements: Iterable[Measurement], origin: str, select: Select = lambda usable: usable
 ) -> ExampleSet:
-    """Merge ``measurements`` as the view ``training_examples`` does: one row a problem and config.
+    """Merge ``measurements`` as the view ``training_examples`` does: one row a problem, regime and config.
 
     Raises:
         DatasetError: none of them is usable; the message begins with ``origin``.
@@ -53,9 +54,9 @@ def load_measurements(
             f"{origin}: holds no usable measurement (replays, flagged ones and those filtered by a hook do not count)"
         )
     usable = select(usable)
-    groups: dict[tuple[bytes, bytes, bytes], list[Measurement]] = defaultdict(list)
-    for measurement in usable:
-        groups[measurement.hardware.key, measurement.environment.key, measurement.problem.key].append(measurement)
+    groups: dict[tuple[bytes, bytes, bytes, str | None], list[Measurement]] = defaultdict(list)
+    for m in usable:
+        groups[m.hardware.key, m.environment.key, m.problem.key, m.timing_method.regime].append(m)
     return ExampleSet(canonical(map(_merged, groups.values())), _lineage(usable))
 
 
@@ -79,6 +80,9 @@ def _merged(group: Sequence[Measurement]) -> Examples:
         runtime_us=np.array([runtime for runtime, _ in typical]),
         is_vendor=np.array([config.is_vendor for config in configs]),
         is_estimate=np.array([is_estimate for _, is_estimate in typical]),
+        family=min((m.family for m in group if m.family is not None), default=None),
+        regime=first.timing_method.regime,
+        usual_sigmas=noisiest(m.timing_method for m in group),
     )
 
 
