@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from diode_store.console import JsonOption, make_app, print_json, print_note, print_pairs, print_rows
+
+if TYPE_CHECKING:
+    from diode_trainer.card import Card
 
 app = make_app(__doc__)
 
@@ -48,16 +51,16 @@ def show(
     """
     from dataclasses import asdict
 
-    from diode_trainer.card import card_path, read_card
+    from diode_trainer.artifact import card_of
     from diode_trainer.catalogue import find_model
     from diode_trainer.commands.tables import card_pairs
 
     path = find_model(name)
-    card = read_card(card_path(path))
+    card = card_of(path)
     if as_json:
         print_json({**asdict(card), "path": str(path)})
     else:
-        print_pairs({**card_pairs(card), "path": str(path)})
+        print_pairs({name: value for name, value in {**card_pairs(card), "path": str(path)}.items() if value})
 
 
 @app.command()
@@ -110,13 +113,21 @@ def verify(
         raise typer.Exit(1)
 
 
+def _card_inside(path: Path) -> Card:
+    """Return the card of a checkpoint that lies alone; reading it takes torch, so it is left to those."""
+    from diode_trainer.artifact import card_of
+
+    return card_of(path)
+
+
 def _row(path: Path) -> tuple[object, ...]:
     """Return the cells of ``_COLUMNS``, then what is wrong with the model's card, or None."""
     from diode_store.errors import ModelError
     from diode_trainer.card import card_path, read_card
 
+    beside = card_path(path)
     try:
-        card = read_card(card_path(path))
+        card = read_card(beside) if beside.exists() else _card_inside(path)
     except ModelError as error:
         return path.stem, path.parent.name, None, None, None, None, None, str(path), str(error)
     hardware = ", ".join(device.name for device in card.hardware)

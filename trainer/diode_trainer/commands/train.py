@@ -24,6 +24,7 @@ from diode_store.console import (
 from diode_store.options import takes_options
 from diode_store.render import counted
 from diode_trainer.commands import reporting, train_options
+from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
 from diode_trainer.data.held_out import Split
 
 if TYPE_CHECKING:
@@ -31,24 +32,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.jobs import Trained, TrainingJob
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
 
 
-@app.command(no_args_is_help=True)
+@app.command(no_args_is_help=True, cls=TakesSeveralFiles)
+@takes_options(DataOptions, "data")
 @takes_options(train_options.RecipeOptions)
 def train(  # noqa: PLR0913 - one parameter an option
     context: typer.Context,
     database: DatabaseOption,
-    hardware: train_options.HardwareOption = None,
-    dataset: train_options.DatasetOption = None,
-    op: train_options.OpOption = None,
-    dtype: train_options.DtypeOption = None,
+    data: DataOptions,
     *,
-    all_matches: train_options.AllMatchesOption = False,
     folds: train_options.FoldsOption = 5,
     split: train_options.SplitOption = Split.PROBLEM,
     name: train_options.NameOption = None,
@@ -69,8 +66,7 @@ def train(  # noqa: PLR0913 - one parameter an option
 
     Example: diode-train --hardware "NVIDIA H200"
     """
-    if hardware is None and dataset is None:
-        raise typer.BadParameter("name the hardware or a file to train on", param_hint="--hardware or --dataset")
+    data.check()
     _check_output(output)
     to = reporting.destination(report, report_pictures)
     if history_picture is not None:
@@ -79,13 +75,12 @@ def train(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
-    from diode_trainer.data.from_warehouse import ExampleFilter
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
     if name is not None:
         name = jobs.checked_name(name)
-    examples = _load(database, dataset, ExampleFilter(hardware, op, dtype, all_matches))
+    examples = data.load(database)
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)
     if not force:
@@ -111,16 +106,6 @@ def _check_output(output: Path | None) -> None:
             f"{output} ends in {output.suffix}; give a file that ends in {MODEL_SUFFIX}, or a folder",
             param_hint="--output",
         )
-
-
-def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet:
-    """Read the data and describe it on stderr."""
-    from diode_trainer.data.sources import load
-
-    found = load(database, file, wanted)
-    for line in found.notes:
-        print_note(line)
-    return found.dataset
 
 
 def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:

@@ -22,15 +22,6 @@ class ModelType(StrEnum):
     BASE = "base"
 
 
-HardwareOption = Annotated[
-    str | None, typer.Option("--hardware", "--hardware-name", help="Alias, name or beginning of a name.")
-]
-DatasetOption = Annotated[
-    Path | None, typer.Option("--dataset", help="Train on this file (JSON Lines) and not on the warehouse.")
-]
-OpOption = Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")]
-DtypeOption = Annotated[str | None, typer.Option("--dtype", help="Only this dtype, such as bf16 or tf32.")]
-AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")]
 FoldsOption = Annotated[
     int,
     typer.Option(
