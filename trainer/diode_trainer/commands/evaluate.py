@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_rows, progress
+from diode_store.options import takes_options
 from diode_store.render import counted
 from diode_trainer.commands import reporting
+from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,18 +19,13 @@ if TYPE_CHECKING:
 
 app = make_app(__doc__)
 
-_DatasetOption = Annotated[Path | None, typer.Option(help="Evaluate on this file (JSON Lines), not on the warehouse.")]
 
-
-@app.command(no_args_is_help=True)
+@app.command(no_args_is_help=True, cls=TakesSeveralFiles)
+@takes_options(DataOptions, "data")
 def evaluate(  # noqa: PLR0913 - one parameter an option
     database: DatabaseOption,
     model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
-    hardware: Annotated[
-        str | None, typer.Option("--hardware", "--hardware-name", help="Evaluate on the data of this device.")
-    ] = None,
-    dataset: _DatasetOption = None,
-    op: Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")] = None,
+    data: DataOptions,
     family: Annotated[
         list[str] | None,
         typer.Option(help="Judge by the problems of this family alone (repeatable); baselines learn from the others."),
@@ -40,7 +36,6 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     ] = None,
     top_n_worst: Annotated[int, typer.Option(min=0, help="List this many of the costliest choices.")] = 0,
     *,
-    all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False,
     no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False,
     unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that the model was trained on.")] = False,
     report: reporting.ReportOption = None,
@@ -51,25 +46,23 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
 
     Example: diode evaluate --model v2_model --hardware "NVIDIA H200" --unseen
     """
-    if hardware is None and dataset is None:
-        raise typer.BadParameter("name a device or a file to evaluate on", param_hint="--hardware or --dataset")
+    data.check()
     to = reporting.destination(report, report_pictures)
     from diode_trainer.artifact import load as load_model
     from diode_trainer.assess import ASSESSING_STEPS, assess
     from diode_trainer.catalogue import find_model
-    from diode_trainer.data.from_warehouse import ExampleFilter
-    from diode_trainer.data.sources import load
+    from diode_trainer.rankable import rankable
     from diode_trainer.slices import check_slices
 
     check_slices(by or ())
     judged = load_model(find_model(model))
-    found = load(database, dataset, ExampleFilter(hardware, op, all_matches=all_matches))
-    for note in found.notes:
+    dataset, note = rankable(judged, data.load(database))
+    if note is not None:
         print_note(note)
     with progress("judging, steps", total=ASSESSING_STEPS) as advance:
         assessment = assess(
             judged,
-            found.dataset,
+            dataset,
             vendor=not no_vendor,
             worst=top_n_worst,
             unseen=unseen,
@@ -80,7 +73,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         from diode_trainer.commands.evidence import of_assessment
 
         notes = tuple(_cautions(assessment))
-        evidence = of_assessment(assessment, judged, found.dataset, vendor=not no_vendor, notes=notes)
+        evidence = of_assessment(assessment, judged, dataset, vendor=not no_vendor, notes=notes)
         reporting.write(evidence, to)
     if as_json:
         print_json(assessment.to_plain())
