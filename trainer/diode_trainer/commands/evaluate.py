@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_rows, progress
+from diode_store.options import takes_options
 from diode_store.render import counted
 from diode_trainer.commands import reporting
+from diode_trainer.commands.evaluate_options import JudgingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from diode_trainer.artifact import TimingModel
     from diode_trainer.assess import Assessment
+    from diode_trainer.data.dataset import ExampleSet
 
 app = make_app(__doc__)
 
@@ -22,6 +26,7 @@ _DatasetOption = Annotated[Path | None, typer.Option(help="Evaluate on this file
 
 
 @app.command(no_args_is_help=True)
+@takes_options(JudgingOptions)
 def evaluate(  # noqa: PLR0913 - one parameter an option
     database: DatabaseOption,
     model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
@@ -30,19 +35,9 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     ] = None,
     dataset: _DatasetOption = None,
     op: Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")] = None,
-    family: Annotated[
-        list[str] | None,
-        typer.Option(help="Judge by the problems of this family alone (repeatable); baselines learn from the others."),
-    ] = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SLICE", help="Show parts (repeatable), such as op, alignment, time or family."),
-    ] = None,
-    top_n_worst: Annotated[int, typer.Option(min=0, help="List this many of the costliest choices.")] = 0,
     *,
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False,
-    no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False,
-    unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that the model was trained on.")] = False,
+    options: JudgingOptions,
     report: reporting.ReportOption = None,
     report_pictures: reporting.PicturesOption = None,
     as_json: JsonOption = False,
@@ -55,37 +50,42 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter("name a device or a file to evaluate on", param_hint="--hardware or --dataset")
     to = reporting.destination(report, report_pictures)
     from diode_trainer.artifact import load as load_model
-    from diode_trainer.assess import ASSESSING_STEPS, assess
     from diode_trainer.catalogue import find_model
     from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.data.sources import load
     from diode_trainer.slices import check_slices
 
-    check_slices(by or ())
+    check_slices(options.by or ())
     judged = load_model(find_model(model))
     found = load(database, dataset, ExampleFilter(hardware, op, all_matches=all_matches))
     for note in found.notes:
         print_note(note)
-    with progress("judging, steps", total=ASSESSING_STEPS) as advance:
-        assessment = assess(
-            judged,
-            found.dataset,
-            vendor=not no_vendor,
-            worst=top_n_worst,
-            unseen=unseen,
-            families=family or (),
-            on_step=lambda: advance(1),
-        )
+    assessment = _assess(judged, found.dataset, options)
     if to:
         from diode_trainer.commands.evidence import of_assessment
 
         notes = tuple(_cautions(assessment))
-        evidence = of_assessment(assessment, judged, found.dataset, vendor=not no_vendor, notes=notes)
+        evidence = of_assessment(assessment, judged, found.dataset, vendor=not options.no_vendor, notes=notes)
         reporting.write(evidence, to)
     if as_json:
         print_json(assessment.to_plain())
     else:
-        _print(assessment, judged.path.stem, by or ())
+        _print(assessment, judged.path.stem, options.by or ())
+
+
+def _assess(model: TimingModel, dataset: ExampleSet, options: JudgingOptions) -> Assessment:
+    from diode_trainer.assess import ASSESSING_STEPS, assess
+
+    with progress("judging, steps", total=ASSESSING_STEPS) as advance:
+        return assess(
+            model,
+            dataset,
+            vendor=not options.no_vendor,
+            worst=options.top_n_worst,
+            unseen=options.unseen,
+            families=options.family or (),
+            on_step=lambda: advance(1),
+        )
 
 
 def _print(assessment: Assessment, name: str, by: Sequence[str]) -> None:
