@@ -119,14 +119,13 @@ def measured_in_warehouse(url: str) -> set[DoneKey]:
     with Store.open(url) as store, store.engine.connect() as connection:
         rows = connection.execute(query)
         return {
-            DoneKey.of_keys(
-                *map(bytes, keys),
-                space,
-                seed,
-                write_flush=TimingMethod(flush_l2=flush_l2, regime=regime).has_write_flush,
-            )
-            for *keys, space, seed, flush_l2, regime in rows
+            DoneKey.of_keys(bytes(p), bytes(h), bytes(e), space, seed, write_flush=_write_flush(flush_l2, regime))
+            for p, h, e, space, seed, flush_l2, regime in rows
         }
+
+
+def _write_flush(flush_l2: bool | None, regime: str | None) -> bool:  # noqa: FBT001 - a column
+    return TimingMethod(flush_l2=flush_l2, regime=regime).has_write_flush
 
 
 def _in_segment(path: Path, frames: Iterable[Frame]) -> set[DoneKey]:

@@ -110,7 +110,7 @@ def student(z: float, freedom: int) -> float:
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
-    return sum(term / freedom**power for power, term in enumerate(terms))
+    return sum(term / float(freedom) ** power for power, term in enumerate(terms))
 
 
 def _behind(finalists: Sequence[Finalist]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
