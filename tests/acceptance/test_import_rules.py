@@ -36,7 +36,7 @@ TORCH_FREE_TRAINER = (
     "card",
 )
 # What runs in a user's process or on a GPU machine, where there is often no more than these packages.
-ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
+ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack", "jinja2"}  # torch itself imports jinja2
 LIGHT_STORE = (
     "wire.codec",
     "columns",
