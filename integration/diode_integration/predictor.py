@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, Problem, ProblemShape
     from diode_trainer.card import Card, Domain
+    from diode_trainer.corrections import Corrections, ProblemOffsets
 
 _CACHED_PROBLEMS = 1024
 """How many predictions are kept: some 10 MB when each is of a whole EXHAUSTIVE list."""
@@ -63,13 +64,16 @@ class Ranking:
     """Shape (n,)."""
     is_vendor: NDArray[np.bool_]
     """Shape (n,)."""
+    corrected: bool = False
+    """Whether predictions were corrected by what was measured of this problem."""
 
 
 class Predictor:
     """Asks one model, with a cache; any thread may use it."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, corrections: Corrections | None = None) -> None:
         self.model = model
+        self.corrections = corrections
         self._cache: OrderedDict[tuple[bytes, bytes, bytes], NDArray[np.float64]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -103,7 +107,8 @@ class Predictor:
             raise AbstentionError("features", f"the model gave {predicted.shape} times for {len(columns)} candidates")
         if not np.isfinite(predicted).any():
             raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
-        return Ranking(problem, hardware, predicted, columns.template_mask(is_vendor_template))
+        corrected = self._offsets(problem, hardware) is not None
+        return Ranking(problem, hardware, predicted, columns.template_mask(is_vendor_template), corrected)
 
     def _predict(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
         key = (problem.key, hardware.key, signature(columns))
@@ -112,12 +117,17 @@ class Predictor:
                 self._cache.move_to_end(key)
                 return self._cache[key]
         predicted = np.asarray(self.model.predict_us(problem.shape, hardware, columns), dtype=np.float64)
+        if (offsets := self._offsets(problem, hardware)) is not None and predicted.shape == (len(columns),):
+            predicted = predicted * np.exp(offsets.of(columns))
         predicted.flags.writeable = False
         with self._lock:
             self._cache[key] = predicted
             while len(self._cache) > _CACHED_PROBLEMS:
                 self._cache.popitem(last=False)
         return predicted
+
+    def _offsets(self, problem: Problem, hardware: Hardware) -> ProblemOffsets | None:
+        return self.corrections.of(problem.shape, hardware) if self.corrections else None
 
 
 def signature(columns: ConfigColumns) -> bytes:

@@ -219,6 +219,8 @@ def command_line(program: str, options: dict[str, Any]) -> str:
     for option, value in options.items():
         if value is True:
             words.append(option)
+        elif isinstance(value, (list, tuple)):
+            words += [option, *map(str, value)] if value else []
         elif value is not None and value is not False:
             words += [option, str(value)]
     return shlex.join(words)

@@ -230,7 +230,7 @@ def test_no_hardware_named(diode: RunCommand) -> None:
     """Without a device or a file there is nothing to train on: bad usage."""
     result = diode("train", "--folds", "0")
     assert result.code == 2
-    assert "--hardware or --dataset" in result.err
+    assert "--hardware or --dataset or --data-dir" in result.err
 
 
 def test_unknown_hardware_lists_what_there_is(train: Any, filled: str) -> None:

@@ -12,6 +12,7 @@ from synthetic import learnable
 from diode_trainer.judgement import judge_problems, summarise
 from diode_trainer.report.content import Evidence, Judged
 from diode_trainer.report.rows import HELD_OUT, LEARNED_FROM, LossPoint
+from diode_trainer.report.spread import Foreseen
 
 if TYPE_CHECKING:
     from diode_trainer.judgement import ProblemJudgement
@@ -54,12 +55,13 @@ def evidence(judged: Judged) -> Evidence:
         for part in (LEARNED_FROM, HELD_OUT)
         for epoch in (1, 2, 3)
     )
+    count = len(judged.judgements)
     return Evidence(
         heading="quick on NVIDIA H200",
         summary="A model that was made up.",
         judged=(judged,),
         notes=("It was made up.",),
         facts={"Model": {"name": "quick", "created": "2026-11-20"}, "Data": {"problems": "30"}},
-        expected=np.linspace(0, 0.1, len(judged.judgements)),
+        foreseen=Foreseen(np.linspace(0, 0.1, count), np.linspace(1, 0, count)),
         history=history,
     )

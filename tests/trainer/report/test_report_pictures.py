@@ -29,6 +29,7 @@ ALL = (
     "regret_map",
     "calibration_of_ratios",
     "calibration_of_spread",
+    "calibration_of_certainty",
     "regret_by_alignment",
     "regret_by_size",
     "regret_by_time",
@@ -162,8 +163,8 @@ def test_baselines_without_an_answer(evidence: Evidence) -> None:
 
 def test_left_out_pictures_are_named(evidence: Evidence) -> None:
     """Without members that disagree, and without a history, a line says so."""
-    content = compose(replace(evidence, expected=None, history=(), no_history="nobody kept it"))
+    content = compose(replace(evidence, foreseen=None, history=(), no_history="nobody kept it"))
     texts = [block.text for section in content.sections for block in section.blocks]
     assert "Left out: nobody kept it." in texts
-    assert any(text.startswith("Left out: whether the members' spread foretells the loss.") for text in texts)
+    assert any(text.startswith("Left out: what the members' spread foretells.") for text in texts)
     assert isinstance(content, Content)

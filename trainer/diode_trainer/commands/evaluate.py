@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ from diode_store.console import DatabaseOption, JsonOption, make_app, print_json
 from diode_store.options import takes_options
 from diode_store.render import counted
 from diode_trainer.commands import reporting
+from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
 from diode_trainer.commands.evaluate_options import JudgingOptions
 
 if TYPE_CHECKING:
@@ -22,21 +22,15 @@ if TYPE_CHECKING:
 
 app = make_app(__doc__)
 
-_DatasetOption = Annotated[Path | None, typer.Option(help="Evaluate on this file (JSON Lines), not on the warehouse.")]
 
-
-@app.command(no_args_is_help=True)
+@app.command(no_args_is_help=True, cls=TakesSeveralFiles)
+@takes_options(DataOptions, "data")
 @takes_options(JudgingOptions)
-def evaluate(  # noqa: PLR0913 - one parameter an option
+def evaluate(
     database: DatabaseOption,
     model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
-    hardware: Annotated[
-        str | None, typer.Option("--hardware", "--hardware-name", help="Evaluate on the data of this device.")
-    ] = None,
-    dataset: _DatasetOption = None,
-    op: Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")] = None,
+    data: DataOptions,
     *,
-    all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False,
     options: JudgingOptions,
     report: reporting.ReportOption = None,
     report_pictures: reporting.PicturesOption = None,
@@ -46,26 +40,24 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
 
     Example: diode evaluate --model v2_model --hardware "NVIDIA H200" --unseen
     """
-    if hardware is None and dataset is None:
-        raise typer.BadParameter("name a device or a file to evaluate on", param_hint="--hardware or --dataset")
+    data.check()
     to = reporting.destination(report, report_pictures)
     from diode_trainer.artifact import load as load_model
     from diode_trainer.catalogue import find_model
-    from diode_trainer.data.from_warehouse import ExampleFilter
-    from diode_trainer.data.sources import load
+    from diode_trainer.rankable import rankable
     from diode_trainer.slices import check_slices
 
     check_slices(options.by or ())
     judged = load_model(find_model(model))
-    found = load(database, dataset, ExampleFilter(hardware, op, all_matches=all_matches))
-    for note in found.notes:
+    dataset, note = rankable(judged, data.load(database))
+    if note is not None:
         print_note(note)
-    assessment = _assess(judged, found.dataset, options)
+    assessment = _assess(judged, dataset, options)
     if to:
         from diode_trainer.commands.evidence import of_assessment
 
         notes = tuple(_cautions(assessment))
-        evidence = of_assessment(assessment, judged, found.dataset, vendor=not options.no_vendor, notes=notes)
+        evidence = of_assessment(assessment, judged, dataset, vendor=not options.no_vendor, notes=notes)
         reporting.write(evidence, to)
     if as_json:
         print_json(assessment.to_plain())

@@ -24,6 +24,7 @@ from diode_store.console import (
 from diode_store.options import takes_options
 from diode_store.render import counted
 from diode_trainer.commands import reporting, train_options
+from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
 from diode_trainer.data.held_out import Split
 
 if TYPE_CHECKING:
@@ -31,25 +32,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.jobs import Trained, TrainingJob
-    from diode_trainer.report.output import Destination
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
 
 
-@app.command(no_args_is_help=True)
+@app.command(no_args_is_help=True, cls=TakesSeveralFiles)
+@takes_options(DataOptions, "data")
 @takes_options(train_options.RecipeOptions)
 def train(  # noqa: PLR0913 - one parameter an option
     context: typer.Context,
     database: DatabaseOption,
-    hardware: train_options.HardwareOption = None,
-    dataset: train_options.DatasetOption = None,
-    op: train_options.OpOption = None,
-    dtype: train_options.DtypeOption = None,
+    data: DataOptions,
     *,
-    all_matches: train_options.AllMatchesOption = False,
     folds: train_options.FoldsOption = 5,
     split: train_options.SplitOption = Split.PROBLEM,
     name: train_options.NameOption = None,
@@ -60,6 +56,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     device: train_options.DeviceOption = "cpu",
     resume: train_options.ResumeOption = False,
     tensorboard: train_options.TensorboardOption = None,
+    history_picture: train_options.HistoryPictureOption = None,
     options: train_options.RecipeOptions,
     report: reporting.ReportOption = None,
     report_pictures: reporting.PicturesOption = None,
@@ -69,27 +66,34 @@ def train(  # noqa: PLR0913 - one parameter an option
 
     Example: diode-train --hardware "NVIDIA H200"
     """
-    if hardware is None and dataset is None:
-        raise typer.BadParameter("name the hardware or a file to train on", param_hint="--hardware or --dataset")
+    data.check()
     _check_output(output)
     to = reporting.destination(report, report_pictures)
+    if history_picture is not None:
+        reporting.check_history_picture(history_picture)
     if to and not folds:
         raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
-    from diode_trainer.data.from_warehouse import ExampleFilter
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
     name = None if name is None else jobs.checked_name(name)
-    examples = _load(database, dataset, ExampleFilter(hardware, op, dtype, all_matches))
+    examples = data.load(database)
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)
     if not force:
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
     job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split)
-    _run(replace(job, resume=resume, tensorboard=tensorboard), examples, to, as_json=as_json)
+    trained = _run(replace(job, resume=resume, tensorboard=tensorboard), examples)
+    if history_picture is not None:
+        reporting.draw_history(trained.histories, history_picture)
+    if to:
+        from diode_trainer.commands.evidence import of_training
+
+        reporting.write(of_training(trained, examples), to)
+    _print(trained, name, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -103,40 +107,30 @@ def _check_output(output: Path | None) -> None:
         )
 
 
-def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet:
-    """Read the data and describe it on stderr."""
-    from diode_trainer.data.sources import load
-
-    found = load(database, file, wanted)
-    for line in found.notes:
-        print_note(line)
-    return found.dataset
-
-
-def _run(job: TrainingJob, dataset: ExampleSet, to: Destination, *, as_json: bool) -> None:
-    from diode_trainer.card import card_path
-    from diode_trainer.history import history_path
+def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:
     from diode_trainer.jobs import run_job
 
     _say_what_is_left(job)
     print_note(f"{_plan(job)}; this can take minutes")
     try:
         with progress("training and judging, steps", total=job.steps) as advance:
-            trained = run_job(dataset, job, lambda: advance(1))
+            return run_job(dataset, job, lambda: advance(1))
     except KeyboardInterrupt:
         print_note("interrupted; the same command with --resume goes on from here")
         raise
-    if to:
-        from diode_trainer.commands.evidence import of_training
 
-        reporting.write(of_training(trained, dataset), to)
+
+def _print(trained: Trained, name: str, *, as_json: bool) -> None:
+    from diode_trainer.card import card_path
+    from diode_trainer.history import history_path
+
     if as_json:
         print_json(_as_json(trained))
         return
     result = trained.result
     if result.evaluation is not None:
-        _print_evaluation(result.evaluation, job.name)
-    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {result.seconds:.0f} s")
+        _print_evaluation(result.evaluation, name)
+    typer.echo(f"fitted {counted(trained.card.data['problems'], 'problem')} in {result.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {card_path(trained.path)}")
     typer.echo(f"losses {history_path(trained.path)}")

@@ -22,15 +22,6 @@ class ModelType(StrEnum):
     BASE = "base"
 
 
-HardwareOption = Annotated[
-    str | None, typer.Option("--hardware", "--hardware-name", help="Alias, name or beginning of a name.")
-]
-DatasetOption = Annotated[
-    Path | None, typer.Option("--dataset", help="Train on this file (JSON Lines) and not on the warehouse.")
-]
-OpOption = Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")]
-DtypeOption = Annotated[str | None, typer.Option("--dtype", help="Only this dtype, such as bf16 or tf32.")]
-AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")]
 FoldsOption = Annotated[
     int,
     typer.Option(
@@ -62,6 +53,10 @@ TensorboardOption = Annotated[
     Path | None,
     typer.Option("--tensorboard", "--log-dir", help="Folder for TensorBoard's event files; needs its package."),
 ]
+HistoryPictureOption = Annotated[
+    Path | None,
+    typer.Option("--history-picture", metavar="FILE", help="Draw the losses of each fit: .png or .svg."),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
 
 
@@ -85,7 +80,18 @@ class RecipeOptions:
 
 
 _WHERE = frozenset(
-    {"database", "output", "force", "device", "resume", "tensorboard", "report", "report_pictures", "as_json"}
+    {
+        "database",
+        "output",
+        "force",
+        "device",
+        "resume",
+        "tensorboard",
+        "history_picture",
+        "report",
+        "report_pictures",
+        "as_json",
+    }
 )
 """Options that say where a model is fitted or stored, not what it is."""
 

@@ -68,7 +68,7 @@ _PART_COLUMNS = (
     Column("@1", "max"),
     Column("in 2%", "%"),
     Column("tied", "%"),
-    Column("of the loss", "%"),
+    Column("loss", "share %"),
 )
 
 

@@ -31,6 +31,8 @@ FIRST_LOOK_RUNS = 3
 HOPELESS_FACTOR = 10.0
 """Beyond this factor one run is look enough: the worst of an exhaustive list takes a hundred times the best."""
 MOST_RUNS, FEWEST_RUNS = 24, 7
+MOST_REPLAYS = 10
+"""The mean of several launches scatters by 1%, a single one by 5 to 20% (H200), so fewer do."""
 _BUDGET_US = 5_000.0
 FINALIST_FACTOR = 1.1
 """Choices within this factor of the best median are finalists."""
@@ -171,6 +173,8 @@ class _Timing:
                 if candidate.run is not None:
                     sampled = self._sampled(candidate)
                     count = runs_within_budget(sampled.launches * candidate.look_us + self._timer.overhead_us)
+                    if sampled.launches > 1:
+                        count = min(count, MOST_REPLAYS)
                     candidate.times_us = samples_us(self._timer, sampled, count)
 
     def _sampled(self, candidate: Candidate) -> Sampled:
