@@ -88,17 +88,22 @@ def select(
         return KeptCandidates(
             tuple(vendor.tolist()), "no prediction: vendor kept" if len(vendor) else "no candidate fits"
         )
-    order = np.argsort(np.where(usable, predicted_us, np.inf), kind="stable")[: int(usable.sum())]
-    if policy.mode is Mode.ZERO:
-        order = order[:1]
-    limit = predicted_us[order[0]] * policy.performance_threshold
-    close = order[predicted_us[order] <= limit]
-    vendors = order[is_vendor[order]]
-    first = close[~np.isin(close, vendors[1:])][: policy.top_k_configs]
-    beside = vendors[:1][~np.isin(vendors[:1], first)]
-    kept = tuple(int(index) for index in (*first, *beside))
+    vendors = _fastest_first(predicted_us, usable & is_vendor)
+    choosable = usable & ~is_vendor
+    choosable[vendors[:1]] = True
+    limit = predicted_us[choosable].min() * policy.performance_threshold
+    close = _fastest_first(predicted_us, choosable & (predicted_us <= limit))
+    first = close[: 1 if policy.mode is Mode.ZERO else policy.top_k_configs].tolist()
+    beside = [] if policy.mode is Mode.ZERO else [vendor for vendor in vendors[:1].tolist() if vendor not in first]
+    kept = (*first, *beside)
     winner = "the vendor's kernel" if is_vendor[kept[0]] else "a template"
     return KeptCandidates(kept, f"{winner} is predicted fastest{_why(len(first), len(beside), policy)}")
+
+
+def _fastest_first(predicted_us: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the wanted candidates; those that tie keep their order."""
+    indices = np.flatnonzero(wanted)
+    return indices[np.argsort(predicted_us[indices], kind="stable")]
 
 
 def _why(first: int, beside: int, policy: Policy) -> str:

@@ -23,7 +23,7 @@ from diode_trainer.features import (
     PROBLEM_FEATURES,
 )
 from diode_trainer.models import NetworkDimensions, TimingNetwork, dimensions_of, model_class
-from diode_trainer.scoring import Scorer
+from diode_trainer.scoring import Prediction, Scorer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,13 +53,21 @@ class TimingModel:
     trained_on: frozenset[int]
     """Digests of the problems it learned from."""
 
-    def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
-        """Return the predicted runtime of each config in microseconds, shape (n,).
+    def predict(
+        self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns, *, exact: bool = False
+    ) -> Prediction:
+        """Predict the runtime of each of n configs, and what each member says of the best of them.
 
         It is inf for a config whose tiles do not fit the device's shared memory, and for one of a template that
-        the model was never trained on.
+        the model was never trained on. Unless ``exact``, all members score only the best of a long list.
         """
-        return self.scorer.predict_us(shape, hardware, columns)
+        return self.scorer.predict(shape, hardware, columns, exact=exact)
+
+    def predict_us(
+        self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns, *, exact: bool = False
+    ) -> NDArray[np.float64]:
+        """Return only the runtimes that ``predict`` does: microseconds, shape (n,)."""
+        return self.predict(shape, hardware, columns, exact=exact).runtime_us
 
     def was_trained_on(self, shape: ProblemShape) -> bool:
         """Whether the model learned from this very problem, so that it cannot be judged by it."""

@@ -158,7 +158,7 @@ def _add_previous(
         return
 
     def ranking(_train: Sequence[Examples], test: Sequence[Examples], /) -> Iterable[Floats]:
-        return (previous.predict_us(e.shape, e.hardware, e.columns) for e in test)
+        return (previous.predict_us(e.shape, e.hardware, e.columns, exact=True) for e in test)
 
     found.reports[name] = report(_judge(dataset, folds, ranking, vendor=vendor))
 

@@ -162,8 +162,8 @@ def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[NDArray[np.fl
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:
-    """Return the predicted runtimes of each problem's configs in microseconds."""
-    return [model.predict_us(example.shape, example.hardware, example.columns) for example in examples]
+    """Return the predicted runtimes of each problem's configs in microseconds, by all members of the model."""
+    return [model.predict_us(example.shape, example.hardware, example.columns, exact=True) for example in examples]
 
 
 def judge(
