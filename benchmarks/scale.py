@@ -57,7 +57,7 @@ FAILING = 0.02
 """Share of timings that fail."""
 REPLAYED, FLAGGED, SUPERSEDED, HOOKED = 0.02, 0.01, 0.005, 0.01
 """Shares of measurements."""
-METHOD = TimingMethod("median", flush_l2=True, launch_hidden=True)
+METHOD = TimingMethod("median", flush_l2=True, launch_hidden=True, regime="write_flush")
 SCATTER = [sigma / math.sqrt(2) for sigma in sigmas_of(METHOD)]
 """Standard deviation of the logarithm of one time, by band; a ratio of two scatters by the square root of two more."""
 _INSERT = (

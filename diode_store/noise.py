@@ -3,7 +3,7 @@
 The scatter depends on how the times were taken: ``SIGMAS`` has a row for each known method. The views take
 these figures from here (``diode_store/query/noise_sql.py``), and so does ``diode-collect agreement``. Each is the
 standard deviation of the logarithm of the ratio of two times of one (problem, config), from two sweeps on an H200:
-821 pairs with hidden launches (docs/sweep.md), 1,141 without.
+821 pairs with hidden launches (docs/sweep.md), in the regime ``write_flush``; 1,141 without.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ MEASUREMENT = (
     "search_space",
     "sample_seed",
     "choice_policy",
+    "family",
     "dataset",
     "licence",
 )

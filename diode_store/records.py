@@ -19,6 +19,7 @@ from diode_store.keys import KEY_BYTES, content_key
 
 __all__ = [
     "CONFIG_COLUMNS",
+    "REGIMES",
     "STOCK_POLICY",
     "UNKNOWN",
     "DeviceState",
@@ -36,6 +37,7 @@ __all__ = [
     "TimingMethod",
     "is_vendor_template",
     "plain_scalar",
+    "regime_rank",
 ]
 
 if TYPE_CHECKING:
@@ -45,8 +47,18 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 """The value of an environment's attribute that is not known."""
 
+GRAPH, READ_FLUSH, WRITE_FLUSH = "graph", "read_flush", "write_flush"
+"""What ``TimingMethod.regime`` is where a sweep timed kernels on a GPU."""
+REGIMES = (GRAPH, READ_FLUSH, WRITE_FLUSH)
+"""These, the nearest to how a deployed kernel runs first."""
+
 STOCK_POLICY = "stock"
 """The choice policy of an unfiltered list of Inductor's kernels."""
+
+
+def regime_rank(regime: str | None) -> int:
+    """Return how far ``regime`` is from deployment, from 0; of several answers for a problem the nearest counts."""
+    return REGIMES.index(regime) if regime in REGIMES else len(REGIMES)
 
 
 class Source(StrEnum):
@@ -254,6 +266,11 @@ class TimingMethod:
     flush_l2: bool | None = None
     launch_hidden: bool | None = None
     """Whether launches were queued behind a device sleep, so that launch gaps are not timed."""
+    regime: str | None = None
+    """What surrounded a timed launch: ``graph`` (a CUDA graph of launches over operands that rotate through more than
+    the L2 cache holds), ``read_flush`` (two events, behind a flush that reads) or ``write_flush`` (the same behind a
+    flush that writes). Times of one kernel differ between regimes, so they are compared within one only. None where
+    nobody knows, or where Inductor timed the kernel."""
 
 
 @dataclass(frozen=True)
@@ -294,6 +311,8 @@ class Measurement:
     device_state: DeviceState = DeviceState()
     flags: tuple[str, ...] = ()
     """Reasons not to trust it (``throttled``, ``foreign_process`` …); views leave out flagged measurements."""
+    family: str | None = None
+    """The family of problems it was swept for: a model (``llama3-8b``) or a kind of problems (``drawn``)."""
     dataset: str | None = None
     licence: str | None = None
     superseded_by: bytes | None = None

@@ -100,7 +100,9 @@ def timings(draw: st.DrawFn) -> tuple[Timing, ...]:
     return tuple(found)
 
 
-METHODS = st.builds(TimingMethod, st.none() | TEXT, st.none() | st.booleans(), st.none() | st.booleans())
+METHODS = st.builds(
+    TimingMethod, st.none() | TEXT, st.none() | st.booleans(), st.none() | st.booleans(), st.none() | TEXT
+)
 STATES = st.builds(
     DeviceState,
     sm_clock_mhz=st.none() | SMALL,
@@ -122,6 +124,7 @@ MEASUREMENTS = st.builds(
     is_replay=st.booleans(),
     sample_seed=st.none() | st.integers(-(2**63), 2**63 - 1),
     choice_policy=TEXT,
+    family=st.none() | TEXT,
     timing_method=METHODS,
     device_state=STATES,
     flags=st.lists(NAMES.filter(lambda flag: "," not in flag), max_size=2).map(tuple),

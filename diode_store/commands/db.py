@@ -75,7 +75,9 @@ def downgrade(
     elif yes:
         typer.echo(f"{where}: revision {before} -> {revision}")
     else:
-        typer.echo(f"would bring {where} from revision {before} back to {revision}, and lose")
+        typer.echo(
+            f"would bring {where} from revision {before} back to {revision}, and lose{'' if lost else ' nothing'}"
+        )
         for loss in lost:
             typer.echo(f"  {loss.table} ({loss.rows:,} rows): {loss.what}")
         typer.echo("make a copy with `diode db backup` and do it with --yes")

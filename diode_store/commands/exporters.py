@@ -42,6 +42,9 @@ ORDER BY o.measurement_id, o.config_id
 """The rows of CSV and Parquet: parameters are the ids of the hardware and the op, or NULL for all."""
 
 
+_FARTHER = "their problem was also timed in a way nearer to how a deployed kernel runs"
+
+
 @dataclass(frozen=True)
 class LookupTableOptions:
     """Further options of ``inductor-lut``."""
@@ -200,12 +203,20 @@ def _t4(request: Request, stream: IO[bytes]) -> Exported:
 
 
 def _torch_diode(request: Request, stream: IO[bytes]) -> Exported:
+    """Write of each problem what was timed in the regime nearest to deployment: a data set cannot tell them apart."""
     from diode_store.exchange.torch_diode import DatasetBuilder
     from diode_store.exchange.torch_diode_files import MSGPACK_SUFFIX, write_stream
+    from diode_store.records import regime_rank
+    from diode_store.warehouse.measurements import nearest_regimes
 
     builder = DatasetBuilder()
     count = 0
+    nearest = nearest_regimes(request.store.engine, hardware_ids=request.hardware_ids, op=request.op)
     for measurement in request.measurements():
+        rank = nearest.get((measurement.hardware.key, measurement.problem.key))
+        if rank is not None and regime_rank(measurement.timing_method.regime) > rank:
+            builder.not_held.left_out[_FARTHER] += len(measurement.timings)
+            continue
         before = builder.not_held.timings
         builder.add(measurement)
         count += builder.not_held.timings > before

@@ -45,7 +45,7 @@ _ARITHMETIC = f"CASE WHEN f.tf32 THEN '{_TF32}' ELSE f.dtype END"
 # One device at a time: a condition with one value keeps the others' timings from being read.
 _FASTEST = f"""
 WITH vendor AS (
-    SELECT environment_id, problem_id, min(runtime_us) AS vendor_us
+    SELECT environment_id, problem_id, regime, min(runtime_us) AS vendor_us
     FROM fastest_by_template
     WHERE hardware_id = $hardware_id AND is_vendor
     GROUP BY ALL
@@ -55,15 +55,17 @@ SELECT
     {_KERNEL.format("f")} AS kernel,
     f.runtime_us, v.vendor_us, v.vendor_us / f.runtime_us AS speedup,
     {_KERNEL.format("r")} AS runner_up, f.runner_up_us,
-    len(f.tie_config_ids) - 1 AS ties, f.repeats, f.config_id, f.tie_config_ids,
+    len(f.tie_config_ids) - 1 AS ties, f.repeats, f.config_id, f.tie_config_ids, f.regime,
     {_ORDER}
 FROM fastest_configs AS f
-LEFT JOIN vendor AS v USING (environment_id, problem_id)
+LEFT JOIN vendor AS v
+    ON v.environment_id = f.environment_id AND v.problem_id = f.problem_id AND v.regime IS NOT DISTINCT FROM f.regime
 LEFT JOIN configs AS r ON r.id = f.runner_up_config_id
 WHERE f.hardware_id = $hardware_id
     AND ($op IS NULL OR f.op = $op) AND ($dtype IS NULL OR {_ARITHMETIC} = $dtype)
     AND ($b IS NULL OR f.b = $b) AND ($m IS NULL OR f.m = $m) AND ($n IS NULL OR f.n = $n) AND ($k IS NULL OR f.k = $k)
     AND ($layout IS NULL OR f.layout = $layout)
+QUALIFY regime_place(f.hardware_id, f.environment_id, f.problem_id, f.regime) = 1
 """  # noqa: S608 - only our own text is put together; what the user typed are parameters
 
 _SHAPES = f"""
@@ -108,6 +110,8 @@ class Row(NamedTuple):
     repeats: int
     config_id: int
     tie_config_ids: list[int]
+    regime: str | None
+    """How the times were taken: of several ways the one nearest to a deployed kernel."""
 
 
 class _Shape(NamedTuple):
@@ -278,7 +282,7 @@ def _aliases(connection: Any, devices: Sequence[_Device]) -> dict[str, set[str]]
 
 def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     """Return the columns of the printed table."""
-    extra = [name for name in ("hardware", "torch") if len({getattr(row, name) for row in rows}) > 1]
+    extra = [name for name in ("hardware", "torch", "regime") if len({getattr(row, name) for row in rows}) > 1]
     columns = (*extra, "problem", "kernel", "us", "vendor us", "speedup", "runner-up", "its us", "ties")
     return columns, [(*(getattr(row, name) for name in extra), *_readable_row(row)) for row in rows]
 

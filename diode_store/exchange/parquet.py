@@ -72,7 +72,7 @@ COLUMNS: dict[str, Kind] = {
     **dict.fromkeys(("measurement_uid", "hardware", "vendor", "arch", "torch", "triton", "compute", "driver"), TEXT),
     **dict.fromkeys(("python", "os", "op", "dtype", "layout", "template", "acc_type", "outcome", "source"), TEXT),
     **dict.fromkeys(("search_space", "choice_policy", "statistic", "throttle_reasons", "flags", "dataset"), TEXT),
-    **dict.fromkeys(("licence", "sweep_id", "host", "device_uuid", "collector_version"), TEXT),
+    **dict.fromkeys(("licence", "regime", "family", "sweep_id", "host", "device_uuid", "collector_version"), TEXT),
     **dict.fromkeys(("multiprocessors", "l2_bytes", "shared_memory_per_block_bytes", "memory_bytes"), INT),
     **dict.fromkeys(("memory_bandwidth_bytes_per_s", "max_clock_mhz", "b", "m", "n", "k"), INT),
     **dict.fromkeys(("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps", "repeats"), INT),

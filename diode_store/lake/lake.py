@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-FORMAT = 2
+FORMAT = 3
 """Version of the folder's layout; a lake of another one is rebuilt."""
 RETIREMENT_S = 600.0
 """For how many seconds at least a file stays after the lake stopped naming it: the time that readers that cannot lock

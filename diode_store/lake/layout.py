@@ -7,7 +7,7 @@ times are without a zone and in UTC, JSON stays text, and what may change after 
 
 from __future__ import annotations
 
-REVISION = "0002"
+REVISION = "0003"
 """Schema revision that these columns describe; equals ``diode_store.warehouse.schema.HEAD_REVISION``."""
 VERSION_TABLE = "diode_schema_version"
 """Where a database keeps its revision; equals ``diode_store.warehouse.schema.VERSION_TABLE``."""
@@ -39,11 +39,13 @@ FACTS: dict[str, dict[str, str]] = {
         "statistic": TEXT,
         "flush_l2": FLAG,
         "launch_hidden": FLAG,
+        "regime": TEXT,
         "sm_clock_mhz": INT,
         "memory_clock_mhz": INT,
         "temperature_c": INT,
         "throttle_reasons": TEXT,
         "foreign_processes": INT,
+        "family": TEXT,
         "dataset": TEXT,
         "licence": TEXT,
         **_TEXTS,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def noise_macros() -> str:
     """Return the SQL that makes them.
 
-    - ``sigmas_of(statistic, flush_l2, launch_hidden)``: relative scatter in each band, a list.
+    - ``sigmas_of(statistic, flush_l2, launch_hidden, regime)``: relative scatter in each band, a list.
     - ``noisiest(sigmas)``: an aggregate, the largest of each band.
     - ``usual_sigma(us, sigmas)``: the one of the band that ``us`` lies in.
     - ``noise_limit(us, sigma)``: up to where a time is within noise of ``us``.

@@ -30,6 +30,7 @@ _RANKED = """
 SELECT f.op, f.inputs, f.scalars, f.tie_config_ids
 FROM fastest_configs AS f
 WHERE f.hardware_id = $1 AND f.environment_id = $2 AND ($3 IS NULL OR f.op = $3)
+QUALIFY regime_place(f.hardware_id, f.environment_id, f.problem_id, f.regime) = 1
 ORDER BY f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.problem_id
 """
 
@@ -77,7 +78,10 @@ def _environment(row: tuple[Any, ...]) -> FoundEnvironment:
 def ranked(
     connection: duckdb.DuckDBPyConnection, hardware_id: int, environment_id: int, op: str | None
 ) -> Iterator[Ranked]:
-    """Yield each problem that was timed there, in a stable order, with its tie set."""
+    """Yield each problem that was timed there, in a stable order, with its tie set.
+
+    Of a problem that was timed in several regimes the one nearest to deployment counts.
+    """
     rows = connection.execute(_RANKED, [hardware_id, environment_id, op]).fetchall()
     wanted = sorted({number for row in rows for number in row[3]})
     columns = ", ".join(CONFIG_COLUMNS)

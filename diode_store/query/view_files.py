@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from diode_store.query.noise_sql import noise_macros
+from diode_store.query.regime_sql import regime_macro
 
 VIEWS = (
     "observations",
@@ -26,7 +27,7 @@ _INCLUDE = re.compile(r"^ *-- include (\w+\.sql)\n", re.MULTILINE)
 
 def view_statements() -> tuple[str, ...]:
     """Return the SQL that makes all views, in an order in which each finds what it uses."""
-    return (noise_macros(), *(_read(f"{name}.sql") for name in _files()))
+    return (noise_macros(), regime_macro(), *(_read(f"{name}.sql") for name in _files()))
 
 
 def _files() -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from diode_store.records import (
     TensorSpec,
     Timing,
     TimingMethod,
+    regime_rank,
 )
 from diode_store.times import with_zone
 from diode_store.warehouse import schema
@@ -46,6 +47,36 @@ def iter_measurements(
         ids: list[int] = list(connection.scalars(_wanted(hardware_ids, op)).all())
         for start in range(0, len(ids), _AT_ONCE):
             yield from reader.read(ids[start : start + _AT_ONCE])
+
+
+def nearest_regimes(
+    engine: sa.Engine, *, hardware_ids: Collection[int] | None = None, op: str | None = None
+) -> dict[tuple[bytes, bytes], int]:
+    """Return the rank of the regime nearest to deployment that each problem was timed in, replays apart.
+
+    Args:
+        engine: the warehouse.
+        hardware_ids: only on this hardware.
+        op: only of this op.
+
+    Returns:
+        (key of the hardware, key of the problem) → ``regime_rank``.
+    """
+    hardware, problems, columns = schema.hardware, schema.problems, schema.measurements.c
+    query = (
+        sa.select(hardware.c.key, problems.c.key, columns.regime)
+        .select_from(schema.measurements)
+        .join(hardware, hardware.c.id == columns.hardware_id)
+        .join(problems, problems.c.id == columns.problem_id)
+        .where(columns.id.in_(_wanted(hardware_ids, op).order_by(None)), columns.is_replay.is_(False))
+        .distinct()
+    )
+    found: dict[tuple[bytes, bytes], int] = {}
+    with engine.connect() as connection:
+        for device, problem, regime in connection.execute(query):
+            place, rank = (bytes(device), bytes(problem)), regime_rank(regime)
+            found[place] = min(rank, found.get(place, rank))
+    return found
 
 
 def _wanted(hardware_ids: Collection[int] | None, op: str | None) -> sa.Select[Any]:

@@ -28,7 +28,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD_REVISION = "0002"
+HEAD_REVISION = "0003"
 """The Alembic revision this code reads and writes; a test compares it with the newest migration."""
 VERSION_TABLE = "diode_schema_version"
 """Our own name, so that a warehouse can share a database with another Alembic project."""
@@ -160,12 +160,14 @@ measurements = Table(
     Column("statistic", String),
     Column("flush_l2", Boolean),
     Column("launch_hidden", Boolean),
+    Column("regime", String),
     Column("sm_clock_mhz", Integer),
     Column("memory_clock_mhz", Integer),
     Column("temperature_c", Integer),
     Column("throttle_reasons", String),
     Column("foreign_processes", Integer),
     Column("flags", String, comment="comma-separated reasons not to trust it; NULL when there are none"),
+    Column("family", String),
     Column("dataset", String),
     Column("licence", String),
     Column("superseded_by", LargeBinary(16)),

@@ -5,7 +5,8 @@
 
 Run it before a new revision is added: it writes with whatever ``diode_store`` it finds. The file holds bundled
 measurements and, after them, one of everything that a warehouse can hold: failures, estimates, replays, flagged and
-superseded measurements, fields that are all given or all missing, names in many scripts, and a gap in the ids.
+superseded measurements, fields that are all given or all missing, fields of a later release, names in many scripts, a
+tombstone, and a gap in the ids.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from diode_store.warehouse.database import make_engine, write_transaction
 from diode_store.warehouse.hardware import add_alias
 from diode_store.warehouse.migrate import upgrade
 from diode_store.warehouse.store import Store
+from diode_store.warehouse.tombstones import bury
 
 EVERY = 70
 MOST_TIMINGS = 100
@@ -65,6 +67,13 @@ def unusual() -> list[Measurement]:
         samples.measurement(8, flags=("throttled",), problem=samples.as_tf32(samples.matmul(8, 8, 8, "float32"))),
         samples.measurement(9, hardware=replace(samples.H100_PCIE, l2_bytes=50 << 20, extra={"sku": "ä"})),
     ]
+    # What a record of a later release says and this one has no column for.
+    newer = {
+        "timing_method": {"regime": "graph", "clock": "wall"},
+        "family": "llama3-8b",
+        "later": [1, {"still": "kept"}],
+    }
+    found.append(samples.measurement(10, extra=newer))
     return found + [samples.measurement(100 + number, host=host) for number, host in enumerate(HOSTS)]
 
 
@@ -80,6 +89,7 @@ def main(url: str) -> None:
             add_alias(connection, "NVIDIA H100 PCIe", "pcie")
             connection.exec_driver_sql("DELETE FROM timings WHERE measurement_id = 1")
             connection.exec_driver_sql("DELETE FROM measurements WHERE id = 1")
+            bury(connection, [3], "prune --replays")
     if engine.dialect.name == "sqlite":
         with closing(sqlite3.connect(url)) as connection:
             connection.execute("VACUUM")

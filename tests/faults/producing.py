@@ -34,6 +34,7 @@ _ENVIRONMENTS = (
     Environment(torch="2.11.0"),
     Environment(torch="2.15.0", os="Linux", extra={"libc": [2, 39]}),
 )
+_METHODS = (TimingMethod(), TimingMethod("median", flush_l2=True, launch_hidden=False, regime="graph"))
 _RARE_DIMENSIONS = 8
 _FAILURES = tuple(outcome for outcome in Outcome if outcome is not Outcome.OK)
 
@@ -58,7 +59,7 @@ def produced(uid: bytes) -> Measurement:
         problem=_problem(rng),
         timings=_timings(rng),
         source=rng.choice(list(Source)),
-        timing_method=rng.choice((TimingMethod(), TimingMethod("median", flush_l2=True, launch_hidden=False))),
+        timing_method=rng.choice(_METHODS),
         device_state=rng.choice((DeviceState(), DeviceState(1980, 2619, -45, "sw_power_cap", 3))),
         **_maybe(rng),
     )
@@ -81,6 +82,7 @@ def _maybe(rng: random.Random) -> dict[str, Any]:
         "search_space": "EXHAUSTIVE",
         "sample_seed": rng.randrange(-(2**63), 2**63),
         "choice_policy": "hook:abc",
+        "family": "llama3-8b",
         "flags": ("throttled", "hot"),
         "dataset": 'it\'s "d"; \\x\t,\n\u2028 ü',
         "licence": "MIT",

@@ -16,7 +16,10 @@ from diode_store.records import TimingMethod
 
 HIDDEN = TimingMethod("median", flush_l2=True, launch_hidden=True)
 SEEN = TimingMethod("median", flush_l2=True, launch_hidden=False)
-METHODS = [TimingMethod(*fields) for fields in itertools.product((None, "median", "min"), *[(None, True, False)] * 2)]
+METHODS = [
+    TimingMethod(*fields)
+    for fields in itertools.product((None, "median"), *[(None, True, False)] * 2, (None, "graph", "write_flush"))
+]
 TIMES_US = (0.1, 9.99, 10.0, 29.99, 30.0, 1e6)
 
 
@@ -42,14 +45,17 @@ def test_the_views_use_the_same_figures() -> None:
     """The macros answer as Python does, for every method, band and pair of methods."""
     with closing(duckdb.connect()) as connection:
         connection.execute(noise_macros())
-        connection.execute("CREATE TABLE methods (number INT, statistic TEXT, flush_l2 BOOL, launch_hidden BOOL)")
+        connection.execute(
+            "CREATE TABLE methods (number INT, statistic TEXT, flush_l2 BOOL, launch_hidden BOOL, regime TEXT)"
+        )
         rows = [(number, *vars(method).values()) for number, method in enumerate(METHODS)]
-        connection.executemany("INSERT INTO methods VALUES (?, ?, ?, ?)", rows)
-        single = connection.execute("SELECT sigmas_of(statistic, flush_l2, launch_hidden) FROM methods ORDER BY number")
+        connection.executemany("INSERT INTO methods VALUES (?, ?, ?, ?, ?)", rows)
+        sigmas_of_row = "sigmas_of(statistic, flush_l2, launch_hidden, regime)"
+        single = connection.execute(f"SELECT {sigmas_of_row} FROM methods ORDER BY number")  # noqa: S608 - our own
         assert [tuple(sigmas) for (sigmas,) in single.fetchall()] == [sigmas_of(method) for method in METHODS]
-        for (a, first), (b, second) in itertools.product(enumerate(METHODS[:9]), repeat=2):
+        for (a, first), (b, second) in itertools.product(enumerate(METHODS[:12]), repeat=2):
             [(sigmas,)] = connection.execute(
-                "SELECT noisiest(sigmas_of(statistic, flush_l2, launch_hidden)) FROM methods WHERE number IN ($1, $2)",
+                f"SELECT noisiest({sigmas_of_row}) FROM methods WHERE number IN ($1, $2)",  # noqa: S608 - our own
                 [a, b],
             ).fetchall()
             assert sigmas == [usual_sigma(us, [first, second]) for us in (1, 10, 30)]

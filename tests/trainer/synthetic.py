@@ -84,6 +84,8 @@ def contents(dataset: ExampleSet) -> list[tuple[object, ...]]:
             e.runtime_us.tolist(),
             e.is_vendor.tolist(),
             e.is_estimate.tolist(),
+            e.family,
+            e.regime,
         )
         for e in dataset
     ]

@@ -105,6 +105,8 @@ class RecordContext(TypedDict, total=False):
     """Which sweep started this compile."""
     sample_seed: int | None
     """Seed of the sweep's problems."""
+    family: str | None
+    """The family of problems that the sweep took this one from."""
     search_space: str | None
     """Which configs were listed; Inductor's setting if not said."""
     timing_method: TimingMethod | None

@@ -6,7 +6,7 @@ The same input gives the same bytes (with the same zlib): the writer id is a dig
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.spool.files import spool_errors
@@ -21,7 +21,7 @@ from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes
 from diode_store.wire.segments import SEALED_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from diode_store.exchange.context import ImportContext
@@ -29,6 +29,25 @@ if TYPE_CHECKING:
 
 _TO_BE_SHIPPED = 0o644
 """Mode of the segments; those in a spool are private."""
+
+
+@dataclass(frozen=True)
+class Unsaid:
+    """What measurements that do not say it themselves are to say."""
+
+    families: Mapping[bytes, str] = field(default_factory=dict)
+    """A problem's key → the family it was swept for."""
+    regime: str | None = None
+    """The regime of how kernels were timed."""
+
+    def told(self, measurement: Measurement) -> Measurement:
+        """Return ``measurement`` with what it did not say."""
+        method = measurement.timing_method
+        return replace(
+            measurement,
+            family=measurement.family or self.families.get(measurement.problem.key),
+            timing_method=replace(method, regime=method.regime or self.regime),
+        )
 
 
 class PackReport(NamedTuple):
@@ -54,6 +73,7 @@ def pack(
     context: ImportContext,
     *,
     name: str,
+    unsaid: Unsaid = Unsaid(),
     anonymous: bool = False,
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     on_progress: Callable[[float], None] = lambda _measurements: None,
@@ -66,6 +86,7 @@ def pack(
         context: what the files do not say themselves. Its data set and licence replace those of a spool's or
             segment's measurements.
         name: how the segments' names begin.
+        unsaid: what measurements that do not say it are to say.
         anonymous: leave out the host and its GPUs.
         segment_bytes: the size at which the next segment is begun.
         on_progress: called with the number of measurements just done.
@@ -75,7 +96,7 @@ def pack(
         SpoolError: a spool cannot be read, or the output cannot be written.
     """
     totals = _Totals()
-    found = (measurement for path in files for measurement in _measurements(path, context))
+    found = (unsaid.told(measurement) for path in files for measurement in _measurements(path, context))
     if anonymous:
         found = (replace(measurement, host=None, device_uuid=None) for measurement in found)
     frames = _told(_frames(found, totals), on_progress)

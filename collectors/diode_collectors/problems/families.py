@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from diode_collectors.problems.family_data import FAMILIES
+from diode_collectors.problems.family_data import FAMILIES as FIRST_FAMILIES
+from diode_collectors.problems.family_data_language import LANGUAGE_FAMILIES
+from diode_collectors.problems.family_data_other import OTHER_FAMILIES
 from diode_collectors.problems.problem import SweepProblem
 from diode_store.errors import SettingsError
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.family_layers import Family
 
+FAMILIES = (*FIRST_FAMILIES, *LANGUAGE_FAMILIES, *OTHER_FAMILIES)
 _BY_NAME = {family.name: family for family in FAMILIES}
 
 

@@ -1,10 +1,11 @@
-"""Layer shapes of public models, with the sizes in the config or paper that each family's source names."""
+"""Layer shapes of the public models that were measured first, with the sizes in each source's config or paper."""
 
 from __future__ import annotations
 
 from itertools import chain
 
 from diode_collectors.problems.family_layers import (
+    HUB,
     TOKENS,
     Family,
     Layer,
@@ -18,18 +19,12 @@ from diode_collectors.problems.family_layers import (
     vision,
 )
 
-_HUB = "https://huggingface.co"
 _IMAGES = (1, 2, 8, 32, 64)
 _VIT_TOKENS = tuple(197 * images for images in _IMAGES)
 _WHISPER_DECODED = (2, 5, 8, 16, 64, 224, 448)
 _WHISPER_TOKENS = (*_WHISPER_DECODED, 1500, 3000, 6000, 12000)
 _UNET_LEVELS = ((64, 320), (32, 640), (16, 1280), (8, 1280))
 _GUIDED = 2
-
-
-def _conv1d(name: str, n: int, k: int) -> Layer:
-    """Return GPT-2's linear layer, whose weight is (K, N)."""
-    return Layer(name, n, k, "addmm", "nn")
 
 
 def _unet() -> tuple[Layer, ...]:
@@ -86,58 +81,55 @@ _ATTENTION_SHAPES = (
 FAMILIES = (
     Family(
         "llama3-8b",
-        f"{_HUB}/meta-llama/Meta-Llama-3-8B/blob/main/config.json",
+        f"{HUB}/meta-llama/Meta-Llama-3-8B/blob/main/config.json",
         decoder(4096, 32, 8, 128, 14336, 128256),
     ),
     Family(
         "llama3-70b",
-        f"{_HUB}/meta-llama/Meta-Llama-3-70B/blob/main/config.json",
+        f"{HUB}/meta-llama/Meta-Llama-3-70B/blob/main/config.json",
         decoder(8192, 64, 8, 128, 28672, 128256),
     ),
     Family(
         "llama2-7b",
-        f"{_HUB}/meta-llama/Llama-2-7b-hf/blob/main/config.json",
+        f"{HUB}/meta-llama/Llama-2-7b-hf/blob/main/config.json",
         decoder(4096, 32, 32, 128, 11008, 32000),
     ),
     Family(
         "mistral-7b",
-        f"{_HUB}/mistralai/Mistral-7B-v0.1/blob/main/config.json",
+        f"{HUB}/mistralai/Mistral-7B-v0.1/blob/main/config.json",
         decoder(4096, 32, 8, 128, 14336, 32000),
     ),
     Family(
         "qwen2.5-7b",
-        f"{_HUB}/Qwen/Qwen2.5-7B/blob/main/config.json",
+        f"{HUB}/Qwen/Qwen2.5-7B/blob/main/config.json",
         decoder(3584, 28, 4, 128, 18944, 152064, qkv_bias=True),
     ),
     Family(
         "qwen2.5-72b",
-        f"{_HUB}/Qwen/Qwen2.5-72B/blob/main/config.json",
+        f"{HUB}/Qwen/Qwen2.5-72B/blob/main/config.json",
         decoder(8192, 64, 8, 128, 29568, 152064, qkv_bias=True),
     ),
     Family(
         "gemma2-9b",
-        f"{_HUB}/google/gemma-2-9b/blob/main/config.json",
+        f"{HUB}/google/gemma-2-9b/blob/main/config.json",
         decoder(3584, 16, 8, 256, 14336, 256000),
     ),
     Family(
         "phi3-mini",
-        f"{_HUB}/microsoft/Phi-3-mini-4k-instruct/blob/main/config.json",
+        f"{HUB}/microsoft/Phi-3-mini-4k-instruct/blob/main/config.json",
         decoder(3072, 32, 32, 96, 8192, 32064),
     ),
     Family(
         "gpt2-xl",
-        f"{_HUB}/openai-community/gpt2-xl/blob/main/config.json",
+        f"{HUB}/openai-community/gpt2-xl/blob/main/config.json",
         (
-            _conv1d("qkv", 4800, 1600),
-            _conv1d("o", 1600, 1600),
-            _conv1d("up", 6400, 1600),
-            _conv1d("down", 1600, 6400),
+            *(layer.as_conv1d() for layer in encoder(1600, 6400)),
             linear("lm_head", 50257, 1600),
         ),
     ),
     Family(
         "mixtral-8x7b",
-        f"{_HUB}/mistralai/Mixtral-8x7B-v0.1/blob/main/config.json",
+        f"{HUB}/mistralai/Mixtral-8x7B-v0.1/blob/main/config.json",
         (
             *attention(4096, 32, 8, 128),
             linear("router", 8, 4096),
@@ -147,7 +139,7 @@ FAMILIES = (
     ),
     Family(
         "deepseek-v2-lite",
-        f"{_HUB}/deepseek-ai/DeepSeek-V2-Lite/blob/main/config.json",
+        f"{HUB}/deepseek-ai/DeepSeek-V2-Lite/blob/main/config.json",
         (
             linear("q", 3072, 2048),
             linear("kv_a", 576, 2048),
@@ -162,7 +154,7 @@ FAMILIES = (
     ),
     Family(
         "deepseek-v3",
-        f"{_HUB}/deepseek-ai/DeepSeek-V3/blob/main/config.json",
+        f"{HUB}/deepseek-ai/DeepSeek-V3/blob/main/config.json",
         (
             linear("q_a", 1536, 7168),
             linear("q_b", 24576, 1536),
@@ -177,14 +169,14 @@ FAMILIES = (
     ),
     Family(
         "bert-large",
-        f"{_HUB}/google-bert/bert-large-uncased/blob/main/config.json",
+        f"{HUB}/google-bert/bert-large-uncased/blob/main/config.json",
         (*encoder(1024, 4096), linear("vocabulary", 30522, 1024, bias=True)),
     ),
     Family("vit-b16", "https://arxiv.org/abs/2010.11929", vision(768, 3072, 16, _IMAGES), _VIT_TOKENS),
     Family("vit-l16", "https://arxiv.org/abs/2010.11929", vision(1024, 4096, 16, _IMAGES), _VIT_TOKENS),
     Family(
         "t5-large",
-        f"{_HUB}/google-t5/t5-large/blob/main/config.json",
+        f"{HUB}/google-t5/t5-large/blob/main/config.json",
         (
             *attention(1024, 16, 16, 64),
             linear("up", 4096, 1024),
@@ -194,7 +186,7 @@ FAMILIES = (
     ),
     Family(
         "whisper-large-v3",
-        f"{_HUB}/openai/whisper-large-v3/blob/main/config.json",
+        f"{HUB}/openai/whisper-large-v3/blob/main/config.json",
         (
             linear("k", 1280, 1280),
             linear("qvo", 1280, 1280, bias=True),
@@ -206,7 +198,7 @@ FAMILIES = (
     ),
     Family(
         "stable-diffusion-unet",
-        f"{_HUB}/stable-diffusion-v1-5/stable-diffusion-v1-5/blob/main/unet/config.json",
+        f"{HUB}/stable-diffusion-v1-5/stable-diffusion-v1-5/blob/main/unet/config.json",
         _unet(),
     ),
     Family("resnet50", "https://arxiv.org/abs/1512.03385", _resnet50()),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+HUB = "https://huggingface.co"
 TOKENS = (2, 4, 7, 8, 16, 32, 33, 64, 100, 128, 256, 333, 512, 1000, 1024, 2048, 3000, 4096, 8192, 16384)
 """How many tokens go through a layer at once: decoding, prefilling and training; not only powers of two."""
 
@@ -21,6 +22,14 @@ class Layer:
     b: int = 1
     m: tuple[int, ...] = ()
     """The sizes M has here; empty for those of the family."""
+
+    def of(self, name: str, m: tuple[int, ...] = ()) -> Layer:
+        """Return this layer under another name, and for other sizes of M if some are given."""
+        return replace(self, name=name, m=m or self.m)
+
+    def as_conv1d(self) -> Layer:
+        """Return it as GPT-2 has it, whose linear layers keep their weight as (K, N)."""
+        return replace(self, op="addmm", layout="nn")
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,17 @@ def decoder(
     return (
         *attention(hidden, heads, kv_heads, head_size, bias=qkv_bias),
         *gated_mlp(hidden, intermediate),
+        linear("lm_head", vocabulary, hidden),
+    )
+
+
+def plain_decoder(hidden: int, qkv: int, intermediate: int, vocabulary: int) -> tuple[Layer, ...]:
+    """Return the layers of a decoder such as OPT: no gate, and a bias everywhere but at the vocabulary."""
+    return (
+        linear("qkv", qkv, hidden, bias=True),
+        linear("o", hidden, hidden, bias=True),
+        linear("up", intermediate, hidden, bias=True),
+        linear("down", hidden, intermediate, bias=True),
         linear("lm_head", vocabulary, hidden),
     )
 

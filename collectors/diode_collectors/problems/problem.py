@@ -65,6 +65,11 @@ class SweepProblem:
         return f"{self.op}:{self.m}x{self.n}x{self.k}{batch}/{self.layout}/{self.short_dtype}"
 
     @property
+    def family(self) -> str | None:
+        """The family of problems it belongs to, the part of its name before the first slash; None without a name."""
+        return self.name.partition("/")[0] or None
+
+    @property
     def short_dtype(self) -> str:
         """The dtype as people type it: ``bf16``, ``fp16``, ``fp32`` or ``tf32``."""
         return TF32 if self.allow_tf32 else SHORT_DTYPES.get(self.dtype, self.dtype)

@@ -52,6 +52,19 @@ def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[S
     return list(dict.fromkeys(problems))
 
 
+def families_of(paths: Iterable[Path]) -> dict[bytes, str]:
+    """Return the families that the names in shape sets say, by the keys of the problems; the first one counts.
+
+    Raises:
+        SettingsError: a file cannot be read.
+    """
+    found: dict[bytes, str] = {}
+    for problem in (problem for path in paths for problem in read_shapeset(path)):
+        if problem.family:
+            found.setdefault(problem.problem().key, problem.family)
+    return found
+
+
 def _problems(
     path: Path, entries: Iterable[tuple[str, Callable[[], SweepProblem]]], dtypes: Sequence[tuple[str, bool]]
 ) -> list[SweepProblem]:

@@ -3,7 +3,8 @@
 A config's time in a sweep is the median over that sweep's measurements of it; failures, estimates and whatever no
 view shows (replays, flagged and superseded measurements) are left out. Only configs that both sweeps tried are
 compared, so that the timing is judged and not the choice of configs. The winner, its scatter and the
-tie set are worked out as the view ``fastest_configs`` does.
+tie set are worked out as the view ``fastest_configs`` does, so within one regime: that nearest to deployment of those
+that both sweeps timed a problem in. Where they have none in common, two are compared, and this is said.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import numpy as np
 
 from diode_store.errors import DatasetError
 from diode_store.noise import BANDS_US, band_of, slowest_tie_us, usual_sigma
-from diode_store.records import Outcome
+from diode_store.records import Outcome, regime_rank
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,6 +81,15 @@ class BandSpread:
 
 
 @dataclass(frozen=True)
+class OtherRegimes:
+    """Problems that each sweep timed in regimes of its own; None is an unknown one."""
+
+    first: str | None
+    second: str | None
+    problems: int
+
+
+@dataclass(frozen=True)
 class LeftOut:
     """What was not compared, of both sweeps together."""
 
@@ -108,17 +119,26 @@ class Agreement:
     same_winner_share: float
     bands: tuple[BandSpread, ...]
     left_out: LeftOut
+    other_regimes: tuple[OtherRegimes, ...] = ()
+    """Where the sweeps differ in how they timed, which then shows in ``ratio`` and in the spreads."""
+
+
+@dataclass
+class _Timed:
+    """One problem in one regime."""
+
+    times_us: dict[bytes, list[float]] = field(default_factory=dict)
+    """By config tried, the times it took; none where it only failed or was given up."""
+    methods: set[TimingMethod] = field(default_factory=set)
 
 
 @dataclass
 class _Sweep:
     """What one sweep measured."""
 
-    times_us: dict[_Case, dict[bytes, list[float]]] = field(default_factory=lambda: defaultdict(dict))
-    """By problem and config tried, the times it took; none where it only failed or was given up."""
+    timed: dict[_Case, dict[str | None, _Timed]] = field(default_factory=lambda: defaultdict(dict))
+    """By problem and regime."""
     about: dict[_Case, tuple[str, ProblemShape]] = field(default_factory=dict)
-    methods: dict[_Case, set[TimingMethod]] = field(default_factory=lambda: defaultdict(set))
-    """By problem, how its times were taken."""
     names: dict[bytes, str] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -142,17 +162,20 @@ def agreement_of(first: Iterable[Measurement], second: Iterable[Measurement]) ->
     """
     one, other = _gather(first), _gather(second)
     left_out = one.left_out + other.left_out
-    left_out["problems_in_one"] = len(one.times_us.keys() ^ other.times_us.keys())
+    left_out["problems_in_one"] = len(one.timed.keys() ^ other.timed.keys())
     problems: list[ProblemAgreement] = []
     pairs: list[tuple[float, float]] = []
-    for case in sorted(one.times_us.keys() & other.times_us.keys()):
-        a, b = one.times_us[case], other.times_us[case]
-        both = a.keys() & b.keys()
-        left_out["configs_in_one"] += len(a.keys() ^ b.keys())
-        ranks = _ranking(a, both, one.methods[case]), _ranking(b, both, other.methods[case])
+    differing: Counter[tuple[str | None, str | None]] = Counter()
+    for case in sorted(one.timed.keys() & other.timed.keys()):
+        regimes = _regimes(one.timed[case].keys(), other.timed[case].keys())
+        a, b = one.timed[case][regimes[0]], other.timed[case][regimes[1]]
+        both = a.times_us.keys() & b.times_us.keys()
+        left_out["configs_in_one"] += len(a.times_us.keys() ^ b.times_us.keys())
+        ranks = _ranking(a, both), _ranking(b, both)
         if ranks[0] is None or ranks[1] is None:
             left_out["without_times"] += 1
             continue
+        differing[regimes] += regimes[0] != regimes[1]
         problems.append(_compared(*one.about[case], len(both), ranks[0], ranks[1], one.names))
         times = ranks[0].times_us, ranks[1].times_us
         pairs += [(times[0][config], times[1][config]) for config in times[0].keys() & times[1].keys()]
@@ -167,7 +190,17 @@ def agreement_of(first: Iterable[Measurement], second: Iterable[Measurement]) ->
         same_winner_share=statistics.fmean(problem.same_winner for problem in problems),
         bands=_band_spreads(pairs),
         left_out=LeftOut(**left_out),
+        other_regimes=tuple(OtherRegimes(*regimes, number) for regimes, number in differing.most_common() if number),
     )
+
+
+def _regimes(first: AbstractSet[str | None], second: AbstractSet[str | None]) -> tuple[str | None, str | None]:
+    """Return the regime to compare of each sweep: of those in common, else of its own, the nearest to deployment."""
+
+    def nearest(regimes: AbstractSet[str | None]) -> str | None:
+        return min(regimes, key=lambda regime: (regime_rank(regime), regime or ""))
+
+    return nearest(first & second or first), nearest(first & second or second)
 
 
 def _gather(measurements: Iterable[Measurement]) -> _Sweep:
@@ -185,11 +218,11 @@ def _gather(measurements: Iterable[Measurement]) -> _Sweep:
         hardware, problem = measurement.hardware, measurement.problem
         case = (hardware.key, measurement.environment.key, problem.key)
         sweep.about[case] = (hardware.name, problem.shape)
-        sweep.methods[case].add(measurement.timing_method)
-        configs = sweep.times_us[case]
+        found = sweep.timed[case].setdefault(measurement.timing_method.regime, _Timed())
+        found.methods.add(measurement.timing_method)
         for timing in measurement.timings:
             key = timing.config.key
-            times = configs.setdefault(key, [])
+            times = found.times_us.setdefault(key, [])
             sweep.names.setdefault(key, timing.config.describe())
             if timing.outcome is not Outcome.OK or timing.runtime_us is None:
                 sweep.left_out["failures"] += 1
@@ -209,17 +242,15 @@ def _untrusted(measurement: Measurement) -> str | None:
     return "flagged" if measurement.flags else None
 
 
-def _ranking(
-    tried: Mapping[bytes, list[float]], both: AbstractSet[bytes], methods: AbstractSet[TimingMethod]
-) -> _Ranking | None:
+def _ranking(timed: _Timed, both: AbstractSet[bytes]) -> _Ranking | None:
     """Rank the configs in ``both`` by their medians; None if none has a time."""
-    runs = {config: times for config, times in tried.items() if config in both and times}
+    runs = {config: times for config, times in timed.times_us.items() if config in both and times}
     if not runs:
         return None
     medians = {config: statistics.median(times) for config, times in runs.items()}
     best_us, winner = min((us, config) for config, us in medians.items())
     measured = _measured_sigma(runs.values())
-    limit = slowest_tie_us(best_us, usual_sigma(best_us, methods) if measured is None else measured)
+    limit = slowest_tie_us(best_us, usual_sigma(best_us, timed.methods) if measured is None else measured)
     ties = frozenset(config for config, us in medians.items() if us <= limit)
     return _Ranking(medians, winner, best_us, ties)
 
@@ -290,9 +321,9 @@ def _band_names() -> Iterator[str]:
 
 
 def _nothing_common(one: _Sweep, other: _Sweep) -> str:
-    if not (one.times_us.keys() & other.times_us.keys()):
+    if not (one.timed.keys() & other.timed.keys()):
         return (
-            f"the two have no problem in common (one has {len(one.times_us)}, the other {len(other.times_us)}); "
+            f"the two have no problem in common (one has {len(one.timed)}, the other {len(other.timed)}); "
             "compare sweeps of the same problems on the same hardware in the same environment"
         )
     return "no config of a common problem has a time in both, only failures and estimates; measure the problems again"
@@ -302,8 +333,10 @@ def print_agreement(agreement: Agreement, *, as_json: bool = False, most: int = 
     """Print an agreement on stdout: as JSON, or as tables with the ``most`` problems that differ most."""
     import typer
 
-    from diode_store.console import print_json, print_pairs, print_rows
+    from diode_store.console import print_json, print_note, print_pairs, print_rows
 
+    for other in agreement.other_regimes:
+        print_note(_told(other))
     if as_json:
         print_json(agreement)
         return
@@ -317,6 +350,14 @@ def print_agreement(agreement: Agreement, *, as_json: bool = False, most: int = 
     print_rows(_COLUMNS, [_row(problem) for problem in agreement.problems[:most]])
     if len(agreement.problems) > most:
         typer.echo(f"and {len(agreement.problems) - most} more that differ less")
+
+
+def _told(other: OtherRegimes) -> str:
+    names = (f"regime {regime}" if regime else "an unknown regime" for regime in (other.first, other.second))
+    return (
+        f"{counted(other.problems, 'problem')} timed in {' by the first and '.join(names)} by the second: ratios show "
+        "that as well, so judge by winners and ties"
+    )
 
 
 _COLUMNS = ("op", "dtype", "B", "M", "N", "K", "layout", "ratio", "first us", "second us", "ties", "first", "second")

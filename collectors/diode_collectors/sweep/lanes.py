@@ -151,6 +151,7 @@ class LaneProcess:
             search_space=str(plan.search_space),
             seed=plan.seed,
             include_tma=plan.include_tma,
+            write_flush=plan.write_flush,
             mode=plan.mode,
             chunk_size=plan.chunk_size,
             spool_bytes=plan.spool_bytes,

@@ -33,6 +33,8 @@ class SweepPlan:
     sweep_id: str
     include_tma: bool = True
     """Whether the persistent-TMA templates are listed too, where the device has TMA."""
+    write_flush: bool = False
+    """Whether GPUs are timed as they were for the first measurements that shipped."""
     seed: int = 0
     """What random samples of the search space are drawn with."""
     mode: str = DEFAULT_MODE

@@ -1,4 +1,4 @@
-    -- What says which case a row is about; r is what the view found, h its device, e its environment.
+    -- What says which case m a row is about; r is what the view found, h its device, e its environment.
     r.hardware_id,
     r.hardware::VARCHAR AS hardware,
     h.arch,
@@ -6,4 +6,5 @@
     e.id AS environment_id,
     e.torch,
     e.triton,
+    m.regime,
     -- include _problem.sql

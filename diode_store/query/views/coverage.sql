@@ -7,11 +7,12 @@ WITH measured AS MATERIALIZED (
         m.measured_at,
         m.hardware_id,
         m.environment_id,
+        m.regime,
         p.op,
         p.dtype,
         asks_for_tf32(p.dtype, p.scalars) AS tf32,
-        -- Grouping ten million timings by one number is much faster than by five columns.
-        dense_rank() OVER (ORDER BY m.hardware_id, m.environment_id, p.op, p.dtype, tf32) AS place
+        -- Grouping ten million timings by one number is much faster than by six columns.
+        dense_rank() OVER (ORDER BY m.hardware_id, m.environment_id, m.regime, p.op, p.dtype, tf32) AS place
     FROM measurements AS m
     JOIN problems AS p ON p.id = m.problem_id
     WHERE m.superseded_by IS NULL AND m.id IN (SELECT measurement_id FROM timings)
@@ -42,6 +43,7 @@ of_measurements AS (
         place,
         hardware_id,
         environment_id,
+        regime,
         op,
         dtype,
         tf32,
@@ -62,6 +64,7 @@ SELECT
     e.triton,
     e.compute,
     e.driver,
+    m.regime,
     m.op,
     m.dtype,
     m.tf32,
@@ -77,4 +80,4 @@ FROM of_measurements AS m
 JOIN of_timings AS t USING (place)
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
-ORDER BY hardware, m.hardware_id, m.environment_id, m.op, m.dtype, m.tf32;
+ORDER BY hardware, m.hardware_id, m.environment_id, m.regime, m.op, m.dtype, m.tf32;

@@ -1,5 +1,5 @@
 -- Configs that were timed several times where they should give one time and did not: the same hardware, environment,
--- problem and config, and more between the lowest and the highest than noise explains. The most surprising first.
+-- problem, regime and config, and more between the lowest and the highest than noise explains. The most surprising first.
 -- The scatter is the usual one, not one measured here: that would grow with what is looked for.
 CREATE VIEW disagreements AS
 WITH spread AS (

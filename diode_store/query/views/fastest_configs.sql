@@ -1,4 +1,4 @@
--- The best config of each (hardware, environment, problem), and the others within noise of it.
+-- The best config of each (hardware, environment, problem, regime), and the others within noise of it.
 CREATE VIEW fastest_configs AS
 WITH
 -- include _times.sql
@@ -27,6 +27,7 @@ SELECT
     e.triton,
     e.compute,
     e.driver,
+    m.regime,
     -- include _problem.sql
     p.inputs,
     p.scalars,

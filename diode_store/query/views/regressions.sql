@@ -1,4 +1,4 @@
--- What a change of environment made slower or faster beyond noise, on the same hardware and for the same problem: a
+-- What a change of environment made slower or faster beyond noise, on the same hardware, for the same problem and regime: a
 -- config, or the best of all configs. `before` is the environment that was measured first; where no time is known, the one
 -- whose first measurement came first.
 CREATE VIEW regressions AS
@@ -24,6 +24,7 @@ pairs AS (
     FROM cases AS b
     JOIN cases AS a
         ON a.hardware_id = b.hardware_id AND a.hardware = b.hardware AND a.problem_id = b.problem_id
+        AND a.regime IS NOT DISTINCT FROM b.regime
     JOIN places AS first ON first.environment_id = b.environment_id
     JOIN places AS later ON later.environment_id = a.environment_id AND later.place > first.place
 ),
@@ -103,6 +104,7 @@ SELECT
     after.compute AS compute_after,
     before.driver AS driver_before,
     after.driver AS driver_after,
+    k.regime,
     -- include _problem.sql
     n.scope,
     n.before_id AS config_id_before,
@@ -118,6 +120,7 @@ SELECT
     n.sigma,
     (n.slower_us / n.faster_us - 1) / n.sigma AS sigmas
 FROM noisy AS n
+JOIN cases AS k ON k.case_id = n.case_before
 JOIN hardware AS h ON h.id = n.hardware_id
 JOIN environments AS before ON before.id = n.environment_before
 JOIN environments AS after ON after.id = n.environment_after

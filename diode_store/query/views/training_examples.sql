@@ -2,7 +2,7 @@
 CREATE MACRO best_failure(failure) AS
     coalesce(min(failure) FILTER (failure <> 'failed_unspecified'), min(failure));
 
--- What a model is trained on, by ids alone: one row a (hardware, environment, problem, config). Narrow, so that ten
+-- What a model is trained on, by ids alone: one row a (hardware, environment, problem, regime, config). Narrow, so that ten
 -- million rows can be sorted and streamed; training_examples is the same with all columns.
 CREATE VIEW training_timings AS
 WITH seen AS MATERIALIZED (
@@ -55,6 +55,8 @@ SELECT
     c.hardware_id,
     c.environment_id,
     c.problem_id,
+    c.regime,
+    c.family,
     x.config_id,
     coalesce(x.timed_us, x.estimate_us) AS runtime_us,
     CASE WHEN x.timed_us IS NULL AND x.estimate_us IS NULL THEN x.failure ELSE 'ok' END AS outcome,
@@ -63,7 +65,7 @@ SELECT
 FROM examples AS x
 JOIN cases_of('stock') AS c USING (case_id);
 
--- What a model is trained on: one row a (hardware, environment, problem, config), in a stable order.
+-- What a model is trained on: one row a (hardware, environment, problem, regime, config), in a stable order.
 CREATE VIEW training_examples AS
 SELECT
     x.hardware_id,
@@ -71,6 +73,8 @@ SELECT
     -- include _hardware.sql
     x.environment_id,
     e.torch,
+    x.regime,
+    x.family,
     -- include _problem.sql
     -- include _config.sql
     c.template LIKE 'aten::%' AS is_vendor,

@@ -209,7 +209,8 @@ def test_whoever_knows_more_says_more() -> None:
             "uid": bytes(16),
             "source": Source.SWEEP,
             "search_space": "SAMPLE:72",
-            "timing_method": TimingMethod("median", flush_l2=True, launch_hidden=True),
+            "timing_method": TimingMethod("median", flush_l2=True, launch_hidden=True, regime="graph"),
+            "family": "llama3-8b",
             "device_state": DeviceState(temperature_c=40),
             "flags": ("throttled",),
             "extra": {"a": 1},
@@ -221,6 +222,7 @@ def test_whoever_knows_more_says_more() -> None:
     [measurement] = found
     assert (measurement.uid, measurement.source, measurement.search_space) == (bytes(16), Source.SWEEP, "SAMPLE:72")
     assert (measurement.flags, measurement.device_state.temperature_c) == (("throttled",), 40)
+    assert (measurement.timing_method.regime, measurement.family) == ("graph", "llama3-8b")
     assert (measurement.timing_method.launch_hidden, measurement.extra) == (True, {"a": 1, "unreadable_choices": 1})
     outcomes = Counter((timing.outcome, timing.repeats) for timing in measurement.timings)
     assert outcomes[Outcome.COMPILE_ERROR, None] == 1

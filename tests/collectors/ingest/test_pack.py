@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
@@ -13,10 +13,12 @@ from run_ingest import ingest
 from spool_reading import numbers_in, spooled
 from spool_samples import frames_of, header_bytes, put, sample, segment_bytes, segment_of
 
+import samples
 from diode_collectors.ingest.pack import pack
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.devices import known_device
 from diode_store.exchange.context import ImportContext
+from diode_store.records import TimingMethod
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import HEADER_BYTES, end_to_bytes, frame_to_bytes
 from diode_store.wire.segments import read_segment
@@ -30,6 +32,11 @@ H200 = ("--hardware", "NVIDIA H200")
 
 MEASURED = replace(sample(1), host="node-7", device_uuid="GPU-1f2e", dataset="draft", licence="MIT", sweep_id="s1")
 """A sample of a sweep that says all it knows."""
+
+
+def timed_problem(m: int, **fields: Any) -> Measurement:
+    """Return a measurement of an mm with so many rows."""
+    return replace(samples.measurement(m, problem=samples.matmul(m, 32, 64)), **fields)
 
 
 def spool_of(directory: Path, *measurements: Measurement) -> Path:
@@ -171,6 +178,32 @@ def test_pack_a_spool(tmp_path: Path, database_path: Path) -> None:
     assert spooled(tmp_path / "o") == spooled(spool) == [MEASURED, sample(2, timings=3)]
     ended = ingest("--once", "--spool", tmp_path / "o", "--database", database_path)
     assert ended.out.startswith("2 new, 0 already stored; 5 new timings")
+
+
+def test_pack_says_what_records_do_not(tmp_path: Path) -> None:
+    """Lists of problems name the family, an option the regime; records that say them keep what they say."""
+    names = tmp_path / "names.txt"
+    names.write_text("mm:16x32x64/nn/bf16  # llama3-8b/qkv\nmm:17x32x64/nn/bf16  # drawn\n")
+    told = TimingMethod("median", regime="graph")
+    silent, saying = timed_problem(16), timed_problem(17, family="mine", timing_method=told)
+    spool = spool_of(tmp_path / "sweep", silent, saying, timed_problem(18))
+    ended = ingest("pack", "--families", names, "--regime", "write_flush", "-o", tmp_path / "o", spool)
+    assert ended.code == 0
+    packed = {m.problem.shape.m: (m.family, m.timing_method.regime, m.uid) for m in spooled(tmp_path / "o")}
+    assert packed == {
+        16: ("llama3-8b", "write_flush", silent.uid),
+        17: ("mine", "graph", saying.uid),
+        18: (None, "write_flush", timed_problem(18).uid),
+    }
+
+
+def test_pack_refuses_a_list_that_is_none(tmp_path: Path) -> None:
+    """A list of families that cannot be read is named before anything is packed."""
+    spool = spool_of(tmp_path / "sweep", MEASURED)
+    ended = ingest("pack", "--families", tmp_path / "absent.txt", "-o", tmp_path / "o", spool)
+    message = f"error: {tmp_path}/absent.txt: cannot read the shape set: No such file or directory\n"
+    assert ended == (1, "", message)
+    assert not (tmp_path / "o").exists()
 
 
 def test_pack_a_spool_that_is_written(tmp_path: Path) -> None:

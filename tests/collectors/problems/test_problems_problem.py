@@ -42,6 +42,15 @@ def test_what_is_not_typed_is_as_asked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [("llama3-8b/qkv", "llama3-8b"), ("attention/d64/qk", "attention"), ("drawn", "drawn"), ("", None)],
+)
+def test_a_name_begins_with_the_family(name: str, expected: str | None) -> None:
+    """The family is what stands before the first slash of the name; a problem that was typed has none."""
+    assert SweepProblem("mm", 8, 8, 8, name=name).family == expected
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("mm:512x768", "is not a shape; write OP:MxNxK"),

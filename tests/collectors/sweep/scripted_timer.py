@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from diode_collectors.sweep.lane.benchmark import Candidate
+from diode_collectors.sweep.lane.timer import Sampled
 from diode_store.normalise import kernel_config
-from diode_store.records import TimingMethod
+from diode_store.records import READ_FLUSH, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
 CONFIG = kernel_config("triton_mm", {"BLOCK_M": 16})
 
@@ -33,7 +36,6 @@ class Kernel:
 class ScriptedTimer:
     """Times kernels by what they say; remembers which were timed, in order, and how often."""
 
-    method = TimingMethod("median", flush_l2=True, launch_hidden=True)
     overhead_us = 0.0
     late_launches = 0
 
@@ -41,6 +43,22 @@ class ScriptedTimer:
         """Have timed nothing yet."""
         self.timed: list[tuple[str, int]] = []
         self.warmed: list[str] = []
+        self.asked_for: list[float] = []
+
+    def active(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return contextlib.nullcontext()
+
+    def method_for(self, best_us: float) -> TimingMethod:
+        """Return the method whose name says how fast the fastest was."""
+        self.asked_for.append(best_us)
+        return TimingMethod("median", flush_l2=True, launch_hidden=True, regime=READ_FLUSH)
+
+    def sampled(self, run: Callable[[], object], rotation: object, us: float, method: TimingMethod) -> Sampled:
+        """Return the kernel itself."""
+        assert us > 0
+        assert method.regime == READ_FLUSH
+        return Sampled(run)
 
     def warm_up(self, function: Callable[[], object], for_us: float) -> None:
         """Note what was warmed up with."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import samples
-from diode_collectors.sweep.agreement import LeftOut, agreement_of, print_agreement
+from diode_collectors.sweep.agreement import LeftOut, OtherRegimes, agreement_of, print_agreement
 from diode_store.errors import DatasetError
 from diode_store.query import analytics
 from diode_store.records import Environment, Outcome, Timing, TimingMethod
@@ -125,6 +125,49 @@ def test_repeats_give_the_scatter() -> None:
     (problem,) = agreement_of(first, second).problems
     assert (problem.first_us, problem.first_ties) == (100.0, 2)  # sigma is sqrt(0.02), so ties reach 128.3
     assert (problem.second_in_first, problem.first_in_second) == (True, True)
+
+
+def in_regime(regime: str | None) -> TimingMethod:
+    """Return how a sweep times in a regime."""
+    return replace(HIDDEN, regime=regime)
+
+
+def test_sweeps_in_different_regimes(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are compared, and what their ratios mean is said, for people and for scripts."""
+    first = [measured(1, {A: 100.0}, timing_method=in_regime("write_flush"))]
+    second = [measured(2, {A: 50.0}, timing_method=in_regime("graph"))]
+    agreement = agreement_of(first, second)
+    assert agreement.problems[0].ratio == 0.5
+    assert agreement.other_regimes == (OtherRegimes("write_flush", "graph", 1),)
+    print_agreement(agreement, as_json=True)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["other_regimes"] == [{"first": "write_flush", "second": "graph", "problems": 1}]
+    assert printed.err == (
+        "1 problem timed in regime write_flush by the first and regime graph by the second: ratios show that as well, "
+        "so judge by winners and ties\n"
+    )
+
+
+def test_a_regime_of_both_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a problem timed in several regimes that one counts which both sweeps have; nothing need be said then."""
+    first = [
+        measured(1, {A: 100.0}, timing_method=in_regime("write_flush")),
+        measured(2, {A: 40.0}, timing_method=in_regime("graph")),
+    ]
+    second = [measured(3, {A: 101.0}, timing_method=in_regime("write_flush"))]
+    agreement = agreement_of(first, second)
+    assert agreement.problems[0].ratio == pytest.approx(1.01)
+    assert agreement.other_regimes == ()
+    print_agreement(agreement)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_unknown_regime_is_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Records of older collectors do not say theirs."""
+    first = [measured(1, {A: 100.0}, timing_method=in_regime(None))]
+    second = [measured(2, {A: 100.0}, timing_method=in_regime("graph"))]
+    print_agreement(agreement_of(first, second))
+    assert "1 problem timed in an unknown regime by the first and regime graph by" in capsys.readouterr().err
 
 
 def test_ties_are_those_of_the_view(store: Store, database_url: str) -> None:

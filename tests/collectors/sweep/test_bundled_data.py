@@ -22,7 +22,7 @@ from diode_store.devices import known_device
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import ImportContext
 from diode_store.records import Outcome, Source, TimingMethod
-from diode_store.resources import bundled_data_dir
+from diode_store.resources import bundled_data_dir, migrations_dir
 from diode_store.wire.segment_layout import pack_payload
 from diode_store.wire.segments import read_segment
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 NAME = "h200-2026-11"
+TIMED_BY = TimingMethod("median", flush_l2=True, launch_hidden=True, regime="write_flush")
 MEASUREMENTS, PROBLEMS, TIMINGS, ESTIMATES = 1_247, 1_247, 104_350, 38_255
 LISTS = {
     "exhaustive": ("EXHAUSTIVE without TMA", 0),
@@ -42,6 +43,8 @@ LISTS = {
 }
 """Name of a list of problems → search space and seed."""
 PACKED_WITH = ("--dataset", NAME, "--licence", "Apache-2.0", "--anonymous")
+COMPLETED_BY = (*(f"--families {NAME}-{name}.txt" for name in LISTS), "--regime write_flush")
+"""What says the records that were made before records did say it."""
 
 
 def segment() -> Path:
@@ -132,7 +135,7 @@ def test_every_measurement_says_where_it_is_from(bundled: Sequence[Measurement])
     assert Counter((m.source, m.dataset, m.licence, m.choice_policy, m.is_replay, m.flags) for m in bundled) == {
         (Source.SWEEP, NAME, "Apache-2.0", "stock", False, ()): MEASUREMENTS
     }
-    assert {m.timing_method for m in bundled} == {TimingMethod("median", flush_l2=True, launch_hidden=True)}
+    assert {m.timing_method for m in bundled} == {TIMED_BY}
     assert {str(measurement.measured_at)[:10] for measurement in bundled} == {"2026-11-20"}
 
 
@@ -172,6 +175,34 @@ def test_the_lists_are_what_was_measured(bundled: Sequence[Measurement], name: s
     listed = [problem.problem().key for problem in read_shapeset(bundled_data_dir() / f"{NAME}-{name}.txt")]
     assert len(listed) == len(set(listed))
     assert Counter(m.problem.key for m in of_list(bundled, name)) == dict.fromkeys(listed, 1)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_record_says_the_family_that_its_list_does(bundled: Sequence[Measurement], name: str) -> None:
+    """The family is what the problem's name in the list begins with."""
+    listed = read_shapeset(bundled_data_dir() / f"{NAME}-{name}.txt")
+    families = {problem.problem().key: problem.family for problem in listed}
+    assert {m.problem.key: m.family for m in of_list(bundled, name)} == families
+    assert None not in families.values()
+
+
+def test_the_migration_knows_the_same_families(bundled: Sequence[Measurement]) -> None:
+    """A warehouse that was filled before records said their family is told by the same names."""
+    path = migrations_dir() / "versions" / "0003_families.txt"
+    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert dict(lines) == {m.problem.key.hex(): m.family for m in bundled}
+
+
+def test_the_first_sets_families_are_counted(bundled: Sequence[Measurement]) -> None:
+    """The README says how many problems of the first set are layers, of TorchBench and log-normal."""
+    lists = (bundled_data_dir() / f"{NAME}-{name}.txt" for name in LISTS)
+    names = [problem.name for path in lists for problem in read_shapeset(path)]
+    first = Counter(name.partition("/")[0] for name in names if name.endswith("/first set"))
+    assert first.total() == 457
+    assert (first.pop("torchbench"), first.pop("log-normal"), first.total()) == (131, 146, 180)
+    assert "180 are layers" in readme()
+    assert "131 are of TorchBench" in readme()
+    assert "146 whose sizes" in readme()
 
 
 def test_no_measurement_is_of_no_list(bundled: Sequence[Measurement]) -> None:
@@ -238,7 +269,8 @@ def packed_again(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_packed_again_it_holds_the_same(bundled: Sequence[Measurement], packed_again: Path) -> None:
     """The documented command gives the same records in the same order."""
-    assert f"diode-ingest pack {' '.join(PACKED_WITH)} -o . SPOOL..." in readme()
+    command = " ".join(("diode-ingest pack", *PACKED_WITH, *COMPLETED_BY, "-o . SPOOL..."))
+    assert command in " ".join(readme().replace("\\\n", " ").split())
     assert tuple(frame.measurement() for frame in read_segment(packed_again)) == bundled
 
 

@@ -102,13 +102,24 @@ def test_downgrade_says_what_it_loses(diode: RunCommand, store: Store, database_
     assert samples.sql(database_path, "SELECT count(*) FROM timings") == [(3,)]
 
 
+def test_downgrade_that_loses_nothing_says_so(diode: RunCommand, store: Store, database_path: Path) -> None:
+    """What the older revision has no columns for it keeps elsewhere."""
+    store.write([samples.measurement(1, family="llama3-8b")])
+    ended = diode("db", "downgrade", "0002", "--database", database_path)
+    assert ended.out == (
+        f"would bring {database_path} from revision {HEAD_REVISION} back to 0002, and lose nothing\n"
+        "make a copy with `diode db backup` and do it with --yes\n"
+    )
+
+
 @pytest.mark.parametrize("revision", ["0000", "9999", "base", "-1", "head", HEAD_REVISION])
 def test_downgrade_to_nothing_that_is_there(diode: RunCommand, database_path: Path, revision: str) -> None:
     """Only an older revision that a release had is gone back to."""
     ended = diode("db", "downgrade", "--yes", "--database", database_path, "--", revision)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
-        f"error: {database_path} has schema revision {HEAD_REVISION} and cannot go back to {revision}; name 0001\n"
+        f"error: {database_path} has schema revision {HEAD_REVISION} and cannot go back to {revision}; "
+        "name 0001 or 0002\n"
     )
 
 

@@ -12,9 +12,10 @@ import pytest
 from kernels_to_ask import FAST, VENDOR
 
 from diode_store.commands import fastest
-from diode_store.records import Environment, Problem, TensorSpec, Timing
+from diode_store.records import Environment, Problem, TensorSpec, Timing, TimingMethod
 from diode_store.warehouse.database import write_transaction
 from diode_store.warehouse.hardware import add_alias
+from samples import matmul
 
 if TYPE_CHECKING:
     from conftest import MakeMeasurement, RunCommand
@@ -62,6 +63,7 @@ def test_fastest_as_json(warehouse: Store, diode: RunCommand) -> None:
         "runner_up_us": 82.5,
         "ties": 1,
         "repeats": 1,
+        "regime": None,
     }
 
 
@@ -74,6 +76,25 @@ def test_fastest_compares_with_the_vendor_on_the_same_problem(
         warehouse.write([make_measurement(number, timings=times)])
     rows = json.loads(diode("fastest", "--hardware", "h200", "--op", "mm", "--json").out)
     assert {row["m"]: row["vendor_us"] for row in rows} == {65: 100.0, 75: 40.0, 76: 30.0, 77: 20.0}
+
+
+def test_fastest_answers_in_the_regime_nearest_to_deployment(
+    warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement
+) -> None:
+    """Of a problem timed in several ways there is one row, which says the way, with the vendor's time in it."""
+    for number, regime, times in (
+        (11, "write_flush", (30.0, 20.0)),
+        (12, "graph", (25.0, 24.0)),
+        (13, None, (10.0, 9.0)),
+    ):
+        timings = (Timing(VENDOR, times[0]), Timing(FAST, times[1]))
+        method = TimingMethod("median", regime=regime)
+        problem = matmul(512, 512, 512)
+        warehouse.write([make_measurement(number, timings=timings, timing_method=method, problem=problem)])
+    [row] = json.loads(diode("fastest", "--hardware", "h200", "--m", "512", "--json").out)
+    assert (row["regime"], row["runtime_us"], row["vendor_us"]) == ("graph", 24.0, 25.0)
+    header = diode("fastest", "--hardware", "h200").out.splitlines()[0]
+    assert header.split()[:2] == ["regime", "problem"]
 
 
 def test_fastest_tells_tf32_from_float32(

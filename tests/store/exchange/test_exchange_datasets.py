@@ -16,6 +16,7 @@ from stored import content
 from torch_diode_files import CONFIG, SLOW, dataset, older, timed
 
 from diode_store.exchange.torch_diode_types import Dataset
+from diode_store.records import TimingMethod
 from samples import triton_config
 
 if TYPE_CHECKING:
@@ -153,6 +154,27 @@ def test_export(store: Store, diode: RunCommand, tmp_path: Path, make_measuremen
     assert {config.block_m for config in fastest.values()} == {triton_config(16).block_m}
     report = json.loads(diode("export", "--format", "torch-diode", "-o", str(out), "--force", "--json").out)
     assert report == {"file": str(out), "measurements": 2, "timings": 4, "not_held": lost}
+
+
+def test_export_of_the_regime_nearest_to_deployment(
+    store: Store, diode: RunCommand, tmp_path: Path, make_measurement: MakeMeasurement
+) -> None:
+    """A data set cannot tell regimes apart, so that of each problem only one is in it; the others are counted."""
+    problem = make_measurement(1).problem
+    for number, regime in enumerate(("write_flush", "graph", None), 1):
+        method = TimingMethod("median", regime=regime)
+        times = (9.0, 10.0 * number)
+        store.write([make_measurement(number, problem=problem, runtimes=times, timing_method=method)])
+    store.write([make_measurement(4, runtimes=(9.0, 40.0))])
+    out = tmp_path / "out.json"
+    report = json.loads(diode("export", "--format", "torch-diode", "-o", str(out), "--json").out)
+    why = "4 timings left out: their problem was also timed in a way nearer to how a deployed kernel runs"
+    assert (report["measurements"], why in report["not_held"]) == (2, True)
+    ops = Dataset.deserialize(out.read_bytes()).hardware["NVIDIA H200"].operation
+    assert sorted(timed.time for solution in ops["mm"].solution.values() for timed in solution.timed_configs) == [
+        0.02,
+        0.04,
+    ]
 
 
 def test_export_to_stdout_and_back(store: Store, make_measurement: MakeMeasurement, database_url: str) -> None:

@@ -104,9 +104,9 @@ def test_every_column_arrives(store: Store, database_url: str, lake: Lake, make_
         "hardware, vendor, arch, multiprocessors, l2_bytes, max_clock_mhz, memory_bytes, torch, python, op, dtype, "
         "b, m, n, k, layout, inputs, scalars, template, block_m, num_warps, allow_tf32, use_fast_accum, kwargs, "
         "is_vendor, runtime_us, outcome, is_estimate, repeats, p10_us, p90_us, source, measured_at, is_replay, "
-        "search_space, sample_seed, choice_policy, statistic, flush_l2, launch_hidden, sm_clock_mhz, memory_clock_mhz, "
-        "temperature_c, throttle_reasons, foreign_processes, flags, dataset, licence, sweep_id, host, device_uuid, "
-        "collector_version, measurement_uid"
+        "search_space, sample_seed, choice_policy, statistic, flush_l2, launch_hidden, regime, sm_clock_mhz, "
+        "memory_clock_mhz, temperature_c, throttle_reasons, foreign_processes, flags, family, dataset, licence, "
+        "sweep_id, host, device_uuid, collector_version, measurement_uid"
     )
     [row] = ask(lake, f"SELECT {columns} FROM observations")  # noqa: S608 - our own names
     inputs = '[["bfloat16", [65, 128], [128, 1]], ["bfloat16", [128, 256], [256, 1]]]'
@@ -114,8 +114,8 @@ def test_every_column_arrives(store: Store, database_url: str, lake: Lake, make_
         *("NVIDIA H200", "nvidia", "sm_90", 132, 62914560, 1980, None, "2.11.0+cu130", "3.12.3", "mm", "bfloat16"),
         *(1, 65, 256, 128, "nn", inputs, "[]", "triton::mm", 16, 4, False, None, "[]"),
         *(False, 9.5, "ok", True, 7, 9.25, 9.75, "sweep", datetime(2026, 11, 20, 12, 30), True),  # noqa: DTZ001 - UTC
-        *("EXHAUSTIVE", 3, "hook:abc", "median", True, False, 1980, 2619),
-        *(45, "none", 0, "throttled,hot", "d", "MIT", "s1", "gpu-7", "GPU-1"),
+        *("EXHAUSTIVE", 3, "hook:abc", "median", True, False, "read_flush", 1980, 2619),
+        *(45, "none", 0, "throttled,hot", "llama3-8b", "d", "MIT", "s1", "gpu-7", "GPU-1"),
         *("0.2.0", "00000000000000000000000000000001"),
     )
     assert ask(lake, "SELECT extra FROM measurements") == [

@@ -39,30 +39,30 @@ LARGE = ("mm", "bfloat16", 1, 1024, 2048, 2048, "nn")
 BY_HAND: dict[int, list[tuple[Any, ...]]] = {
     # The median of 8.0 and 8.4 is 8.2; their scatter of 3.4 % makes a tie set of 8.77, where 11 % would allow 10.0.
     1: [
-        (H100, OLD, "nn", *B, *NONE, None, 11.0, 12.0, 1),
-        (H200, OLD, "nn", *A, *NONE, None, 8.2, 9.0, 0),
-        (H200, NEW, "nn", *B, *NONE, None, 6.56, 9.02, 0),
+        (H100, OLD, None, "nn", *B, *NONE, None, 11.0, 12.0, 1),
+        (H200, OLD, None, "nn", *A, *NONE, None, 8.2, 9.0, 0),
+        (H200, NEW, None, "nn", *B, *NONE, None, 6.56, 9.02, 0),
     ],
     # 18.0 * 1.14 = 20.52.
     2: [
-        (1, H200, OLD, *VENDOR, *NO_BLOCKS, *NONE, 18.0, 0.0, 1),
-        (2, H200, OLD, *A, *NONE, 20.0, 11.1, 1),
-        (3, H200, OLD, *B, *NONE, 20.5, 13.9, 1),
+        (1, H200, OLD, None, *VENDOR, *NO_BLOCKS, *NONE, 18.0, 0.0, 1),
+        (2, H200, OLD, None, *A, *NONE, 20.0, 11.1, 1),
+        (3, H200, OLD, None, *B, *NONE, 20.5, 13.9, 1),
     ],
     3: [(H100, *LARGE)],
     # 16 / 11 and 9 / 8.2; on the large problem the vendor wins, and the newer environment has no vendor.
-    4: [(H100, *SHAPE, 16.0, 11.0, 1.45), (H200, *SHAPE, 9.0, 8.2, 1.1)],
+    4: [(H100, None, *SHAPE, 16.0, 11.0, 1.45), (H200, None, *SHAPE, 9.0, 8.2, 1.1)],
     # On the H200: vendor sqrt(9 / 8.2 * 1) = 1.048, A sqrt(1 * 20 / 18) = 1.054, B 1.178.
     5: [
-        (H100, OLD, *B, *NONE, 1, 1.0, 1.0),
-        (H200, OLD, *VENDOR, *NO_BLOCKS, *NONE, 2, 1.048, 1.1),
-        (H200, NEW, *B, *NONE, 1, 1.0, 1.0),
+        (H100, OLD, None, *B, *NONE, 1, 1.0, 1.0),
+        (H200, OLD, None, *VENDOR, *NO_BLOCKS, *NONE, 2, 1.048, 1.1),
+        (H200, NEW, None, *B, *NONE, 1, 1.0, 1.0),
     ],
     # Over 3.45 %: 8.2 / 6.56 = 1.25, 9.02 / 8.2 = 1.1, 10 / 6.56 = 1.524.
     6: [
-        (H200, OLD, NEW, *SHAPE, "best", "triton::mm", "triton::mm", 8.2, 6.56, 0.8, "faster", 7.2),
-        (H200, OLD, NEW, *SHAPE, "config", "triton::mm", "triton::mm", 8.2, 9.02, 1.1, "slower", 2.9),
-        (H200, OLD, NEW, *SHAPE, "config", "triton::mm", "triton::mm", 10.0, 6.56, 0.656, "faster", 15.2),
+        (H200, OLD, NEW, None, *SHAPE, "best", "triton::mm", "triton::mm", 8.2, 6.56, 0.8, "faster", 7.2),
+        (H200, OLD, NEW, None, *SHAPE, "config", "triton::mm", "triton::mm", 8.2, 9.02, 1.1, "slower", 2.9),
+        (H200, OLD, NEW, None, *SHAPE, "config", "triton::mm", "triton::mm", 10.0, 6.56, 0.656, "faster", 15.2),
     ],
     # sqrt(0.08) / 8.2; the flagged repeat of B and the replay of A do not count.
     7: [(H200, "under 10 us", 1, 2, 0.0345, 0.11)],
@@ -70,8 +70,24 @@ BY_HAND: dict[int, list[tuple[Any, ...]]] = {
     8: [("01234567", H200, datetime(2026, 11, 20, 12, 30), 90, 2, 5, 9, 11.1, 11.1, 1)],  # noqa: DTZ001 - as DuckDB says
     9: [(H100, *C, *NONE, 1, 1, "timeout", 1), (H200, *C, *NONE, 1, 1, "out_of_resources", 1)],
     10: [
-        (*SHAPE[:2], False, *SHAPE[2:], 132, None, None, *A, None, *NONE, None, 8.2, "ok", False, 2),
-        (*SHAPE[:2], False, *SHAPE[2:], 132, None, None, *C, None, *NONE, None, None, "out_of_resources", False, 1),
+        (*NONE, *SHAPE[:2], False, *SHAPE[2:], 132, None, None, *A, None, *NONE, None, 8.2, "ok", False, 2),
+        (
+            *NONE,
+            *SHAPE[:2],
+            False,
+            *SHAPE[2:],
+            132,
+            None,
+            None,
+            *C,
+            None,
+            *NONE,
+            None,
+            None,
+            "out_of_resources",
+            False,
+            1,
+        ),
     ],
 }
 

@@ -14,7 +14,7 @@ from view_warehouse import CPP, TMA, VENDOR, WHOLE, A, B, C, Warehouse, estimate
 
 from diode_store.query import analytics
 from diode_store.query.view_files import VIEWS
-from diode_store.records import Environment, Outcome, Problem, TensorSpec
+from diode_store.records import Environment, Outcome, Problem, TensorSpec, TimingMethod
 
 if TYPE_CHECKING:
     from conftest import MakeMeasurement
@@ -101,7 +101,8 @@ def test_training_examples_describe_device_and_kernel(views: Warehouse, make_mea
         memory_bandwidth_bytes_per_s=4_800_000_000_000,
         max_clock_mhz=1980,
     )
-    views.measure({WHOLE: 9.5}, hardware=hardware)
+    graph = TimingMethod("median", regime="graph")
+    views.measure({WHOLE: 9.5}, hardware=hardware, timing_method=graph, family="llama3-8b")
     assert views.one("FROM training_examples") == {
         "hardware_id": 1,
         "hardware": "NVIDIA H200",
@@ -115,6 +116,8 @@ def test_training_examples_describe_device_and_kernel(views: Warehouse, make_mea
         "max_clock_mhz": 1980,
         "environment_id": 1,
         "torch": "2.11.0+cu130",
+        "regime": "graph",
+        "family": "llama3-8b",
         "problem_id": 1,
         "op": "mm",
         "dtype": "bfloat16",
@@ -151,7 +154,7 @@ def test_coverage_counts_everything_once(views: Warehouse, make_measurement: Mak
     views.measure({TMA: 2.0}, superseded_by=bytes(16))
     views.measure({A: 3.0}, problem=half, measured_at=None)
     where = {"hardware_id": 1, "hardware": "NVIDIA H200", "arch": "sm_90", "multiprocessors": 132, "environment_id": 1}
-    software = {"torch": "2.11.0+cu130", "triton": "3.6.0", "compute": "cuda 13.0", "driver": "580.95"}
+    software = {"torch": "2.11.0+cu130", "triton": "3.6.0", "compute": "cuda 13.0", "driver": "580.95", "regime": None}
     counts = ("problems", "configs", "measurements", "timings", "failures", "estimates")
     nothing = {"first_measured_at": None, "last_measured_at": None}
     bf16 = {"first_measured_at": early.replace(tzinfo=None), "last_measured_at": late.replace(tzinfo=None)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import multiprocessing
 import shutil
 import signal
@@ -19,7 +20,10 @@ import pytest
 import sqlalchemy as sa
 
 import samples
+from diode_collectors.spool.reading import measurements_in
 from diode_store.query import analytics
+from diode_store.records import Source, TimingMethod
+from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate, schema
 from diode_store.warehouse.database import integrity_problems, make_engine
 from diode_store.warehouse.measurements import iter_measurements
@@ -28,14 +32,18 @@ from diode_store.warehouse.tombstones import bury
 from lanes import long, sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import postgres_server as postgres
     from conftest import RunCommand
 
 DATA = Path(__file__).parents[2] / "data"
-FIRST = "0001"
+FIRST, LAST = "0001", "0002"
+"""The oldest revision of which files are kept, and the newest but today's."""
+OF_A_LATER_RELEASE = (10).to_bytes(16)
+"""A record that 0002 stored with fields it has no columns for."""
 TABLES_OF_0001 = ("warehouse", "hardware", "hardware_aliases", "environments", "problems", "configs", "measurements")
+TIMINGS = {FIRST: 1212, LAST: 1164}
 MANY = 150_000
 WRITERS = 4
 _NUMBERS = count()
@@ -53,34 +61,56 @@ MIGRATE = (
 WAYS = {"upgrade": "migrate.upgrade(engine)", "downgrade": "migrate.downgrade(engine, '0001')"}
 
 
+@pytest.fixture(params=[FIRST, LAST])
+def revision(request: pytest.FixtureRequest) -> str:
+    """Return the revision of a kept warehouse."""
+    return str(request.param)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
-    """Return a copy of the kept warehouse of revision 0001, once on each kind of database."""
+def kept(request: pytest.FixtureRequest, revision: str, tmp_path: Path) -> Iterator[sa.Engine]:
+    """Return a copy of the kept warehouse of a revision, once on each kind of database."""
     if request.param == "sqlite":
-        url = str(shutil.copy(DATA / "warehouse-0001.db", tmp_path / "kept.db"))
+        url = str(shutil.copy(DATA / f"warehouse-{revision}.db", tmp_path / "kept.db"))
     else:
-        url = restored(request.getfixturevalue("postgres_server"))
+        url = restored(request.getfixturevalue("postgres_server"), revision)
     engine = make_engine(url)
     yield engine
     engine.dispose()
 
 
-def restored(server: postgres.PostgresServer) -> str:
+def restored(server: postgres.PostgresServer, revision: str) -> str:
     """Return the URL of the kept PostgreSQL warehouse, in a database of its own."""
     import psycopg
 
     url = server.create_database(f"kept_{next(_NUMBERS)}")
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute(gzip.decompress((DATA / "warehouse-0001.sql.gz").read_bytes()))
+        connection.execute(gzip.decompress((DATA / f"warehouse-{revision}.sql.gz").read_bytes()))
     return url
 
 
-def contents(engine: sa.Engine) -> dict[str, list[tuple[Any, ...]]]:
-    """Return every row of the tables of revision 0001, as the driver gives it, in order."""
+def contents(engine: sa.Engine, *, without: Sequence[str] = ()) -> dict[str, list[dict[str, str]]]:
+    """Return every row of the tables of revision 0001, as the driver gives it, in order, without some columns."""
     with engine.connect() as connection:
         select = "SELECT * FROM %s ORDER BY 1, 2"
-        rows = {name: connection.exec_driver_sql(select % name).all() for name in (*TABLES_OF_0001, "timings")}
-    return {name: [tuple(map(repr, row)) for row in found] for name, found in rows.items()}
+        tables = (*TABLES_OF_0001, "timings")
+        rows = {name: connection.exec_driver_sql(select % name).mappings().all() for name in tables}
+    return {name: [_shown(row, without) for row in found] for name, found in rows.items()}
+
+
+def _shown(row: sa.RowMapping, without: Sequence[str]) -> dict[str, str]:
+    extra = row.get("extra")
+    parsed = json.loads(extra) if isinstance(extra, str) else extra
+    shown = {**row, "extra": json.dumps(parsed, sort_keys=True)}
+    return {name: repr(value) for name, value in shown.items() if name not in without}
+
+
+def told(engine: sa.Engine) -> dict[bytes, tuple[Any, ...]]:
+    """Return by uid what an upgraded warehouse says of regime and family, and in ``extra``."""
+    columns = schema.measurements.c
+    with engine.connect() as connection:
+        rows = connection.execute(sa.select(columns.uid, columns.regime, columns.family, columns.extra)).all()
+    return {bytes(row.uid): tuple(row[1:]) for row in rows}
 
 
 def structure(engine: sa.Engine) -> dict[str, Any]:
@@ -100,7 +130,7 @@ def structure(engine: sa.Engine) -> dict[str, Any]:
     }
 
 
-def test_the_kept_warehouse_goes_up(kept: sa.Engine) -> None:
+def test_the_kept_warehouse_goes_up(kept: sa.Engine, revision: str) -> None:
     """The upgrade keeps every row of every table bit for bit, and makes exactly the schema of the code."""
     before = contents(kept)
     assert {name: len(rows) for name, rows in before.items()} == {
@@ -108,26 +138,84 @@ def test_the_kept_warehouse_goes_up(kept: sa.Engine) -> None:
         "hardware": 3,
         "hardware_aliases": 2,
         "environments": 3,
-        "problems": 35,
+        "problems": 35 if revision == FIRST else 36,
         "configs": 858,
         "measurements": 35,
-        "timings": 1212,
+        "timings": TIMINGS[revision],
     }
-    assert migrate.upgrade(kept) == migrate.Upgrade(FIRST, schema.HEAD_REVISION)
-    assert contents(kept) == before
+    assert migrate.upgrade(kept) == migrate.Upgrade(revision, schema.HEAD_REVISION)
+    after = contents(kept, without=("regime", "family"))
+    moved = {name: value for name, value in after.items() if value != before[name]}
+    if revision == FIRST:
+        assert moved == {}
+    else:  # but for what it had no columns for
+        [changed] = [
+            new for new, old in zip(moved.pop("measurements"), before["measurements"], strict=True) if new != old
+        ]
+        assert (changed["uid"], moved) == (repr(OF_A_LATER_RELEASE), {})
     assert migrate.differences(kept) == []
     assert integrity_problems(kept) == []
 
 
-def test_the_kept_warehouse_goes_down_again(kept: sa.Engine) -> None:
+def test_the_kept_warehouse_goes_down_again(kept: sa.Engine, revision: str) -> None:
     """Going back leaves the rows and the structure that were there before the upgrade."""
     rows, tables = contents(kept), structure(kept)
     migrate.upgrade(kept)
-    assert migrate.downgrade(kept, FIRST) == migrate.Upgrade(schema.HEAD_REVISION, FIRST)
+    assert migrate.downgrade(kept, revision) == migrate.Upgrade(schema.HEAD_REVISION, revision)
     assert (contents(kept), structure(kept)) == (rows, tables)
-    assert migrate.current(kept) == FIRST
+    assert migrate.current(kept) == revision
     migrate.upgrade(kept)
     assert migrate.differences(kept) == []
+
+
+def test_old_sweeps_flushed_by_writing_and_bundled_problems_have_families(kept: sa.Engine) -> None:
+    """What sweeps did before is known, and what was bundled is named by its lists; of the others nobody knows."""
+    bundled = {m.uid: ("write_flush", m.family, None) for m in measurements_in(bundled_data_dir())}
+    migrate.upgrade(kept)
+    found = told(kept)
+    assert len(found.keys() & bundled.keys()) > 10
+    assert {uid: found[uid] for uid in found.keys() & bundled.keys()} == {
+        u: v for u, v in bundled.items() if u in found
+    }
+    others = found.keys() - bundled.keys() - {OF_A_LATER_RELEASE}
+    assert {found[uid][:2] for uid in others} == {(None, None)}
+
+
+@pytest.mark.parametrize("revision", [LAST], indirect=True)
+def test_what_an_older_release_had_no_columns_for_gets_them(kept: sa.Engine) -> None:
+    """Regime and family of a newer record, which revision 0002 kept in ``extra``, leave it; the rest stays there."""
+    migrate.upgrade(kept)
+    rest = {"timing_method": {"clock": "wall"}, "later": [1, {"still": "kept"}]}
+    assert told(kept)[OF_A_LATER_RELEASE] == ("graph", "llama3-8b", rest)
+
+
+@pytest.mark.parametrize("revision", [LAST], indirect=True)
+def test_going_back_keeps_regime_and_family(kept: sa.Engine) -> None:
+    """What an upgrade could not find again is in ``extra`` meanwhile, where the next upgrade takes it from."""
+    migrate.upgrade(kept)
+    graph = TimingMethod("median", flush_l2=True, launch_hidden=True, regime="graph")
+    whole = samples.measurement(1000, timing_method=graph, family="drawn", source=Source.SWEEP, extra={"a": 1})
+    named = samples.measurement(1001, family="drawn")
+    with Store(kept) as store:
+        store.write([whole, named])
+    before = told(kept)
+    assert (before[whole.uid], before[named.uid]) == (("graph", "drawn", {"a": 1}), (None, "drawn", None))
+    assert migrate.losses(kept, LAST) == []
+    migrate.downgrade(kept, LAST)
+    extras = {bytes(row["uid"]): row["extra"] for row in _rows(kept)}
+    assert extras[whole.uid] == {"a": 1, "timing_method": {"regime": "graph"}, "family": "drawn"}
+    assert extras[named.uid] == {"family": "drawn"}
+    migrate.upgrade(kept)
+    assert told(kept) == before
+
+
+def _rows(engine: sa.Engine) -> list[dict[str, Any]]:
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT uid, extra FROM measurements WHERE extra IS NOT NULL").mappings()
+        return [
+            {**row, "extra": json.loads(row["extra"]) if isinstance(row["extra"], str) else row["extra"]}
+            for row in rows
+        ]
 
 
 def test_an_upgraded_warehouse_is_used(kept: sa.Engine) -> None:
@@ -145,13 +233,13 @@ def test_an_upgraded_warehouse_is_used(kept: sa.Engine) -> None:
         assert store.counts()["measurements"] == 36
 
 
-def test_an_upgraded_warehouse_is_queried(tmp_path: Path, diode: RunCommand) -> None:
+def test_an_upgraded_warehouse_is_queried(tmp_path: Path, diode: RunCommand, revision: str) -> None:
     """The old rows are in the views: one answer worked out by hand from the script that made the file."""
     path = tmp_path / "kept.db"
-    shutil.copy(DATA / "warehouse-0001.db", path)
+    shutil.copy(DATA / f"warehouse-{revision}.db", path)
     refused = diode("query", "SELECT 1", "--database", path)
     assert refused.code == 1
-    assert f"has schema revision {FIRST} and this torch-diode needs {schema.HEAD_REVISION}" in refused.err
+    assert f"has schema revision {revision} and this torch-diode needs {schema.HEAD_REVISION}" in refused.err
     assert diode("db", "upgrade", "--database", path).code == 0
     with closing(analytics.connect(str(path))) as connection:
         found = connection.execute(
@@ -160,13 +248,13 @@ def test_an_upgraded_warehouse_is_queried(tmp_path: Path, diode: RunCommand) -> 
     assert found == [("NVIDIA H100 80GB HBM3", "2.13.0+cu130", "aten::mm", 10.5)]
 
 
-def test_going_back_loses_the_tombstones(kept: sa.Engine) -> None:
+def test_going_back_loses_the_tombstones(kept: sa.Engine, revision: str) -> None:
     """What a downgrade drops is counted beforehand; what was deleted stays deleted until it is delivered again."""
     migrate.upgrade(kept)
     with kept.begin() as connection:
-        assert bury(connection, [2, 3], "prune")[0] == 2
+        assert bury(connection, [4, 5], "prune")[0] == 2
     [loss] = migrate.losses(kept, FIRST)
-    assert (loss.table, loss.rows) == ("tombstones", 2)
+    assert (loss.table, loss.rows) == ("tombstones", 2 if revision == FIRST else 3)
     migrate.downgrade(kept, FIRST)
     migrate.upgrade(kept)
     with kept.connect() as connection:
@@ -186,11 +274,11 @@ def upgraded(url: str) -> str:
 @long
 def test_many_upgrade_the_kept_warehouse_at_once(kept: sa.Engine) -> None:
     """Daemons that start at the same time on an old warehouse bring it to the newest revision once."""
-    before = contents(kept)
+    before = contents(kept, without=("regime", "family", "extra"))
     url = kept.url.render_as_string(hide_password=False)
     with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
         assert pool.map(upgraded, [url] * WRITERS) == [schema.HEAD_REVISION] * WRITERS
-    assert contents(kept) == before
+    assert contents(kept, without=("regime", "family", "extra")) == before
 
 
 @pytest.fixture(scope="module")

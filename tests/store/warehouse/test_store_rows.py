@@ -36,12 +36,14 @@ def test_every_field_is_stored(any_store: Store, any_url: str) -> None:
         "statistic": "median",
         "flush_l2": 1,
         "launch_hidden": 0,
+        "regime": "read_flush",
         "sm_clock_mhz": 1980,
         "memory_clock_mhz": 2619,
         "temperature_c": 45,
         "throttle_reasons": "none",
         "foreign_processes": 0,
         "flags": "throttled,hot",
+        "family": "llama3-8b",
         "dataset": "d",
         "licence": "MIT",
         "superseded_by": bytes(range(16)),
@@ -57,8 +59,8 @@ def test_every_field_is_stored(any_store: Store, any_url: str) -> None:
 def test_what_is_absent_is_null(any_store: Store, any_url: str) -> None:
     """Empty maps and absent values are NULL, not empty JSON or text, so that a query can tell."""
     any_store.write([samples.measurement(measured_at=None)])
-    nulls = "measured_at, host, sample_seed, statistic, flags, superseded_by, extra"
-    assert rows(any_url, f"SELECT {nulls} FROM measurements") == [(None,) * 7]  # noqa: S608 - likewise
+    nulls = "measured_at, host, sample_seed, statistic, regime, family, flags, superseded_by, extra"
+    assert rows(any_url, f"SELECT {nulls} FROM measurements") == [(None,) * 9]  # noqa: S608 - likewise
     for table in ("hardware", "environments", "problems", "configs", "timings"):
         assert {row[0] for row in rows(any_url, f"SELECT extra FROM {table}")} == {None}  # noqa: S608 - likewise
 

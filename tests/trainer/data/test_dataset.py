@@ -36,6 +36,15 @@ def test_split_never_leaks(seed: int, count: int, repeats: int) -> None:
     assert sorted(judged.tolist()) == list(range(len(dataset)))
 
 
+def test_split_keeps_regimes_of_a_problem_together() -> None:
+    """A problem that was timed in two regimes is on one side of every fold with both."""
+    dataset = ExampleSet(tuple(replace(e, regime=r) for r in ("graph", None) for e in learnable(12).examples))
+    for split in folds(dataset, 4):
+        judged = [dataset.examples[i] for i in split.test]
+        assert {e.shape for e in judged if e.regime} == {e.shape for e in judged if e.regime is None}
+        assert not {e.shape for e in judged} & {dataset.examples[i].shape for i in split.train}
+
+
 def test_split_follows_from_the_problems() -> None:
     """The same problems in another order are split the same way."""
     dataset = learnable(20)
@@ -94,6 +103,14 @@ def test_domain_tells_tf32_from_the_rest_of_float32() -> None:
 def test_domain_leaves_out_templates_that_never_ran() -> None:
     """A template that always failed is not one that the model knows."""
     assert ExampleSet((examples([1.0, float("inf")]),)).domain().templates == ("aten::mm",)
+
+
+def test_canonical_order_tells_regimes_apart() -> None:
+    """The regimes of one problem come in one order, whichever was measured first; an unknown one first."""
+    (example,) = learnable(1).examples
+    for regimes in ((None, "graph", "write_flush"), ("write_flush", None, "graph")):
+        found = canonical(replace(example, regime=regime) for regime in regimes)
+        assert [e.regime for e in found] == [None, "graph", "write_flush"]
 
 
 def test_canonical_order_follows_from_content() -> None:

@@ -11,7 +11,7 @@ from synthetic import H200, contents
 
 import samples
 from diode_store.errors import DatasetError
-from diode_store.records import KernelConfig, Measurement, Outcome, Timing
+from diode_store.records import KernelConfig, Measurement, Outcome, Timing, TimingMethod
 from diode_trainer.data.from_file import load_file, load_measurements
 from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
 
@@ -135,6 +135,36 @@ def test_warehouse_and_records_agree(make_measurement: MakeMeasurement, store: S
     dataset = load_warehouse(database_url, ExampleFilter("h200")).dataset
     assert contents(dataset) == contents(load_measurements(measurements, "here"))
     assert [e.runtime_us.tolist() for e in dataset] == [[4.0, 4.0, 9.0], [2.0, float("inf")]]
+
+
+def test_regimes_are_not_merged(make_measurement: MakeMeasurement, store: Store, database_url: str) -> None:
+    """One problem has examples in each regime, from records and from the warehouse alike, in a stable order."""
+    timed_in = ((None, 5.0), ("write_flush", 4.0), ("graph", 3.0), ("graph", 1.0))
+    measurements = [
+        timed(i, Timing(FAST, us), make=make_measurement, timing_method=TimingMethod("median", regime=regime))
+        for i, (regime, us) in enumerate(timed_in)
+    ]
+    dataset = load_measurements(measurements, "here")
+    assert [(e.regime, e.runtime_us.tolist()) for e in dataset] == [
+        (None, [5.0]),
+        ("graph", [2.0]),
+        ("write_flush", [4.0]),
+    ]
+    store.write(reversed(measurements))
+    assert contents(load_warehouse(database_url, ExampleFilter("h200")).dataset) == contents(dataset)
+
+
+def test_families(make_measurement: MakeMeasurement, store: Store, database_url: str) -> None:
+    """Examples know the family they were swept for, the first by name of several, from records and the warehouse."""
+    families = (("vit", 0), ("llama3-8b", 0), (None, 0), ("drawn", 1), (None, 2))
+    measurements = [
+        timed(i, Timing(FAST, 5.0), make=make_measurement, problem=problem, family=family)
+        for i, (family, problem) in enumerate(families)
+    ]
+    dataset = load_measurements(measurements, "here")
+    assert [e.family for e in dataset] == ["llama3-8b", "drawn", None]
+    store.write(measurements)
+    assert contents(load_warehouse(database_url, ExampleFilter("h200")).dataset) == contents(dataset)
 
 
 def test_warehouse_and_file_agree(jsonl_path: Path, store: Store, database_url: str) -> None:

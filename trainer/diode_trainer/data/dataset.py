@@ -35,7 +35,7 @@ from 14 float32 or 25 baddbmm problems among a thousand a model learns nothing r
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Every config that was tried on one problem, on one hardware, in one environment; arrays have shape (n,)."""
+    """Every config tried on one problem, on one hardware, in one environment and regime; arrays have shape (n,)."""
 
     hardware: Hardware
     environment: str
@@ -46,6 +46,10 @@ class Examples:
     """inf where the config failed, so that it never is a fastest one."""
     is_vendor: NDArray[np.bool_]
     is_estimate: NDArray[np.bool_]
+    family: str | None = None
+    """The family of problems it was swept for, the first by name of several; None if none is known."""
+    regime: str | None = None
+    """What surrounded the timed launches (``TimingMethod.regime``); None if it is not known."""
 
     def __len__(self) -> int:
         """Return n."""
@@ -69,7 +73,7 @@ class ExampleSet:
     lineage: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return how many problems there are; one counts again in each environment."""
+        """Return how many problems there are; one counts again in each environment and regime."""
         return len(self.examples)
 
     def __iter__(self) -> Iterator[Examples]:
@@ -134,7 +138,7 @@ def canonical(examples: Iterable[Examples]) -> tuple[Examples, ...]:
 
     So that equal measurements give equal models, whatever order they were ingested or written in.
     """
-    ordered = sorted(examples, key=lambda e: (_sort_key(e.shape), e.hardware.name, e.environment))
+    ordered = sorted(examples, key=lambda e: (_sort_key(e.shape), e.hardware.name, e.environment, e.regime or ""))
     return tuple(_sorted_configs(example) for example in ordered)
 
 
@@ -159,8 +163,8 @@ class Fold:
 def folds(dataset: ExampleSet, count: int, seed: int = 0) -> tuple[Fold, ...]:
     """Split by problem into ``count`` folds; each problem is judged by exactly one.
 
-    Problems that a model cannot tell apart (same op, dtype, sizes and layout, whatever the device, environment or
-    strides) stay together. The split depends on the problems and ``seed`` alone, not on their order.
+    Problems that a model cannot tell apart (same op, dtype, sizes and layout, whatever the device, environment, regime
+    or strides) stay together. The split depends on the problems and ``seed`` alone, not on their order.
 
     Raises:
         DatasetError: fewer distinct problems than folds.

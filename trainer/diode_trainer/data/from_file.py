@@ -41,7 +41,7 @@ def load_file(
 def load_measurements(
     measurements: Iterable[Measurement], origin: str, select: Select = lambda usable: usable
 ) -> ExampleSet:
-    """Merge ``measurements`` as the view ``training_examples`` does: one row a problem and config.
+    """Merge ``measurements`` as the view ``training_examples`` does: one row a problem, regime and config.
 
     Raises:
         DatasetError: none of them is usable; the message begins with ``origin``.
@@ -52,9 +52,9 @@ def load_measurements(
             f"{origin}: holds no usable measurement (replays, flagged ones and those filtered by a hook do not count)"
         )
     usable = select(usable)
-    groups: dict[tuple[bytes, bytes, bytes], list[Measurement]] = defaultdict(list)
-    for measurement in usable:
-        groups[measurement.hardware.key, measurement.environment.key, measurement.problem.key].append(measurement)
+    groups: dict[tuple[bytes, bytes, bytes, str | None], list[Measurement]] = defaultdict(list)
+    for m in usable:
+        groups[m.hardware.key, m.environment.key, m.problem.key, m.timing_method.regime].append(m)
     return ExampleSet(canonical(map(_merged, groups.values())), _lineage(usable))
 
 
@@ -88,6 +88,8 @@ def _merged(group: Sequence[Measurement]) -> Examples:
         runtime_us=np.array([runtime for runtime, _ in typical]),
         is_vendor=np.array([config.is_vendor for config in configs]),
         is_estimate=np.array([is_estimate for _, is_estimate in typical]),
+        family=min((m.family for m in group if m.family is not None), default=None),
+        regime=first.timing_method.regime,
     )
 
 

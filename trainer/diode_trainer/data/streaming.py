@@ -35,11 +35,11 @@ ORDER BY case_id, config_id
 """
 _TIMINGS_AT_ONCE = 5_000_000
 """What is put in order at once; it takes some 600 MiB, however many there are in all."""
-_CASES = "SELECT hardware_id, environment_id, problem_id FROM cases_of('stock') ORDER BY case_id"
+_CASES = "SELECT hardware_id, environment_id, problem_id, family, regime FROM cases_of('stock') ORDER BY case_id"
 
 
 def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequence[Any]) -> Iterator[Examples]:
-    """Yield the examples of each problem on each hardware in each environment, in the order of their ids.
+    """Yield the examples of each problem on each hardware in each environment and regime, in the order of their ids.
 
     Args:
         connection: what ``diode_store.query.analytics.connect`` returned.
@@ -100,7 +100,7 @@ class _Dimensions:
     position: NDArray[np.intp]
     """Id of a config → its place in ``configs``."""
     cases: Rows
-    """Columns of ids; a case's place is its id less one."""
+    """Columns of ids and names; a case's place is its id less one."""
 
     @classmethod
     def read(cls, connection: DuckDBPyConnection) -> _Dimensions:
@@ -121,7 +121,7 @@ class _Dimensions:
             found,
             found.template_mask(is_vendor_template),
             position,
-            dict(connection.execute(_CASES).fetchnumpy()),
+            {name: _with_none(values) for name, values in connection.execute(_CASES).fetchnumpy().items()},
         )
 
     def examples(self, rows: Rows) -> Examples:
@@ -140,4 +140,15 @@ class _Dimensions:
             runtime_us=rows["runtime_us"].copy(),
             is_vendor=self.is_vendor[at],
             is_estimate=rows["is_estimate"].copy(),
+            family=self.cases["family"][case],
+            regime=self.cases["regime"][case],
         )
+
+
+def _with_none(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a column of DuckDB's, which masks what is NULL, with None there."""
+    if not np.ma.isMaskedArray(values):
+        return values
+    found = np.array(np.ma.getdata(values), dtype=object)
+    found[np.ma.getmaskarray(values)] = None
+    return found

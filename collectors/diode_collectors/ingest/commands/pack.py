@@ -30,15 +30,26 @@ def pack(  # noqa: PLR0913 - one argument an option
     licence: LicenceOption = None,
     search_space: SearchSpaceOption = None,
     *,
+    families: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="A list of problems as --shapeset takes it, whose names say the family; repeatable."
+        ),
+    ] = None,
+    regime: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How kernels were timed, such as write_flush, if nothing says.")
+    ] = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Leave out the host and its GPUs.")] = False,
 ) -> None:
     """Make sealed segments of spools or jsonl files.
 
-    They can be shipped, or put into a spool. The same files and options give the same bytes again.
+    They can be shipped, or put into a spool. The same files and options give the same bytes again. --families and
+    --regime complete the records that do not say them.
 
     Example: diode-ingest pack --dataset h200-2026-11 --licence Apache-2.0 --anonymous -o data spool
     """
-    from diode_collectors.ingest.pack import pack
+    from diode_collectors.ingest.pack import Unsaid, pack
+    from diode_collectors.problems.shapesets import families_of
     from diode_store.devices import require_device
 
     device = require_device(hardware, elsewhere="") if hardware else None
@@ -47,7 +58,8 @@ def pack(  # noqa: PLR0913 - one argument an option
     )
     with progress("packing measurements") as advance:
         name = dataset or _name_of(files[0])
-        packed = pack(files, output, context, name=name, anonymous=anonymous, on_progress=advance)
+        unsaid = Unsaid(families_of(families or ()), regime)
+        packed = pack(files, output, context, name=name, unsaid=unsaid, anonymous=anonymous, on_progress=advance)
     for path in packed.segments:
         typer.echo(path)
     print_note(

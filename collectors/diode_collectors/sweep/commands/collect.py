@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_collectors.sweep.commands.options import SweepOptions
+from diode_collectors.sweep.commands.options import SweepOptions, TimingOption
 from diode_store.console import JsonOption, is_on_command_line, make_app, print_note, print_rows, run
 from diode_store.errors import HardwareError, SettingsError
 from diode_store.options import takes_options
@@ -146,6 +146,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         search_space=space,
         sweep_id=uuid.uuid4().hex,
         include_tma=options.include_tma,
+        write_flush=options.timing is TimingOption.WRITE_FLUSH,
         seed=options.seed,
         mode=mode,
         chunk_size=options.chunk_size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,6 +55,13 @@ def _parameter(dimension: str, what: str) -> Any:
 
 def _default_spool() -> Path:
     return Settings.from_environment().spool_dir
+
+
+class TimingOption(StrEnum):
+    """How kernels are timed on a GPU."""
+
+    DEPLOYED = "deployed"
+    WRITE_FLUSH = "write-flush"
 
 
 SpoolOption = Annotated[
@@ -126,6 +134,13 @@ class SweepOptions:
         DEFAULT_MODE
     )
     include_tma: Annotated[bool, typer.Option(help="Time persistent TMA kernels where the GPU has TMA.")] = True
+    timing: Annotated[
+        TimingOption,
+        typer.Option(
+            "--timing",
+            help="On a GPU: as kernels run in a deployed model, or behind a flush that writes, as before 2026-12.",
+        ),
+    ] = TimingOption.DEPLOYED
     device: Annotated[
         str | None,
         typer.Option(

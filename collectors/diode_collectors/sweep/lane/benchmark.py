@@ -1,7 +1,8 @@
-"""Times the choices of one problem: a first look at each, a median for the good ones, the leaders again."""
+"""Times the choices of one problem: a first look at each, a median for the good ones, the fastest in turn."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from dataclasses import dataclass, field
@@ -9,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_collectors.sweep.lane.finals import LONG_US, Finalist, Finals, run_finals
+from diode_collectors.sweep.lane.graphs import CaptureError
+from diode_collectors.sweep.lane.timer import samples_us
 from diode_store.errors import first_line
-from diode_store.records import Outcome, Timing
+from diode_store.records import Outcome, Timing, TimingMethod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from diode_collectors.sweep.lane.timer import Timer
+    from diode_collectors.sweep.lane.graphs import Rotation
+    from diode_collectors.sweep.lane.timer import Sampled, Timer
     from diode_store.records import KernelConfig
 
 log = logging.getLogger(__name__)
@@ -26,11 +31,13 @@ FIRST_LOOK_RUNS = 3
 HOPELESS_FACTOR = 10.0
 """Beyond this factor one run is look enough: the worst of an exhaustive list takes a hundred times the best."""
 MOST_RUNS, FEWEST_RUNS = 24, 7
-_BUDGET_US = 6_000.0
-LEADER_FACTOR = 1.1
-"""Choices within this factor of the best median are measured again, in turn, so that drift hits all alike."""
-MOST_LEADERS = 10
-LEADER_ROUNDS = 4
+MOST_REPLAYS = 10
+"""The mean of several launches scatters by 1%, a single one by 5 to 20% (H200), so fewer do."""
+_BUDGET_US = 5_000.0
+FINALIST_FACTOR = 1.1
+"""Choices within this factor of the best median are finalists."""
+MOST_FINALISTS = 10
+_ROUND_US, _MOST_SAMPLES_A_ROUND = 1_500.0, 6
 _WARM_UP_US = 20_000.0
 _STICKY_ERRORS = ("illegal memory access", "unspecified launch failure", "misaligned address", "device-side assert")
 _COMPILE_ERRORS = {"CompilationError", "PTXASError", "CUDACompileError", "CppCompileError", "NoTritonConfigsError"}
@@ -56,8 +63,12 @@ class Candidate:
     """Loads the kernel and returns what runs it; raises when it cannot."""
     check: Callable[[], float | None] = lambda: None
     """Returns the relative error of what the last run wrote; None where nothing is known to compare with."""
+    rotation: Rotation | None = None
+    """Runs it over other operands; None where there are none."""
     run: Callable[[], object] | None = None
     """Runs it once more; kept only of a candidate with a median of its own."""
+    look_us: float = float("inf")
+    """The median of its first look."""
     times_us: list[float] = field(default_factory=list)
     is_estimate: bool = False
     outcome: Outcome = Outcome.OK
@@ -76,7 +87,16 @@ class Candidate:
         return Timing(config, middle, Outcome.OK, self.is_estimate, len(self.times_us), low, high)
 
 
-def time_all(candidates: Sequence[Candidate], timer: Timer, *, seed: int = 0) -> None:
+@dataclass(frozen=True)
+class TimedAs:
+    """How the choices of a problem were timed."""
+
+    method: TimingMethod
+    finals: Finals | None
+    """None where nothing could be timed."""
+
+
+def time_all(candidates: Sequence[Candidate], timer: Timer, *, seed: int = 0) -> TimedAs:
     """Fill in the times and outcomes of ``candidates``.
 
     Vendor kernels come first, so that the first looks at the others have a time to compare with; the rest
@@ -87,66 +107,127 @@ def time_all(candidates: Sequence[Candidate], timer: Timer, *, seed: int = 0) ->
     """
     chooser = random.Random(seed)  # noqa: S311 - an order is no secret
     order = sorted(range(len(candidates)), key=lambda i: (not candidates[i].is_vendor, chooser.random()))
-    best_us = float("inf")
-    for index in order:
-        candidate = candidates[index]
+    timing = _Timing(candidates, timer)
+    with timer.active():
+        timing.look(order)
+        method = timing.measure(order)
+        return TimedAs(method, timing.finals(seed))
+
+
+class _Timing:
+    """The state of one problem's timing."""
+
+    def __init__(self, candidates: Sequence[Candidate], timer: Timer) -> None:
+        self._candidates = candidates
+        self._timer = timer
+        self._best_us = float("inf")
+        self._method = TimingMethod()
+
+    def look(self, order: Sequence[int]) -> None:
+        """Look at each candidate; those far behind the best so far keep that look, as an estimate."""
+        for index, candidate in self._each(order):
+            with self._failure_noted(candidate, index):
+                self._look(candidate, is_first=index == order[0])
+                if candidate.outcome is Outcome.OK and not candidate.is_estimate:
+                    self._best_us = min(self._best_us, candidate.look_us)
+
+    def _look(self, candidate: Candidate, *, is_first: bool) -> None:
+        run = candidate.prepare()
+        run()
+        self._timer.synchronize()
+        if is_first:
+            self._timer.warm_up(run, _WARM_UP_US)
+        error = candidate.check()
+        if error is not None and not error <= _WORST_ERROR:
+            candidate.outcome, candidate.error = Outcome.WRONG_RESULT, f"relative error {error:.2g}"
+            return
+        candidate.run = run
+        candidate.times_us = self._timer.runs_us(run, 1)
+        if candidate.times_us[0] <= HOPELESS_FACTOR * self._best_us:
+            candidate.times_us += self._timer.runs_us(run, FIRST_LOOK_RUNS - 1)
+        candidate.look_us = candidate.median_us
+        self._drop_if_hopeless(candidate)
+
+    def _drop_if_hopeless(self, candidate: Candidate) -> None:
+        if candidate.look_us > ESTIMATE_FACTOR * self._best_us:
+            candidate.is_estimate = True
+            candidate.run = None
+
+    def measure(self, order: Sequence[int]) -> TimingMethod:
+        """Take a median of each candidate that is left, all by one method, and return which."""
+        for candidate in self._candidates:
+            if candidate.run is not None:
+                self._drop_if_hopeless(candidate)
+        self._method = self._timer.method_for(self._best_us)
         try:
-            _time(candidate, timer, best_us, is_first=index == order[0])
+            self._measure(order)
+        except CaptureError as error:
+            log.debug("timed without graphs: %s", error)
+            self._method = self._timer.method_for(float("inf"))
+            self._measure(order)
+        return self._method
+
+    def _measure(self, order: Sequence[int]) -> None:
+        for index, candidate in self._each(order):
+            with self._failure_noted(candidate, index):
+                if candidate.run is not None:
+                    sampled = self._sampled(candidate)
+                    count = runs_within_budget(sampled.launches * candidate.look_us + self._timer.overhead_us)
+                    if sampled.launches > 1:
+                        count = min(count, MOST_REPLAYS)
+                    candidate.times_us = samples_us(self._timer, sampled, count)
+
+    def _sampled(self, candidate: Candidate) -> Sampled:
+        assert candidate.run is not None
+        return self._timer.sampled(candidate.run, candidate.rotation, candidate.look_us, self._method)
+
+    def finals(self, seed: int) -> Finals | None:
+        """Time the fastest in turn, and with them the vendor's best: most readers ask whether to call the vendor."""
+        timed = {id(c): c.median_us for c in self._candidates if c.run is not None}
+        if not timed:
+            return None
+        ranked = sorted((c for c in self._candidates if id(c) in timed), key=lambda c: timed[id(c)])
+        limit = FINALIST_FACTOR * timed[id(ranked[0])]
+        near = [c for c in ranked if timed[id(c)] <= limit][:MOST_FINALISTS]
+        vendor = next((c for c in ranked if c.is_vendor), None)
+        chosen = [*near, *([vendor] if vendor is not None and vendor not in near else [])]
+        finalists = {id(c): self._finalist(c) for c in chosen}
+        found = run_finals(list(finalists.values()), seed)
+        for candidate in chosen:
+            finalist = finalists[id(candidate)]
+            # Under the power cap, what was timed in a row is not comparable with what was timed in turn.
+            is_long = finalist.us > LONG_US and bool(finalist.times_us)
+            candidate.times_us = ([] if is_long else candidate.times_us) + finalist.times_us
+        return found
+
+    def _finalist(self, candidate: Candidate) -> Finalist:
+        us = candidate.median_us
+        index = next(i for i, c in enumerate(self._candidates) if c is candidate)
+        sampled = self._sampled(candidate)  # it could be captured once, so it can be again
+        samples = _ROUND_US / (sampled.launches * us + self._timer.overhead_us)
+        return Finalist(
+            take=lambda count: samples_us(self._timer, sampled, count),
+            us=us,
+            samples=int(min(max(samples, 1), _MOST_SAMPLES_A_ROUND)),
+            fails=lambda error: _note_failure(candidate, index, error, self._timer),
+        )
+
+    def _each(self, order: Sequence[int]) -> Iterator[tuple[int, Candidate]]:
+        return ((index, self._candidates[index]) for index in order)
+
+    @contextlib.contextmanager
+    def _failure_noted(self, candidate: Candidate, index: int) -> Iterator[None]:
+        try:
+            yield
+        except CaptureError:
+            raise
         except Exception as error:  # noqa: BLE001 - Triton, CUDA and Inductor raise anything
-            _note_failure(candidate, index, error, timer)
-        else:
-            if candidate.outcome is Outcome.OK and not candidate.is_estimate:
-                best_us = min(best_us, candidate.median_us)
-    _measure_leaders_again(candidates, timer)
-
-
-def _time(candidate: Candidate, timer: Timer, best_us: float, *, is_first: bool) -> None:
-    run = candidate.prepare()
-    run()
-    timer.synchronize()
-    if is_first:
-        timer.warm_up(run, _WARM_UP_US)
-    error = candidate.check()
-    if error is not None and not error <= _WORST_ERROR:
-        candidate.outcome, candidate.error = Outcome.WRONG_RESULT, f"relative error {error:.2g}"
-        return
-    candidate.run = run
-    candidate.times_us = timer.runs_us(run, 1)
-    if candidate.times_us[0] <= HOPELESS_FACTOR * best_us:
-        candidate.times_us += timer.runs_us(run, FIRST_LOOK_RUNS - 1)
-    look_us = candidate.median_us
-    if look_us > ESTIMATE_FACTOR * best_us:
-        candidate.is_estimate = True
-        candidate.run = None
-        return
-    candidate.times_us = timer.runs_us(run, runs_within_budget(look_us + timer.overhead_us))
+            _note_failure(candidate, index, error, self._timer)
 
 
 def runs_within_budget(run_us: float) -> int:
     """Return how many runs of ``run_us`` microseconds a choice gets."""
     return int(min(MOST_RUNS, max(FEWEST_RUNS, _BUDGET_US / run_us)))
-
-
-def _measure_leaders_again(candidates: Sequence[Candidate], timer: Timer) -> None:
-    """Measure the fastest again, in turn: of hundreds, the one that looks fastest is often the luckiest."""
-    timed = [c for c in candidates if c.run is not None]
-    if not timed:
-        return
-    medians = {id(c): c.median_us for c in timed}
-    limit = LEADER_FACTOR * min(medians.values())
-    near = sorted((c for c in timed if medians[id(c)] <= limit), key=lambda c: medians[id(c)])[:MOST_LEADERS]
-    # Most readers ask whether to call the vendor, so its best kernel is timed as carefully as a leader.
-    vendor = min((c for c in timed if c.is_vendor), key=lambda c: medians[id(c)], default=None)
-    leaders = [*near, *([vendor] if vendor is not None and vendor not in near else [])]
-    for _ in range(LEADER_ROUNDS):
-        for candidate in leaders:
-            if candidate.run is None:  # it failed in an earlier round
-                continue
-            count = runs_within_budget(medians[id(candidate)] + timer.overhead_us)
-            try:
-                candidate.times_us += timer.runs_us(candidate.run, count)
-            except Exception as error:  # noqa: BLE001 - as above
-                _note_failure(candidate, candidates.index(candidate), error, timer)
 
 
 def _note_failure(candidate: Candidate, index: int, error: Exception, timer: Timer) -> None:

@@ -11,7 +11,7 @@ import gc
 import math
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,9 +20,17 @@ from diode_collectors.feedback.records import measurement_from_feedback
 from diode_collectors.inductor.adapter import config_of_choice
 from diode_collectors.inductor.device import device_uuid
 from diode_collectors.sweep.device_state import DeviceMonitor
-from diode_collectors.sweep.lane.benchmark import Candidate, DeviceLostError, relative_error, time_all, works
+from diode_collectors.sweep.lane.benchmark import (
+    Candidate,
+    DeviceLostError,
+    TimedAs,
+    relative_error,
+    time_all,
+    works,
+)
 from diode_collectors.sweep.lane.eager import EagerCompiles
 from diode_collectors.sweep.lane.exclusive import DeviceLock
+from diode_collectors.sweep.lane.graphs import OperandSets, Rotation
 from diode_collectors.sweep.lane.takeover import (
     captured,
     leave_products_to_the_autotuner,
@@ -34,7 +42,7 @@ from diode_collectors.sweep.lane.takeover import (
 from diode_collectors.sweep.lane.timer import US_PER_MS, CpuTimer, GpuTimer
 from diode_collectors.sweep.plan import recorded_space
 from diode_store.errors import HardwareError
-from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing
+from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +55,8 @@ if TYPE_CHECKING:
 
 LAUNCH_NOT_HIDDEN = "launch_not_hidden"
 """Flag of a measurement in which some launch came later than the sleep that should hide it."""
+FINALS = "finals"
+"""Key of a measurement's ``extra``: how well the order of its fastest choices is known, as ``Finals`` has it."""
 _SAMPLE_EVERY = 50
 
 
@@ -82,6 +92,8 @@ class MeasuringOptions:
     """How many processes of this sweep use the device."""
     before: frozenset[int] | None = None
     """Pids that used the device before any of them; None if not looked up."""
+    write_flush: bool = False
+    """Whether a GPU is timed as it was for the first measurements that shipped; see ``GpuTimer``."""
 
 
 @dataclass
@@ -183,6 +195,7 @@ class Measuring:
         self._timed: dict[Any, Candidate] = {}
         self._samples: list[DeviceSample] = []
         self._late_launches = 0
+        self._timed_as = TimedAs(TimingMethod(), None)
         self._result = Measured()
         self._started = time.monotonic()
         if not self._on_cpu:
@@ -266,11 +279,13 @@ class Measuring:
 
     def benchmark(self, cache: Any, choices: Sequence[Any], tensors: Any) -> dict[Any, float]:
         """Stand in for Inductor's loop over the choices; it wants milliseconds."""
-        timer = self._timer = self._timer or (CpuTimer() if self._on_cpu else GpuTimer())
+        timer = self._timer = self._timer or self._new_timer()
         late_before = timer.late_launches
         reference = _Reference()
-        self._timed = {choice: self._candidate(cache, choice, tensors, reference) for choice in choices}
-        time_all(list(self._timed.values()), timer, seed=self._options.seed)
+        kinds = [tensors.get_benchmark_tensors(is_vendor).unpack() for is_vendor in (True, False)]
+        sets = OperandSets([tensor for inputs, output in kinds for tensor in (*inputs, output)])
+        self._timed = {choice: self._candidate(cache, choice, tensors, reference, sets) for choice in choices}
+        self._timed_as = time_all(list(self._timed.values()), timer, seed=self._options.seed)
         self._samples.append(self._monitor.sample())
         self._late_launches = timer.late_launches - late_before
         milliseconds = {
@@ -282,9 +297,12 @@ class Measuring:
             milliseconds[next(iter(milliseconds))] = 1.0
         return milliseconds
 
-    def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: _Reference) -> Candidate:
+    def _new_timer(self) -> Timer:
+        return CpuTimer() if self._on_cpu else GpuTimer(write_flush=self._options.write_flush)
+
+    def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: _Reference, sets: OperandSets) -> Candidate:
         is_vendor = bool(cache._is_extern(choice))  # noqa: SLF001 - how Inductor itself marks it
-        _, output = tensors.get_benchmark_tensors(is_vendor).unpack()
+        inputs, output = tensors.get_benchmark_tensors(is_vendor).unpack()
 
         def prepare() -> Callable[[], object]:
             self._heartbeat()
@@ -295,7 +313,17 @@ class Measuring:
             output.fill_(0.0 if is_vendor else float("nan"))
             return captured(choice, lambda: cache.benchmark_choice(choice, tensors))
 
-        return Candidate(choice.name, is_vendor, prepare, lambda: reference.error_of(output, is_vendor=is_vendor))
+        def launch_over(number: int) -> Callable[[], object]:
+            *own, out = sets.of(number, [*inputs, output])
+            return captured(choice, lambda: choice.benchmark(*own, out=out))
+
+        return Candidate(
+            choice.name,
+            is_vendor,
+            prepare,
+            lambda: reference.error_of(output, is_vendor=is_vendor),
+            Rotation(sets, launch_over),
+        )
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         """Make the record of what was timed, and end the compile."""
@@ -314,7 +342,9 @@ class Measuring:
             sweep_id=self._options.sweep_id,
             sample_seed=self._options.seed,
             search_space=recorded_space(self._options.space, include_tma=self._options.include_tma),
-            timing_method=self._timer.method if self._timer else None,
+            timing_method=self._timed_as.method,
+            family=self._asked.family,
+            extra=self._extra(),
             device_state=self._monitor.summary(self._samples),
             flags=self._flags(),
         )
@@ -323,6 +353,10 @@ class Measuring:
         else:
             self._result.silent = f"Inductor made another problem of it: {measurement.problem.shape}"
         raise _EnoughError
+
+    def _extra(self) -> dict[str, Any]:
+        finals = self._timed_as.finals
+        return {FINALS: asdict(finals)} if finals else {}
 
     def _flags(self) -> tuple[str, ...]:
         flags = self._monitor.flags(self._samples)

@@ -63,6 +63,7 @@ class LaneSettings:
     search_space: str
     seed: int
     include_tma: bool
+    write_flush: bool
     mode: str
     chunk_size: int
     spool_bytes: int
@@ -141,6 +142,7 @@ class Lane:
             sweep_id=said.sweep_id,
             seed=said.seed,
             include_tma=said.include_tma,
+            write_flush=said.write_flush,
             mode=said.mode,
             lock_folder=Path(said.lock_folder),
             benchmark_core=said.benchmark_core,

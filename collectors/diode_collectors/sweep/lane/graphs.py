@@ -1,0 +1,102 @@
+"""Launches of one kernel in a CUDA graph, each over operands that are not in the cache."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import DiodeError, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Operands = tuple[Sequence[Any], Any]
+    """The inputs and the output."""
+
+# The operands of one launch come back only when twice the cache has passed, as for a flush; and a little more.
+_ROTATION_FACTOR = 2.5
+_FEWEST_SETS = 2
+
+
+class CaptureError(DiodeError):
+    """A kernel cannot be launched in a CUDA graph."""
+
+
+@dataclass
+class OperandSets:
+    """Copies of a problem's operands, made when first asked for and shared by all of its kernels."""
+
+    first: Sequence[Any]
+    """Every tensor that some kernel reads or writes; views of one storage are copied once."""
+    _copies: list[dict[int, Any]] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """What one set takes."""
+        return sum(flat.numel() * flat.element_size() for flat in self._storages().values())
+
+    def of(self, number: int, tensors: Sequence[Any]) -> list[Any]:
+        """Return ``tensors`` as they are in a set; set 0 holds the tensors themselves."""
+        if not number:
+            return list(tensors)
+        while len(self._copies) < number:
+            self._copies.append({pointer: flat.clone() for pointer, flat in self._storages().items()})
+        copies = self._copies[number - 1]
+        return [
+            copies[t.untyped_storage().data_ptr()].as_strided(t.size(), t.stride(), t.storage_offset()) for t in tensors
+        ]
+
+    def _storages(self) -> dict[int, Any]:
+        """Return each storage as a flat tensor, by its address."""
+        found: dict[int, Any] = {}
+        for tensor in self.first:
+            storage = tensor.untyped_storage()
+            elements = storage.nbytes() // tensor.element_size()
+            found.setdefault(storage.data_ptr(), tensor.as_strided((elements,), (1,), 0))
+        return found
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Launches one kernel over one set of operands after the other."""
+
+    sets: OperandSets
+    launch_over: Callable[[int], Callable[[], object]]
+    """Returns what launches the kernel over a set."""
+
+    def launches(self, count: int, l2_bytes: int) -> list[Callable[[], object]]:
+        """Return ``count`` launches, none of whose operands is in an L2 cache of ``l2_bytes`` when it runs."""
+        enough = math.ceil(_ROTATION_FACTOR * l2_bytes / max(self.sets.bytes, 1))
+        sets = min(count, max(enough, _FEWEST_SETS))
+        over = [self.launch_over(number) for number in range(sets)]
+        return [over[launch % sets] for launch in range(count)]
+
+
+def graph_of(launches: Sequence[Callable[[], object]], stream: Any, pool: Any) -> Any:
+    """Return a CUDA graph of ``launches``, which must have been prepared on ``stream``, the current one.
+
+    Raises:
+        CaptureError: one of them does what a graph cannot hold.
+    """
+    import torch
+
+    graph: Any = torch.cuda.CUDAGraph()
+    stream.synchronize()
+    # Not by torch.cuda.graph(), which collects garbage and empties the allocator's cache first: 100 ms each time.
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    failed: Exception | None = None
+    try:
+        for launch in launches:
+            launch()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the capture must be ended
+        failed = error
+    try:
+        graph.capture_end()
+    except RuntimeError as error:
+        failed = failed or error
+    if failed is not None:
+        raise CaptureError(f"cannot be launched in a CUDA graph: {first_line(failed)}") from failed
+    graph.replay()  # the first replay uploads it
+    stream.synchronize()
+    return graph
