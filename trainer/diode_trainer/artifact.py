@@ -15,7 +15,7 @@ import torch
 from diode_store.errors import ModelError, first_line
 from diode_store.files import write_durably
 from diode_store.keys import content_key
-from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, card_path, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card
 from diode_trainer.catalogue import shipped_models
 from diode_trainer.features import (
     CONFIG_FEATURES,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, ProblemShape
 
 _NORMALISATION = "normalisation."
+_UNCERTAINTY = "uncertainty"
+"""Where a checkpoint's calibration, which says what domain it is of, holds that of the members' spread."""
 _PICKLE = b"\x80"
 """The first byte of a file by ``pickle.dump``; one by ``torch.save`` is a zip."""
 _RETRAIN = "train it again with `diode-train`"
@@ -133,7 +135,15 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     if card is None:
         if parts.is_checkpoint:
             raise ModelError(f"{card_path(path)}: the model's card is missing; copy it beside {path.name}")
-        card = Card(path.stem, MATMUL_PURPOSE, network.model_type, FEATURE_VERSION, parts.domain, sha256=sha256)
+        card = Card(
+            path.stem,
+            MATMUL_PURPOSE,
+            network.model_type,
+            FEATURE_VERSION,
+            parts.domain,
+            calibration=parts.calibration,
+            sha256=sha256,
+        )
     elif differing := _differing(card, parts):
         raise ModelError(
             f"{card_path(path)}: differs from the model in {', '.join(differing)}; copy the card that was written with"
@@ -173,7 +183,7 @@ def _checkpoint(model: TimingNetwork, card: Card, trained_on: Iterable[ProblemSh
         "normalisation": {
             name.removeprefix(_NORMALISATION): value for name, value in state.items() if name.startswith(_NORMALISATION)
         },
-        "calibration": asdict(card.domain),
+        "calibration": asdict(card.domain) | ({_UNCERTAINTY: asdict(card.calibration)} if card.calibration else {}),
         "trained_on": torch.tensor(digests, dtype=torch.int64),
     }
 
@@ -209,6 +219,7 @@ def _differing(card: Card, parts: _Parts) -> list[str]:
     pairs: dict[str, tuple[Any, Any]] = {"feature_version": (card.feature_version, parts.feature_version)}
     if parts.is_checkpoint:  # a bare state dict does not say the rest
         pairs["model_type"] = card.model_type, parts.model_type
+        pairs["calibration"] = card.calibration, parts.calibration
         pairs |= {
             f"domain.{f.name}": (getattr(card.domain, f.name), getattr(parts.domain, f.name)) for f in fields(Domain)
         }
@@ -243,6 +254,7 @@ class _Parts(NamedTuple):
     feature_version: int
     domain: Domain
     trained_on: frozenset[int]
+    calibration: Calibration | None = None
     is_checkpoint: bool = True
     """False for a bare state dict."""
 
@@ -263,6 +275,8 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
             checkpoint["members"],
         )
         domain = Domain.from_plain(checkpoint["calibration"])
+        uncertainty = checkpoint["calibration"].get(_UNCERTAINTY)
+        calibration = None if uncertainty is None else Calibration.from_plain(uncertainty)
         trained_on = frozenset(checkpoint["trained_on"].tolist())
         version, model_type = int(checkpoint["feature_version"]), checkpoint["model_type"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -270,7 +284,7 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
     dimensions = dimensions_of(state)
     if declared != dimensions:
         raise ModelError(f"the checkpoint says {declared} but its tensors are of {dimensions}; {_RETRAIN}")
-    return _Parts(state, dimensions, model_type, version, domain, trained_on)
+    return _Parts(state, dimensions, model_type, version, domain, trained_on, calibration)
 
 
 def _check_version(version: int) -> None:

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from diode_trainer.baselines import Baselines, compare
+from diode_trainer.calibration import calibrate, make_cases
 from diode_trainer.data.dataset import Fold, folds
 from diode_trainer.data.tensors import Packed, pack
 from diode_trainer.metrics import Report, evaluate, judgeable
-from diode_trainer.scoring import Scorer
+from diode_trainer.scoring import Prediction, Scorer
 from diode_trainer.train import EpochReport, Fit, Recipe, fit, single_threaded
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
+    from diode_trainer.card import Calibration
     from diode_trainer.data.dataset import Examples, ExampleSet
 
 HOLD_OUT = 5
@@ -73,6 +75,8 @@ class TrainingResult:
     """Of that fit."""
     evaluation: Evaluation | None
     """None without folds."""
+    calibration: Calibration | None = None
+    """None without folds, or from too few problems."""
 
 
 def fit_and_judge(
@@ -104,14 +108,17 @@ def fit_and_judge(
     (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch)
     if not splits:
         return TrainingResult(final, seconds, None)
-    predicted = [
-        times for (fitted, _), split in zip(others, splits, strict=True) for times in _unseen(dataset, fitted, split)
+    unseen = [
+        prediction
+        for (fitted, _), split in zip(others, splits, strict=True)
+        for prediction in _unseen(dataset, fitted, split)
     ]
-    evaluation = judge(dataset, splits, predicted, previous=previous)
+    evaluation = judge(dataset, splits, [prediction.runtime_us for prediction in unseen], previous=previous)
     evaluation = replace(
         evaluation, fits=tuple(fitted for fitted, _ in others), fit_seconds=tuple(taken for _, taken in others)
     )
-    return TrainingResult(final, seconds, evaluation)
+    tested = [dataset.examples[i] for split in splits for i in split.test]
+    return TrainingResult(final, seconds, evaluation, calibrate(make_cases(tested, unseen, dataset.domain())))
 
 
 def _fit_parts(
@@ -155,10 +162,11 @@ def _splits(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
     return folds(dataset, count) if count > 1 else folds(dataset, HOLD_OUT)[:1]
 
 
-def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[NDArray[np.float64]]:
+def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
     """Return what a fit predicts for the problems that it has not seen."""
     scorer = Scorer(fitted.network, dataset.subset(split.train).domain().templates)
-    return predict(scorer, [dataset.examples[i] for i in split.test])
+    examples = (dataset.examples[i] for i in split.test)
+    return [scorer.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:

@@ -106,12 +106,24 @@ def card_pairs(card: Card) -> dict[str, object]:
         "data sets": data.get("datasets"),
         "measured": f"{data.get('measured_from')} to {data.get('measured_to')}",
         **{f"regret, {name}": _regret_text(card.metrics[name]) for name in _KINDS if name in card.metrics},
+        "calibration": _calibration_text(card),
         "made with": card.command,
         "created": f"{card.created_at}, torch {card.torch}",
         "sha256": card.sha256,
         "licence": card.licence,
         "notes": card.notes,
     }
+
+
+def _calibration_text(card: Card) -> str:
+    calibration = card.calibration
+    if calibration is None:
+        return "none: the hook's adaptive mode keeps what top_k does; train with --folds 2 or more to have one"
+    return (
+        f"on {calibration.problems} held-out problems; the members' spread counts {calibration.spread:.2f} times"
+        f" ({calibration.vendor_spread:.2f} for a slow vendor's kernel), a kernel is worth timing for a gain of"
+        f" {calibration.kernel_price:.2%}"
+    )
 
 
 _KINDS = ("all_choices", "triton_only")
