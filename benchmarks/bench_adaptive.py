@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,8 +26,9 @@ from diode_store.resources import bundled_data_dir
 from diode_store.wire.segments import read_segment
 from diode_trainer.calibration import Case, calibrate, make_cases, mean_timed, reliability
 from diode_trainer.commands.recipes import make_recipe
-from diode_trainer.data.dataset import Fold
 from diode_trainer.data.from_file import load_measurements
+from diode_trainer.data.held_out import Split
+from diode_trainer.data.splits import split_up
 from diode_trainer.data.tensors import pack
 from diode_trainer.scoring import Scorer
 from diode_trainer.train import fit, single_threaded
@@ -37,6 +37,7 @@ from diode_trainer.uncertainty import WITHIN
 if TYPE_CHECKING:
     from diode_trainer.card import Calibration
     from diode_trainer.data.dataset import ExampleSet
+    from diode_trainer.data.splits import Fold
     from diode_trainer.train import Recipe
 
 _PRICES = (0.02, 0.01, 0.007, 0.005, 0.003, 0.002, 0.001)
@@ -59,7 +60,7 @@ def main() -> int:
     options = parser.parse_args()
     measurements = [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
     dataset = load_measurements(measurements, "the bundled measurements")
-    splits = _family_folds(dataset, options.folds)
+    splits = split_up(dataset, Split.FAMILY, options.folds)
     recipe = replace(make_recipe("deep"), members=options.members)
     with single_threaded(), ThreadPoolExecutor(os.cpu_count()) as pool:
         unseen = list(pool.map(lambda split: _unseen(dataset, split, recipe), splits))
@@ -85,17 +86,6 @@ def show(unseen: list[list[Case]]) -> None:
         [(b.problems, f"{b.predicted:.0%}", f"{b.observed:.0%}") for b in bins],
         title="How likely the first choice is within 2% of the best",
     )
-
-
-def _family_folds(dataset: ExampleSet, count: int) -> list[Fold]:
-    """Divide the families into parts of about as many problems; no problem is in two parts."""
-    family = np.array([example.family or "" for example in dataset])
-    sizes, part_of = [0] * count, {}
-    for name, size in sorted(Counter(family.tolist()).items(), key=lambda item: (-item[1], item[0])):
-        part_of[name] = sizes.index(min(sizes))
-        sizes[part_of[name]] += size
-    part = np.array([part_of[name] for name in family.tolist()])
-    return [Fold(np.flatnonzero(part != i), np.flatnonzero(part == i)) for i in range(count)]
 
 
 def _unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[Case]:

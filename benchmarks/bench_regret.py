@@ -1,10 +1,11 @@
 """What a model's choices cost on problems it has not seen, beside choices that need no model; takes minutes.
 
-    python benchmarks/bench_regret.py [--model-type deep]
+    python benchmarks/bench_regret.py [--model-type deep] [--split family] [--by alignment]
 
 Fits the recipe of ``diode-train`` to each part but one of five of the bundled measurements, and judges it by the part
 left out: over all problems, and over those alone that were timed exhaustively, where the best of all is known. The
-baselines are in the same tables: the vendor's kernel, Inductor's DEFAULT list, a fixed ranking, chance.
+parts are of problems, or of whole families of them. The baselines are in the same tables: the vendor's kernel,
+Inductor's DEFAULT list, short lists and rankings learned from the other parts, boosted trees, chance.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import argparse
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,16 +24,21 @@ from diode_collectors.spool.spool import Spool
 from diode_store.console import print_rows
 from diode_store.resources import bundled_data_dir
 from diode_store.wire.segments import read_segment
+from diode_trainer.baselines.compare import Forecasts, forecast
 from diode_trainer.commands.recipes import RECIPES, make_recipe
-from diode_trainer.commands.tables import HEADER, rows
-from diode_trainer.data.dataset import Fold, folds
+from diode_trainer.commands.tables import ERRORS_HEADER, HEADER, PARTS_HEADER, error_rows, left_out, part_rows, rows
 from diode_trainer.data.from_file import load_measurements
+from diode_trainer.data.held_out import Split
+from diode_trainer.data.splits import Fold, split_up
 from diode_trainer.data.tensors import pack
 from diode_trainer.scoring import Scorer
+from diode_trainer.slices import SLICES, slices
 from diode_trainer.train import fit, single_threaded
-from diode_trainer.workflow import judge, predict
+from diode_trainer.workflow import predict, standing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from diode_trainer.data.dataset import ExampleSet
@@ -45,17 +53,23 @@ def main() -> int:
     """Fit, judge and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model-type", choices=sorted(RECIPES), default="deep", help="what to fit")
+    parser.add_argument("--split", choices=[*Split], default=Split.PROBLEM, type=Split, help="what is held out")
+    parser.add_argument("--by", choices=SLICES, action="append", default=[], help="also show parts of all problems")
     options = parser.parse_args()
     sealed = Spool(bundled_data_dir()).sealed()
     measurements = [frame.measurement() for path in sealed for frame in read_segment(path)]
     dataset = load_measurements(measurements, "the bundled measurements")
     exhaustive = {m.problem.shape for m in measurements if m.search_space == EXHAUSTIVE}
-    splits = folds(dataset, _FOLDS)
+    splits = split_up(dataset, options.split, _FOLDS)
     with single_threaded(), ThreadPoolExecutor(os.cpu_count()) as pool:
         fitted = list(pool.map(lambda split: unseen(dataset, split, make_recipe(options.model_type)), splits))
-    is_whole = np.array([example.shape in exhaustive for example in dataset])
-    show("all problems", dataset, splits, fitted, np.ones(len(dataset), dtype=np.bool_), options.model_type)
-    show("problems timed exhaustively", dataset, splits, fitted, is_whole, options.model_type)
+    predicted = [times for of_split in fitted for times in of_split]
+    outcome = Outcome(dataset, splits, predicted, forecast(dataset, splits))
+    over = f"pooled over {_FOLDS} folds, a {options.split} in one of them"
+    tested = np.array([i for split in splits for i in split.test])
+    show(f"{len(tested):,} problems, {over}", outcome, options.model_type, options.by)
+    whole = np.array([dataset.examples[i].shape in exhaustive for i in tested])
+    show(f"{whole.sum():,} problems timed exhaustively, {over}", outcome.of(whole), options.model_type, ())
     return 0
 
 
@@ -66,27 +80,40 @@ def unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[NDArray[np.
     return predict(scorer, [dataset.examples[i] for i in split.test])
 
 
-def show(
-    title: str,
-    dataset: ExampleSet,
-    splits: tuple[Fold, ...],
-    fitted: list[list[NDArray[np.float64]]],
-    chosen: NDArray[np.bool_],
-    name: str,
-) -> None:
-    """Print the tables over the ``chosen`` problems."""
-    part = [Fold(split.train, split.test[chosen[split.test]]) for split in splits]
-    predicted = [
-        times
-        for split, of_split in zip(splits, fitted, strict=True)
-        for i, times in zip(split.test, of_split, strict=True)
-        if chosen[i]
-    ]
-    evaluation = judge(dataset, part, predicted)
-    print(f"\n{chosen.sum():,} {title}, pooled over {_FOLDS} folds")
-    print_rows(HEADER, rows(evaluation.all_choices, name), title="All choices")
-    if evaluation.triton_only is not None:
-        print_rows(HEADER, rows(evaluation.triton_only, name), title="Triton choices only")
+@dataclass(frozen=True)
+class Outcome:
+    """What was predicted for the problems that were left out."""
+
+    dataset: ExampleSet
+    splits: Sequence[Fold]
+    predicted: Sequence[NDArray[np.float64]]
+    forecasts: Forecasts
+
+    def of(self, chosen: NDArray[np.bool_]) -> Outcome:
+        """Return the same of the ``chosen`` of the problems that were left out."""
+        ends = np.cumsum([len(split.test) for split in self.splits])
+        parts = np.split(chosen, ends[:-1])
+        forecasts = {name: [*compress(times, chosen)] for name, times in self.forecasts.times.items()}
+        return Outcome(
+            self.dataset,
+            [Fold(split.train, split.test[part]) for split, part in zip(self.splits, parts, strict=True)],
+            [*compress(self.predicted, chosen)],
+            Forecasts(forecasts, self.forecasts.skipped),
+        )
+
+
+def show(title: str, outcome: Outcome, name: str, by: Sequence[str]) -> None:
+    """Print the tables."""
+    print(f"\n{title}")
+    for choices, vendor in (("All choices", True), ("Triton choices only", False)):
+        found = standing(*vars(outcome).values(), vendor=vendor)
+        print(f"\n{choices}")
+        print_rows(HEADER, rows(found, name))
+        print_rows(ERRORS_HEADER, error_rows(found, name))
+        for line in left_out(found):
+            print(line)
+        for slice_by, parts in slices(found.judgements, by).items():
+            print_rows((slice_by, *PARTS_HEADER), part_rows(parts))
 
 
 if __name__ == "__main__":

@@ -101,6 +101,10 @@ class ModelError(DiodeError):
     """The model cannot be used."""
 
 
+class ReportError(DiodeError):
+    """A report could not be made."""
+
+
 class DatasetError(DiodeError):
     """There is not enough data to train or evaluate on."""
 

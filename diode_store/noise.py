@@ -40,7 +40,12 @@ def sigmas_of(method: TimingMethod) -> tuple[float, ...]:
 
 def usual_sigma(runtime_us: float, methods: Iterable[TimingMethod]) -> float:
     """Return the relative scatter to expect at ``runtime_us``; of several methods that of the noisiest."""
-    return max(sigmas_of(method)[band_of(runtime_us)] for method in methods)
+    return noisiest(methods)[band_of(runtime_us)]
+
+
+def noisiest(methods: Iterable[TimingMethod]) -> tuple[float, ...]:
+    """Return the relative scatter in each band of times that were taken by several methods: that of the noisiest."""
+    return tuple(max(band) for band in zip(*map(sigmas_of, methods), strict=True))
 
 
 def slowest_tie_us(best_us: float, sigma: float) -> float:

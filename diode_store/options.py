@@ -1,4 +1,4 @@
-"""Options of a command declared once, as the fields of a dataclass."""
+"""Options of a command: declared once, as the fields of a dataclass, or with several values behind one name."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import inspect
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from typer.core import TyperCommand
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 
-def takes_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_options(
+    kind: type[Any], parameter_name: str = "options"
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a Typer command the fields of the dataclass ``kind`` as its options.
 
-    The command has a parameter ``options``, which gets one instance; in the help the fields stand in its place. A
+    The command has a parameter of that name, which gets one instance; in the help the fields stand in its place. A
     field's annotation is what Typer reads; a field without a default takes its default from there.
     """
 
@@ -27,12 +31,12 @@ def takes_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[.
         @functools.wraps(command)
         def run(**given: Any) -> None:
             options = kind(**{name: given.pop(name) for name in names})
-            command(options=options, **given)
+            command(**{parameter_name: options}, **given)
 
         parameters = []
         only = inspect.Parameter.KEYWORD_ONLY
         for name, parameter in inspect.signature(command).parameters.items():
-            if name != "options":
+            if name != parameter_name:
                 parameters.append(parameter.replace(annotation=own[name], kind=only))
                 continue
             for field in fields(kind):
@@ -44,3 +48,30 @@ def takes_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[.
         return run
 
     return decorate
+
+
+def takes_several(*options: str) -> type[TyperCommand]:
+    """Return the class of a command whose list ``options`` take several words at once: ``--kinds a b c``.
+
+    They end at the next option. What Typer sees is ``--kinds a --kinds b --kinds c``, which works as well.
+    """
+
+    class SeveralValues(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, list(_repeated(args, options)))
+
+    return SeveralValues
+
+
+def _repeated(args: Iterable[str], options: tuple[str, ...]) -> Iterator[str]:
+    """Yield arguments with the name of an option that takes several words before each of them."""
+    current, is_named = None, False
+    for word in args:
+        if word.startswith("-"):
+            current = word if word in options else None
+            is_named = current is not None
+        elif current is not None and not is_named:
+            yield current
+        else:
+            is_named = False
+        yield word

@@ -10,7 +10,7 @@ import typer
 
 from diode_store.commands.exporters import Exported, LookupTableOptions, Request
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
-from diode_store.exchange.formats import SUFFIXES, ExportFormat, format_named
+from diode_store.exchange.formats import SUFFIXES, ExportFormat, InductorSpace, format_named
 
 if TYPE_CHECKING:
     from diode_store.warehouse.hardware import StoredHardware
@@ -20,6 +20,7 @@ app = make_app(__doc__)
 
 _STDOUT = Path("-")
 _LUT = "inductor-lut: "
+_SOLUTION = "max-autotune-solution: "
 
 
 @app.command(epilog='Example: diode export --format jsonl --hardware "NVIDIA H200" -o h200.jsonl.gz')
@@ -53,6 +54,10 @@ def export(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Option(metavar="TEXT", help=f'{_LUT}the device in its keys; "" for any.', show_default="its name"),
     ] = None,
+    search_space: Annotated[
+        InductorSpace | None,
+        typer.Option(help=f"{_SOLUTION}what max-autotune chose among.", show_default=InductorSpace.DEFAULT.value),
+    ] = None,
     tf32: Annotated[bool, typer.Option("--tf32", help=f"{_LUT}float32 as timed with TF32 allowed.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: JsonOption = False,
@@ -67,9 +72,12 @@ def export(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter(
             "--torch, --environment-id, --top, --device-key and --tf32 are for --format inductor-lut"
         )
+    if fmt is not ExportFormat.MAX_AUTOTUNE_SOLUTION and search_space is not None:
+        raise typer.BadParameter("--search-space is for --format max-autotune-solution")
+    space = search_space or InductorSpace.DEFAULT
     with Store.open(database) as store, progress("exporting") as advance:
         devices = _hardware(store, hardware, all_matches=all_matches)
-        request = Request(database, store, fmt, output.name, devices, op, advance, table, print_note)
+        request = Request(database, store, fmt, output.name, devices, op, advance, table, space, print_note)
         written = _write(request, output, force=force)
     _print(written, output, as_json=as_json)
 

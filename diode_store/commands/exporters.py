@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
-from diode_store.exchange.formats import ExportFormat
+from diode_store.exchange.formats import ExportFormat, InductorSpace
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from diode_store.warehouse.hardware import StoredHardware
     from diode_store.warehouse.store import Store
 
-_SINGULAR = {"measurements": "measurement", "problems": "problem", "timings": "timing", "entries": "entry"}
+_SINGULAR = {
+    "measurements": "measurement",
+    "problems": "problem",
+    "timings": "timing",
+    "entries": "entry",
+    "configs": "config",
+}
 
 
 _OBSERVATIONS = """
@@ -72,6 +78,8 @@ class Request:
     op: str | None
     on_progress: Callable[[float], None]
     lookup_table: LookupTableOptions = LookupTableOptions()
+    search_space: InductorSpace = InductorSpace.DEFAULT
+    """Of ``max-autotune-solution``."""
     on_note: Callable[[str], None] = lambda _note: None
 
     @property
@@ -257,6 +265,20 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
     return Exported("problems", len(made.table), "entries", entries, notes)
 
 
+def _max_autotune_solution(request: Request, stream: IO[bytes]) -> Exported:
+    from diode_store.exchange.max_autotune_solution import SolutionBuilder
+
+    builder = SolutionBuilder(request.search_space)
+    for measurement in request.measurements():
+        builder.add(measurement)
+        request.on_progress(1)
+    if builder.left_out and not builder.problems:
+        raise ExportError(f"nothing fits into a max-autotune solution; {'; '.join(builder.notes())}")
+    stream.write(json.dumps(builder.to_plain(), indent=1).encode() + b"\n")
+    configs = sum(map(len, builder.by_op.values()))
+    return Exported("measurements", builder.problems, "configs", configs, builder.notes())
+
+
 def _only_device(request: Request) -> StoredHardware:
     from diode_store.devices import describe
     from diode_store.warehouse.hardware import list_hardware
@@ -285,4 +307,5 @@ _WRITERS: dict[ExportFormat, Callable[[Request, IO[bytes]], Exported]] = {
     ExportFormat.T4: _t4,
     ExportFormat.TORCH_DIODE: _torch_diode,
     ExportFormat.INDUCTOR_LUT: _inductor_lut,
+    ExportFormat.MAX_AUTOTUNE_SOLUTION: _max_autotune_solution,
 }

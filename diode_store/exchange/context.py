@@ -37,6 +37,8 @@ class ImportContext:
     """Values for all of a file's rows that do not have their own."""
 
     hardware: Hardware | None = None
+    replaces_names: bool = True
+    """Whether ``hardware`` also stands in for a file's own name of its one device; else only where it may mean it."""
     environment: Environment = field(default_factory=Environment)
     """All unknown unless it was named."""
     measured_at: datetime | None = None

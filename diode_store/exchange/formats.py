@@ -37,6 +37,14 @@ class ExportFormat(StrEnum):
     TORCH_DIODE = "torch-diode"
     T4 = "t4"
     INDUCTOR_LUT = "inductor-lut"
+    MAX_AUTOTUNE_SOLUTION = "max-autotune-solution"
+
+
+class InductorSpace(StrEnum):
+    """Inductor's lists of kernels, by what ``max_autotune_gemm_search_space`` calls them."""
+
+    DEFAULT = "DEFAULT"
+    EXHAUSTIVE = "EXHAUSTIVE"
 
 
 SUFFIXES: dict[str, str] = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, Measurement
     from diode_store.warehouse.store import Store
 
-__all__ = ["TIMINGS_AT_ONCE", "ImportReport", "import_files", "read_strictly"]
+__all__ = ["TIMINGS_AT_ONCE", "ImportReport", "import_files", "read_file", "read_strictly"]
 
 TIMINGS_AT_ONCE = 10_000
 """About how many timings one transaction brings."""
@@ -116,15 +116,26 @@ class _Import:
         return len(added), sum(len(m.timings) for m in added)
 
 
-def read_strictly(file: str, context: ImportContext) -> Iterator[Measurement]:
-    """Yield the measurements of one jsonl file, of which every line must be good.
+def read_file(
+    file: str, context: ImportContext, fmt: ImportFormat = ImportFormat.AUTO
+) -> Iterator[Measurement | BadLine]:
+    """Yield the measurements of one file, and what is wrong with its bad entries.
 
     Raises:
-        ImportFileError: it cannot be opened, or a line is bad; names the file and the line.
+        ImportFileError: it cannot be opened, or is of no known format.
     """
-    for name, item in _items([file], context, ImportFormat.JSONL):
+    return (item for _, item in _items([file], context, fmt))
+
+
+def read_strictly(file: str, context: ImportContext, fmt: ImportFormat = ImportFormat.JSONL) -> Iterator[Measurement]:
+    """Yield the measurements of one file, jsonl unless told otherwise, of which every entry must be good.
+
+    Raises:
+        ImportFileError: it cannot be opened, or an entry is bad; names the file and the place.
+    """
+    for item in read_file(file, context, fmt):
         if isinstance(item, BadLine):
-            raise ImportFileError(item.at(name))
+            raise ImportFileError(item.at(file))
         yield item
 
 

@@ -229,11 +229,14 @@ def _known_device(name: str, context: ImportContext) -> Hardware | None:
 
 def _device(name: str, context: ImportContext, names: list[str], strangers: list[str]) -> Hardware:
     """Return a name's device: the context's if it is the file's only one, else the one named."""
-    if context.hardware is not None and len(names) == 1:
+    if context.hardware is not None and context.replaces_names and len(names) == 1:
         return context.hardware
     found = _known_device(name, context)
     if found is not None:
         return found
+    meant = known_devices(name)
+    if context.hardware is not None and meant and not context.replaces_names and context.hardware not in meant:
+        raise RecordError(f"the name means none but: {describe(meant)}; give --hardware with one of these names")
     if context.hardware is None:
         several = describe(known_devices(name))
         raise RecordError(
@@ -262,12 +265,12 @@ def _measurements(
     is_tf32 = False
     for number, timed in enumerate(solution.timed_configs, 1):
         try:
-            template, is_assumed = _template(op, timed.config.name)
+            template = template_of(op, timed.config.name)
             timing = _timing(template, timed)
         except RecordError as error:
             raise RecordError(f"config {number}: {error}") from error
         is_tf32 |= timed.config.ALLOW_TF32
-        if is_assumed:
+        if not _is_template(timed.config.name):
             assumed.add(f"{timed.config.name} is {template}")
         _put(rounds, timing)
     problem = _problem(op, shape, is_tf32=is_tf32)
@@ -289,11 +292,22 @@ def _put(rounds: list[dict[bytes, Timing]], timing: Timing) -> None:
     free[key] = timing
 
 
-def _template(op: str, name: str) -> tuple[str, bool]:
-    """Return the uid of a config's template, and whether it is assumed."""
-    if name.startswith((NAME_PREFIX, TEMPLATE_PREFIX)) and not name.startswith(_NOT_A_TEMPLATE):
-        return template_uid(name), False
-    return _OWN_TEMPLATE.get(op, _MM_TEMPLATE), True
+def template_of(op: str, name: str) -> str:
+    """Return the uid of the template that a config's name means; a name that is no template's means the op's own.
+
+    Raises:
+        RecordError: the name is that of a template, which is unknown.
+    """
+    return template_uid(name) if _is_template(name) else own_template(op)
+
+
+def own_template(op: str) -> str:
+    """Return the uid of an op's own Triton template."""
+    return _OWN_TEMPLATE.get(op, _MM_TEMPLATE)
+
+
+def _is_template(name: str) -> bool:
+    return name.startswith((NAME_PREFIX, TEMPLATE_PREFIX)) and not name.startswith(_NOT_A_TEMPLATE)
 
 
 def _timing(template: str, timed: TimedConfig) -> Timing:

@@ -70,7 +70,13 @@ class BaseIntegration(ABC):
     """Engages the first usable of some models with one interface of PyTorch."""
 
     def __init__(
-        self, name: str, interface_name: str, model_pointers: Sequence[ModelPointer], *, enable_fallback: bool = True
+        self,
+        name: str,
+        interface_name: str,
+        model_pointers: Sequence[ModelPointer],
+        *,
+        enable_fallback: bool = True,
+        execute_order: int | None = None,
     ) -> None:
         """Keep what to integrate.
 
@@ -79,11 +85,13 @@ class BaseIntegration(ABC):
             interface_name: the PyTorch interface that the models serve.
             model_pointers: the models, best first.
             enable_fallback: go on without a model when none can be used; if False, ``integrate`` raises.
+            execute_order: its place among several integrations, lower first; the registry's choice when None.
         """
         self.name = name
         self.interface_name = interface_name
         self.model_pointers = tuple(model_pointers)
         self.enable_fallback = enable_fallback
+        self.execute_order = execute_order
         self.state = "registered"
         """``registered``, ``engaged NAME``, or what stopped it."""
 
@@ -155,17 +163,29 @@ class BaseIntegration(ABC):
 
 @dataclass
 class IntegrationRegistry:
-    """Integrations by name, engaged in a given order."""
+    """Integrations by name, engaged in a given order.
+
+    Of two that serve the same interface, such as Inductor's choices, the one engaged last is in effect.
+    """
 
     _entries: dict[str, tuple[int, BaseIntegration]] = field(default_factory=dict)
 
-    def register(self, integration: BaseIntegration, execute_order: int = 0) -> None:
-        """Add an integration; lower orders are engaged first, and one of the same name is replaced."""
-        self._entries[integration.name] = (execute_order, integration)
+    def register(self, integration: BaseIntegration, execute_order: int | None = None) -> None:
+        """Add an integration; one of the same name is replaced.
+
+        Args:
+            integration: what to add.
+            execute_order: its place, lower first, equal ones as they were registered. When None its own
+                ``execute_order``; when that is None too, behind those that are registered.
+        """
+        self._entries.pop(integration.name, None)
+        wanted = integration.execute_order if execute_order is None else execute_order
+        behind = max((order for order, _ in self._entries.values()), default=0) + 1
+        self._entries[integration.name] = (behind if wanted is None else wanted, integration)
 
     def integrations(self) -> list[BaseIntegration]:
         """Return the integrations in the order they are engaged in."""
-        return [entry for _, entry in sorted(self._entries.values(), key=lambda pair: (pair[0], pair[1].name))]
+        return [entry for _, entry in sorted(self._entries.values(), key=lambda pair: pair[0])]
 
     def integrate_all(self) -> dict[str, bool]:
         """Engage every integration; return by name whether it now has a model.
@@ -189,8 +209,8 @@ class IntegrationRegistry:
 _registry = IntegrationRegistry()
 
 
-def register_integration(integration: BaseIntegration, execute_order: int = 0) -> None:
-    """Add an integration to the process's registry."""
+def register_integration(integration: BaseIntegration, execute_order: int | None = None) -> None:
+    """Add an integration to the process's registry; lower orders are engaged first, None behind the others."""
     _registry.register(integration, execute_order)
 
 
@@ -214,17 +234,19 @@ def get_integration_status() -> dict[str, str]:
 
 
 def discover_and_register_integrations() -> dict[str, bool]:
-    """Register the built-in integrations and those of other distributions.
+    """Register the built-in integrations, then by name those of other distributions.
+
+    They have the orders 1, 2 and so on, but for one that has an ``execute_order`` of its own.
 
     Returns:
         By name whether it could be created; failures are logged and left out.
     """
-    found = dict(_BUILT_IN)
-    found.update({entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)})
-    return {name: _make_and_register(name, target) for name, target in sorted(found.items())}
+    installed = sorted((entry.name, entry.value) for entry in entry_points(group=ENTRY_POINTS))
+    found = {**_BUILT_IN, **dict(installed)}
+    return {name: _make_and_register(name, target, place) for place, (name, target) in enumerate(found.items(), 1)}
 
 
-def _make_and_register(name: str, target: str) -> bool:
+def _make_and_register(name: str, target: str, place: int) -> bool:
     module, _, function = target.partition(":")
     try:
         integration = getattr(importlib.import_module(module), function)()
@@ -232,5 +254,5 @@ def _make_and_register(name: str, target: str) -> bool:
         line = f"the integration {name} ({target}) cannot be made: {safely.in_words(error)}"
         safely.log(log, logging.WARNING, line)
         return False
-    _registry.register(integration)
+    _registry.register(integration, place if integration.execute_order is None else None)
     return True

@@ -16,6 +16,7 @@ from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
 from diode_integration import final, uncovered
+from diode_integration.corrected import usable_corrections
 from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Listing, list_as_if_on_cuda, list_candidates
 from diode_integration.policy import Mode, Policy, parse_mode, select
 from diode_integration.predictor import AbstentionError, Predictor
@@ -64,6 +65,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         search_space: str = EXHAUSTIVE,
         hardware: Hardware | str | None = None,
         observe: bool = False,
+        corrections: Path | str | None = None,
         model: Model | None = None,
     ) -> None:
         """Load the model and check the options.
@@ -82,10 +84,12 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
                 "DEFAULT" list, or ("inherit") the one that its configuration asks for.
             hardware: rank as if on this device, by name or alias, instead of the one that compiles.
             observe: rank and record decisions, but let stock Inductor choose.
+            corrections: a file by ``diode corrections``, whose offsets correct what the model predicts; when None,
+                the one that the environment variable DIODE_CORRECTIONS names, if it does.
             model: a loaded model, instead of ``model_path``.
 
         Raises:
-            ModelError: no usable model, and ``enable_fallback`` is False.
+            ModelError: no usable model, or corrections that cannot be used, and ``enable_fallback`` is False.
             SettingsError: an option has a value that cannot be used.
             HardwareError: no device is known by the name ``hardware``.
         """
@@ -99,7 +103,9 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self._stats = Stats()
         self._logged: set[str] = set()
         self._lock = threading.Lock()
-        self._predictor, self._lacking = _usable_predictor(model, model_path, enable_fallback=enable_fallback)
+        self._predictor, self._lacking = _usable_predictor(
+            model, model_path, corrections, enable_fallback=enable_fallback
+        )
         if self.policy.mode is Mode.ADAPTIVE and self._predictor is not None and not self._predictor.knows_its_spread:
             safely.log(log, logging.WARNING, _uncalibrated(top_k_configs))
 
@@ -116,7 +122,9 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         """Return this handler's part of Inductor's cache key: everything that its choices depend on."""
         device = self._hardware.key.hex() if self._hardware else "detected"
         parts = (HOOK_VERSION, self._sha256, self.policy.key, self._search_space or INHERIT, device)
-        return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose"))
+        corrected = self._predictor.corrections if self._predictor else None
+        also = (f"corrected by {corrected.key}",) if corrected else ()
+        return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose", *also))
 
     def get_stats(self) -> dict[str, float]:
         """Return what the hook has done so far.
@@ -124,9 +132,14 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         ``total_calls`` of the hook; ``passed_through``: calls outside max-autotune; ``model_selections``: ops that
         the model decided; ``fallback_<reason>``: calls left to stock Inductor; ``configs_filtered``: candidates
         dropped, ``configs_kept``: those left; ``kept_alone``: ops of which one was left, and nothing benchmarked;
-        ``seconds`` spent, ``seconds_listing`` of them in Inductor's own listing of candidates.
+        ``corrected``: calls whose predictions were corrected; ``seconds`` spent, ``seconds_listing`` of them in
+        Inductor's own listing of candidates.
         """
         return self._stats.snapshot()
+
+    def reset_stats(self) -> None:
+        """Begin anew: ``get_stats()`` counts from 0, and ``decisions()`` holds those from now on."""
+        self._stats.reset()
 
     def decisions(self) -> list[Decision]:
         """Return the most recent decisions, oldest first."""
@@ -206,6 +219,8 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         if not listing.ranked:
             return listing, None
         ranking = predictor.rank(problem, hardware, columns_of_choices(listing.ranked))
+        if ranking.corrected:
+            self._stats.count("corrected")
         return listing, final.RankedCall(self, offer.op_name, ranking, listing.ranked)
 
     def _ready(self) -> Predictor:
@@ -306,11 +321,12 @@ def _known_hardware(hardware: Hardware | str | None) -> Hardware | None:
 
 
 def _usable_predictor(
-    model: Model | None, model_path: Path | str | None, *, enable_fallback: bool
+    model: Model | None, model_path: Path | str | None, corrections: Path | str | None, *, enable_fallback: bool
 ) -> tuple[Predictor | None, str]:
     """Return the model's predictor; or, with ``enable_fallback``, None and the reason."""
     try:
-        return Predictor(model or _load(model_path)), ""
+        model = model or _load(model_path)
+        return Predictor(model, usable_corrections(corrections, model, enable_fallback=enable_fallback)), ""
     except DiodeError as error:
         if not enable_fallback:
             raise

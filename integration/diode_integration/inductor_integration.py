@@ -40,7 +40,7 @@ def install_diode_choices(
         performance_threshold: keep candidates within this ratio of the best prediction.
         enable_fallback: without a usable model, let stock Inductor choose; if False, raise.
         options: further options of ``DiodeInductorChoices``: ``mode``, ``kernel_price``, ``search_space``,
-            ``hardware``, ``observe``.
+            ``hardware``, ``observe``, ``corrections``.
 
     Returns:
         The installed handler, for its ``get_stats()`` and ``decisions()``.

@@ -20,13 +20,19 @@ class MatmulIntegration(BaseIntegration):
     """Installs ``DiodeInductorChoices`` with the best shipped model."""
 
     def __init__(
-        self, model_pointers: Sequence[ModelPointer] | None = None, *, enable_fallback: bool = True, **options: Any
+        self,
+        model_pointers: Sequence[ModelPointer] | None = None,
+        *,
+        enable_fallback: bool = True,
+        execute_order: int | None = None,
+        **options: Any,
     ) -> None:
         """Keep what to install.
 
         Args:
             model_pointers: the models, best first; the shipped ones when None.
             enable_fallback: go on without a model when none can be used.
+            execute_order: its place among several integrations.
             options: of ``DiodeInductorChoices``.
 
         Raises:
@@ -34,7 +40,13 @@ class MatmulIntegration(BaseIntegration):
         """
         if model_pointers is None:
             model_pointers = ModelRegistry.shipped().models(MATMUL_PURPOSE)
-        super().__init__(MATMUL_PURPOSE, "torch._inductor.choices", model_pointers, enable_fallback=enable_fallback)
+        super().__init__(
+            MATMUL_PURPOSE,
+            "torch._inductor.choices",
+            model_pointers,
+            enable_fallback=enable_fallback,
+            execute_order=execute_order,
+        )
         self._options = options
         self._installation: install.Installation | None = None
 
@@ -67,10 +79,12 @@ class MatmulIntegration(BaseIntegration):
             self._installation = None
 
 
-def create_matmul_integration(*, enable_fallback: bool = True, **options: Any) -> MatmulIntegration:
+def create_matmul_integration(
+    *, enable_fallback: bool = True, execute_order: int | None = None, **options: Any
+) -> MatmulIntegration:
     """Return the integration of the shipped models; ``options`` are those of ``DiodeInductorChoices``.
 
     Raises:
         DiodeError: the installation is incomplete.
     """
-    return MatmulIntegration(enable_fallback=enable_fallback, **options)
+    return MatmulIntegration(enable_fallback=enable_fallback, execute_order=execute_order, **options)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, Problem, ProblemShape
     from diode_trainer.card import Card, Domain
+    from diode_trainer.corrections import Corrections, ProblemOffsets
 
 _CACHED_PROBLEMS = 1024
 """How many predictions are kept: some 15 MB when each is of a whole EXHAUSTIVE list."""
@@ -76,6 +77,8 @@ class Ranking:
     """Shape (n,)."""
     is_vendor: NDArray[np.bool_]
     """Shape (n,)."""
+    corrected: bool = False
+    """Whether predictions were corrected by what was measured of this problem."""
     spread: Spread | None = None
     """What the model's members say of the best candidates; None if it is not calibrated."""
 
@@ -88,8 +91,9 @@ class Ranking:
 class Predictor:
     """Asks one model, with a cache; any thread may use it."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, corrections: Corrections | None = None) -> None:
         self.model = model
+        self.corrections = corrections
         self._cache: OrderedDict[tuple[bytes, bytes, bytes], Prediction] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -130,7 +134,8 @@ class Predictor:
         if not np.isfinite(predicted).any():
             raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
         is_vendor = columns.template_mask(is_vendor_template)
-        return Ranking(problem, hardware, predicted, is_vendor, self._spread(prediction))
+        corrected = self._offsets(problem, hardware) is not None
+        return Ranking(problem, hardware, predicted, is_vendor, corrected, self._spread(prediction))
 
     def _spread(self, prediction: Prediction) -> Spread | None:
         calibration = self.model.card.calibration
@@ -145,6 +150,9 @@ class Predictor:
                 self._cache.move_to_end(key)
                 return self._cache[key]
         prediction = self._ask(problem.shape, hardware, columns)
+        offsets = self._offsets(problem, hardware)
+        if offsets is not None and prediction.runtime_us.shape == (len(columns),):
+            prediction = prediction.shifted(offsets.of(columns))
         for array in (prediction.runtime_us, prediction.finalists, prediction.member_logs):
             array.flags.writeable = False
         with self._lock:
@@ -157,7 +165,10 @@ class Predictor:
         if isinstance(self.model, MembersModel):
             return self.model.predict(shape, hardware, columns)
         runtime_us = np.asarray(self.model.predict_us(shape, hardware, columns), dtype=np.float64)
-        return Prediction(runtime_us, np.empty(0, dtype=np.intp), np.empty((0, 0), dtype=np.float32))
+        return Prediction.without_members(runtime_us)
+
+    def _offsets(self, problem: Problem, hardware: Hardware) -> ProblemOffsets | None:
+        return self.corrections.of(problem.shape, hardware) if self.corrections else None
 
 
 def signature(columns: ConfigColumns) -> bytes:

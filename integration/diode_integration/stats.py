@@ -104,6 +104,13 @@ class Stats:
         with self._lock:
             return {**dict.fromkeys(_ALWAYS, 0), **self._counts, **self._seconds}
 
+    def reset(self) -> None:
+        """Set every counter and time to 0 and forget the decisions."""
+        with self._lock:
+            self._counts.clear()
+            self._decisions.clear()
+            self._seconds = dict.fromkeys(_TIMES, 0.0)
+
     def decisions(self) -> list[Decision]:
         """Return the most recent decisions, oldest first."""
         with self._lock:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diode_integration.deferral import AfterInductor
 
-__all__ = ["get_integration_status", "get_stats", "install", "uninstall"]
+__all__ = ["get_integration_status", "get_stats", "install", "reset_stats", "uninstall"]
 
 log = logging.getLogger("torch_diode")
 
@@ -62,8 +62,14 @@ def get_integration_status() -> dict[str, str]:
 
 def get_stats() -> dict[str, float]:
     """Return what the installed hook has done so far; empty when none is installed, as before the first compile."""
-    choices = hook.installed() if (hook := _hook()) is not None else None
+    choices = _handler()
     return choices.get_stats() if choices else {}
+
+
+def reset_stats() -> None:
+    """Have ``get_stats()`` count from 0 again; harmless when no hook is installed."""
+    if (choices := _handler()) is not None:
+        choices.reset_stats()
 
 
 def __getattr__(name: str) -> str:
@@ -112,6 +118,11 @@ def _install_unless_installed() -> bool:
 def _hook() -> Any:
     """Return the module ``diode_integration.install``; None unless it has been imported, with Inductor."""
     return sys.modules.get("diode_integration.install")
+
+
+def _handler() -> Any:
+    """Return the installed handler, or None."""
+    return hook.installed() if (hook := _hook()) is not None else None
 
 
 def _cancel() -> None:

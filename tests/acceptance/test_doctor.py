@@ -37,7 +37,7 @@ from diode_store.lake.sync import sync
 from diode_store.resources import trained_models_dir
 from diode_store.settings import default_database_url
 from diode_store.warehouse.store import Store
-from diode_trainer.card import MATMUL_PURPOSE, read_card
+from diode_trainer.card import MATMUL_PURPOSE, card_path, read_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -382,7 +382,7 @@ def test_what_torch_sees(
 
 def test_what_the_hook_would_do() -> None:
     """On a GPU that the model knows it chooses; on another it abstains, which is a warning that says how to train."""
-    card = read_card(next((trained_models_dir() / MATMUL_PURPOSE).glob("*.json")))
+    card = read_card(card_path(next((trained_models_dir() / MATMUL_PURPOSE).glob("*.pt"))))
     known, other = known_device("h200"), known_device("a10g")
     assert known is not None
     assert other is not None

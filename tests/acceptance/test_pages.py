@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
-from importlib.metadata import entry_points, metadata, version
+from importlib.metadata import metadata, version
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from diode_store.query.view_files import VIEWS
 from diode_store.warehouse import schema
+from page_commands import commands, unknown_options
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = CHECKOUT / "docs"
@@ -27,7 +25,6 @@ PACKAGES = (
     "integration/diode_integration",
     "integration/torch_diode",
 )
-PROGRAMS = {"diode", "diode-collect", "diode-ingest", "diode-train"}
 
 
 def project_urls() -> dict[str, str]:
@@ -107,25 +104,10 @@ def test_every_page_is_listed() -> None:
     assert sorted([*re.findall(r"\]\((\w+\.md)\)", index), "index.md"]) == pages
 
 
-def commands(page: str) -> list[list[str]]:
-    """Return the words of each of our commands in a page's shell blocks."""
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
-    return [words for words in lines if words and words[0] in PROGRAMS]
-
-
 @pytest.mark.parametrize("words", commands(README), ids=" ".join)
 def test_commands_of_the_readme(words: list[str]) -> None:
     """Each command exists and takes the options that it is shown with."""
-    group = "diode.commands" if words[0] == "diode" else None
-    name = words[1] if group else words[0].removeprefix("diode-")
-    (found,) = entry_points(group="diode.commands", name=name)
-    command: Any = get_command(found.load())
-    rest = words[2:] if group else words[1:]
-    if rest and rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest[0]]
-    options = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in rest if word.startswith("-")} <= options
+    assert unknown_options(words) == set()
 
 
 def test_version_of_the_package() -> None:

@@ -46,6 +46,7 @@ OWN_NAMES = {
     "diode_store/commands/warehouse_checks.py": "our own tables",
     "diode_store/commands/fastest.py": "our own conditions; what the user typed are parameters",
     "trainer/diode_trainer/data/from_warehouse.py": "our own columns and conditions; what is typed are parameters",
+    "trainer/diode_trainer/data/measured.py": "our own names",
     "trainer/diode_trainer/data/streaming.py": "our own columns",
 }
 """Files that put SQL together, and of what; values are bound in each of them."""

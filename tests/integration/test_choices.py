@@ -152,6 +152,17 @@ def test_dynamic_shapes_are_ranked_by_their_hints() -> None:
     assert len(watch.left[0]) == 4
 
 
+def test_stats_can_be_reset() -> None:
+    """Afterwards the counters and times are 0 and the decisions forgotten; what comes later is counted."""
+    handler = hooked()
+    compile_op("mm", handler)
+    assert handler.get_stats()["total_calls"] > 0
+    handler.reset_stats()
+    assert (handler.get_stats(), handler.decisions()) == (hooked().get_stats(), [])
+    compile_op("bmm", handler)
+    assert [decision.op for decision in handler.decisions()] == ["bmm"]
+
+
 def test_stats_name_what_was_promised() -> None:
     """Before any call every promised statistic is there, and zero."""
     stats = hooked().get_stats()

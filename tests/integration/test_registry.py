@@ -203,8 +203,8 @@ def test_missing_dependency_is_named() -> None:
     )
 
 
-def test_integrations_are_engaged_in_order() -> None:
-    """Lower orders come first, equal ones by name; withdrawing goes backwards."""
+def engaged_order(*orders: tuple[str, int | None, int | None]) -> list[str]:
+    """Return what engaging and withdrawing does for integrations of (name, own order, order of registration)."""
     order: list[str] = []
 
     class Ordered(Recorder):
@@ -215,13 +215,48 @@ def test_integrations_are_engaged_in_order() -> None:
             order.append(f"not {self.name}")
 
     registry = IntegrationRegistry()
-    registry.register(Ordered("b", "m.pt"), execute_order=1)
-    registry.register(Ordered("c", "m.pt"))
-    registry.register(Ordered("a", "m.pt"), execute_order=1)
-    assert registry.integrate_all() == {"c": True, "a": True, "b": True}
+    for name, own, given in orders:
+        registry.register(Ordered(name, "m.pt", execute_order=own), execute_order=given)
+    engaged = registry.integrate_all()
+    assert engaged == dict.fromkeys(order, True)
+    assert list(engaged) == order
     registry.withdraw_all()
-    assert order == ["c", "a", "b", "not b", "not a", "not c"]
-    assert registry.status() == dict.fromkeys("cab", "registered")
+    assert registry.status() == dict.fromkeys(engaged, "registered")
+    return order
+
+
+def test_integrations_are_engaged_in_order() -> None:
+    """Lower orders come first, equal ones as they were registered; withdrawing goes backwards."""
+    order = engaged_order(("b", None, 2), ("a", None, 2), ("c", None, 1))
+    assert order == ["c", "b", "a", "not a", "not b", "not c"]
+
+
+def test_without_an_order_an_integration_comes_last() -> None:
+    """One that is registered without an order comes behind all that are there, and those that come later behind it."""
+    assert engaged_order(("b", None, 7), ("a", None, None), ("c", None, 3), ("d", None, None))[:4] == list("cbad")
+
+
+def test_an_integration_has_an_order_of_its_own() -> None:
+    """What it was made with counts unless its registration says otherwise."""
+    assert engaged_order(("a", 3, None), ("b", 1, None), ("c", 9, 2))[:3] == ["b", "c", "a"]
+
+
+def test_an_integration_that_is_replaced_leaves_its_place() -> None:
+    """Of two with one name the second counts, once."""
+    assert engaged_order(("a", None, 1), ("b", None, 2), ("a", None, 3))[:2] == ["b", "a"]
+
+
+def test_the_later_of_two_hooks_is_in_effect(registered: IntegrationRegistry, save_model: SaveModel) -> None:
+    """Of two integrations that install a choices handler, the one with the higher order has the last word."""
+    save_model("v1")
+    mine = create_matmul_integration(execute_order=2, mode="zero")
+    mine.name = "mine"
+    register_integration(mine)
+    register_integration(create_matmul_integration(), execute_order=1)
+    assert integrate_all() == {MATMUL_PURPOSE: True, "mine": True}
+    handler = install.installed()
+    assert handler is not None
+    assert handler.policy.mode == "zero"
 
 
 def test_manual_integration(registered: IntegrationRegistry) -> None:
@@ -254,7 +289,18 @@ def test_discovery_finds_built_in_and_installed_ones(
     monkeypatch.syspath_prepend(str(package))
     importlib.invalidate_caches()
     assert discover_and_register_integrations() == {"bad": False, "matmul": True, "other": True}
-    assert sorted(registered.status()) == [MATMUL_PURPOSE, "other"]
+    assert list(registered.status()) == [MATMUL_PURPOSE, "other"]
+
+
+def test_what_is_registered_by_hand_follows_what_was_discovered(
+    registered: IntegrationRegistry, save_model: SaveModel
+) -> None:
+    """However often the built-in integrations are discovered, yours stays behind them."""
+    save_model("v1")
+    discover_and_register_integrations()
+    register_integration(Recorder("mine", "good.pt"))
+    discover_and_register_integrations()
+    assert list(registered.status()) == [MATMUL_PURPOSE, "mine"]
 
 
 def test_matmul_integration_installs_the_best_model(registered: IntegrationRegistry, save_model: SaveModel) -> None:

@@ -127,6 +127,19 @@ def test_install_takes_the_shipped_model(torch_diode: ModuleType, save_model: Sa
     assert torch_diode.get_stats()["total_calls"] == 0
 
 
+def test_stats_can_be_reset(torch_diode: ModuleType, save_model: SaveModel) -> None:
+    """The counters of the installed hook begin anew; without one there is nothing to reset."""
+    torch_diode.reset_stats()
+    save_model("v1")
+    torch_diode.install()
+    handler = install.installed()
+    assert handler is not None
+    handler._stats.count("total_calls")
+    assert torch_diode.get_stats()["total_calls"] == 1
+    torch_diode.reset_stats()
+    assert torch_diode.get_stats()["total_calls"] == 0
+
+
 def test_install_twice_is_harmless(torch_diode: ModuleType, save_model: SaveModel) -> None:
     """Installing again leaves one handler, which one uninstall removes."""
     save_model("v1")

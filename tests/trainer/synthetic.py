@@ -86,6 +86,7 @@ def contents(dataset: ExampleSet) -> list[tuple[object, ...]]:
             e.is_estimate.tolist(),
             e.family,
             e.regime,
+            e.usual_sigmas,
         )
         for e in dataset
     ]

@@ -10,8 +10,11 @@ import pytest
 from synthetic import H200, MM, VENDOR_ROW, columns, examples, learnable
 
 from diode_store.inductor_default import default_configs
-from diode_trainer.baselines import RANDOM_DRAWS, compare, config_keys
-from diode_trainer.data.dataset import Examples, ExampleSet, Fold, folds
+from diode_trainer.baselines.compare import compare
+from diode_trainer.baselines.contest import config_keys
+from diode_trainer.baselines.fixed import RANDOM_DRAWS
+from diode_trainer.data.dataset import Examples, ExampleSet
+from diode_trainer.data.splits import Fold, folds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

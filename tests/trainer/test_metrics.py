@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import examples
 
 from diode_store.errors import DatasetError
-from diode_trainer.metrics import KS, Regret, eligible, evaluate, judgeable, regrets, report
+from diode_trainer.metrics import KS, Errors, Regret, Share, regrets, report
 
 INF = math.inf
 TIMES = st.lists(st.floats(0.1, 1e6), min_size=2, max_size=15)
@@ -64,7 +63,7 @@ def test_regret_ignores_the_unit(times: list[float], scale: float) -> None:
 def test_report_by_hand() -> None:
     """Two problems of regret 1 and 4: geometric mean 2, maximum 4, half of them within 2%."""
     rows = np.array([[1.0] * len(KS), [4.0] * len(KS)])
-    found = report(rows)
+    found = report(rows, np.full(len(rows), 1.02))
     assert found.problems == 2
     assert found.regret[1] == Regret(geomean=pytest.approx(2.0), p95=pytest.approx(3.85), max=4.0)
     assert (found.within_2pct, found.within_5pct) == (0.5, 0.5)
@@ -73,58 +72,40 @@ def test_report_by_hand() -> None:
 def test_within_shares() -> None:
     """1.01 is within 2% and 5%, 1.04 within 5% only."""
     rows = np.array([[1.01] * len(KS), [1.04] * len(KS), [1.5] * len(KS), [1.0] * len(KS)])
-    found = report(rows)
+    found = report(rows, np.full(len(rows), 1.02))
     assert (found.within_2pct, found.within_5pct) == (0.5, 0.75)
+
+
+def test_share_of_oracle_by_hand() -> None:
+    """Of problems of regret 1, 2 and 4 the shares of the best possible speed are 1, 1/2 and 1/4."""
+    rows = np.repeat([[1.0], [2.0], [4.0]], len(KS), axis=1)
+    found = report(rows, np.ones(3)).share_of_oracle
+    assert found == Share(mean=pytest.approx(1.75 / 3), p10=pytest.approx(0.3), min=0.25)
+
+
+def test_within_noise_has_each_problems_own_limit() -> None:
+    """A regret of 1.03 is within noise of a best time that is known to 4%, not of one that is known to 2%."""
+    rows = np.full((2, len(KS)), 1.03)
+    assert report(rows, np.array([1.04, 1.02])).within_noise == 0.5
 
 
 def test_report_of_nothing() -> None:
     """Without a problem there is no figure."""
     with pytest.raises(DatasetError, match="nothing to judge by"):
-        report(np.empty((0, len(KS))))
-
-
-def test_failures_are_not_available() -> None:
-    """A failed config ranked first costs nothing, because it cannot run."""
-    example = examples([20.0, INF, 10.0])
-    found = evaluate([example], [np.array([3.0, 1.0, 2.0])])
-    assert found.regret[1].geomean == 1.0
-
-
-def test_triton_only_leaves_the_vendor_out() -> None:
-    """Without the vendor the best Triton config is what counts."""
-    example = examples([5.0, 10.0, 20.0])
-    predicted = np.array([1.0, 3.0, 2.0])
-    assert evaluate([example], [predicted]).regret[1].geomean == pytest.approx(1.0)
-    assert evaluate([example], [predicted], vendor=False).regret[1].geomean == pytest.approx(2.0)
-    assert eligible(example).tolist() == [True, True, True]
-    assert eligible(example, vendor=False).tolist() == [False, True, True]
-
-
-def test_problems_without_a_choice_are_excluded() -> None:
-    """A problem with one config left says nothing about a ranking."""
-    lonely, usual = examples([10.0, INF, INF]), examples([10.0, 20.0, INF])
-    assert (judgeable(lonely), judgeable(usual), judgeable(usual, vendor=False)) == (False, True, False)
-    found = evaluate([lonely, usual], [np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 3.0])])
-    assert (found.problems, found.regret[1].geomean) == (1, pytest.approx(2.0))
-
-
-def test_rmse_of_logarithms() -> None:
-    """Predictions e times too long and exact: root of (1 + 0) / 2."""
-    example = examples([10.0, 20.0])
-    found = evaluate([example], [np.array([10.0 * math.e, 20.0])])
-    assert found.rmse_log == pytest.approx(math.sqrt(0.5))
-
-
-def test_rmse_leaves_estimates_and_the_impossible_out() -> None:
-    """Neither an estimated time nor a config held for impossible is an error of prediction."""
-    example = examples([10.0, 20.0, 90.0], estimates=[False, False, True])
-    found = evaluate([example], [np.array([10.0, INF, 1.0])])
-    assert found.rmse_log == pytest.approx(0.0)
+        report(np.empty((0, len(KS))), np.empty(0))
 
 
 def test_plain_report_is_what_json_shows() -> None:
-    """The k are strings; a ranking that predicts no times has no error."""
-    plain = report(np.ones((3, len(KS)))).to_plain()
-    assert list(plain) == ["problems", "regret", "within_2pct", "within_5pct"]
+    """The k are strings; a ranking that predicts no times has no errors."""
+    rows = np.ones((3, len(KS)))
+    plain = report(rows, rows[:, 0]).to_plain()
+    assert list(plain) == ["problems", "regret", "within_2pct", "within_5pct", "within_noise", "share_of_oracle"]
     assert plain["regret"]["10"] == {"geomean": 1.0, "p95": 1.0, "max": 1.0}
-    assert report(np.ones((3, len(KS))), rmse_log=0.1).to_plain()["rmse_log"] == 0.1
+    assert plain["share_of_oracle"] == {"mean": 1.0, "p10": 1.0, "min": 1.0}
+    with_errors = report(rows, rows[:, 0], errors=Errors(0.25, 9.0)).to_plain()
+    assert {name: with_errors[name] for name in with_errors if name not in plain} == {
+        "rmse_log": 0.5,
+        "mse_log": 0.25,
+        "rmse_us": 3.0,
+        "mse_us": 9.0,
+    }

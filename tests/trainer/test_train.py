@@ -148,6 +148,24 @@ def test_fit_stops_early() -> None:
     assert len(fitted.history) - fitted.epochs >= 10
 
 
+def test_a_fit_waits_for_its_first_validation() -> None:
+    """However little patience there is, a fit does not end before anything was validated."""
+    fitted = fit(pack(learnable(12)), replace(QUICK, patience=2))
+    assert fitted.epochs >= 5
+    assert math.isfinite(fitted.validation_loss)
+
+
+def test_the_losses_of_members_are_reported() -> None:
+    """Each member has its own curves; the training loss is their mean."""
+    history = fit(pack(learnable(20)), replace(QUICK, epochs=5)).history
+    assert [len(report.member_training_losses) for report in history] == [2] * 5
+    for report in history:
+        assert sum(report.member_training_losses) / 2 == pytest.approx(report.training_loss)
+    assert [len(report.member_validation_losses or ()) for report in history] == [0, 0, 0, 0, 2]
+    low, high = sorted(history[-1].member_validation_losses or ())
+    assert low < (history[-1].validation_loss or 0) < high
+
+
 def test_members_hold_out_different_problems() -> None:
     """Each member is judged by a part that it alone does not learn from."""
     learns = _parts(100, 4, torch.Generator().manual_seed(0))
@@ -284,16 +302,18 @@ def test_a_trained_ranking_beats_the_simple_ones() -> None:
 
 def test_progress_counts_all_epochs() -> None:
     """The callback is called once for each epoch of each fold's fit and of the last one."""
-    calls: list[None] = []
-    fit_and_judge(learnable(20), replace(QUICK, epochs=3), 2, on_epoch=lambda: calls.append(None))
-    assert len(calls) == 9
+    calls: list[tuple[str, int]] = []
+    fit_and_judge(
+        learnable(20), replace(QUICK, epochs=3), 2, on_epoch=lambda fit, report: calls.append((fit, report.epoch))
+    )
+    assert sorted(calls) == [(fit, epoch) for fit in ("final", "fold 1", "fold 2") for epoch in (1, 2, 3)]
 
 
 def test_interrupted_fits_stop() -> None:
     """When one fit fails, or somebody presses Ctrl-C, the others do not go on to their end."""
     calls: list[None] = []
 
-    def interrupt() -> None:
+    def interrupt(_fit: str, _report: EpochReport) -> None:
         calls.append(None)
         if len(calls) == 3:
             raise KeyboardInterrupt

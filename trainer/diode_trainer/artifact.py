@@ -15,6 +15,7 @@ import torch
 from diode_store.errors import ModelError, first_line
 from diode_store.files import write_durably
 from diode_store.keys import content_key
+from diode_trainer import matmul_v1
 from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card
 from diode_trainer.catalogue import shipped_models
 from diode_trainer.features import (
@@ -22,6 +23,7 @@ from diode_trainer.features import (
     FEATURE_VERSION,
     PROBLEM_FEATURES,
 )
+from diode_trainer.matmul_v1 import MatmulModelV1, V1Scorer
 from diode_trainer.models import NetworkDimensions, TimingNetwork, dimensions_of, model_class
 from diode_trainer.scoring import Prediction, Scorer
 
@@ -50,10 +52,10 @@ class TimingModel:
     card: Card
     sha256: str
     """Of the checkpoint's bytes."""
-    network: TimingNetwork
-    scorer: Scorer
+    network: TimingNetwork | MatmulModelV1
+    scorer: Scorer | V1Scorer
     trained_on: frozenset[int]
-    """Digests of the problems it learned from."""
+    """Digests of the problems it learned from; none of a model that does not say."""
 
     def predict(
         self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns, *, exact: bool = False
@@ -63,6 +65,8 @@ class TimingModel:
         It is inf for a config whose tiles do not fit the device's shared memory, and for one of a template that
         the model was never trained on. Unless ``exact``, all members score only the best of a long list.
         """
+        if isinstance(self.scorer, V1Scorer):
+            return Prediction.without_members(self.scorer.predict_us(shape, hardware, columns))
         return self.scorer.predict(shape, hardware, columns, exact=exact)
 
     def predict_us(
@@ -70,6 +74,15 @@ class TimingModel:
     ) -> NDArray[np.float64]:
         """Return only the runtimes that ``predict`` does: microseconds, shape (n,)."""
         return self.predict(shape, hardware, columns, exact=exact).runtime_us
+
+    @property
+    def ranks_some(self) -> bool:
+        """Whether it was made for some ops and templates alone, and predicts nothing at all for others."""
+        return isinstance(self.network, MatmulModelV1)
+
+    def can_rank(self, shape: ProblemShape) -> bool:
+        """Whether it predicts anything for this problem."""
+        return not self.ranks_some or matmul_v1.can_rank(shape)
 
     def was_trained_on(self, shape: ProblemShape) -> bool:
         """Whether the model learned from this very problem, so that it cannot be judged by it."""
@@ -114,7 +127,8 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     """Read a model and check that this torch-diode can use it.
 
     Args:
-        path: the checkpoint. Its card lies beside it as ``.json``; only a bare state dict may come without one.
+        path: the checkpoint. Its card lies beside it as ``.json``; only a bare state dict and upstream's
+            ``v1_model.pt`` may come without one.
         device: where the network's tensors are put; scoring itself is NumPy.
 
     Raises:
@@ -127,6 +141,8 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     card = _card(path, sha256)
     try:
         checkpoint = _unpickle(content, device)
+        if matmul_v1.is_v1(checkpoint):
+            return _v1(path, card, sha256, matmul_v1.network_of(checkpoint))
         parts = _parts(checkpoint)
         _check_version(parts.feature_version)
         network = _network(parts)
@@ -152,6 +168,16 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     return TimingModel(path, card, sha256, network, Scorer(network, parts.domain.templates), parts.trained_on)
 
 
+def card_of(path: Path | str) -> Card:
+    """Return a model's card: the one beside it, else that of a checkpoint which may come without one.
+
+    Raises:
+        ModelError: the card is damaged, or is missing and needed.
+    """
+    beside = card_path(Path(path))
+    return read_card(beside) if beside.exists() else load(path).card
+
+
 def load_shipped(purpose: str = MATMUL_PURPOSE) -> TimingModel:
     """Load the shipped model: the best of a purpose that this torch-diode can use.
 
@@ -167,6 +193,19 @@ def load_shipped(purpose: str = MATMUL_PURPOSE) -> TimingModel:
             reasons.append(str(error))
     missing = f"no model for {purpose} is shipped; train one with `diode-train` and pass its path"
     raise ModelError("; ".join(reasons) or missing)
+
+
+def _v1(path: Path, beside: Card | None, sha256: str, network: MatmulModelV1) -> TimingModel:
+    """Return upstream's model; a card that someone wrote for it may name it, not claim that it knows more."""
+    card = matmul_v1.card_of(path.stem, sha256)
+    if beside is not None:
+        claimed = replace(beside, model_type=card.model_type, feature_version=card.feature_version, domain=card.domain)
+        if claimed != beside:
+            raise ModelError(
+                f"its card {card_path(path).name} is not of upstream's {MatmulModelV1.__name__}; remove it"
+            )
+        card = beside
+    return TimingModel(path, card, sha256, network, V1Scorer(network), frozenset())
 
 
 def _checkpoint(model: TimingNetwork, card: Card, trained_on: Iterable[ProblemShape]) -> dict[str, Any]:

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diode_store.errors import DatasetError
-from diode_trainer.baselines import compare
-from diode_trainer.data.dataset import Fold, folds
-from diode_trainer.metrics import eligible, evaluate, judgeable
-from diode_trainer.workflow import HOLD_OUT, Standing, predict
+from diode_trainer.baselines.compare import STEPS_A_FOLD, forecast
+from diode_trainer.data.splits import HOLD_OUT, Fold, folds, holding_out
+from diode_trainer.metrics import judgeable
+from diode_trainer.workflow import Standing, predict, standing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection
 
-    from numpy.typing import NDArray
-
-    from diode_store.records import ProblemShape
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.data.dataset import ExampleSet
+    from diode_trainer.judgement import ProblemJudgement
 
-
-@dataclass(frozen=True)
-class WorstChoice:
-    """A problem on which the config that the model ranked first is far from the best."""
-
-    shape: ProblemShape
-    regret: float
-    chosen: str
-    chosen_us: float
-    predicted_us: float
-    best: str
-    best_us: float
+ASSESSING_STEPS = HOLD_OUT * STEPS_A_FOLD
+"""How often ``assess`` reports a step, at most."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +33,7 @@ class Assessment:
     seen: int
     """How many of them it was trained on."""
     standing: Standing
-    worst: tuple[WorstChoice, ...] = ()
+    worst: tuple[ProblemJudgement, ...] = ()
     outside: int = 0
     """How many of them are outside its card's domain; the hook would not use it for these."""
     outside_reasons: tuple[str, ...] = ()
@@ -55,14 +43,24 @@ class Assessment:
         """Return it as JSON has it: the figures of ``Report``, ``baselines`` of the same shape, and what is worst."""
         plain = {**self.standing.to_plain(), "seen_in_training": self.seen, "outside_domain": self.outside}
         if self.worst:
-            plain["worst"] = [asdict(choice) for choice in self.worst]
+            plain["worst"] = [choice.to_plain() for choice in self.worst]
         return plain
 
 
 def assess(
-    model: TimingModel, dataset: ExampleSet, *, vendor: bool = True, worst: int = 0, unseen: bool = False
+    model: TimingModel,
+    dataset: ExampleSet,
+    *,
+    vendor: bool = True,
+    worst: int = 0,
+    unseen: bool = False,
+    families: Collection[str] = (),
+    on_step: Callable[[], None] = lambda: None,
 ) -> Assessment:
-    """Judge ``model`` by ``dataset``; rankings that must learn do so from four fifths of it for the other fifth.
+    """Judge ``model`` by ``dataset``, beside baselines.
+
+    Baselines that must learn do so from the problems that are not judged: those of other families, or those that the
+    model was trained on. Where all are judged, they learn from four fifths for the other fifth.
 
     Args:
         model: what to judge.
@@ -70,6 +68,8 @@ def assess(
         vendor: whether the vendor's kernels count.
         worst: how many of the costliest choices to list.
         unseen: leave out problems that the model was trained on.
+        families: judge by the problems of these families alone; all without any.
+        on_step: called as the baselines are judged, ``ASSESSING_STEPS`` times at most.
 
     Raises:
         DatasetError: no problem is left that can be judged.
@@ -77,52 +77,33 @@ def assess(
     dataset = dataset.subset([i for i, e in enumerate(dataset) if judgeable(e, vendor=vendor)])
     if not len(dataset):
         raise DatasetError("no problem has two configs that ran, so there is nothing to judge by")
-    if unseen:
-        dataset = _without_seen(model, dataset)
-    predicted = predict(model, dataset.examples)
-    distinct = len({example.shape for example in dataset})
-    everything = np.arange(len(dataset))
-    splits = folds(dataset, HOLD_OUT) if distinct >= HOLD_OUT else (Fold(everything[:0], everything),)
-    outside = [misses for e in dataset if (misses := [*model.card.domain.misses(e.shape, e.hardware)])]
-    standing = Standing(evaluate(dataset.examples, predicted, vendor=vendor), compare(dataset, splits, vendor=vendor))
+    splits = _splits(model, dataset, families, unseen=unseen)
+    tested = [dataset.examples[i] for split in splits for i in split.test]
+    predicted = predict(model, tested)
+    judged = standing(
+        dataset, splits, predicted, forecast(dataset, splits, on_step=on_step), vendor=vendor, on_step=on_step
+    )
+    outside = [misses for e in tested if (misses := [*model.card.domain.misses(e.shape, e.hardware)])]
     return Assessment(
-        problems=len(dataset),
-        seen=sum(model.was_trained_on(example.shape) for example in dataset),
-        standing=standing,
-        worst=_worst(dataset.examples, predicted, worst, vendor=vendor),
+        problems=len(tested),
+        seen=sum(model.was_trained_on(example.shape) for example in tested),
+        standing=judged,
+        worst=tuple(sorted(judged.judgements, key=lambda judgement: -judgement.regret[1])[:worst]),
         outside=len(outside),
         outside_reasons=tuple(sorted({miss.summary for misses in outside for miss in misses})),
     )
 
 
-def _without_seen(model: TimingModel, dataset: ExampleSet) -> ExampleSet:
-    left = [i for i, e in enumerate(dataset) if not model.was_trained_on(e.shape)]
-    if not left:
+def _splits(model: TimingModel, dataset: ExampleSet, families: Collection[str], *, unseen: bool) -> tuple[Fold, ...]:
+    """Return what to judge by, and what baselines learn from."""
+    everything = np.arange(len(dataset))
+    seen = np.array([unseen and model.was_trained_on(example.shape) for example in dataset])
+    fold = holding_out(dataset, families) if families else Fold(np.flatnonzero(seen), everything)
+    test = fold.test[~seen[fold.test]]
+    if not len(test):
         raise DatasetError(
             "the model was trained on all of these problems, so --unseen leaves none; leave it out (the figures then"
             " flatter the model) or give --dataset with other measurements"
         )
-    return dataset.subset(left)
-
-
-def _worst(
-    examples: Sequence[Examples], predicted: Sequence[NDArray[np.float64]], count: int, *, vendor: bool
-) -> tuple[WorstChoice, ...]:
-    choices = (_choice(example, times, vendor=vendor) for example, times in zip(examples, predicted, strict=True))
-    return tuple(sorted(choices, key=lambda choice: -choice.regret)[:count])
-
-
-def _choice(example: Examples, predicted: NDArray[np.float64], *, vendor: bool) -> WorstChoice:
-    counted = np.flatnonzero(eligible(example, vendor=vendor))
-    chosen = int(counted[np.argmin(predicted[counted])])
-    best = int(counted[np.argmin(example.runtime_us[counted])])
-    runtime = example.runtime_us
-    return WorstChoice(
-        shape=example.shape,
-        regret=float(runtime[chosen] / runtime[best]),
-        chosen=example.columns.config(chosen).describe(),
-        chosen_us=float(runtime[chosen]),
-        predicted_us=float(predicted[chosen]),
-        best=example.columns.config(best).describe(),
-        best_us=float(runtime[best]),
-    )
+    enough = len({dataset.examples[i].shape for i in test}) >= HOLD_OUT
+    return (Fold(fold.train, test),) if families or seen.any() or not enough else folds(dataset, HOLD_OUT)

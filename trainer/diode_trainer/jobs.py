@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
-from diode_trainer import artifact, catalogue
+from diode_trainer import artifact, catalogue, checkpoints
 from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
+from diode_trainer.data.held_out import Split
 from diode_trainer.features import FEATURE_VERSION
-from diode_trainer.workflow import Evaluation, TrainingResult, fit_and_judge, training_facts
+from diode_trainer.history import FitHistory, histories_of, write_history
+from diode_trainer.tensorboard import event_files
+from diode_trainer.workflow import Evaluation, Judging, TrainingResult, fit_and_judge, judging_steps, training_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from diode_trainer.artifact import TimingModel
     from diode_trainer.card import CoveredHardware
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.train import Recipe
+    from diode_trainer.train import EpochReport, Recipe
 
 _NOTES = (
     "Regret is against the fastest of the configs that were measured for each problem. The default recipe was chosen "
@@ -48,11 +51,17 @@ class TrainingJob:
     command: str
     """What to run to do it again."""
     licence: str = "Apache-2.0"
+    resume: bool = False
+    """Go on with the fits of an interrupted run."""
+    tensorboard: Path | None = None
+    """A folder for TensorBoard's event files."""
+    split: Split = Split.PROBLEM
+    """What a fold holds out together."""
 
     @property
-    def epochs(self) -> int:
-        """The most epochs that all of its fits take."""
-        return (self.folds + 1) * self.recipe.epochs
+    def steps(self) -> int:
+        """The most steps that it takes: the epochs of all of its fits, and those of judging them."""
+        return (self.folds + 1) * self.recipe.epochs + judging_steps(self.folds)
 
 
 @dataclass(frozen=True)
@@ -63,28 +72,52 @@ class Trained:
     path: Path
     result: TrainingResult
 
+    @property
+    def histories(self) -> tuple[FitHistory, ...]:
+        """How each of its fits went."""
+        evaluation = self.result.evaluation
+        return histories_of(self.result.fit, evaluation.fits if evaluation else ())
 
-def run_job(dataset: ExampleSet, job: TrainingJob, on_epoch: Callable[[], None]) -> Trained:
-    """Evaluate the job's recipe, fit it on all of ``dataset`` and write the model with its card.
+
+def run_job(dataset: ExampleSet, job: TrainingJob, on_step: Callable[[], None]) -> Trained:
+    """Evaluate the job's recipe, fit it on all of ``dataset`` and write the model with its card and history.
+
+    Args:
+        dataset: what to learn from.
+        job: its options.
+        on_step: called ``job.steps`` times at most; from several threads.
 
     Raises:
         DatasetError: too few problems.
-        ModelError: the files cannot be written; checked before anything is fitted.
+        ModelError: the files cannot be written, which is checked before anything is fitted; or, to go on with, there is
+            a damaged checkpoint, or one of other data or another recipe.
+        SettingsError: the package tensorboard is asked for and missing.
     """
     _prepare(job.path)
-    result = fit_and_judge(
-        dataset,
-        job.recipe,
-        job.folds,
-        seed=job.seed,
-        device=job.device,
-        previous=_previous() if job.folds else None,
-        on_epoch=on_epoch,
-    )
-    network = result.fit.network
-    shapes = [example.shape for example in dataset]
-    written = artifact.save(job.path, network, _card(dataset, job, result), trained_on=shapes)
-    return Trained(written, job.path, result)
+    with contextlib.ExitStack() as stack:
+        watch = None if job.tensorboard is None else stack.enter_context(event_files(job.tensorboard, job.name))
+        unfinished = stack.enter_context(checkpoints.unfinished(job.path, resume=job.resume))
+
+        def heard(fit: str, report: EpochReport) -> None:
+            on_step()
+            if watch is not None:
+                watch(fit, report)
+
+        result = fit_and_judge(
+            dataset,
+            job.recipe,
+            job.folds,
+            seed=job.seed,
+            device=job.device,
+            judging=Judging(job.split, _previous() if job.folds else None, on_step),
+            on_epoch=heard,
+            unfinished=unfinished,
+        )
+        shapes = [example.shape for example in dataset]
+        card = artifact.save(job.path, result.fit.network, _card(dataset, job, result), trained_on=shapes)
+        trained = Trained(card, job.path, result)
+        write_history(job.path, trained.histories)
+    return trained
 
 
 def _prepare(path: Path) -> None:
@@ -141,6 +174,8 @@ def checked_name(name: str) -> str:
     """
     if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
         raise SettingsError(f"{name!r} is not a valid model name; it must not contain / or \\ or begin with a dot")
+    if name.removesuffix(catalogue.MODEL_SUFFIX).endswith(".history"):
+        raise SettingsError(f"{name!r} is not a valid model name; what ends in .history is the history of a model")
     return name.removesuffix(catalogue.MODEL_SUFFIX)
 
 
@@ -185,6 +220,8 @@ def command_line(program: str, options: dict[str, Any]) -> str:
     for option, value in options.items():
         if value is True:
             words.append(option)
+        elif isinstance(value, (list, tuple)):
+            words += [option, *map(str, value)] if value else []
         elif value is not None and value is not False:
             words += [option, str(value)]
     return shlex.join(words)
@@ -215,7 +252,7 @@ def _previous() -> TimingModel | None:
 def _judgement(evaluation: Evaluation | None) -> dict[str, Any]:
     if evaluation is None:
         return {}
-    metrics: dict[str, Any] = {"folds": evaluation.folds}
+    metrics: dict[str, Any] = {"folds": evaluation.folds, "split": evaluation.held_out.value}
     baselines: dict[str, Any] = {}
     for name, standing in (("all_choices", evaluation.all_choices), ("triton_only", evaluation.triton_only)):
         if standing is not None:

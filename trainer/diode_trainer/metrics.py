@@ -7,6 +7,7 @@ configs left: every ranking of those is perfect. A ranking of fewer than k confi
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,39 @@ class Regret:
 
 
 @dataclass(frozen=True)
+class Share:
+    """A share of each problem, over problems: mean, 10th percentile and minimum."""
+
+    mean: float
+    p10: float
+    min: float
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far predicted times are from measured ones, config by config; estimates are left out."""
+
+    mse_log: float
+    """Mean square error of the natural logarithm."""
+    mse_us: float
+    """Mean square error in microseconds, squared; the longest kernels decide it."""
+
+    @property
+    def rmse_log(self) -> float:
+        """Root mean square error of the natural logarithm; 0.11 is about 11%."""
+        return math.sqrt(self.mse_log)
+
+    @property
+    def rmse_us(self) -> float:
+        """Root mean square error in microseconds."""
+        return math.sqrt(self.mse_us)
+
+    def to_plain(self) -> dict[str, float]:
+        """Return them as JSON has them."""
+        return {name: getattr(self, name) for name in ("rmse_log", "mse_log", "rmse_us", "mse_us")}
+
+
+@dataclass(frozen=True)
 class Report:
     """How one way of ranking does over many problems."""
 
@@ -45,17 +79,19 @@ class Report:
     within_2pct: float
     """Share of problems whose config ranked first is within 2% of the best."""
     within_5pct: float
-    rmse_log: float | None = None
-    """Root mean square error of the natural logarithm of the runtime, estimates left out; None for a ranking that
-    predicts none."""
+    within_noise: float
+    """Share of problems whose config ranked first is in the tie set."""
+    share_of_oracle: Share
+    """The best time over that of the config ranked first, the share of the best possible speed."""
+    errors: Errors | None = None
+    """None for a ranking that predicts no times."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the report as JSON has it: the k are strings, a ranking without an error has no ``rmse_log``."""
+        """Return the report as JSON has it: the k are strings, a ranking without errors has none of their keys."""
         plain = asdict(self)
+        del plain["errors"]
         plain["regret"] = {str(k): regret for k, regret in plain["regret"].items()}
-        if self.rmse_log is None:
-            del plain["rmse_log"]
-        return plain
+        return {**plain, **(self.errors.to_plain() if self.errors else {})}
 
 
 def eligible(example: Examples, *, vendor: bool = True) -> NDArray[np.bool_]:
@@ -87,13 +123,20 @@ def regrets(
     return regret
 
 
-def report(regret: NDArray[np.float64], *, problems: int | None = None, rmse_log: float | None = None) -> Report:
+def report(
+    regret: NDArray[np.float64],
+    tie: NDArray[np.float64],
+    *,
+    problems: int | None = None,
+    errors: Errors | None = None,
+) -> Report:
     """Summarise regrets of many problems.
 
     Args:
         regret: (m, len(KS)), a row for each problem (or for each draw of each problem).
+        tie: (m,) up to which regret the config ranked first is within noise of the best.
         problems: how many problems that are; m unless given.
-        rmse_log: error of the predicted times.
+        errors: of the predicted times.
 
     Raises:
         DatasetError: no row.
@@ -102,37 +145,23 @@ def report(regret: NDArray[np.float64], *, problems: int | None = None, rmse_log
         raise DatasetError("no problem has two configs that ran, so there is nothing to judge by")
     geomean = np.exp(np.log(regret).mean(0))
     p95 = np.percentile(regret, 95, axis=0)
-    by_k = {k: Regret(float(geomean[i]), float(p95[i]), float(regret[:, i].max())) for i, k in enumerate(KS)}
+    first = regret[:, 0]
+    oracle = 1 / first
     return Report(
         problems=len(regret) if problems is None else problems,
-        regret=by_k,
-        within_2pct=float((regret[:, 0] <= 1.02).mean()),  # noqa: PLR2004 - the name says it
-        within_5pct=float((regret[:, 0] <= 1.05).mean()),  # noqa: PLR2004 - likewise
-        rmse_log=rmse_log,
+        regret={k: Regret(float(geomean[i]), float(p95[i]), float(regret[:, i].max())) for i, k in enumerate(KS)},
+        within_2pct=float((first <= 1.02).mean()),  # noqa: PLR2004 - the name says it
+        within_5pct=float((first <= 1.05).mean()),  # noqa: PLR2004 - likewise
+        within_noise=float((first <= tie).mean()),
+        share_of_oracle=Share(float(oracle.mean()), float(np.percentile(oracle, 10)), float(oracle.min())),
+        errors=errors,
     )
 
 
-def evaluate(
-    examples: Sequence[Examples], predicted_us: Sequence[NDArray[np.float64]], *, vendor: bool = True
-) -> Report:
-    """Judge predicted runtimes.
-
-    Args:
-        examples: problems that the model has not seen.
-        predicted_us: (n,) for each of them; inf where the model considers a config impossible.
-        vendor: whether the vendor's kernels count.
-
-    Raises:
-        DatasetError: no problem can be judged.
-    """
-    rows, errors = [], []
-    for example, predicted in zip(examples, predicted_us, strict=True):
-        if not judgeable(example, vendor=vendor):
-            continue
-        counted = eligible(example, vendor=vendor)
-        rows.append(regrets(example.runtime_us[counted], predicted[counted]))
-        timed = counted & ~example.is_estimate & np.isfinite(predicted)
-        errors.append(np.log(predicted[timed] / example.runtime_us[timed]))
-    all_errors = np.concatenate(errors) if errors else np.empty(0)
-    rmse = float(np.sqrt((all_errors**2).mean())) if len(all_errors) else None
-    return report(np.array(rows).reshape(-1, len(KS)), rmse_log=rmse)
+def errors_of(predicted_us: NDArray[np.float64], measured_us: NDArray[np.float64]) -> Errors | None:
+    """Return the errors of n predicted times, those that are not finite left out; None if none is left."""
+    timed = np.isfinite(predicted_us)
+    if not timed.any():
+        return None
+    predicted, measured = predicted_us[timed], measured_us[timed]
+    return Errors(float((np.log(predicted / measured) ** 2).mean()), float(((predicted - measured) ** 2).mean()))

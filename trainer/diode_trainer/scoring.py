@@ -42,6 +42,18 @@ class Prediction:
     member_logs: Floats
     """Shape (E, f): log(microseconds) as each member predicts it for the finalists."""
 
+    @classmethod
+    def without_members(cls, runtime_us: NDArray[np.float64]) -> Prediction:
+        """Return the prediction of a model that is not made of members."""
+        return cls(runtime_us, np.empty(0, dtype=np.intp), np.empty((0, 0), dtype=np.float32))
+
+    def shifted(self, offsets: NDArray[np.float64]) -> Prediction:
+        """Return the same with ``offsets``, shape (n,), on the logarithm of the runtimes; inf takes a config out."""
+        left = np.isfinite(offsets[self.finalists])
+        finalists = self.finalists[left]
+        member_logs = self.member_logs[:, left] + offsets[finalists].astype(np.float32)
+        return Prediction(self.runtime_us * np.exp(offsets), finalists, member_logs)
+
 
 class Scorer:
     """Scores the configs of one problem; immutable, so any thread may use it.

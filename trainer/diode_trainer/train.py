@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
+
+    from diode_trainer.checkpoints import Checkpoint
 
 FEWEST_PROBLEMS = 10
 """Below this many problems nothing can be learned that would be worth keeping."""
@@ -81,6 +83,10 @@ class EpochReport:
     training_loss: float
     validation_loss: float | None
     """None in epochs after which nothing was validated."""
+    member_training_losses: tuple[float, ...] = ()
+    """Of each member; ``training_loss`` is their mean."""
+    member_validation_losses: tuple[float, ...] | None = None
+    """Of each member, each on the problems that it does not learn from; ``validation_loss`` is over all of them."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +107,12 @@ def fit(
     seed: int = 42,
     device: str = "cpu",
     on_epoch: Callable[[EpochReport], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Fit:
     """Fit a network to every problem of ``packed``.
 
-    On a CPU, equal arguments give equal weights. The random state of the caller is left alone.
+    On a CPU, equal arguments give equal weights, also when the fit goes on from a checkpoint; ``on_epoch`` then hears
+    of the earlier epochs first. The random state of the caller is left alone.
 
     Raises:
         DatasetError: too few problems.
@@ -114,7 +122,7 @@ def fit(
         few = f"{counted(len(packed), 'problem')} {'is' if len(packed) == 1 else 'are'} too few to learn from"
         raise DatasetError(f"{few}, {FEWEST_PROBLEMS} needed; {FEW}")
     with single_threaded():
-        return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None))
+        return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None), checkpoint)
 
 
 @contextlib.contextmanager
@@ -164,51 +172,92 @@ class _Fitting:
         )
         self.step = 0
         self.steps = math.ceil(len(packed) / recipe.batch_size) * recipe.epochs
+        self.best = Fit(self.average, 0, math.inf)
+        self.history: list[EpochReport] = []
 
-    def run(self, on_epoch: Callable[[EpochReport], None]) -> Fit:
-        best, history = Fit(self.average, 0, math.inf), []
-        for epoch in range(1, self.recipe.epochs + 1):
-            order = torch.randperm(len(self.packed), generator=self.generator)
-            losses = [self._learn(rows) for rows in torch.split(order, self.recipe.batch_size)]
-            last = epoch == self.recipe.epochs
-            validation = self._validate() if last or epoch % _VALIDATE_EVERY == 0 else None
-            history.append(EpochReport(epoch, self.recipe.epochs, sum(losses) / len(losses), validation))
-            if not math.isfinite(history[-1].training_loss + (validation or 0.0)):
-                raise ModelError(f"the fit diverged in epoch {epoch}; lower --learning-rate")
-            on_epoch(history[-1])
-            if validation is not None and validation < best.validation_loss:
-                best = Fit(copy.deepcopy(self.average), epoch, validation)
-            elif self.recipe.patience and epoch - best.epochs >= self.recipe.patience:
-                break
-        network = best.network.cpu().requires_grad_(requires_grad=False).eval()
-        return replace(best, network=network, history=tuple(history))
+    def run(self, on_epoch: Callable[[EpochReport], None], checkpoint: Checkpoint | None = None) -> Fit:
+        if checkpoint is not None and (state := checkpoint.start()) is not None:
+            self._restore(state)
+            for report in self.history:
+                on_epoch(report)
+        while not self._is_over():
+            report = self._epoch(len(self.history) + 1)
+            on_epoch(report)
+            if checkpoint is not None and (self._is_over() or checkpoint.is_due()):
+                checkpoint.save(self._state())
+        network = self.best.network.cpu().requires_grad_(requires_grad=False).eval()
+        return replace(self.best, network=network, history=tuple(self.history))
 
-    def _learn(self, rows: Tensor) -> float:
-        """Take one step on the problems at ``rows`` and return their mean loss."""
+    def _is_over(self) -> bool:
+        done, kept = len(self.history), self.best.epochs
+        return done == self.recipe.epochs or bool(self.recipe.patience and kept and done - kept >= self.recipe.patience)
+
+    def _epoch(self, epoch: int) -> EpochReport:
+        """Learn from all problems once, keep what is the best so far, and return how it went."""
+        order = torch.randperm(len(self.packed), generator=self.generator)
+        training = torch.stack([self._learn(rows) for rows in torch.split(order, self.recipe.batch_size)]).mean(0)
+        validates = epoch == self.recipe.epochs or epoch % _VALIDATE_EVERY == 0
+        validation, of_members = self._validate() if validates else (None, None)
+        report = EpochReport(
+            epoch, self.recipe.epochs, float(training.mean()), validation, tuple(training.tolist()), of_members
+        )
+        if not math.isfinite(report.training_loss + (validation or 0.0)):
+            raise ModelError(f"the fit diverged in epoch {epoch}; lower --learning-rate")
+        self.history.append(report)
+        if validation is not None and validation < self.best.validation_loss:
+            self.best = Fit(copy.deepcopy(self.average), epoch, validation)
+        return report
+
+    def _state(self) -> dict[str, Any]:
+        """Return everything that the rest of the fit depends on, as tensors and plain values."""
+        return {
+            "network": self.network.state_dict(),
+            "average": self.average.state_dict(),
+            "best": self.best.network.state_dict(),
+            "kept": (self.best.epochs, self.best.validation_loss),
+            "optimiser": self.optimiser.state_dict(),
+            "generator": self.generator.get_state(),
+            "step": self.step,
+            "history": [asdict(report) for report in self.history],
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Go on from what ``_state`` returned."""
+        self.network.load_state_dict(state["network"])
+        self.average.load_state_dict(state["average"])
+        self.best = Fit(copy.deepcopy(self.average), *state["kept"])
+        self.best.network.load_state_dict(state["best"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"])
+        self.step = state["step"]
+        self.history = [EpochReport(**report) for report in state["history"]]
+
+    def _learn(self, rows: Tensor) -> Tensor:
+        """Take one step on the problems at ``rows`` and return the mean loss of each member, shape (E,)."""
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.learning_rate * _schedule(self.step / self.steps)
         learns = self.learns[:, rows]
         loss = _loss(self.network, self.packed[rows], self.recipe)  # (E, b)
         # Members are independent, so their losses are summed: each gets the gradient it would get alone.
-        total = (loss * learns).sum() / max(len(rows), 1)
+        losses = (loss * learns).sum(1) / max(len(rows), 1)
         self.optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(total)
+        torch.autograd.backward(losses.sum())
         self.optimiser.step()
         self.step += 1
         decay = min(self.recipe.averaging, self.step / (self.step + 10))
         with torch.no_grad():
             torch._foreach_lerp_(self.averages, self.parameters, 1 - decay)
-        return float(total.detach()) / len(learns)
+        return losses.detach()
 
-    def _validate(self) -> float:
-        """Return the mean loss of the averaged members on the problems that they do not learn from."""
-        losses, counts = 0.0, 0
+    def _validate(self) -> tuple[float, tuple[float, ...]]:
+        """Return the mean loss of the averaged members on the problems that they do not learn from; and each one's."""
+        losses, counts = torch.zeros(2, self.network.members, dtype=torch.float64, device=self.held_out.device)
         with torch.inference_mode():
             for rows in torch.split(self.held_out, _VALIDATION_BATCH):
                 judged = ~self.learns[:, rows]
-                losses += float((_loss(self.average, self.packed[rows], self.recipe) * judged).sum())
-                counts += int(judged.sum())
-        return losses / counts
+                losses += (_loss(self.average, self.packed[rows], self.recipe) * judged).sum(1)
+                counts += judged.sum(1)
+        return float(losses.sum() / counts.sum()), tuple((losses / counts).tolist())
 
 
 def _network(packed: Packed, recipe: Recipe, generator: torch.Generator) -> TimingNetwork:

@@ -12,12 +12,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from diode_trainer.baselines import Baselines, compare
+from diode_trainer.baselines.compare import (
+    STEPS_A_COMPARISON,
+    STEPS_A_FOLD,
+    Baselines,
+    Forecasts,
+    compare,
+    forecast,
+)
 from diode_trainer.calibration import calibrate, make_cases
-from diode_trainer.data.dataset import Fold, folds
+from diode_trainer.data.held_out import Split
+from diode_trainer.data.splits import split_up
 from diode_trainer.data.tensors import Packed, pack
-from diode_trainer.metrics import Report, evaluate, judgeable
+from diode_trainer.history import fit_name
+from diode_trainer.judgement import ProblemJudgement, judge_problems, summarise
+from diode_trainer.metrics import Report, judgeable
 from diode_trainer.scoring import Prediction, Scorer
+from diode_trainer.slices import slices
 from diode_trainer.train import EpochReport, Fit, Recipe, fit, single_threaded
 
 if TYPE_CHECKING:
@@ -27,10 +38,21 @@ if TYPE_CHECKING:
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.card import Calibration
+    from diode_trainer.checkpoints import Checkpoint, Unfinished
     from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.data.splits import Fold
 
-HOLD_OUT = 5
-"""A single held-out fold is one part in this many."""
+
+@dataclass(frozen=True)
+class Judging:
+    """How a recipe is judged."""
+
+    split: Split = Split.PROBLEM
+    """What is held out together."""
+    previous: TimingModel | None = None
+    """A model to compare with."""
+    on_step: Callable[[], None] = lambda: None
+    """Called as the baselines are judged, ``judging_steps(folds)`` times at most."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +61,16 @@ class Standing:
 
     model: Report
     baselines: Baselines
+    judgements: tuple[ProblemJudgement, ...] = field(default=(), compare=False, repr=False)
+    """The model's, problem by problem, in the order of the folds' test problems."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as JSON has it: the model's own figures, and ``baselines`` of the same shape."""
+        """Return it as JSON has it: the model's own figures; ``baselines`` and parts of ``slices`` have the same."""
         plain = {**self.model.to_plain(), "baselines": {n: r.to_plain() for n, r in self.baselines.reports.items()}}
         if self.baselines.skipped:
             plain["skipped_baselines"] = dict(self.baselines.skipped)
+        parts = slices(self.judgements).items() if self.judgements else ()
+        plain["slices"] = {by: {part: report.to_plain() for part, report in of.items()} for by, of in parts}
         return plain
 
 
@@ -56,13 +82,22 @@ class Evaluation:
     all_choices: Standing
     triton_only: Standing | None
     """None where no problem has two Triton choices."""
+    held_out: Split = Split.PROBLEM
+    """What was held out together."""
     fits: tuple[Fit, ...] = field(default=(), repr=False)
     fit_seconds: tuple[float, ...] = ()
+    splits: tuple[Fold, ...] = field(default=(), repr=False)
+    """What each of ``fits`` learned from, and the problems that it was judged by."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         triton = None if self.triton_only is None else self.triton_only.to_plain()
-        return {"folds": self.folds, "all_choices": self.all_choices.to_plain(), "triton_only": triton}
+        return {
+            "folds": self.folds,
+            "split": self.held_out.value,
+            "all_choices": self.all_choices.to_plain(),
+            "triton_only": triton,
+        }
 
 
 @dataclass(frozen=True)
@@ -86,8 +121,9 @@ def fit_and_judge(
     *,
     seed: int = 42,
     device: str = "cpu",
-    previous: TimingModel | None = None,
-    on_epoch: Callable[[], None] = lambda: None,
+    judging: Judging = Judging(),
+    on_epoch: Callable[[str, EpochReport], None] = lambda _fit, _report: None,
+    unfinished: Unfinished | None = None,
 ) -> TrainingResult:
     """Fit on the whole dataset and, to judge the recipe, on all folds but one for each of ``count`` folds.
 
@@ -97,15 +133,17 @@ def fit_and_judge(
         count: 0: judge nothing; 1: hold out one part in ``HOLD_OUT``; else the number of folds.
         seed: of every fit; the folds themselves are always the same.
         device: where to fit. On a CPU several fits run at a time, a core for each.
-        previous: a model to compare with.
-        on_epoch: called after each epoch of each fit.
+        judging: what is held out together, and what it is compared with.
+        on_epoch: called after each epoch of each fit with the fit's name; from several threads.
+        unfinished: keeps checkpoints of the fits, from which those go on that were interrupted.
 
     Raises:
-        DatasetError: too few problems.
+        DatasetError: too few problems, or too few families to hold out.
+        ModelError: a checkpoint is damaged, or of another fit.
     """
-    splits = _splits(dataset, count)
+    splits = split_up(dataset, judging.split, count)
     parts = [np.arange(len(dataset)), *(split.train for split in splits)]
-    (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch)
+    (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch, unfinished)
     if not splits:
         return TrainingResult(final, seconds, None)
     unseen = [
@@ -113,9 +151,12 @@ def fit_and_judge(
         for (fitted, _), split in zip(others, splits, strict=True)
         for prediction in _unseen(dataset, fitted, split)
     ]
-    evaluation = judge(dataset, splits, [prediction.runtime_us for prediction in unseen], previous=previous)
+    evaluation = judge(dataset, splits, [prediction.runtime_us for prediction in unseen], judging)
     evaluation = replace(
-        evaluation, fits=tuple(fitted for fitted, _ in others), fit_seconds=tuple(taken for _, taken in others)
+        evaluation,
+        fits=tuple(fitted for fitted, _ in others),
+        fit_seconds=tuple(taken for _, taken in others),
+        splits=tuple(splits),
     )
     tested = [dataset.examples[i] for split in splits for i in split.test]
     return TrainingResult(final, seconds, evaluation, calibrate(make_cases(tested, unseen, dataset.domain())))
@@ -127,24 +168,30 @@ def _fit_parts(
     recipe: Recipe,
     seed: int,
     device: str,
-    on_epoch: Callable[[], None],
+    on_epoch: Callable[[str, EpochReport], None],
+    unfinished: Unfinished | None,
 ) -> list[tuple[Fit, float]]:
     """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
     stopped = threading.Event()
+    named = {fit_name(number): torch.from_numpy(rows) for number, rows in enumerate(parts)}
+    # All are opened before anything is fitted, so that a checkpoint of another fit is refused at once.
+    checkpoints: list[Checkpoint | None] = [None] * len(parts)
+    if unfinished is not None:
+        checkpoints = [unfinished.checkpoint(name, packed[rows], recipe, seed, device) for name, rows in named.items()]
 
-    def heard(_: EpochReport) -> None:
-        on_epoch()
-        if stopped.is_set():
-            raise CancelledError
+    def fit_one(name: str, checkpoint: Checkpoint | None) -> tuple[Fit, float]:
+        def heard(report: EpochReport) -> None:
+            on_epoch(name, report)
+            if stopped.is_set():
+                raise CancelledError
 
-    def fit_one(rows: NDArray[np.intp]) -> tuple[Fit, float]:
         started = time.perf_counter()
-        fitted = fit(packed[torch.from_numpy(rows)], recipe, seed=seed, device=device, on_epoch=heard)
-        return fitted, time.perf_counter() - started
+        fitted = fit(packed[named[name]], recipe, seed=seed, device=device, on_epoch=heard, checkpoint=checkpoint)
+        return fitted, time.perf_counter() - started if checkpoint is None else checkpoint.seconds
 
     at_once = (os.cpu_count() or 1) if device == "cpu" else 1
     with single_threaded(), ThreadPoolExecutor(min(at_once, len(parts))) as pool:
-        fits = [pool.submit(fit_one, rows) for rows in parts]
+        fits = [pool.submit(fit_one, *each) for each in zip(named, checkpoints, strict=True)]
         try:
             # In the order they end, so that a failure is seen while the others run.
             for done in as_completed(fits):
@@ -156,17 +203,15 @@ def _fit_parts(
         return [done.result() for done in fits]
 
 
-def _splits(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
-    if count == 0:
-        return ()
-    return folds(dataset, count) if count > 1 else folds(dataset, HOLD_OUT)[:1]
-
-
 def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
     """Return what a fit predicts for the problems that it has not seen."""
-    scorer = Scorer(fitted.network, dataset.subset(split.train).domain().templates)
-    examples = (dataset.examples[i] for i in split.test)
+    scorer, examples = fold_scorer(dataset, fitted, split), (dataset.examples[i] for i in split.test)
     return [scorer.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]
+
+
+def fold_scorer(dataset: ExampleSet, fitted: Fit, split: Fold) -> Scorer:
+    """Return what scores with the fit of a fold."""
+    return Scorer(fitted.network, dataset.subset(split.train).domain().templates)
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:
@@ -174,12 +219,16 @@ def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[N
     return [model.predict_us(example.shape, example.hardware, example.columns, exact=True) for example in examples]
 
 
+def judging_steps(count: int) -> int:
+    """Return how often ``judge`` reports a step at most, for so many folds."""
+    return count * (STEPS_A_FOLD + STEPS_A_COMPARISON)
+
+
 def judge(
     dataset: ExampleSet,
     splits: Sequence[Fold],
     predicted: Sequence[NDArray[np.float64]],
-    *,
-    previous: TimingModel | None = None,
+    judging: Judging = Judging(),
 ) -> Evaluation:
     """Judge predictions of the test problems of ``splits``, in their order, and the baselines beside them.
 
@@ -187,13 +236,42 @@ def judge(
         DatasetError: no problem can be judged.
     """
     tested = [dataset.examples[i] for split in splits for i in split.test]
-
-    def standing(*, vendor: bool) -> Standing:
-        baselines = compare(dataset, splits, vendor=vendor, previous=previous)
-        return Standing(evaluate(tested, predicted, vendor=vendor), baselines)
-
     has_triton = any(judgeable(example, vendor=False) for example in tested)
-    return Evaluation(len(splits), standing(vendor=True), standing(vendor=False) if has_triton else None)
+    forecasts = forecast(dataset, splits, previous=judging.previous, on_step=judging.on_step)
+
+    def of(*, vendor: bool) -> Standing:
+        return standing(dataset, splits, predicted, forecasts, vendor=vendor, on_step=judging.on_step)
+
+    triton_only = of(vendor=False) if has_triton else None
+    return Evaluation(len(splits), of(vendor=True), triton_only, judging.split)
+
+
+def standing(
+    dataset: ExampleSet,
+    splits: Sequence[Fold],
+    predicted: Sequence[NDArray[np.float64]],
+    forecasts: Forecasts,
+    *,
+    vendor: bool = True,
+    on_step: Callable[[], None] = lambda: None,
+) -> Standing:
+    """Judge predictions of the test problems of ``splits``, in their order, and the baselines beside them.
+
+    Args:
+        dataset: the examples.
+        splits: indices into them.
+        predicted: microseconds, for each test problem.
+        forecasts: those of the baselines that predict times.
+        vendor: whether the vendor's kernels count.
+        on_step: called as the baselines are judged.
+
+    Raises:
+        DatasetError: no problem can be judged.
+    """
+    tested = [dataset.examples[i] for split in splits for i in split.test]
+    judgements = judge_problems(tested, predicted, vendor=vendor)
+    figures = summarise(judgements)
+    return Standing(figures, compare(dataset, splits, forecasts, vendor=vendor, on_step=on_step), judgements)
 
 
 def training_facts(recipe: Recipe, fitted: Fit, *, seed: int, seconds: float) -> dict[str, Any]:

@@ -40,8 +40,9 @@ def test_five_folds(train: Any, filled: str) -> None:
     assert lines[1].split() == " ".join(HEADER).split()
     assert [line.split("  ")[0] for line in lines[2:6]] == ["mine", "vendor only", "ranking of other folds", "random"]
     assert "Triton choices only: 24 problems, pooled over 5 folds" in lines
-    path = Path(lines[-2].split()[1])
-    assert lines[-1].split() == ["card", str(path.with_suffix(".json"))]
+    path = Path(lines[-3].split()[1])
+    assert lines[-2].split() == ["card", str(path.with_suffix(".json"))]
+    assert lines[-1].split() == ["losses", str(path.with_suffix(".history.json"))]
     assert artifact.load(path).card.name == "mine"
     assert "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)" in result.err
     assert "data: 24 problems, 360 timings (0 failed), mm, bfloat16" in result.err
@@ -190,7 +191,7 @@ def test_no_hardware_named(diode: RunCommand) -> None:
     """Without a device or a file there is nothing to train on: bad usage."""
     result = diode("train", "--folds", "0")
     assert result.code == 2
-    assert "--hardware or --dataset" in result.err
+    assert "--hardware or --dataset or --data-dir" in result.err
 
 
 def test_unknown_hardware_lists_what_there_is(train: Any, filled: str) -> None:

@@ -68,21 +68,21 @@ def test_worst_choices() -> None:
     """The costliest choices come first, with what was chosen, what was best, and the times."""
     found = judged(Known(3.0, 1.0, 2.0), examples([40.0, 20.0, 10.0]), examples([40.0, 30.0, 10.0], OTHER), worst=1)
     (worst,) = found.worst
-    assert (worst.shape, worst.regret) == (OTHER, pytest.approx(3.0))
-    assert (worst.chosen_us, worst.predicted_us, worst.best_us) == (30.0, 1.0, 10.0)
-    assert worst.chosen == "triton::mm 16x64x64 s2 w4"
+    assert (worst.shape, worst.regret[1]) == (OTHER, pytest.approx(3.0))
+    assert (worst.chosen_us, worst.chosen_predicted_us, worst.best_us) == (30.0, 1.0, 10.0)
+    assert worst.chosen.describe() == "triton::mm 16x64x64 s2 w4"
 
 
 def test_worst_choices_without_vendor() -> None:
     """Where the vendor does not count, it is neither chosen nor best."""
     found = judged(Known(1.0, 3.0, 2.0), examples([5.0, 10.0, 20.0]), vendor=False, worst=5)
     (worst,) = found.worst
-    assert (worst.best_us, worst.regret) == (10.0, pytest.approx(2.0))
+    assert (worst.best_us, worst.regret[1]) == (10.0, pytest.approx(2.0))
 
 
 def test_a_vendor_kernel_among_the_worst_choices() -> None:
     """A vendor's kernel has no parameters to name."""
-    assert judged(Known(1.0, 2.0), examples([1.0, 2.0]), worst=1).worst[0].chosen == "aten::mm"
+    assert judged(Known(1.0, 2.0), examples([1.0, 2.0]), worst=1).worst[0].chosen.describe() == "aten::mm"
 
 
 def test_seen_problems_are_counted_and_can_be_left_out() -> None:
@@ -155,7 +155,14 @@ def test_json(diode: RunCommand, trained: Path) -> None:
     assert set(shown["regret"]["1"]) == {"geomean", "p95", "max"}
     assert {"within_2pct", "within_5pct", "rmse_log", "baselines"} <= set(shown)
     assert set(shown["baselines"]) == {"vendor_only", "fold_ranking", "random"}
-    assert set(shown["baselines"]["random"]) == {"problems", "regret", "within_2pct", "within_5pct"}
+    assert set(shown["baselines"]["random"]) == {
+        "problems",
+        "regret",
+        "within_2pct",
+        "within_5pct",
+        "within_noise",
+        "share_of_oracle",
+    }
     assert shown["seen_in_training"] == 24
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from synthetic import H200, MM, contents, examples, learnable
 
 from diode_store.errors import DatasetError
-from diode_trainer.data.dataset import ExampleSet, canonical, folds
+from diode_trainer.data.dataset import ExampleSet, canonical
+from diode_trainer.data.splits import folds
 
 # --- splits
 

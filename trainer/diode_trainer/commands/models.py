@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +10,13 @@ import typer
 from diode_store.console import JsonOption, make_app, print_json, print_note, print_pairs, print_rows
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from diode_trainer.card import Card
 
 app = make_app(__doc__)
 
 _COLUMNS = ("name", "purpose", "type", "hardware", "problems", "regret@1", "created", "path")
+_KEPT = ("fit", "epoch", "training_loss", "validation_loss")
+_PictureOption = Annotated[Path | None, typer.Option("--picture", help="Draw all of them: .png or .svg.")]
 _ERROR = "error"
 """A column for scripts; for people the errors are printed below the table."""
 
@@ -48,16 +51,42 @@ def show(
     """
     from dataclasses import asdict
 
-    from diode_trainer.card import card_path, read_card
+    from diode_trainer.artifact import card_of
     from diode_trainer.catalogue import find_model
     from diode_trainer.commands.tables import card_pairs
 
     path = find_model(name)
-    card = read_card(card_path(path))
+    card = card_of(path)
     if as_json:
         print_json({**asdict(card), "path": str(path)})
     else:
-        print_pairs({**card_pairs(card), "path": str(path)})
+        print_pairs({name: value for name, value in {**card_pairs(card), "path": str(path)}.items() if value})
+
+
+@app.command()
+def history(
+    name: Annotated[str, typer.Argument(help="A checkpoint, NAME or PURPOSE/NAME.")],
+    picture: _PictureOption = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how the fits of a model went: its losses after the epoch that was kept, all of them with --json.
+
+    Example: diode models history my_model --picture losses.svg
+    """
+    from diode_trainer.catalogue import find_model
+    from diode_trainer.commands import reporting
+    from diode_trainer.history import curves, read_history
+
+    found = read_history(find_model(name))
+    if picture is not None:
+        reporting.draw_history(found, picture)
+    if as_json:
+        print_json([point._asdict() for point in curves(found, members=True)])
+        return
+    kept = {(fit.fit, fit.epochs_kept) for fit in found}
+    points = [point for point in curves(found) if (point.fit, point.epoch) in kept]
+    print_rows(_KEPT, [[getattr(point, column) for column in _KEPT] for point in points])
 
 
 @app.command()
@@ -84,13 +113,21 @@ def verify(
         raise typer.Exit(1)
 
 
+def _card_inside(path: Path) -> Card:
+    """Return the card of a checkpoint that lies alone; reading it takes torch, so it is left to those."""
+    from diode_trainer.artifact import card_of
+
+    return card_of(path)
+
+
 def _row(path: Path) -> tuple[object, ...]:
     """Return the cells of ``_COLUMNS``, then what is wrong with the model's card, or None."""
     from diode_store.errors import ModelError
     from diode_trainer.card import card_path, read_card
 
+    beside = card_path(path)
     try:
-        card = read_card(card_path(path))
+        card = read_card(beside) if beside.exists() else _card_inside(path)
     except ModelError as error:
         return path.stem, path.parent.name, None, None, None, None, None, str(path), str(error)
     hardware = ", ".join(device.name for device in card.hardware)

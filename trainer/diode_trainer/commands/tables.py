@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from diode_store.devices import describe
 from diode_store.render import counted
+from diode_trainer.data.held_out import Split
 from diode_trainer.metrics import KS, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from diode_store.records import ProblemShape
-    from diode_trainer.assess import WorstChoice
     from diode_trainer.card import Card
+    from diode_trainer.judgement import ProblemJudgement
     from diode_trainer.workflow import Evaluation, Standing
 
 HEADER = (
     "ranking",
-    *(f"regret@{k}" for k in KS),
+    "regret@1",
+    *(f"@{k}" for k in KS[1:]),
     "p95@1",
     "max@1",
     "max@5",
-    "within 2%",
-    "within 5%",
-    "rmse_log",
+    "in 2%",
+    "in 5%",
+    "tied",
+    "oracle",
+    "P10",
+    "min",
 )
+ERRORS_HEADER = ("predicted times", "rmse_log", "mse_log", "rmse_us", "mse_us")
 _NAMES = {
-    "vendor_only": "vendor only",
-    "fold_ranking": "ranking of other folds",
-    "random": "random",
     "inductor_default": "Inductor DEFAULT",
+    "vendor_only": "vendor only",
+    "config_cover": "k-config cover",
+    "nearest_problem": "nearest problem",
+    "fold_ranking": "ranking of other folds",
+    "boosted_trees": "boosted trees",
+    "nv_matmul_heuristics": "nvMatmulHeuristics",
+    "random": "random",
 }
 _LONGEST_NAME = 22
 """Wide enough for our own rows; the figures beside them matter more than the end of a long name."""
@@ -38,17 +49,48 @@ _LONGEST_NAME = 22
 
 def rows(standing: Standing, model: str) -> list[tuple[object, ...]]:
     """Return the model's row and one for each baseline, in the order of ``HEADER``."""
-    named = [(_short(model), standing.model)]
-    named += [(_label(name), report) for name, report in standing.baselines.reports.items()]
-    return [(name, *_cells(report)) for name, report in named]
+    return [(name, *_cells(report)) for name, report in _named(standing, model)]
+
+
+def error_rows(standing: Standing, model: str) -> list[tuple[object, ...]]:
+    """Return the errors of those that predict times, in the order of ``ERRORS_HEADER``."""
+    named = ((name, report.errors) for name, report in _named(standing, model))
+    return [(name, e.rmse_log, e.mse_log, e.rmse_us, e.mse_us) for name, e in named if e is not None]
+
+
+def _named(standing: Standing, model: str) -> list[tuple[str, Report]]:
+    baselines = standing.baselines.reports.items()
+    return [(_short(model), standing.model), *((label(name), report) for name, report in baselines)]
+
+
+PARTS_HEADER = ("problems", "regret@1", "@3", "@5", "@10", "max@1", "in 2%", "tied", "oracle", "of the loss")
+
+
+def part_rows(parts: Mapping[str, Report]) -> list[tuple[object, ...]]:
+    """Return a row for each part of the problems: its name, then in the order of ``PARTS_HEADER``."""
+    losses = {part: report.problems * math.log(report.regret[1].geomean) for part, report in parts.items()}
+    total = sum(losses.values())
+    return [
+        (
+            part,
+            report.problems,
+            *(f"{report.regret[k].geomean:.4f}" for k in KS),
+            f"{report.regret[1].max:.2f}",
+            f"{report.within_2pct:.0%}",
+            f"{report.within_noise:.0%}",
+            f"{report.share_of_oracle.mean:.3f}",
+            f"{losses[part] / total:.0%}" if total else "-",
+        )
+        for part, report in parts.items()
+    ]
 
 
 def left_out(standing: Standing) -> list[str]:
     """Return a line for each baseline that could not be judged."""
-    return [f"left out {_label(name)}: {reason}" for name, reason in standing.baselines.skipped.items()]
+    return [f"left out {label(name)}: {reason}" for name, reason in standing.baselines.skipped.items()]
 
 
-def _label(baseline: str) -> str:
+def label(baseline: str) -> str:
     """Return how the tables call a baseline; a model that ships may have the name of the one that is judged."""
     kind, _, name = baseline.partition(":")
     return _NAMES.get(baseline, baseline) if not name else f"{kind} {_short(name, _LONGEST_NAME - len(kind) - 1)}"
@@ -60,7 +102,12 @@ def _short(name: str, length: int = _LONGEST_NAME) -> str:
 
 def titles(evaluation: Evaluation) -> list[tuple[str, Standing]]:
     """Return each table's title and content."""
-    pooled = "one held-out fold" if evaluation.folds == 1 else f"pooled over {evaluation.folds} folds"
+    of_families = " of families" if evaluation.held_out is Split.FAMILY else ""
+    pooled = (
+        f"one held-out fold{of_families}"
+        if evaluation.folds == 1
+        else f"pooled over {evaluation.folds} folds{of_families}"
+    )
     count = evaluation.all_choices.model.problems
     found = [(f"All choices: {counted(count, 'problem')}, {pooled}", evaluation.all_choices)]
     if evaluation.triton_only is not None:
@@ -77,16 +124,30 @@ def _cells(report: Report) -> tuple[object, ...]:
         f"{report.regret[5].max:.2f}",
         f"{report.within_2pct:.0%}",
         f"{report.within_5pct:.0%}",
-        "-" if report.rmse_log is None else f"{report.rmse_log:.3f}",
+        f"{report.within_noise:.0%}",
+        f"{report.share_of_oracle.mean:.3f}",
+        f"{report.share_of_oracle.p10:.3f}",
+        f"{report.share_of_oracle.min:.3f}",
     )
 
 
 WORST_HEADER = ("problem", "regret", "chosen", "us", "predicted us", "best", "us ")
 
 
-def worst_rows(worst: Sequence[WorstChoice]) -> list[tuple[object, ...]]:
+def worst_rows(worst: Sequence[ProblemJudgement]) -> list[tuple[object, ...]]:
     """Return a row for each costly choice, in the order of ``WORST_HEADER``."""
-    return [(_shape_text(w.shape), w.regret, w.chosen, w.chosen_us, w.predicted_us, w.best, w.best_us) for w in worst]
+    return [
+        (
+            _shape_text(w.shape),
+            w.regret[1],
+            w.chosen.describe(),
+            w.chosen_us,
+            w.chosen_predicted_us,
+            w.best.describe(),
+            w.best_us,
+        )
+        for w in worst
+    ]
 
 
 def card_pairs(card: Card) -> dict[str, object]:
@@ -102,23 +163,23 @@ def card_pairs(card: Card) -> dict[str, object]:
         "layouts": list(domain.layouts),
         "templates": list(domain.templates),
         "shapes": [f"{name} {low} to {high}" for name, (low, high) in domain.shapes.items()],
-        "data": ", ".join(f"{data.get(name)} {name}" for name in ("problems", "timings", "measurements")),
+        "data": ", ".join(f"{data[name]} {name}" for name in ("problems", "timings", "measurements") if name in data),
         "data sets": data.get("datasets"),
-        "measured": f"{data.get('measured_from')} to {data.get('measured_to')}",
+        "measured": f"{data.get('measured_from')} to {data.get('measured_to')}" if data else None,
         **{f"regret, {name}": _regret_text(card.metrics[name]) for name in _KINDS if name in card.metrics},
         "calibration": _calibration_text(card),
         "made with": card.command,
-        "created": f"{card.created_at}, torch {card.torch}",
+        "created": f"{card.created_at}, torch {card.torch}" if card.created_at else None,
         "sha256": card.sha256,
         "licence": card.licence,
         "notes": card.notes,
     }
 
 
-def _calibration_text(card: Card) -> str:
+def _calibration_text(card: Card) -> str | None:
     calibration = card.calibration
     if calibration is None:
-        return "none: the hook's adaptive mode keeps what top_k does; train with --folds 2 or more to have one"
+        return None
     return (
         f"on {calibration.problems} held-out problems; the members' spread counts {calibration.spread:.2f} times"
         f" ({calibration.vendor_spread:.2f} for a slow vendor's kernel), a kernel is worth timing for a gain of"

@@ -6,6 +6,7 @@ all of the data and writes it with its card.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -22,63 +23,78 @@ from diode_store.console import (
 )
 from diode_store.options import takes_options
 from diode_store.render import counted
-from diode_trainer.commands import train_options
+from diode_trainer.commands import reporting, train_options
+from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
+from diode_trainer.data.held_out import Split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.data.from_warehouse import ExampleFilter
     from diode_trainer.jobs import Trained, TrainingJob
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
 
 
-@app.command(no_args_is_help=True)
+@app.command(no_args_is_help=True, cls=TakesSeveralFiles)
+@takes_options(DataOptions, "data")
 @takes_options(train_options.RecipeOptions)
 def train(  # noqa: PLR0913 - one parameter an option
     context: typer.Context,
     database: DatabaseOption,
-    hardware: train_options.HardwareOption = None,
-    dataset: train_options.DatasetOption = None,
-    op: train_options.OpOption = None,
-    dtype: train_options.DtypeOption = None,
+    data: DataOptions,
     *,
-    all_matches: train_options.AllMatchesOption = False,
     folds: train_options.FoldsOption = 5,
+    split: train_options.SplitOption = Split.PROBLEM,
     name: train_options.NameOption = None,
     output: train_options.OutputOption = None,
     force: train_options.ForceOption = False,
     model_type: train_options.ModelTypeOption = train_options.ModelType.DEEP,
     seed: train_options.SeedOption = 42,
     device: train_options.DeviceOption = "cpu",
+    resume: train_options.ResumeOption = False,
+    tensorboard: train_options.TensorboardOption = None,
+    history_picture: train_options.HistoryPictureOption = None,
     options: train_options.RecipeOptions,
+    report: reporting.ReportOption = None,
+    report_pictures: reporting.PicturesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, show how it ranks beside simpler rankings, and write it with its card.
 
     Example: diode-train --hardware "NVIDIA H200"
     """
-    if hardware is None and dataset is None:
-        raise typer.BadParameter("name the hardware or a file to train on", param_hint="--hardware or --dataset")
+    data.check()
     _check_output(output)
+    to = reporting.destination(report, report_pictures)
+    if history_picture is not None:
+        reporting.check_history_picture(history_picture)
+    if to and not folds:
+        raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
-    from diode_trainer.data.from_warehouse import ExampleFilter
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
     if name is not None:
         name = jobs.checked_name(name)
-    examples = _load(database, dataset, ExampleFilter(hardware, op, dtype, all_matches))
+    examples = data.load(database)
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)
     if not force:
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
-    _run(jobs.TrainingJob(name, recipe, folds, seed, device, path, command), examples, as_json=as_json)
+    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split)
+    trained = _run(replace(job, resume=resume, tensorboard=tensorboard), examples)
+    if history_picture is not None:
+        reporting.draw_history(trained.histories, history_picture)
+    if to:
+        from diode_trainer.commands.evidence import of_training
+
+        reporting.write(of_training(trained, examples), to)
+    _print(trained, name, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -92,57 +108,77 @@ def _check_output(output: Path | None) -> None:
         )
 
 
-def _load(database: str, file: Path | None, wanted: ExampleFilter) -> ExampleSet:
-    """Read the data and describe it on stderr."""
-    from diode_trainer.data.sources import load
-
-    found = load(database, file, wanted)
-    for line in found.notes:
-        print_note(line)
-    return found.dataset
-
-
-def _run(job: TrainingJob, dataset: ExampleSet, *, as_json: bool) -> None:
-    from diode_trainer.card import card_path
+def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:
     from diode_trainer.jobs import run_job
 
+    _say_what_is_left(job)
     print_note(f"{_plan(job)}; this can take minutes")
-    with progress("training, epochs", total=job.epochs) as advance:
-        trained = run_job(dataset, job, lambda: advance(1))
+    try:
+        with progress("training and judging, steps", total=job.steps) as advance:
+            return run_job(dataset, job, lambda: advance(1))
+    except KeyboardInterrupt:
+        print_note("interrupted; the same command with --resume goes on from here")
+        raise
+
+
+def _print(trained: Trained, name: str, *, as_json: bool) -> None:
+    from diode_trainer.card import card_path
+    from diode_trainer.history import history_path
+
     if as_json:
         print_json(_as_json(trained))
         return
     result = trained.result
     if result.evaluation is not None:
-        _print_evaluation(result.evaluation, job.name)
-    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {result.seconds:.0f} s")
+        _print_evaluation(result.evaluation, name)
+    typer.echo(f"fitted {counted(trained.card.data['problems'], 'problem')} in {result.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {card_path(trained.path)}")
+    typer.echo(f"losses {history_path(trained.path)}")
+
+
+def _say_what_is_left(job: TrainingJob) -> None:
+    """Say what becomes of an earlier run's checkpoints."""
+    from diode_trainer.checkpoints import are_left
+
+    left = are_left(job.path)
+    if job.resume:
+        print_note("going on with an interrupted run" if left else "no interrupted run to go on with; starting anew")
+    elif left:
+        print_note("note: starting anew; --resume would have gone on with an interrupted run")
 
 
 def _plan(job: TrainingJob) -> str:
     """Return what is about to be fitted."""
-    fits = f"fitting {counted(job.folds, 'fold')} and the final model" if job.folds else "fitting the model"
+    of_families = " of families" if job.split is Split.FAMILY else ""
+    fits = (
+        f"fitting {counted(job.folds, 'fold')}{of_families} and the final model" if job.folds else "fitting the model"
+    )
     return f"{fits}, at most {counted(job.recipe.epochs, 'epoch')} each"
 
 
 def _print_evaluation(evaluation: Evaluation, name: str) -> None:
-    from diode_trainer.commands.tables import HEADER, left_out, rows, titles
+    from diode_trainer.commands.tables import ERRORS_HEADER, HEADER, error_rows, left_out, rows, titles
 
     for title, standing in titles(evaluation):
         typer.echo(title)
         print_rows(HEADER, rows(standing, name))
+        print_rows(ERRORS_HEADER, error_rows(standing, name))
     for line in left_out(evaluation.all_choices):
         print_note(line)
     seconds = evaluation.fit_seconds
-    typer.echo(f"evaluated on problems it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
+    unseen = "families" if evaluation.held_out is Split.FAMILY else "problems"
+    typer.echo(f"evaluated on {unseen} it had not seen, {sum(seconds) / len(seconds):.0f} s a fit")
 
 
 def _as_json(trained: Trained) -> dict[str, object]:
+    from diode_trainer.history import history_path
+
     evaluation = trained.result.evaluation
     return {
         "model": str(trained.path),
         "sha256": trained.card.sha256,
+        "history": str(history_path(trained.path)),
         "hardware": [device.name for device in trained.card.hardware],
         "data": trained.card.data,
         "fit_seconds": trained.result.seconds,

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from diode_trainer.data.held_out import Split
+
 MOST_LEARNING_RATE = 1.0
 MOST_WEIGHT_DECAY = 100.0
 
@@ -20,19 +22,17 @@ class ModelType(StrEnum):
     BASE = "base"
 
 
-HardwareOption = Annotated[
-    str | None, typer.Option("--hardware", "--hardware-name", help="Alias, name or beginning of a name.")
-]
-DatasetOption = Annotated[
-    Path | None, typer.Option("--dataset", help="Train on this file (JSON Lines) and not on the warehouse.")
-]
-OpOption = Annotated[str | None, typer.Option("--op", "--op-name", help="Only this op, such as mm.")]
-DtypeOption = Annotated[str | None, typer.Option("--dtype", help="Only this dtype, such as bf16 or tf32.")]
-AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")]
 FoldsOption = Annotated[
     int,
     typer.Option(
-        "--folds", min=0, max=10, help="5: evaluate on five folds; 1: on one that is held out; 0: not at all."
+        "--folds", min=0, max=50, help="5: evaluate on five folds; 1: on one that is held out; 0: not at all."
+    ),
+]
+SplitOption = Annotated[
+    Split,
+    typer.Option(
+        "--split",
+        help="What folds hold out: problems, or families of them; as many folds as families hold out one at a time.",
     ),
 ]
 NameOption = Annotated[
@@ -46,6 +46,17 @@ OutputOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a model that is there.")]
 ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Equal seeds give equal models.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with the fits of a run of this command that was interrupted.")
+]
+TensorboardOption = Annotated[
+    Path | None,
+    typer.Option("--tensorboard", "--log-dir", help="Folder for TensorBoard's event files; needs its package."),
+]
+HistoryPictureOption = Annotated[
+    Path | None,
+    typer.Option("--history-picture", metavar="FILE", help="Draw the losses of each fit: .png or .svg."),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
 
 
@@ -68,7 +79,20 @@ class RecipeOptions:
     num_layers: Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")] = None
 
 
-_WHERE = frozenset({"database", "output", "force", "device", "as_json"})
+_WHERE = frozenset(
+    {
+        "database",
+        "output",
+        "force",
+        "device",
+        "resume",
+        "tensorboard",
+        "history_picture",
+        "report",
+        "report_pictures",
+        "as_json",
+    }
+)
 """Options that say where a model is fitted or stored, not what it is."""
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.columns import INT_COLUMNS
-from diode_store.errors import DatasetError
-from diode_store.render import counted
+from diode_store.noise import OTHER_SIGMAS
 from diode_store.settings import database_option
 from diode_store.urls import redact, sqlite_path
 
@@ -50,6 +49,8 @@ class Examples:
     """The family of problems it was swept for, the first by name of several; None if none is known."""
     regime: str | None = None
     """What surrounded the timed launches (``TimingMethod.regime``); None if it is not known."""
+    usual_sigmas: tuple[float, ...] = OTHER_SIGMAS
+    """Relative scatter of its times in each band of ``diode_store.noise.BANDS_US``, by how they were taken."""
 
     def __len__(self) -> int:
         """Return n."""
@@ -138,7 +139,7 @@ def canonical(examples: Iterable[Examples]) -> tuple[Examples, ...]:
 
     So that equal measurements give equal models, whatever order they were ingested or written in.
     """
-    ordered = sorted(examples, key=lambda e: (_sort_key(e.shape), e.hardware.name, e.environment, e.regime or ""))
+    ordered = sorted(examples, key=lambda e: (sort_key(e.shape), e.hardware.name, e.environment, e.regime or ""))
     return tuple(_sorted_configs(example) for example in ordered)
 
 
@@ -152,32 +153,6 @@ def _sorted_configs(example: Examples) -> Examples:
     return replace(example, columns=columns.take(order), **arrays)
 
 
-@dataclass(frozen=True)
-class Fold:
-    """Indices of a dataset's problems: what to learn from and what to judge by."""
-
-    train: NDArray[np.intp]
-    test: NDArray[np.intp]
-
-
-def folds(dataset: ExampleSet, count: int, seed: int = 0) -> tuple[Fold, ...]:
-    """Split by problem into ``count`` folds; each problem is judged by exactly one.
-
-    Problems that a model cannot tell apart (same op, dtype, sizes and layout, whatever the device, environment, regime
-    or strides) stay together. The split depends on the problems and ``seed`` alone, not on their order.
-
-    Raises:
-        DatasetError: fewer distinct problems than folds.
-    """
-    shapes = sorted({example.shape for example in dataset}, key=_sort_key)
-    if len(shapes) < count:
-        distinct = counted(len(shapes), "distinct problem")
-        raise DatasetError(f"{distinct} cannot be split into {count} folds; {FEW}")
-    order = np.random.default_rng(seed).permutation(len(shapes))
-    fold_of = {shapes[position]: rank % count for rank, position in enumerate(order)}
-    part = np.array([fold_of[example.shape] for example in dataset])
-    return tuple(Fold(np.flatnonzero(part != i), np.flatnonzero(part == i)) for i in range(count))
-
-
-def _sort_key(shape: ProblemShape) -> tuple[Any, ...]:
+def sort_key(shape: ProblemShape) -> tuple[Any, ...]:
+    """Return what puts problems in an order that follows from their content."""
     return shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout

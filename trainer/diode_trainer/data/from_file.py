@@ -1,4 +1,4 @@
-"""A dataset from measurements outside a warehouse: a file, or records in memory."""
+"""A dataset from measurements outside a warehouse: files, or records in memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.columns import ConfigColumns
-from diode_store.errors import DatasetError, ImportFileError
+from diode_store.errors import DatasetError
+from diode_store.noise import noisiest
 from diode_store.records import STOCK_POLICY
 from diode_trainer.data.dataset import Examples, ExampleSet, canonical
+from diode_trainer.data.from_files import Files, read_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from diode_store.records import Hardware, KernelConfig, Measurement, Timing
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 def load_file(
     path: Path | str, *, hardware: Hardware | None = None, select: Select = lambda usable: usable
 ) -> ExampleSet:
-    """Read a file of measurements, JSON Lines (gzip or not).
+    """Read one file of measurements, in any format that can be imported; `sources` reads several.
 
     Args:
         path: the file.
@@ -33,9 +35,9 @@ def load_file(
         select: takes the usable measurements and returns those that are wanted.
 
     Raises:
-        DatasetError: no such file, a line that is not a measurement, or nothing to learn from; names file and line.
+        DatasetError: no such file, an entry that is not a measurement, or nothing to learn from; names the place.
     """
-    return load_measurements(_measurements(Path(path), hardware), str(path), select)
+    return load_measurements(read_files(Files.named([Path(path)]), hardware).measurements, str(path), select)
 
 
 def load_measurements(
@@ -56,16 +58,6 @@ def load_measurements(
     for m in usable:
         groups[m.hardware.key, m.environment.key, m.problem.key, m.timing_method.regime].append(m)
     return ExampleSet(canonical(map(_merged, groups.values())), _lineage(usable))
-
-
-def _measurements(path: Path, hardware: Hardware | None) -> Iterator[Measurement]:
-    from diode_store.exchange.context import ImportContext
-    from diode_store.exchange.importing import read_strictly
-
-    try:
-        yield from read_strictly(str(path), ImportContext(hardware=hardware, dataset=path.name))
-    except ImportFileError as error:
-        raise DatasetError(str(error)) from error
 
 
 def _is_usable(m: Measurement) -> bool:
@@ -90,6 +82,7 @@ def _merged(group: Sequence[Measurement]) -> Examples:
         is_estimate=np.array([is_estimate for _, is_estimate in typical]),
         family=min((m.family for m in group if m.family is not None), default=None),
         regime=first.timing_method.regime,
+        usual_sigmas=noisiest(m.timing_method for m in group),
     )
 
 

@@ -74,7 +74,7 @@ def load_warehouse(url: str, wanted: ExampleFilter) -> Loaded:
     """
     from diode_store.query.analytics import connect
 
-    matched = _match(url, wanted)
+    matched = match_measured(url, wanted)
     with connect(url) as connection:
         where, parameters = _condition(matched, wanted)
         examples = canonical(stream_examples(connection, where, parameters))
@@ -96,7 +96,13 @@ def _nothing(
     return f"no examples of {wanted.describe() or 'any problem'} on {names}; {remedy}"
 
 
-def _match(url: str, wanted: ExampleFilter) -> tuple[StoredHardware, ...]:
+def match_measured(url: str, wanted: ExampleFilter) -> tuple[StoredHardware, ...]:
+    """Return the hardware with measurements that is wanted.
+
+    Raises:
+        HardwareError: the name matches nothing, or devices that differ; lists what there is.
+        DatasetError: there are no measurements at all.
+    """
     from diode_store.warehouse import hardware
     from diode_store.warehouse.store import Store
 

@@ -1,22 +1,26 @@
-"""Loads the data that a command names, from the warehouse or a file, with notes for the user."""
+"""Loads the data that a command names, from the warehouse or from files, with notes for the user."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from diode_store.devices import KNOWN_DEVICES, describe, known_device, match_hardware
 from diode_store.errors import DatasetError, HardwareError
 from diode_store.render import counted
 from diode_trainer.data.dataset import ExampleSet, what_there_is
+from diode_trainer.data.from_files import Files, FilesRead, read_files, regime_name
 from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
-    from diode_store.records import Hardware, Measurement
+    from diode_store.records import Measurement
+
+ALL_REGIMES = "all"
+"""What to ask for where timings of different regimes may be mixed."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class LoadedData:
 
     dataset: ExampleSet
     notes: tuple[str, ...]
-    """One line each: the hardware that was matched, and how much data there is."""
+    """One line each: the hardware that was matched, how much data there is, and what of it could not be read."""
 
 
 def load(url: str, file: Path | None, wanted: ExampleFilter) -> LoadedData:
@@ -37,25 +41,48 @@ def load(url: str, file: Path | None, wanted: ExampleFilter) -> LoadedData:
         DatasetError: nothing to learn from, or a bad line; says what to do.
     """
     if file is not None:
-        dataset = _from_file(file, wanted)
-        matched = describe({example.hardware.key: example.hardware for example in dataset}.values())
-    else:
-        loaded = load_warehouse(url, wanted)
-        dataset, matched = loaded.dataset, describe(loaded.matched)
-    return LoadedData(dataset, (f"hardware: {matched}", f"data: {_summary(dataset)}"))
+        return load_files(Files.named([file]), wanted)
+    loaded = load_warehouse(url, wanted)
+    return LoadedData(loaded.dataset, _notes(loaded.dataset, describe(loaded.matched)))
 
 
-def _from_file(file: Path, wanted: ExampleFilter) -> ExampleSet:
+def load_files(
+    files: Files, wanted: ExampleFilter, regime: str | None = None, on_file: Callable[[], None] = lambda: None
+) -> LoadedData:
+    """Read the examples of ``wanted`` from files, merged as the warehouse merges them.
+
+    Args:
+        files: where from.
+        wanted: which examples.
+        regime: how they were timed: a regime's name, ``unknown``, or ``all``; unless it is given, several files must
+            be of one.
+        on_file: called after each file that was read.
+
+    Raises:
+        HardwareError: the name matches nothing, or devices that differ; says which files they are in.
+        DatasetError: nothing to learn from, a bad entry of a named file, or different regimes; names the files.
+    """
+    from diode_trainer.data.from_file import load_measurements
+
+    read = _read(files, wanted, on_file)
+    chosen = _Choice(files, read, wanted, regime)
+    dataset = load_measurements(read.measurements, files.where, chosen)
+    if read.left_out:
+        dataset = replace(dataset, lineage={**dataset.lineage, "left_out": read.notes()})
+    matched = describe({example.hardware.key: example.hardware for example in dataset}.values())
+    return LoadedData(dataset, (*read.notes(), *_notes(dataset, matched)))
+
+
+def _read(files: Files, wanted: ExampleFilter, on_file: Callable[[], None]) -> FilesRead:
     from diode_store.exchange.context import NO_HARDWARE
-    from diode_trainer.data.from_file import load_file
 
     try:
         known = None if wanted.hardware is None else known_device(wanted.hardware)
     except HardwareError:
-        # Several known devices, of which the file may have only one.
+        # Several known devices, of which the files may have only one.
         known = None
     try:
-        return load_file(file, hardware=known, select=lambda usable: _wanted(file, wanted, usable))
+        return read_files(files, known, on_file)
     except DatasetError as error:
         if NO_HARDWARE in str(error) and wanted.hardware is not None:
             # Lines without a device need a known one by its name: this lists them.
@@ -63,32 +90,69 @@ def _from_file(file: Path, wanted: ExampleFilter) -> ExampleSet:
         raise
 
 
-def _wanted(file: Path, wanted: ExampleFilter, usable: Sequence[Measurement]) -> list[Measurement]:
-    """Return the measurements of a file that ``wanted`` means."""
-    keys = {device.key for device in _devices(file, wanted, usable)}
-    on_device = [m for m in usable if m.hardware.key in keys]
-    shapes = ((m, m.problem.shape) for m in on_device)
-    chosen = [
-        m for m, shape in shapes if wanted.op in (None, shape.op) and wanted.full_dtype in (None, shape.arithmetic)
-    ]
-    if not chosen:
-        there = what_there_is((m.problem.shape.op, m.problem.shape.arithmetic) for m in on_device)
-        raise DatasetError(f"{file}: no examples of {wanted.describe()}; there is: {there}")
-    return chosen
+@dataclass(frozen=True)
+class _Choice:
+    """Takes the usable measurements of files and returns those that are wanted."""
+
+    files: Files
+    read: FilesRead
+    wanted: ExampleFilter
+    regime: str | None
+
+    def __call__(self, usable: list[Measurement]) -> list[Measurement]:
+        on_device = self._on_device(usable)
+        op, dtype = self.wanted.op, self.wanted.full_dtype
+        shapes = ((m, m.problem.shape) for m in on_device)
+        chosen = [m for m, shape in shapes if op in (None, shape.op) and dtype in (None, shape.arithmetic)]
+        if not chosen:
+            there = what_there_is((m.problem.shape.op, m.problem.shape.arithmetic) for m in on_device)
+            raise DatasetError(f"{self.files.where}: no examples of {self.wanted.describe()}; there is: {there}")
+        return self._of_regime(chosen)
+
+    def _on_device(self, usable: Sequence[Measurement]) -> list[Measurement]:
+        """Return the measurements on the devices that are wanted, which must be alike unless told otherwise."""
+        devices = list({m.hardware.key: m.hardware for m in usable}.values())
+        if self.wanted.hardware is not None:
+            try:
+                devices = match_hardware(devices, self.wanted.hardware, all_matches=True)
+            except HardwareError as error:
+                raise HardwareError(f"{self.files.where}: {error}") from None
+        keys = {device.key for device in devices}
+        found = [m for m in usable if m.hardware.key in keys]
+        if not self.wanted.all_matches and len({(device.arch, device.multiprocessors) for device in devices}) > 1:
+            raise HardwareError(
+                f"{self.files.where}: holds different devices: {self._places(found, lambda m: describe([m.hardware]))};"
+                " name one with --hardware, or pass --all-matches"
+            )
+        return found
+
+    def _of_regime(self, chosen: list[Measurement]) -> list[Measurement]:
+        """Return the measurements of the regime that is wanted; those of several files must be alike."""
+        regimes = sorted({regime_name(m) for m in chosen})
+        if self.regime is None and len(self.files.paths) > 1 and len(regimes) > 1:
+            raise DatasetError(
+                f"{self.files.where}: holds timings of different regimes: {self._places(chosen, regime_name)};"
+                f" name one with --regime, or pass --regime {ALL_REGIMES}"
+            )
+        found = [m for m in chosen if self.regime in (None, ALL_REGIMES, regime_name(m))]
+        if not found:
+            raise DatasetError(
+                f"{self.files.where}: no timings of regime {self.regime}; there is: {', '.join(regimes)}"
+            )
+        return found
+
+    def _places(self, measurements: Iterable[Measurement], name_of: Callable[[Measurement], str]) -> str:
+        """Return each distinct name, and where several files were read those that hold it."""
+        by_name: dict[str, list[Measurement]] = defaultdict(list)
+        for measurement in measurements:
+            by_name[name_of(measurement)].append(measurement)
+        if len(self.files.paths) == 1:
+            return ", ".join(sorted(by_name))
+        return "; ".join(f"{name} in {self.read.where(by_name[name])}" for name in sorted(by_name))
 
 
-def _devices(file: Path, wanted: ExampleFilter, usable: Sequence[Measurement]) -> list[Hardware]:
-    devices = list({m.hardware.key: m.hardware for m in usable}.values())
-    if wanted.hardware is not None:
-        try:
-            return match_hardware(devices, wanted.hardware, all_matches=wanted.all_matches)
-        except HardwareError as error:
-            raise HardwareError(f"{file}: {error}") from None
-    if not wanted.all_matches and len({(device.arch, device.multiprocessors) for device in devices}) > 1:
-        raise HardwareError(
-            f"{file}: holds different devices: {describe(devices)}; name one with --hardware, or pass --all-matches"
-        )
-    return devices
+def _notes(dataset: ExampleSet, matched: str) -> tuple[str, ...]:
+    return f"hardware: {matched}", f"data: {_summary(dataset)}"
 
 
 def _summary(dataset: ExampleSet) -> str:

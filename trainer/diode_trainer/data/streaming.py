@@ -35,7 +35,11 @@ ORDER BY case_id, config_id
 """
 _TIMINGS_AT_ONCE = 5_000_000
 """What is put in order at once; it takes some 600 MiB, however many there are in all."""
-_CASES = "SELECT hardware_id, environment_id, problem_id, family, regime FROM cases_of('stock') ORDER BY case_id"
+_CASES = """
+SELECT hardware_id, environment_id, problem_id, family, regime, usual_sigmas
+FROM cases_of('stock')
+ORDER BY case_id
+"""
 
 
 def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequence[Any]) -> Iterator[Examples]:
@@ -142,6 +146,7 @@ class _Dimensions:
             is_estimate=rows["is_estimate"].copy(),
             family=self.cases["family"][case],
             regime=self.cases["regime"][case],
+            usual_sigmas=tuple(map(float, self.cases["usual_sigmas"][case])),
         )
 
 

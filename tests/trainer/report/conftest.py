@@ -1,0 +1,68 @@
+"""Fixtures of the report's tests: judged problems, and all that a report is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from synthetic import learnable
+
+from diode_trainer.data.dataset import folds
+from diode_trainer.report.content import Evidence, Judged
+from diode_trainer.report.rows import HELD_OUT, LEARNED_FROM, LossPoint
+from diode_trainer.workflow import standing
+
+if TYPE_CHECKING:
+    from diode_trainer.judgement import ProblemJudgement
+
+FAMILIES = ("llama3-8b", "drawn")
+
+
+@pytest.fixture(scope="session")
+def judged() -> Judged:
+    """Return 30 problems in two families, ranked by times that are off by some 20%, and two baselines."""
+    dataset = learnable(30)
+    named = [replace(example, family=FAMILIES[i % 2]) for i, example in enumerate(dataset)]
+    dataset = replace(dataset, examples=tuple(named))
+    splits = folds(dataset, 5)
+    noise = np.random.default_rng(1)
+    tested = [dataset.examples[i] for split in splits for i in split.test]
+    predicted = [example.runtime_us * np.exp(noise.normal(0, 0.2, len(example))) for example in tested]
+    found = standing(dataset, splits, predicted)
+    own = np.array([[*judgement.regret.values()] for judgement in found.judgements])
+    return Judged(
+        title="All choices: 30 problems",
+        model="quick",
+        reports={"quick": found.model, **found.baselines.reports},
+        regrets={"quick": own, **found.baselines.regrets},
+        judgements=found.judgements,
+        left_out=("left out Inductor DEFAULT: the data holds none of it",),
+    )
+
+
+@pytest.fixture(scope="session")
+def judgements(judged: Judged) -> tuple[ProblemJudgement, ...]:
+    """Return the judged problems."""
+    return judged.judgements
+
+
+@pytest.fixture(scope="session")
+def evidence(judged: Judged) -> Evidence:
+    """Return all that a report may show."""
+    history = tuple(
+        LossPoint(fit, part, epoch, 1.0 / epoch)
+        for fit in ("final", "fold 1")
+        for part in (LEARNED_FROM, HELD_OUT)
+        for epoch in (1, 2, 3)
+    )
+    return Evidence(
+        heading="quick on NVIDIA H200",
+        summary="A model that was made up.",
+        judged=(judged,),
+        notes=("It was made up.",),
+        facts={"Model": {"name": "quick", "created": "2026-11-20"}, "Data": {"problems": "30"}},
+        expected=np.linspace(0, 0.1, len(judged.judgements)),
+        history=history,
+    )

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from diode_trainer.report.content import Evidence, compose
+from diode_trainer.report.page import as_page
+from diode_trainer.report.tables import standing_table
+
+if TYPE_CHECKING:
+    from diode_trainer.report.content import Judged
+
+HOSTILE = "<script>alert(1)</script>&\"'\u2028</style>"
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would act on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.tags: list[str] = []
+        self.handlers: list[str] = []
+        self.policy = ""
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Note what an element loads or runs."""
+        known = dict(attributes)
+        self.tags.append(tag)
+        self.handlers += [name for name in known if name.startswith("on")]
+        self.loads += [str(known[name]) for name in ("src", "href", "data", "action", "srcset") if name in known]
+        if tag == "meta" and known.get("http-equiv") == "Content-Security-Policy":
+            self.policy = known["content"] or ""
+        if tag == "script":
+            self.scripts.append((known, ""))
+
+    def handle_data(self, data: str) -> None:
+        """Note a script's text."""
+        if self.lasttag == "script" and self.scripts and not self.scripts[-1][1]:
+            self.scripts[-1] = (self.scripts[-1][0], data)
+
+
+def read(page: str) -> Reader:
+    """Return what a page does."""
+    reader = Reader()
+    reader.feed(page)
+    return reader
+
+
+@pytest.fixture(scope="module")
+def page(evidence: Evidence) -> str:
+    """Return a whole page."""
+    return as_page(compose(evidence))
+
+
+def test_a_page_loads_nothing(page: str) -> None:
+    """Every link leads to a place on the page itself, and style has no address."""
+    assert all(target.startswith("#") for target in read(page).loads)
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    assert re.findall(r"url\(|@import", style) == []
+
+
+def test_a_browser_may_load_nothing(page: str) -> None:
+    """The page's policy forbids what comes from elsewhere, and every script but its own by their hashes."""
+    reader = read(page)
+    assert reader.policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "http" not in reader.policy
+    own = [text for attributes, text in reader.scripts if "type" not in attributes]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in own]
+    assert re.findall(r"'sha256-([^']+)'", reader.policy) == hashes
+    assert len(hashes) == 2
+
+
+def test_a_page_holds_its_pictures(page: str, evidence: Evidence) -> None:
+    """Each place for a picture has a specification in the page's JSON, and each theme a configuration."""
+    (data,) = (json.loads(text) for attributes, text in read(page).scripts if "type" in attributes)
+    places = re.findall(r'data-picture="(\w+)"', page)
+    assert places == [picture.name for picture in compose(evidence).pictures]
+    assert list(data["specs"]) == places
+    assert set(data["configs"]) == {"light", "dark"}
+
+
+def test_equal_evaluations_give_equal_pages(page: str, evidence: Evidence) -> None:
+    """Nothing in a page depends on when or how often it was made."""
+    assert as_page(compose(replace(evidence))) == page
+
+
+def test_names_are_text(evidence: Evidence) -> None:
+    """A model, a device, a family or a kernel may be called anything; a page shows it and runs nothing."""
+    (first, *rest) = evidence.judged[0].judgements
+    hostile = replace(first, family=HOSTILE, chosen=replace(first.chosen, template=HOSTILE))
+    judged = replace(
+        evidence.judged[0],
+        title=HOSTILE,
+        model=HOSTILE,
+        reports={HOSTILE: evidence.judged[0].reports["quick"]},
+        regrets={HOSTILE: evidence.judged[0].regrets["quick"]},
+        judgements=(hostile, *rest),
+        left_out=(HOSTILE,),
+    )
+    content = compose(
+        replace(
+            evidence,
+            heading=HOSTILE,
+            summary=HOSTILE,
+            judged=(judged,),
+            notes=(HOSTILE,),
+            facts={HOSTILE: {HOSTILE: HOSTILE}},
+        )
+    )
+    plain, reader = read(as_page(compose(evidence))), read(as_page(content))
+    assert reader.tags.count("script") == plain.tags.count("script") == 3
+    assert reader.tags.count("style") == 1
+    assert reader.handlers == []
+    (data,) = (json.loads(text) for attributes, text in reader.scripts if "type" in attributes)
+    assert HOSTILE in json.dumps(data, ensure_ascii=False).replace('\\"', '"')
+
+
+def test_figures_of_the_page(page: str, judged: Judged) -> None:
+    """Headline figures, notes, facts and what was left out are in the page as text."""
+    own = judged.reports["quick"]
+    for text in (
+        f"<b>{own.regret[1].geomean:.4f}</b>",
+        "It was made up.",
+        "<dt>created</dt><dd>2026-11-20</dd>",
+        "left out Inductor DEFAULT: the data holds none of it",
+        "All problems are alike in op: mm; dtype: bfloat16; layout: nn; regime: unknown.",
+        "llama3-8b",
+    ):
+        assert text in page
+
+
+def test_decimals_align(judged: Judged) -> None:
+    """The numbers of a column have equally many decimals, so that they align when set to the right."""
+    table = standing_table("", judged.reports, "quick")
+    for number, column in enumerate(table.columns):
+        texts = [str(cell.text) for row in table.rows if (cell := row[number]) is not None and cell.text]
+        decimals = {len(text.partition(".")[2]) for text in texts}
+        assert not column.is_number or len(decimals) == 1
+
+
+def test_worst_problems_have_whole_configs(page: str, evidence: Evidence) -> None:
+    """The table of the costliest picks has every known number of the pick and of the best, and the roofline."""
+    worst = max(evidence.judged[0].judgements, key=lambda j: j.regret[1])
+    rows = page.partition("Whole configs")[2].partition("<tbody>")[2].split("</tr>")
+    pick = re.findall(r">([^<>]*)</td>", rows[0])
+    best = re.findall(r">([^<>]*)</td>", rows[1])
+    numbers = ("block_m", "block_n", "block_k", "group_m", "num_stages", "num_warps")
+
+    def shown(config: Any) -> list[str]:
+        return [config.template, *("" if (n := getattr(config, name)) is None else str(n) for name in numbers)]
+
+    assert pick[:3] == ["1", f"mm {worst.shape.m}x{worst.shape.n}x{worst.shape.k} bfloat16 nn", pick[2]]
+    assert pick[3:11] == ["pick", *shown(worst.chosen)]
+    assert best[:8] == ["best", *shown(worst.best)]
+    assert f"{worst.roofline_us:,.2f}" in best

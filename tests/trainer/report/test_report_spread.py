@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from synthetic import examples, learnable
+
+from diode_trainer.data.tensors import pack
+from diode_trainer.report.spread import expected_losses
+from diode_trainer.scoring import Scorer
+from diode_trainer.train import Recipe, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class Members:
+    """A scorer whose members predict what they were told to."""
+
+    def __init__(self, *logs: Sequence[float], impossible: int | None = None) -> None:
+        self.logs = np.array(logs)
+        self.impossible = impossible
+
+    def __call__(self, _problem: Any, _config: Any) -> NDArray[np.float64]:
+        """Return what each predicts, shape (E, n)."""
+        return self.logs
+
+    def predict_us(self, *_problem: Any) -> NDArray[np.float64]:
+        """Return the mean, inf for the impossible config."""
+        predicted: NDArray[np.float64] = np.exp(self.logs.mean(0))
+        if self.impossible is not None:
+            predicted[self.impossible] = math.inf
+        return predicted
+
+
+def losses(scorer: Members, *, vendor: bool = True) -> Any:
+    """Return the expected loss on a problem of three configs, the vendor's first."""
+    return expected_losses(scorer, [examples([3.0, 2.0, 1.0])], vendor=vendor)  # type: ignore[arg-type]
+
+
+def test_expected_loss_by_hand() -> None:
+    """Both members' mean picks the second config; one member would rather have the first, by 0.2."""
+    assert losses(Members([0.0, 0.2, 9.0], [1.0, 0.1, 9.0])) == pytest.approx([0.1])
+
+
+def test_members_of_one_mind_expect_no_loss() -> None:
+    """Where all have the same favourite, nothing is expected to be lost."""
+    assert losses(Members([0.0, 1.0, 2.0], [0.0, 2.0, 1.0])) == pytest.approx([0.0])
+
+
+def test_what_is_not_chosen_from_does_not_count() -> None:
+    """Neither the vendor's kernel where it does not count nor an impossible config is anybody's favourite."""
+    members = [0.0, 0.2, 9.0], [1.0, 0.1, 9.0]
+    assert losses(Members(*members), vendor=False) == pytest.approx([0.0])
+    assert losses(Members(*members, impossible=0)) == pytest.approx([0.0])
+
+
+def test_one_member_cannot_disagree() -> None:
+    """A model of one member has no spread."""
+    assert losses(Members([0.0, 1.0, 2.0])) is None
+
+
+def test_problems_that_cannot_be_judged_are_left_out() -> None:
+    """The losses are those of the judged problems, in their order."""
+    both = [examples([1.0, math.inf]), examples([3.0, 2.0, 1.0])]
+    assert expected_losses(Members([0.0, 1.0, 2.0], [0.0, 1.0, 2.0]), both) == pytest.approx([0.0])  # type: ignore[arg-type]
+
+
+def test_a_real_network() -> None:
+    """A fitted network's members disagree a little on some problem."""
+    dataset = learnable(20)
+    fitted = fit(pack(dataset), Recipe("deep", hidden_layer_widths=(8,), members=3, epochs=2))
+    expected = expected_losses(Scorer(fitted.network), dataset)
+    assert expected is not None
+    assert expected.shape == (20,)
+    assert expected.min() >= 0
+    assert expected.max() > 0

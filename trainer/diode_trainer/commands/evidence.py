@@ -1,0 +1,153 @@
+"""What `diode evaluate` and `diode-train` found, as what a report is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_store.devices import describe
+from diode_store.errors import ModelError
+from diode_store.render import cell_text, counted
+from diode_trainer.commands.tables import card_pairs, label, left_out, titles
+from diode_trainer.history import history_path, read_history
+from diode_trainer.report.content import Evidence, Judged
+from diode_trainer.report.rows import loss_points
+from diode_trainer.report.spread import expected_losses
+from diode_trainer.scoring import Scorer
+from diode_trainer.workflow import fold_scorer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from diode_trainer.artifact import TimingModel
+    from diode_trainer.assess import Assessment
+    from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.history import FitHistory
+    from diode_trainer.jobs import Trained
+    from diode_trainer.report.rows import LossPoint
+    from diode_trainer.workflow import Evaluation, Standing
+
+
+def of_assessment(
+    assessment: Assessment, model: TimingModel, dataset: ExampleSet, *, vendor: bool, notes: tuple[str, ...]
+) -> Evidence:
+    """Return what is reported of a stored model."""
+    choices = "All choices" if vendor else "Triton choices only"
+    problems = counted(assessment.problems, "problem")
+    history, without = _stored_history(model)
+    return Evidence(
+        heading=f"{model.path.stem} on {_devices(dataset)}",
+        summary=f"{choices}: {problems}, ranked by a stored model.",
+        judged=(judged(assessment.standing, model.path.stem, f"{choices}: {problems}"),),
+        notes=notes,
+        facts={"Model": _as_text({**card_pairs(model.card), "sha256": model.sha256}), "Data": _data_facts(dataset)},
+        expected=_expected(model, _judged_examples(dataset, assessment.standing), vendor=vendor),
+        history=history,
+        no_history=without,
+    )
+
+
+def of_training(trained: Trained, dataset: ExampleSet) -> Evidence:
+    """Return what is reported of a training: its folds, pooled.
+
+    Raises:
+        ValueError: it was not evaluated.
+    """
+    evaluation, name = trained.result.evaluation, trained.card.name
+    if evaluation is None:
+        raise ValueError("a training without folds has nothing to report")
+    tables = titles(evaluation)
+    return Evidence(
+        heading=f"{name} on {_devices(dataset)}",
+        summary=f"{tables[0][0]}. Every problem was judged by a fit that had not seen it.",
+        judged=tuple(judged(standing, name, title) for title, standing in tables),
+        facts={"Model": _as_text(card_pairs(trained.card)), "Data": _data_facts(dataset)},
+        expected=_expected_by_fold(evaluation, dataset),
+        history=_points(trained.histories),
+    )
+
+
+def judged(standing: Standing, model: str, title: str) -> Judged:
+    """Return a standing under the names that people read."""
+    baselines = standing.baselines
+
+    def named(baseline: str) -> str:
+        return label(baseline) if label(baseline) != model else f"{model} (baseline)"
+
+    own = np.array([[*judgement.regret.values()] for judgement in standing.judgements])
+    return Judged(
+        title=title,
+        model=model,
+        reports={model: standing.model, **{named(name): report for name, report in baselines.reports.items()}},
+        regrets={model: own, **{named(name): regret for name, regret in baselines.regrets.items()}},
+        judgements=standing.judgements,
+        left_out=tuple(left_out(standing)),
+    )
+
+
+def _judged_examples(dataset: ExampleSet, standing: Standing) -> list[Examples]:
+    """Return the problems of a standing's judgements, in their order."""
+    examples = {(e.shape, e.hardware, e.environment, e.regime): e for e in dataset}
+    return [examples[j.shape, j.hardware, j.environment, j.regime] for j in standing.judgements]
+
+
+def _expected(model: TimingModel, examples: Sequence[Examples], *, vendor: bool) -> NDArray[np.float64] | None:
+    """Return the loss that the members of a model expect; None of a model without members."""
+    return expected_losses(model.scorer, examples, vendor=vendor) if isinstance(model.scorer, Scorer) else None
+
+
+def _expected_by_fold(evaluation: Evaluation, dataset: ExampleSet) -> NDArray[np.float64] | None:
+    """Return the loss that the members of each fold's fit expect on its test problems, in the judgements' order."""
+    parts = []
+    for fitted, split in zip(evaluation.fits, evaluation.splits, strict=True):
+        tested = (dataset.examples[i] for i in split.test)
+        expected = expected_losses(fold_scorer(dataset, fitted, split), tested)
+        if expected is None:
+            return None
+        parts.append(expected)
+    return np.concatenate(parts)
+
+
+def _stored_history(model: TimingModel) -> tuple[tuple[LossPoint, ...], str]:
+    """Return the learning curve of a stored model, else why there is none."""
+    if not history_path(model.path).exists():
+        return (), f"there is no {history_path(model.path).name} beside the model; diode-train writes one"
+    try:
+        return _points(read_history(model.path)), ""
+    except ModelError as error:
+        return (), str(error)
+
+
+def _points(histories: Sequence[FitHistory]) -> tuple[LossPoint, ...]:
+    return tuple(loss_points((history.fit, history.epochs) for history in histories))
+
+
+def _devices(dataset: ExampleSet) -> str:
+    return ", ".join(sorted({example.hardware.name for example in dataset}))
+
+
+def _data_facts(dataset: ExampleSet) -> Mapping[str, object]:
+    """Return where the data is from."""
+    lineage = dataset.lineage
+    devices = describe({example.hardware.key: example.hardware for example in dataset}.values())
+    environments = [
+        ", ".join(f"{name} {value}" for name, value in environment.items())
+        for environment in lineage.get("environments") or ()
+    ]
+    return _as_text(
+        {
+            "hardware": devices,
+            "problems": f"{len(dataset):,}",
+            "timings": f"{dataset.timings:,}, of which {dataset.failures:,} failed",
+            "data sets": lineage.get("datasets"),
+            "measured": f"{lineage.get('measured_from')} to {lineage.get('measured_to')}",
+            "environments": "; ".join(environments) or None,
+        }
+    )
+
+
+def _as_text(facts: Mapping[str, object]) -> Mapping[str, str]:
+    return {name: cell_text(value) for name, value in facts.items() if value}

@@ -1,0 +1,177 @@
+"""Corrections of a model's predictions by what was measured: a small file that the hook reads.
+
+A correction is an offset of the natural logarithm of a predicted time. A problem has one for each config that was
+measured, one for each side of it (the vendor's library, or a Triton template) of which something was, and one for all
+else. ``correcting`` makes them; here they are kept, read and applied, with NumPy alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_store.columns import INT_COLUMNS
+from diode_store.errors import ModelError, first_line
+from diode_store.files import write_durably
+from diode_store.records import ProblemShape, is_vendor_template
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from diode_store.columns import ConfigColumns
+    from diode_store.records import Hardware
+
+_VERSION = 1
+_MAKE = "make it again with `diode corrections`"
+_ALL_COLUMNS = (*INT_COLUMNS, "allow_tf32")
+VENDOR = "vendor"
+
+Device = tuple[str, str, int]
+"""Name, arch and multiprocessors."""
+Config = tuple[Any, ...]
+"""Template, the ``INT_COLUMNS`` in order, allow_tf32."""
+
+
+@dataclass(frozen=True)
+class ProblemOffsets:
+    """What is added to the logarithm of the predicted times of one problem's configs."""
+
+    others: float
+    """For configs of a side that was not measured."""
+    sides: Mapping[str, float]
+    """For those of a side that was."""
+    configs: Mapping[Config, float]
+    """For those that were measured themselves; infinite for one that never ran."""
+
+    def of(self, columns: ConfigColumns) -> NDArray[np.float64]:
+        """Return the offset of each config, shape (n,)."""
+        by_template = [self.sides.get(side_of(template), self.others) for template in columns.templates]
+        offsets = np.array(by_template, dtype=np.float64)[columns.template_index]
+        for position, config in enumerate(configs_of(columns)):
+            known = self.configs.get(config)
+            if known is not None:
+                offsets[position] = known
+        return offsets
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """The corrections of one model."""
+
+    model_sha256: str
+    problems: Mapping[tuple[Device, ProblemShape], ProblemOffsets]
+    model_name: str = ""
+    created_at: str = ""
+    key: str = field(default="", compare=False)
+    """What tells the file from others: 16 hexadecimal digits; empty for corrections that were not read from one."""
+
+    def of(self, shape: ProblemShape, hardware: Hardware) -> ProblemOffsets | None:
+        """Return the corrections of a problem on a device, or None when nothing was measured of it."""
+        return self.problems.get((device_of(hardware), shape))
+
+    @property
+    def configs(self) -> int:
+        """How many configs have a correction of their own."""
+        return sum(len(offsets.configs) for offsets in self.problems.values())
+
+    def write(self, path: Path) -> None:
+        """Write what ``read_corrections`` reads; a reader sees the old file or the new one.
+
+        Raises:
+            ModelError: it cannot be written.
+        """
+        try:
+            write_durably({path: self.to_json().encode()}, mode=0o644)
+        except OSError as error:
+            raise ModelError(f"{path}: cannot write the corrections ({error.strerror or error})") from None
+
+    def to_json(self) -> str:
+        """Return the content of the file."""
+        problems = [
+            {
+                "device": device,
+                "problem": vars(shape),
+                "others": _short(offsets.others),
+                "sides": {side: _short(offset) for side, offset in offsets.sides.items()},
+                "configs": [[*config, _short(offset)] for config, offset in offsets.configs.items()],
+            }
+            for (device, shape), offsets in self.problems.items()
+        ]
+        model = {"name": self.model_name, "sha256": self.model_sha256}
+        head = {"version": _VERSION, "model": model, "created_at": self.created_at}
+        return json.dumps({**head, "problems": problems}, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def read_corrections(path: Path) -> Corrections:
+    """Read a file of corrections.
+
+    Raises:
+        ModelError: it is missing or damaged, or of another version.
+    """
+    try:
+        content = path.read_bytes()
+        plain = json.loads(content)
+        version = plain["version"]
+        problems = {} if version != _VERSION else dict(_problem(problem) for problem in plain["problems"])
+        model, created_at = plain["model"], plain["created_at"]
+        sha256, name = str(model["sha256"]), str(model["name"])
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read the corrections ({error.strerror or error}); {_MAKE}") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{path}: not a file of corrections ({first_line(error)}); {_MAKE}") from None
+    if version != _VERSION:
+        raise ModelError(f"{path}: corrections of version {version!r}, expected {_VERSION}; {_MAKE}")
+    return Corrections(sha256, problems, name, created_at, hashlib.sha256(content).hexdigest()[:16])
+
+
+def side_of(template: str) -> str:
+    """Return the side of a problem that a template belongs to: kernels that a model errs about alike."""
+    return VENDOR if is_vendor_template(template) else template
+
+
+def device_of(hardware: Hardware) -> Device:
+    """Return what tells a device model from others."""
+    return hardware.name, hardware.arch, hardware.multiprocessors
+
+
+def configs_of(columns: ConfigColumns) -> list[Config]:
+    """Return each config as a key of ``ProblemOffsets.configs``."""
+    templates = [columns.templates[index] for index in columns.template_index.tolist()]
+    return list(zip(templates, *(getattr(columns, name).tolist() for name in _ALL_COLUMNS), strict=True))
+
+
+def _problem(plain: dict[str, Any]) -> tuple[tuple[Device, ProblemShape], ProblemOffsets]:
+    name, arch, multiprocessors = plain["device"]
+    offsets = ProblemOffsets(
+        _offset(plain["others"]),
+        {side: _offset(offset) for side, offset in plain["sides"].items()},
+        {_config(config): math.inf if offset is None else _offset(offset) for *config, offset in plain["configs"]},
+    )
+    return ((name, arch, multiprocessors), ProblemShape(**plain["problem"])), offsets
+
+
+def _config(values: list[Any]) -> Config:
+    template, *numbers, allow_tf32 = values
+    if len(numbers) != len(INT_COLUMNS):
+        raise ValueError(f"a config has {len(numbers)} numbers, not {len(INT_COLUMNS)}")
+    return (template, *numbers, bool(allow_tf32))
+
+
+def _offset(value: Any) -> float:
+    offset = float(value)
+    if not math.isfinite(offset):
+        raise ValueError(f"{value} is no offset")
+    return offset
+
+
+def _short(offset: float) -> float | None:
+    """Return an offset as JSON has it: five digits, null for a config that never ran."""
+    return round(offset, 5) if math.isfinite(offset) else None

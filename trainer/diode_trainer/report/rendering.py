@@ -1,0 +1,60 @@
+"""What turns specifications into pictures: vl-convert, which brings Vega with it and fetches nothing.
+
+It is an optional extra, since its library is large; without it a report cannot be made, and one line says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import ReportError
+from diode_trainer.report.theme import LIGHT, Palette, vega_config
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+MISSING = "a report needs packages that are not installed; run `pip install 'torch-diode[report]'`"
+IMAGE_WIDTH = 760
+"""Pixels before scaling."""
+_IMAGE_SCALE = 2
+
+
+def check_installed() -> None:
+    """Check that a report can be made, before any work is done for it.
+
+    Raises:
+        ReportError: the packages of the extra ``report`` are missing.
+    """
+    _vl_convert()
+    try:
+        import jinja2  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise ReportError(MISSING) from None
+
+
+def scripts() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script that needs no other."""
+    return str(_vl_convert().javascript_bundle())
+
+
+def as_image(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
+    """Return a specification as PNG, in two pixels for each of its own."""
+    whole = {**spec, "width": IMAGE_WIDTH}
+    return bytes(
+        _vl_convert().vegalite_to_png(whole, config=vega_config(palette), scale=_IMAGE_SCALE, allowed_base_urls=[])
+    )
+
+
+def as_vector(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
+    """Return a specification as SVG."""
+    whole = {**spec, "width": IMAGE_WIDTH}
+    svg = _vl_convert().vegalite_to_svg(whole, config=vega_config(palette), allowed_base_urls=[])
+    return str(svg).encode()
+
+
+def _vl_convert() -> ModuleType:
+    try:
+        import vl_convert
+    except ImportError:
+        raise ReportError(MISSING) from None
+    return vl_convert

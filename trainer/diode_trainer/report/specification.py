@@ -1,0 +1,108 @@
+"""What the pictures of a report share: how a specification begins, its axes, tooltips and lines to compare with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from diode_trainer.report.rows import CurvePoint, PartLoss, RankingLoss
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+"""The name of the language; nothing is loaded from there."""
+LEAST_LOSS = 0.01
+"""Percent: where axes of losses begin. What is less is drawn there, since a logarithm has no zero."""
+LOSS_TITLE = "slower than the best measured (%)"
+USUAL_HEIGHT = 320
+TALL = 420
+_LEAST_MOST_LOSS = 10.0
+"""Percent: where axes of losses end at the least, so that pictures beside each other can be compared."""
+_DECADES = [10.0**power for power in range(-2, 9)]
+_ROW_HEIGHT = 24
+
+
+def spec(title: tuple[str, str], rows: Iterable[NamedTuple] | None, content: Spec) -> Spec:
+    """Return a whole specification; its title is also what a screen reader says."""
+    text, direction = title
+    return {
+        "$schema": SCHEMA,
+        "title": {"text": text, "subtitle": direction},
+        "description": f"{text}. {direction}.",
+        "width": "container",
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        **({} if rows is None else {"data": values(rows)}),
+        **content,
+    }
+
+
+def values(rows: Iterable[NamedTuple]) -> Spec:
+    """Return rows as the data of a specification."""
+    return {"values": [row._asdict() for row in rows]}
+
+
+def rows_height(count: int) -> int:
+    """Return how high a picture with ``count`` rows is."""
+    return max(count, 1) * _ROW_HEIGHT
+
+
+def names() -> Spec:
+    """Return the axis of a picture whose rows have names."""
+    return {"ticks": False, "domain": False, "grid": True, "labelPadding": 8}
+
+
+def loss(most: float) -> Spec:
+    """Return a logarithmic axis of losses in percent.
+
+    Args:
+        most: the greatest loss that it must have room for.
+    """
+    end = max(_LEAST_MOST_LOSS, 1.2 * most)
+    scale = {"type": "log", "domain": [LEAST_LOSS, end], "clamp": True, "nice": False}
+    # A clamped axis would show ticks that are beyond its end at its end.
+    axis = {"values": [decade for decade in _DECADES if decade <= end], "format": ",.2~f"}
+    return {"field": "loss_pct", "type": "quantitative", "scale": scale, "axis": axis, "title": LOSS_TITLE}
+
+
+def most_loss(rows: Iterable[RankingLoss | CurvePoint | PartLoss]) -> float:
+    """Return the greatest loss of rows, 0 without any."""
+    return max((row.loss_pct for row in rows), default=0.0)
+
+
+def log_us(title: str) -> Spec:
+    """Return a logarithmic axis of microseconds."""
+    scale = {"type": "log", "nice": False, "padding": 6}
+    return {"type": "quantitative", "scale": scale, "title": title, "axis": {"format": "~s", "values": _DECADES}}
+
+
+def tips(*fields: tuple[str, str, str | None]) -> list[Spec]:
+    """Return what is shown on hovering: (field, title, number format or None for text) each."""
+    return [
+        {"field": field, "title": title, "type": "nominal"}
+        if number is None
+        else {"field": field, "title": title, "type": "quantitative", "format": number}
+        for field, title, number in fields
+    ]
+
+
+def diagonal(ends: Sequence[float], x: str, y: str, channel: Spec | None = None) -> list[Spec]:
+    """Return the line on which both are equal, as a layer."""
+    encoding = {
+        "x": {"field": x, "type": "quantitative"},
+        "y": {"field": y, "type": "quantitative", **(channel or {})},
+    }
+    values = [{x: end, y: end} for end in ends]
+    return [{"data": {"values": values}, "mark": {"type": "line", "style": "reference"}, "encoding": encoding}]
+
+
+def thresholds(losses: Sequence[float]) -> list[Spec]:
+    """Return a dashed rule at each loss, with its value, as layers."""
+    data = {"values": [{"loss_pct": loss, "label": f"{loss}%"} for loss in losses]}
+    x = {"field": "loss_pct", "type": "quantitative"}
+    text = {"type": "text", "style": "note", "align": "left", "dx": 4, "dy": -8}
+    return [
+        {"data": data, "mark": {"type": "rule", "style": "reference"}, "encoding": {"x": x}},
+        {"data": data, "mark": text, "encoding": {"x": x, "y": {"value": "height"}, "text": {"field": "label"}}},
+    ]
