@@ -40,14 +40,15 @@ from diode_store.wire.segments import read_segment
 from diode_trainer import artifact
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.features import model_inputs
-from diode_trainer.metrics import evaluate
+from diode_trainer.judgement import judge_problems, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from diode_store.columns import ConfigColumns
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.data.dataset import Examples
+    from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.metrics import Report
 
 _SIZE = 1024
 _CANDIDATES = 1500
@@ -110,10 +111,7 @@ def _show_changes(model: TimingModel, columns: ConfigColumns) -> None:
     """Print what the first choices for the bundled problems lose when not all members score all."""
     measurements = [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
     dataset = load_measurements(measurements, "the bundled measurements")
-    exact, fast = (
-        evaluate(dataset.examples, [model.predict_us(e.shape, e.hardware, e.columns, exact=exact) for e in dataset])
-        for exact in (True, False)
-    )
+    exact, fast = (_judged(model, dataset, exact=exact) for exact in (True, False))
     lost = np.array([_lost(model, example, columns) for example in dataset])  # (m, len(_FIRST))
     print(
         f"{len(dataset)} bundled problems, each with these {_CANDIDATES} candidates and with those that were measured:"
@@ -122,6 +120,11 @@ def _show_changes(model: TimingModel, columns: ConfigColumns) -> None:
         others = f"others on {(loss > _ROUNDING).sum()} problems, predicted {loss.mean():.4%} slower"
         regrets = [f"{judged.regret[count].geomean:.6f}" for judged in (fast, exact)]
         print(f"first {count}: {others}; regret@{count} {regrets[0]}, by all {regrets[1]}")
+
+
+def _judged(model: TimingModel, dataset: ExampleSet, *, exact: bool) -> Report:
+    predicted = [model.predict_us(e.shape, e.hardware, e.columns, exact=exact) for e in dataset]
+    return summarise(judge_problems(dataset.examples, predicted))
 
 
 def _lost(model: TimingModel, example: Examples, columns: ConfigColumns) -> list[float]:
