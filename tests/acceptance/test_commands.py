@@ -24,6 +24,7 @@ NESTED = (
     ("diode", "hardware", "alias"),
     ("diode", "models", "list"),
     ("diode", "models", "show"),
+    ("diode", "models", "history"),
     ("diode", "models", "verify"),
     ("diode-ingest", "run"),
     ("diode-ingest", "status"),

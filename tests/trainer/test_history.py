@@ -135,3 +135,51 @@ def test_tensorboard_folder_that_cannot_be_made(tmp_path: Path) -> None:
         event_files(tmp_path / "runs" / "here", "m"),
     ):
         pass
+
+
+# --- pictures
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("losses.png", b"\x89PNG"), ("losses.svg", b"<svg"), ("new/l.SVG", b"<svg")]
+)
+def test_history_is_drawn(filled: str, tmp_path: Path, diode: RunCommand, name: str, begins: bytes) -> None:
+    """Asked for, the losses of each fit are a picture, in the format that its name says."""
+    options = ("--output", str(tmp_path / "m.pt"), "--history-picture", str(tmp_path / name))
+    result = diode("train", *QUICK, *options)
+    assert result.code == 0, result.err
+    assert f"picture: {tmp_path / name}\n" in result.err
+    assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+def test_a_stored_history_is_shown_and_drawn(filled: str, tmp_path: Path, diode: RunCommand) -> None:
+    """`diode models history` has the losses that were kept, all of them for scripts, and a picture when asked."""
+    diode("train", *QUICK, "--output", str(tmp_path / "m.pt"))
+    result = diode("models", "history", str(tmp_path / "m.pt"), "--picture", str(tmp_path / "losses.svg"))
+    assert result.code == 0, result.err
+    lines = [line.split() for line in result.out.splitlines()]
+    assert lines[0] == ["fit", "epoch", "training_loss", "validation_loss"]
+    assert [line[0] for line in lines[1:]] == ["final", "fold", "fold"]
+    assert b"held out" in (tmp_path / "losses.svg").read_bytes()
+    shown = json.loads(diode("models", "history", str(tmp_path / "m.pt"), "--json").out)
+    assert len(shown) == 3 * 6 * (1 + 6)
+    assert shown[0]["training_loss"] == read_history(tmp_path / "m.pt")[0].epochs[0].training_loss
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("losses.gif", "losses.gif: a picture ends in .png or .svg"),
+        ("file/losses.png", "file is not a folder, so no pic"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn(
+    filled: str, tmp_path: Path, diode: RunCommand, name: str, message: str
+) -> None:
+    """It is refused before anything is fitted."""
+    (tmp_path / "file").write_text("")
+    options = ("--output", str(tmp_path / "m.pt"), "--history-picture", str(tmp_path / name))
+    result = diode("train", *QUICK, *options)
+    assert (result.code, result.out) == (1, "")
+    assert message in result.err
+    assert not (tmp_path / "m.pt").exists()

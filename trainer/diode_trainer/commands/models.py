@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,13 +10,13 @@ import typer
 from diode_store.console import JsonOption, make_app, print_json, print_note, print_pairs, print_rows
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from diode_trainer.card import Card
 
 app = make_app(__doc__)
 
 _COLUMNS = ("name", "purpose", "type", "hardware", "problems", "regret@1", "created", "path")
+_KEPT = ("fit", "epoch", "training_loss", "validation_loss")
+_PictureOption = Annotated[Path | None, typer.Option("--picture", help="Draw all of them: .png or .svg.")]
 _ERROR = "error"
 """A column for scripts; for people the errors are printed below the table."""
 
@@ -60,6 +61,32 @@ def show(
         print_json({**asdict(card), "path": str(path)})
     else:
         print_pairs({name: value for name, value in {**card_pairs(card), "path": str(path)}.items() if value})
+
+
+@app.command()
+def history(
+    name: Annotated[str, typer.Argument(help="A checkpoint, NAME or PURPOSE/NAME.")],
+    picture: _PictureOption = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how the fits of a model went: its losses after the epoch that was kept, all of them with --json.
+
+    Example: diode models history my_model --picture losses.svg
+    """
+    from diode_trainer.catalogue import find_model
+    from diode_trainer.commands import reporting
+    from diode_trainer.history import curves, read_history
+
+    found = read_history(find_model(name))
+    if picture is not None:
+        reporting.draw_history(found, picture)
+    if as_json:
+        print_json([point._asdict() for point in curves(found, members=True)])
+        return
+    kept = {(fit.fit, fit.epochs_kept) for fit in found}
+    points = [point for point in curves(found) if (point.fit, point.epoch) in kept]
+    print_rows(_KEPT, [[getattr(point, column) for column in _KEPT] for point in points])
 
 
 @app.command()

@@ -10,6 +10,9 @@ import typer
 from diode_store.console import print_note, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diode_trainer.history import FitHistory
     from diode_trainer.report.content import Evidence
     from diode_trainer.report.output import Destination
 
@@ -36,6 +39,25 @@ def destination(page: Path | None, pictures: Path | None) -> Destination:
     to = Destination(page, pictures)
     to.check()
     return to
+
+
+def check_history_picture(path: Path) -> None:
+    """Check that a training history can be drawn to ``path``, before any work is done for it.
+
+    Raises:
+        ReportError: it cannot.
+    """
+    from diode_trainer.report import history_picture
+
+    history_picture.check(path)
+
+
+def draw_history(histories: Sequence[FitHistory], path: Path) -> None:
+    """Draw a training history, and say where it is."""
+    from diode_trainer.report import history_picture
+
+    history_picture.draw(histories, path)
+    print_note(f"picture: {path}")
 
 
 def write(evidence: Evidence, to: Destination) -> None:

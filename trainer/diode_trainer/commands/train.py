@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.jobs import Trained, TrainingJob
-    from diode_trainer.report.output import Destination
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
@@ -57,6 +56,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     device: train_options.DeviceOption = "cpu",
     resume: train_options.ResumeOption = False,
     tensorboard: train_options.TensorboardOption = None,
+    history_picture: train_options.HistoryPictureOption = None,
     options: train_options.RecipeOptions,
     report: reporting.ReportOption = None,
     report_pictures: reporting.PicturesOption = None,
@@ -69,6 +69,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     data.check()
     _check_output(output)
     to = reporting.destination(report, report_pictures)
+    if history_picture is not None:
+        reporting.check_history_picture(history_picture)
     if to and not folds:
         raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
@@ -85,7 +87,14 @@ def train(  # noqa: PLR0913 - one parameter an option
         jobs.check_free(path)
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
     job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split)
-    _run(replace(job, resume=resume, tensorboard=tensorboard), examples, to, as_json=as_json)
+    trained = _run(replace(job, resume=resume, tensorboard=tensorboard), examples)
+    if history_picture is not None:
+        reporting.draw_history(trained.histories, history_picture)
+    if to:
+        from diode_trainer.commands.evidence import of_training
+
+        reporting.write(of_training(trained, examples), to)
+    _print(trained, name, as_json=as_json)
 
 
 def _check_output(output: Path | None) -> None:
@@ -99,30 +108,30 @@ def _check_output(output: Path | None) -> None:
         )
 
 
-def _run(job: TrainingJob, dataset: ExampleSet, to: Destination, *, as_json: bool) -> None:
-    from diode_trainer.card import card_path
-    from diode_trainer.history import history_path
+def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:
     from diode_trainer.jobs import run_job
 
     _say_what_is_left(job)
     print_note(f"{_plan(job)}; this can take minutes")
     try:
         with progress("training and judging, steps", total=job.steps) as advance:
-            trained = run_job(dataset, job, lambda: advance(1))
+            return run_job(dataset, job, lambda: advance(1))
     except KeyboardInterrupt:
         print_note("interrupted; the same command with --resume goes on from here")
         raise
-    if to:
-        from diode_trainer.commands.evidence import of_training
 
-        reporting.write(of_training(trained, dataset), to)
+
+def _print(trained: Trained, name: str, *, as_json: bool) -> None:
+    from diode_trainer.card import card_path
+    from diode_trainer.history import history_path
+
     if as_json:
         print_json(_as_json(trained))
         return
     result = trained.result
     if result.evaluation is not None:
-        _print_evaluation(result.evaluation, job.name)
-    typer.echo(f"fitted {counted(len(dataset), 'problem')} in {result.seconds:.0f} s")
+        _print_evaluation(result.evaluation, name)
+    typer.echo(f"fitted {counted(trained.card.data['problems'], 'problem')} in {result.seconds:.0f} s")
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {card_path(trained.path)}")
     typer.echo(f"losses {history_path(trained.path)}")

@@ -53,6 +53,10 @@ TensorboardOption = Annotated[
     Path | None,
     typer.Option("--tensorboard", "--log-dir", help="Folder for TensorBoard's event files; needs its package."),
 ]
+HistoryPictureOption = Annotated[
+    Path | None,
+    typer.Option("--history-picture", metavar="FILE", help="Draw the losses of each fit: .png or .svg."),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
 
 
@@ -76,7 +80,18 @@ class RecipeOptions:
 
 
 _WHERE = frozenset(
-    {"database", "output", "force", "device", "resume", "tensorboard", "report", "report_pictures", "as_json"}
+    {
+        "database",
+        "output",
+        "force",
+        "device",
+        "resume",
+        "tensorboard",
+        "history_picture",
+        "report",
+        "report_pictures",
+        "as_json",
+    }
 )
 """Options that say where a model is fitted or stored, not what it is."""
 

@@ -45,6 +45,13 @@ def as_image(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
     )
 
 
+def as_vector(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
+    """Return a specification as SVG."""
+    whole = {**spec, "width": IMAGE_WIDTH}
+    svg = _vl_convert().vegalite_to_svg(whole, config=vega_config(palette), allowed_base_urls=[])
+    return str(svg).encode()
+
+
 def _vl_convert() -> ModuleType:
     try:
         import vl_convert
