@@ -162,7 +162,7 @@ def _tiles(judged: Judged) -> tuple[Tile, ...]:
         Tile("worst first pick", f"{own.regret[1].max:.2f}", f"regret@1; worst regret@5: {own.regret[5].max:.2f}"),
         Tile("within 2% of the best", f"{100 * own.within_2pct:.1f}%", f"within 5%: {100 * own.within_5pct:.1f}%"),
         Tile(
-            "within noise",
+            "tied with the best",
             f"{100 * own.within_noise:.1f}%",
             f"mean share of the best speed: {100 * own.share_of_oracle.mean:.1f}%",
         ),
@@ -177,8 +177,8 @@ def _tiles(judged: Judged) -> tuple[Tile, ...]:
 def _standings(judged: Sequence[Judged]) -> Section:
     main = judged[0]
     curves = {f"{main.model}, first pick": main.regrets[main.model][:, 0]}
-    known = [name for name in _ordered(main) if name in main.regrets and name != main.model]
-    curves |= {name: _answered(main.regrets[name][:, 0]) for name in known[:_CURVED]}
+    first = {n: _answered(main.regrets[n][:, 0]) for n in _ordered(main) if n in main.regrets and n != main.model}
+    curves |= dict([(name, regret) for name, regret in first.items() if len(regret)][:_CURVED])
     curves[f"{main.model}, best of 5"] = main.regrets[main.model][:, KS.index(5)]
     ecdf = Picture("regret_ecdf", pictures.regret_ecdf(rows.curve_points(curves)))
     ranking = Picture("regret_by_ranking", pictures.regret_by_ranking(rows.ranking_losses(_ordered(main))))
