@@ -29,6 +29,7 @@ WITH_TORCH = {
 TORCH_FREE_TRAINER = (
     "commands.train",
     "commands.evaluate",
+    "commands.compare",
     "commands.models",
     "features",
     "launch",
@@ -80,7 +81,7 @@ LIGHT_COLLECTORS = (
     "sweep.devices",
     "sweep.sets",
 )
-LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "models", "scoring")
+LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "matmul_v1", "models", "scoring")
 
 
 def modules_of(package: str) -> list[str]:
