@@ -21,7 +21,8 @@ BANDS_US = (10.0, 30.0, math.inf)
 SIGMAS: tuple[tuple[TimingMethod, tuple[float, ...]], ...] = (
     (TimingMethod(launch_hidden=True), (0.017, 0.010, 0.016)),
 )
-"""Method → relative scatter in each band. A field that is None matches any value; the first row that matches counts."""
+"""Method → relative scatter in each band. A field that is None matches any value; the first row that matches counts, so
+a row that says more stands before one that says less."""
 OTHER_SIGMAS = (0.11, 0.07, 0.017)
 """The scatter where launches were timed as well, or where it is not known how times were taken."""
 TIE_SIGMAS = 2

@@ -272,6 +272,11 @@ class TimingMethod:
     flush that writes). Times of one kernel differ between regimes, so they are compared within one only. None where
     nobody knows, or where Inductor timed the kernel."""
 
+    @property
+    def has_write_flush(self) -> bool:
+        """Whether runs were behind a flush that writes, as all flushes were before there were regimes."""
+        return self.regime == WRITE_FLUSH or (self.regime is None and bool(self.flush_l2))
+
 
 @dataclass(frozen=True)
 class DeviceState:

@@ -178,6 +178,7 @@ class RecordHead:
     search_space: str | None
     sample_seed: int | None
     choice_policy: str
+    timing_method: TimingMethod
     flags: tuple[str, ...]
     superseded_by: bytes | None
 
@@ -256,6 +257,7 @@ def _head(content: dict[str, Any]) -> RecordHead:
         search_space=scalars.get("search_space"),
         sample_seed=scalars.get("sample_seed"),
         choice_policy=scalars["choice_policy"],
+        timing_method=_timing_method(content.get("timing_method", _NIL))[0],
         flags=_flags(content),
         superseded_by=scalars.get("superseded_by"),
     )

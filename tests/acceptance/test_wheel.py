@@ -43,6 +43,7 @@ def test_wheel_holds_what_runs(wheel: Path) -> None:
     assert "diode_store/query/views/fastest_configs.sql" in names
     for folder, suffix in (
         ("diode_store/_migrations/versions", ".py"),
+        ("diode_store/_migrations/versions", ".txt"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".pt"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".json"),
     ):

@@ -7,35 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from synthetic import H200, learnable
+from synthetic import learnable, measurement_of
 
-import samples
-from diode_store.records import Environment, Measurement, Source, Timing
 from diode_trainer import catalogue
 
 if TYPE_CHECKING:
     from conftest import RunCommand
     from diode_store.warehouse.store import Store
-    from diode_trainer.data.dataset import Examples
-
-
-def measurement_of(number: int, example: Examples) -> Measurement:
-    """Return the measurement whose examples are ``example``."""
-    s = example.shape
-    times = zip(example.runtime_us.tolist(), example.is_estimate.tolist(), strict=True)
-    timings = [
-        Timing(example.columns.config(i), runtime, is_estimate=is_estimate)
-        for i, (runtime, is_estimate) in enumerate(times)
-    ]
-    return Measurement(
-        uid=number.to_bytes(16, "big"),
-        hardware=H200,
-        environment=Environment(torch="2.13.0"),
-        problem=samples.matmul(s.m, s.n, s.k, s.dtype),
-        timings=tuple(timings),
-        source=Source.SWEEP,
-        dataset="synthetic",
-    )
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+import samples
 from diode_store.columns import ConfigColumns
 from diode_store.devices import known_device
-from diode_store.records import Hardware, ProblemShape
+from diode_store.records import Environment, Hardware, Measurement, ProblemShape, Source, Timing
 from diode_trainer.data.dataset import Examples, ExampleSet, canonical
 from diode_trainer.features import CONFIG_FEATURES, config_features, roofline_us
 
@@ -71,6 +72,25 @@ def learnable(problems: int = 24, seed: int = 0) -> ExampleSet:
             Examples(H200, "one", shape, chosen, runtime.astype(np.float64), np.arange(len(chosen)) == 0, is_estimate)
         )
     return ExampleSet(canonical(found), {"measurements": problems, "datasets": ["synthetic"]})
+
+
+def measurement_of(number: int, example: Examples) -> Measurement:
+    """Return the measurement whose examples are ``example``."""
+    s = example.shape
+    times = zip(example.runtime_us.tolist(), example.is_estimate.tolist(), strict=True)
+    timings = [
+        Timing(example.columns.config(i), runtime, is_estimate=is_estimate)
+        for i, (runtime, is_estimate) in enumerate(times)
+    ]
+    return Measurement(
+        uid=number.to_bytes(16, "big"),
+        hardware=H200,
+        environment=Environment(torch="2.13.0"),
+        problem=samples.matmul(s.m, s.n, s.k, s.dtype),
+        timings=tuple(timings),
+        source=Source.SWEEP,
+        dataset="synthetic",
+    )
 
 
 def contents(dataset: ExampleSet) -> list[tuple[object, ...]]:

@@ -13,11 +13,12 @@ from synthetic import learnable
 from diode_store.errors import DatasetError, ModelError, SettingsError
 from diode_trainer.commands.recipes import RECIPES, make_recipe
 from diode_trainer.data.dataset import Examples, ExampleSet
+from diode_trainer.data.held_out import Split
 from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
 from diode_trainer.train import EpochReport, Recipe, _parts, _schedule, fit, predict, single_threaded
-from diode_trainer.workflow import Evaluation, fit_and_judge, training_facts
+from diode_trainer.workflow import Evaluation, Judging, fit_and_judge, training_facts
 
 QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)
 
@@ -283,6 +284,20 @@ def test_cross_validation_judges_every_problem_once() -> None:
     assert (single.folds, single.all_choices.model.problems, len(single.fits)) == (1, 5, 1)
     assert pooled.triton_only is not None
     assert pooled.all_choices.baselines.reports["random"].problems == 25
+
+
+def test_families_are_held_out_whole() -> None:
+    """With families held out, no fit has seen a problem of the families that it is judged by."""
+    named = [replace(e, family=f"family {i % 3}") for i, e in enumerate(learnable(36))]
+    dataset = ExampleSet(tuple(named))
+    recipe, judging = replace(QUICK, epochs=2), Judging(Split.FAMILY)
+    found = fit_and_judge(dataset, recipe, 3, judging=judging).evaluation
+    assert found is not None
+    sides = [({named[i].family for i in split.train}, {named[i].family for i in split.test}) for split in found.splits]
+    assert [(len(train), len(test), train & test) for train, test in sides] == [(2, 1, set())] * 3
+    assert found.to_plain()["split"] == "family"
+    with pytest.raises(DatasetError, match=r"3 families \(family 0, family 1, family 2\) cannot be split into 5 folds"):
+        fit_and_judge(dataset, recipe, 5, judging=judging)
 
 
 def test_cross_validation_is_reproducible() -> None:

@@ -250,7 +250,7 @@ def standing(
     dataset: ExampleSet,
     splits: Sequence[Fold],
     predicted: Sequence[NDArray[np.float64]],
-    forecasts: Forecasts,
+    forecasts: Forecasts | None = None,
     *,
     vendor: bool = True,
     on_step: Callable[[], None] = lambda: None,
@@ -261,7 +261,7 @@ def standing(
         dataset: the examples.
         splits: indices into them.
         predicted: microseconds, for each test problem.
-        forecasts: those of the baselines that predict times.
+        forecasts: those of the baselines that predict times; without any these are not judged.
         vendor: whether the vendor's kernels count.
         on_step: called as the baselines are judged.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.spool.reading import segments_of
 from diode_store.errors import CodecError, SegmentError
-from diode_store.records import STOCK_POLICY, Source
+from diode_store.records import STOCK_POLICY, Source, TimingMethod
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class DoneKey(NamedTuple):
     """Empty when the measurement does not say."""
     sample_seed: int | None
     """What the sample of configs was drawn with; None for a search space that is no sample."""
+    write_flush: bool = False
+    """Whether it was timed behind a flush that writes, as ``TimingMethod.has_write_flush`` has it."""
 
     @classmethod
     def of(
@@ -48,17 +50,28 @@ class DoneKey(NamedTuple):
         environment: Environment,
         search_space: str | None,
         sample_seed: int | None,
+        *,
+        write_flush: bool = False,
     ) -> DoneKey:
         """Return the key of what was or would be measured."""
-        return cls.of_keys(problem.key, hardware.key, environment.key, search_space, sample_seed)
+        keys = problem.key, hardware.key, environment.key
+        return cls.of_keys(*keys, search_space, sample_seed, write_flush=write_flush)
 
     @classmethod
     def of_keys(
-        cls, problem: bytes, hardware: bytes, environment: bytes, search_space: str | None, sample_seed: int | None
+        cls,
+        problem: bytes,
+        hardware: bytes,
+        environment: bytes,
+        search_space: str | None,
+        sample_seed: int | None,
+        *,
+        write_flush: bool,
     ) -> DoneKey:
         """Return it by the content keys."""
         space = search_space or ""
-        return cls(problem, hardware, environment, space, sample_seed if space.startswith(_SAMPLE) else None)
+        seed = sample_seed if space.startswith(_SAMPLE) else None
+        return cls(problem, hardware, environment, space, seed, write_flush)
 
 
 def measured_in_spool(directory: Path) -> set[DoneKey]:
@@ -93,8 +106,9 @@ def measured_in_warehouse(url: str) -> set[DoneKey]:
 
     measured, problems = schema.measurements, schema.problems
     devices, environments = schema.hardware, schema.environments
+    keys = problems.c.key, devices.c.key, environments.c.key
     query = (
-        sa.select(problems.c.key, devices.c.key, environments.c.key, measured.c.search_space, measured.c.sample_seed)
+        sa.select(*keys, measured.c.search_space, measured.c.sample_seed, measured.c.flush_l2, measured.c.regime)
         .join_from(measured, problems, measured.c.problem_id == problems.c.id)
         .join(devices, measured.c.hardware_id == devices.c.id)
         .join(environments, measured.c.environment_id == environments.c.id)
@@ -104,7 +118,14 @@ def measured_in_warehouse(url: str) -> set[DoneKey]:
     )
     with Store.open(url) as store, store.engine.connect() as connection:
         rows = connection.execute(query)
-        return {DoneKey.of_keys(bytes(p), bytes(h), bytes(e), space, seed) for p, h, e, space, seed in rows}
+        return {
+            DoneKey.of_keys(bytes(p), bytes(h), bytes(e), space, seed, write_flush=_write_flush(flush_l2, regime))
+            for p, h, e, space, seed, flush_l2, regime in rows
+        }
+
+
+def _write_flush(flush_l2: bool | None, regime: str | None) -> bool:  # noqa: FBT001 - a column
+    return TimingMethod(flush_l2=flush_l2, regime=regime).has_write_flush
 
 
 def _in_segment(path: Path, frames: Iterable[Frame]) -> set[DoneKey]:
@@ -118,12 +139,17 @@ def _in_segment(path: Path, frames: Iterable[Frame]) -> set[DoneKey]:
                 unread += 1
                 continue
             if _counts(head):
-                done.add(DoneKey.of(head.problem, head.hardware, head.environment, head.search_space, head.sample_seed))
+                done.add(_key_of(head))
     except SegmentError as error:
         log.warning("%s: %s; its problems are measured again", path, error)
     if unread:
         log.warning("%s: %s cannot be read; measured again", path, counted(unread, "record"))
     return done
+
+
+def _key_of(head: RecordHead) -> DoneKey:
+    what = head.problem, head.hardware, head.environment, head.search_space, head.sample_seed
+    return DoneKey.of(*what, write_flush=head.timing_method.has_write_flush)
 
 
 def _counts(head: RecordHead) -> bool:

@@ -208,7 +208,9 @@ class _Engine:
         self._listener.on_begin(len(wanted), skipped)
 
     def _key(self, problem: SweepProblem, hardware: Hardware, environment: Environment) -> DoneKey:
-        return DoneKey.of(problem.problem(), hardware, environment, self._plan.recorded_space, self._plan.seed)
+        plan = self._plan
+        what = problem.problem(), hardware, environment, plan.recorded_space, plan.seed
+        return DoneKey.of(*what, write_flush=plan.write_flush)
 
     def _give(self, lane: LaneProcess) -> None:
         """Give a lane its next problem, or dismiss it."""

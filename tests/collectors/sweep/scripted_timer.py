@@ -54,7 +54,13 @@ class ScriptedTimer:
         self.asked_for.append(best_us)
         return TimingMethod("median", flush_l2=True, launch_hidden=True, regime=READ_FLUSH)
 
-    def sampled(self, run: Callable[[], object], rotation: object, us: float, method: TimingMethod) -> Sampled:
+    def sampled(
+        self,
+        run: Callable[[], object],
+        rotation: object,  # noqa: ARG002 - there are no operands
+        us: float,
+        method: TimingMethod,
+    ) -> Sampled:
         """Return the kernel itself."""
         assert us > 0
         assert method.regime == READ_FLUSH

@@ -12,7 +12,7 @@ import samples
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_collectors.sweep.already import DoneKey, measured_in_spool, measured_in_warehouse
 from diode_store.errors import SchemaError, SpoolError
-from diode_store.records import Environment, Hardware, Source
+from diode_store.records import WRITE_FLUSH, Environment, Hardware, Source, TimingMethod
 from diode_store.wire.codec import encode
 from diode_store.wire.segments import read_segment
 
@@ -41,7 +41,8 @@ def swept(number: int, space: str | None = "SAMPLE:72", seed: int | None = 3, **
 def key_of(measurement: Measurement) -> DoneKey:
     """Return its key, worked out by hand."""
     m = measurement
-    return DoneKey(m.problem.key, m.hardware.key, m.environment.key, m.search_space or "", m.sample_seed)
+    keys = m.problem.key, m.hardware.key, m.environment.key
+    return DoneKey(*keys, m.search_space or "", m.sample_seed, m.timing_method.regime == WRITE_FLUSH)
 
 
 def put_all(directory: Path, measurements: Iterable[Measurement], name: str = "a.seg") -> Path:
@@ -50,7 +51,7 @@ def put_all(directory: Path, measurements: Iterable[Measurement], name: str = "a
 
 
 def test_keys_tell_measurements_apart() -> None:
-    """Problem, hardware, environment, search space and, of a sample, the seed make another key; nothing else does."""
+    """Problem, hardware, environment, search space, of a sample the seed, and whether a flush wrote: no more does."""
     base = swept(1)
     h100 = Hardware("nvidia", "NVIDIA H100", "sm_90", 114)
     others = [
@@ -61,7 +62,8 @@ def test_keys_tell_measurements_apart() -> None:
         replace(base, sample_seed=4),
     ]
     keys = [DoneKey.of(m.problem, m.hardware, m.environment, m.search_space, m.sample_seed) for m in (base, *others)]
-    assert len(set(keys)) == 6
+    keys.append(keys[0]._replace(write_flush=True))
+    assert len(set(keys)) == 7
     assert keys[0] == key_of(base) == key_of(replace(base, uid=uid_of(9), host="other", timings=base.timings[:1]))
 
 
@@ -148,8 +150,25 @@ def test_a_warehouse(database_url: str, store: Store) -> None:
     """It holds what was ingested, of all hardware and environments."""
     h100 = replace(swept(2), hardware=samples.H100_PCIE)
     later = replace(swept(3), environment=Environment(torch="2.13.0"))
-    store.write([swept(1), swept(1, uid=uid_of(90)), h100, later])
-    assert measured_in_warehouse(database_url) == {key_of(swept(1)), key_of(h100), key_of(later)}
+    old = replace(swept(1), uid=uid_of(91), timing_method=TimingMethod("median", flush_l2=True, regime=WRITE_FLUSH))
+    store.write([swept(1), swept(1, uid=uid_of(90)), h100, later, old])
+    assert measured_in_warehouse(database_url) == {key_of(m) for m in (swept(1), h100, later, old)}
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (TimingMethod(flush_l2=True, regime=WRITE_FLUSH), True),
+        (TimingMethod(flush_l2=True), True),
+        (TimingMethod(flush_l2=True, regime="graph"), False),
+        (TimingMethod(flush_l2=False), False),
+        (TimingMethod(), False),
+    ],
+)
+def test_what_was_timed_behind_a_flush_that_writes(spool: Path, method: TimingMethod, *, expected: bool) -> None:
+    """What says so, and what was flushed before records said how; a sweep by another regime measures that again."""
+    put_all(spool, [replace(swept(1), timing_method=method)])
+    assert {key.write_flush for key in measured_in_spool(spool)} == {expected}
 
 
 def test_no_warehouse(tmp_path: Path) -> None:

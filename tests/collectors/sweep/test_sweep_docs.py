@@ -29,7 +29,7 @@ from diode_collectors.sweep.device_state import (
     UNSTEADY_SHARE,
 )
 from diode_collectors.sweep.devices import SweepDevice
-from diode_collectors.sweep.lane import benchmark
+from diode_collectors.sweep.lane import benchmark, finals, timer
 from diode_collectors.sweep.lane.measuring import LAUNCH_NOT_HIDDEN
 from diode_store.exchange.torch_diode import dataset_of
 from diode_store.exchange.torch_diode_files import write_file
@@ -166,7 +166,10 @@ def test_the_words_of_the_page() -> None:
     assert f"fell by more than {UNSTEADY_SHARE:.0%}" in PAGE
     assert f"{benchmark.FEWEST_RUNS} to {benchmark.MOST_RUNS} runs" in PAGE
     assert (benchmark.FIRST_LOOK_RUNS, benchmark.HOPELESS_FACTOR, benchmark.ESTIMATE_FACTOR) == (3, 10.0, 3.0)
-    assert (benchmark.LEADER_FACTOR, benchmark.MOST_LEADERS, benchmark.LEADER_ROUNDS) == (1.1, 10, 4)
+    assert (benchmark.FINALIST_FACTOR, benchmark.MOST_FINALISTS) == (1.1, 10)
+    assert f"{finals.FEWEST_ROUNDS} to {finals.MOST_ROUNDS} rounds" in PAGE
+    assert f"up to {finals.MOST_ROUNDS_OF_LONG} rounds" in PAGE
+    assert (timer.GRAPH_BELOW_US, finals.LONG_US) == (50.0, 1000.0)
 
 
 def test_how_well_two_sweeps_agree() -> None:

@@ -14,7 +14,6 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from diode_collectors.sweep.lane.benchmark import (
     FIRST_LOOK_RUNS,
-    LEADER_ROUNDS,
     MOST_RUNS,
     DeviceLostError,
     outcome_of,
@@ -96,7 +95,7 @@ def test_a_leader_that_fails_in_a_later_round_is_a_failure() -> None:
     time_all(candidates, timer)
     assert [c.outcome for c in candidates] == [Outcome.OK, Outcome.RUNTIME_ERROR]
     assert candidates[1].timing(CONFIG).runtime_us is None
-    assert len(candidates[0].times_us) == (1 + LEADER_ROUNDS) * MOST_RUNS
+    assert len(candidates[0].times_us) > MOST_RUNS
 
 
 @pytest.mark.parametrize("error", [0.06, 1.0, float("inf"), float("nan")])
@@ -165,9 +164,9 @@ def test_an_unknown_error_after_which_nothing_works_ends_it_too() -> None:
     assert lost.value.index == 1
 
 
-def test_a_device_lost_while_leaders_are_measured_again_is_told_by_its_kernel() -> None:
+def test_a_device_lost_in_the_finals_is_told_by_its_kernel() -> None:
     """Not only a first look may break it."""
-    left = [FIRST_LOOK_RUNS + 2 * MOST_RUNS]
+    left = [FIRST_LOOK_RUNS + MOST_RUNS + 1]
 
     class Crashing(Kernel):
         def next_us(self) -> float:

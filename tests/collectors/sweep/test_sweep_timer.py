@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from diode_collectors.sweep.lane import timer as timers
-from diode_collectors.sweep.lane.timer import CpuTimer, GpuTimer
-from diode_store.records import TimingMethod
+from diode_collectors.sweep.lane.timer import CpuTimer, GpuTimer, Sampled, samples_us
+from diode_store.records import GRAPH, READ_FLUSH, WRITE_FLUSH, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,9 +47,24 @@ def test_a_cpu_timer_costs_little() -> None:
 def test_a_cpu_timer_says_how_it_times() -> None:
     """No flush, no queue to hide a launch in; nothing to wait for, and no launch can be late."""
     timer = CpuTimer()
-    assert timer.method == TimingMethod("median", flush_l2=False, launch_hidden=False)
+    assert timer.method_for(3.0) == TimingMethod("median", flush_l2=False, launch_hidden=False)
     assert timer.synchronize() is None  # type: ignore[func-returns-value]
     assert timer.late_launches == 0
+
+
+def test_a_cpu_sample_is_one_call() -> None:
+    """There is no graph to put several into."""
+    timer = CpuTimer()
+    run = busy_us(100)
+    with timer.active():
+        sampled = timer.sampled(run, None, 100.0, timer.method_for(100.0))
+        assert sampled == Sampled(run)
+        assert 100 <= min(samples_us(timer, sampled, 20)) < 160
+
+
+def test_a_sample_is_a_launchs_share() -> None:
+    """Of what runs several, the time of one."""
+    assert 50 <= min(samples_us(CpuTimer(), Sampled(busy_us(200), launches=4), 20)) < 80
 
 
 def test_warming_up_takes_the_time_it_is_told_to() -> None:
@@ -69,9 +85,10 @@ def test_warming_up_takes_the_time_it_is_told_to() -> None:
 def gpu() -> Iterator[GpuTimer]:
     """Return a GPU's timer, warm."""
     timer = GpuTimer()
-    a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-    timer.warm_up(lambda: torch.mm(a, a), 200_000)
-    yield timer
+    with timer.active():
+        a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+        timer.warm_up(lambda: torch.mm(a, a), 200_000)
+        yield timer
     torch.cuda.synchronize()
 
 
@@ -154,4 +171,10 @@ class TestGpuTimer:
         a = torch.randn(4, 4, device="cuda")
         with pytest.raises(RuntimeError):
             gpu.runs_us(lambda: torch.mm(a, a[:3]), 1)
-        assert gpu.method == TimingMethod("median", flush_l2=True, launch_hidden=True)
+
+    def test_the_method_goes_by_the_fastest(self, gpu: GpuTimer) -> None:
+        """Graphs under 50 us, a flush that reads from there on, and one that writes where that was asked for."""
+        method = TimingMethod("median", flush_l2=True, launch_hidden=True)
+        assert gpu.method_for(49.9) == replace(method, regime=GRAPH)
+        assert gpu.method_for(50.0) == replace(method, regime=READ_FLUSH)
+        assert GpuTimer(write_flush=True).method_for(3.0) == replace(method, regime=WRITE_FLUSH)

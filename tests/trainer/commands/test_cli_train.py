@@ -3,20 +3,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from synthetic import learnable, measurement_of
 
 from diode_store.errors import ModelError, SettingsError
 from diode_trainer import artifact
 from diode_trainer.card import CoveredHardware
-from diode_trainer.commands.tables import HEADER
+from diode_trainer.commands.tables import ERRORS_HEADER, HEADER
 from diode_trainer.jobs import checked_name, command_line, model_name, output_path, resolve_device
 
 if TYPE_CHECKING:
     from conftest import CommandResult, RunCommand
+    from diode_store.warehouse.store import Store
 
 QUICK = ("--num-epochs", "5", "--hidden-dim", "8", "--num-layers", "1", "--model-type", "base")
 
@@ -38,8 +41,13 @@ def test_five_folds(train: Any, filled: str) -> None:
     lines = result.out.splitlines()
     assert lines[0] == "All choices: 24 problems, pooled over 5 folds"
     assert lines[1].split() == " ".join(HEADER).split()
-    assert [line.split("  ")[0] for line in lines[2:6]] == ["mine", "vendor only", "ranking of other folds", "random"]
-    assert "Triton choices only: 24 problems, pooled over 5 folds" in lines
+    assert lines[2].startswith("mine ")
+    assert {"vendor only", "k-config cover", "nearest problem", "ranking of other folds", "random"} <= {
+        line.split("  ")[0] for line in lines[3 : lines.index("Triton choices only: 24 problems, pooled over 5 folds")]
+    }
+    assert [line.split() for line in lines if line.startswith("predicted times")] == [
+        " ".join(ERRORS_HEADER).split()
+    ] * 2
     path = Path(lines[-3].split()[1])
     assert lines[-2].split() == ["card", str(path.with_suffix(".json"))]
     assert lines[-1].split() == ["losses", str(path.with_suffix(".history.json"))]
@@ -50,6 +58,33 @@ def test_five_folds(train: Any, filled: str) -> None:
     assert "fitting 5 folds and the final model, at most 5 epochs each" in result.err
 
 
+def test_families_held_out(train: Any, store: Store, database_url: str, tmp_path: Path) -> None:
+    """With --split family the tables say what was held out, the card too, and its command makes the same split."""
+    families = ("gpt2-xl", "llama3-8b", "drawn")
+    store.write(replace(measurement_of(i, example), family=families[i % 3]) for i, example in enumerate(learnable(24)))
+    result = train(
+        *("--hardware", "h200", "--database", database_url, "--split", "family", "--folds", "3", "-o", str(tmp_path))
+    )
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0] == "All choices: 24 problems, pooled over 3 folds of families"
+    assert any(line.startswith("evaluated on families it had not seen, ") for line in lines)
+    assert "fitting 3 folds of families and the final model" in result.err
+    card = artifact.load(tmp_path / "nvidia-h200.pt").card
+    assert (card.metrics["split"], "--split family" in card.command) == ("family", True)
+
+
+def test_too_few_families(train: Any, filled: str, tmp_path: Path) -> None:
+    """Measurements that name no family cannot be split by it, which is said before anything is fitted or written."""
+    result = train("--hardware", "h200", "--split", "family", "-o", str(tmp_path / "m.pt"))
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[-1] == (
+        "error: 0 families cannot be split into 5 folds; measure another with `diode-collect --family NAME`, or use"
+        " --split problem"
+    )
+    assert not (tmp_path / "m.pt").exists()
+
+
 def test_json(train: Any, filled: str) -> None:
     """Scripts get everything as one object."""
     result = train("--hardware", "NVIDIA H200", "--name", "mine", "--folds", "1", "--json")
@@ -57,7 +92,11 @@ def test_json(train: Any, filled: str) -> None:
     shown = json.loads(result.out)
     assert shown["evaluation"]["folds"] == 1
     assert shown["evaluation"]["all_choices"]["problems"] == 5
-    assert set(shown["evaluation"]["all_choices"]["baselines"]) == {"vendor_only", "fold_ranking", "random"}
+    assert {"vendor_only", "config_cover", "nearest_problem", "fold_ranking", "random"} <= set(
+        shown["evaluation"]["all_choices"]["baselines"]
+    )
+    assert shown["evaluation"]["split"] == "problem"
+    assert shown["evaluation"]["all_choices"]["slices"]["op"]["mm"]["problems"] == 5
     assert shown["data"]["problems"] == 24
     assert shown["data"]["datasets"] == ["synthetic"]
     assert artifact.load(shown["model"]).sha256 == shown["sha256"]
@@ -70,8 +109,8 @@ def test_card(train: Any, filled: str, tmp_path: Path) -> None:
     assert result.code == 0, result.err
     card = artifact.load(tmp_path / "mine.pt").card
     assert card.command == (
-        "diode-train --hardware h200 --op mm --dtype bf16 --folds 5 --name mine --model-type base --seed 42"
-        " --num-epochs 5 --hidden-dim 8 --num-layers 1"
+        "diode-train --hardware h200 --op mm --dtype bf16 --folds 5 --split problem --name mine --model-type base"
+        " --seed 42 --num-epochs 5 --hidden-dim 8 --num-layers 1"
     )
     assert (card.model_type, card.torch, card.licence) == ("base", torch.__version__, "Apache-2.0")
     assert [(d.name, d.multiprocessors) for d in card.hardware] == [("NVIDIA H200", 132)]
@@ -247,7 +286,7 @@ def test_unknown_device(train: Any, filled: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--folds", "11"),
+        ("--folds", "51"),
         ("--model-type", "wide"),
         ("--num-epochs", "0"),
         ("--learning-rate", "inf"),

@@ -12,7 +12,9 @@ from synthetic import MM, examples, learnable
 from diode_store.errors import DatasetError
 from diode_trainer.assess import assess
 from diode_trainer.card import Card, CoveredHardware, Domain
+from diode_trainer.commands.tables import PARTS_HEADER
 from diode_trainer.data.dataset import ExampleSet
+from diode_trainer.slices import SLICES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +52,8 @@ def judged(model: Known, *found: Any, **options: Any) -> Any:
 
 
 OTHER = replace(MM, m=512)
+LEARNED = frozenset({"config_cover", "nearest_problem", "fold_ranking"})
+"""Baselines that need no further package."""
 
 
 # --- what is shown
@@ -139,7 +143,35 @@ def test_baselines_learn_from_other_problems() -> None:
     found = assess(Known(*range(1, 16)), dataset)  # type: ignore[arg-type]
     reports = found.standing.baselines.reports
     assert reports["fold_ranking"].regret[1].geomean < reports["random"].regret[1].geomean
-    assert {report.problems for report in reports.values()} == {30}
+    assert {name: reports[name].problems for name in LEARNED} == dict.fromkeys(LEARNED, 30)
+
+
+def test_baselines_learn_from_what_the_model_learned_from() -> None:
+    """Where only unseen problems are judged, baselines learn from those that the model had: the first Triton kernel."""
+    seen = [examples([40.0, 10.0, 20.0], replace(MM, m=64 * i)) for i in range(1, 9)]
+    fresh = [examples([40.0, 20.0, 10.0], replace(OTHER, n=64 * i)) for i in range(1, 9)]
+    model = Known(1.0, 2.0, 3.0, seen=tuple(example.shape for example in seen))
+    reports = judged(model, *seen, *fresh, unseen=True).standing.baselines.reports
+    assert {name: reports[name].regret[1].geomean for name in LEARNED} == pytest.approx(dict.fromkeys(LEARNED, 2.0))
+
+
+def test_families_alone() -> None:
+    """Only the problems of the families that are named are judged, and baselines learn from the others."""
+    one = [replace(examples([40.0, 10.0, 20.0], replace(MM, m=64 * i)), family="one") for i in range(1, 9)]
+    two = [replace(examples([40.0, 20.0, 10.0], replace(OTHER, n=64 * i)), family="two") for i in range(1, 5)]
+    found = judged(Known(3.0, 2.0, 1.0), *one, *two, families=["two"])
+    assert (found.problems, found.standing.model.regret[1].geomean) == (4, pytest.approx(1.0))
+    assert found.standing.baselines.reports["fold_ranking"].regret[1].geomean == pytest.approx(2.0)
+    assert {judgement.family for judgement in found.standing.judgements} == {"two"}
+
+
+def test_a_family_that_is_not_there() -> None:
+    """A family without problems here is refused with those that have some."""
+    known = replace(examples([1.0, 2.0]), family="gpt2-xl")
+    with pytest.raises(DatasetError, match="no problem of the family llama9; there is: gpt2-xl"):
+        judged(Known(1.0, 2.0), known, families=["llama9"])
+    with pytest.raises(DatasetError, match="no problem of the family llama9; these measurements do not name families"):
+        judged(Known(1.0, 2.0), examples([1.0, 2.0]), families=["llama9"])
 
 
 # --- the command
@@ -154,7 +186,7 @@ def test_json(diode: RunCommand, trained: Path) -> None:
     assert list(shown["regret"]) == ["1", "3", "5", "10"]
     assert set(shown["regret"]["1"]) == {"geomean", "p95", "max"}
     assert {"within_2pct", "within_5pct", "rmse_log", "baselines"} <= set(shown)
-    assert set(shown["baselines"]) == {"vendor_only", "fold_ranking", "random"}
+    assert {"vendor_only", *LEARNED, "random"} <= set(shown["baselines"])
     assert set(shown["baselines"]["random"]) == {
         "problems",
         "regret",
@@ -169,7 +201,8 @@ def test_json(diode: RunCommand, trained: Path) -> None:
 def test_no_vendor(diode: RunCommand, trained: Path) -> None:
     """Without the vendor there is no vendor's row."""
     result = diode("evaluate", "--model", str(trained), "--hardware", "h200", "--no-vendor", "--json")
-    assert set(json.loads(result.out)["baselines"]) == {"fold_ranking", "random"}
+    found = set(json.loads(result.out)["baselines"])
+    assert ({*LEARNED, "random"} <= found, "vendor_only" in found) == (True, False)
 
 
 def test_table_and_warning(diode: RunCommand, trained: Path) -> None:
@@ -177,13 +210,45 @@ def test_table_and_warning(diode: RunCommand, trained: Path) -> None:
     result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--top-n-worst", "2")
     assert result.code == 0, result.err
     lines = result.out.splitlines()
-    assert [line.split("  ")[0] for line in lines[1:5]] == ["quick", "vendor only", "ranking of other folds", "random"]
-    assert lines[5].startswith("problem")
-    assert len(lines) == 8
+    names = [line.split("  ")[0] for line in lines]
+    assert names[:5] == ["ranking", "quick", "vendor only", "k-config cover", "nearest problem"]
+    assert (names.count("quick"), "predicted times" in names) == (2, True)
+    assert names.index("problem") == len(lines) - 3
     assert (
         "it was trained on 24 of these 24 problems, so this flatters it; give --dataset with other measurements"
         in result.err
     )
+
+
+def test_parts(diode: RunCommand, trained: Path) -> None:
+    """Parts have a table each, with their share of the loss; an unknown slice is refused before anything is read."""
+    result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--by", "alignment", "--by", "op")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    (place,) = [i for i, line in enumerate(lines) if line.startswith("op ")]
+    assert lines[place].split() == ["op", *" ".join(PARTS_HEADER).split()]
+    assert lines[place + 1].split()[:2] == ["mm", "24"]
+    assert lines[place + 1].split()[-1] == "100%"
+    assert [line.split()[0] for line in lines].count("alignment") == 1
+    refused = diode("evaluate", "--model", "quick", "--hardware", "h200", "--by", "colour")
+    assert (refused.code, refused.out) == (1, "")
+    assert "cannot cut by 'colour'; choose one of op, dtype, layout, alignment" in refused.err
+
+
+def test_slices_in_json(diode: RunCommand, trained: Path) -> None:
+    """Scripts get the figures of every part of every slice."""
+    result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--json")
+    found = json.loads(result.out)["slices"]
+    assert tuple(found) == SLICES
+    assert sum(part["problems"] for part in found["size"].values()) == 24
+    assert {"regret", "within_noise", "share_of_oracle", "mse_us"} <= set(found["op"]["mm"])
+
+
+def test_a_family_that_no_measurement_names(diode: RunCommand, trained: Path) -> None:
+    """Measurements without families cannot be judged by family."""
+    result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--family", "llama3-8b")
+    assert result.code == 1
+    assert result.err.endswith("error: no problem of the family llama3-8b; these measurements do not name families\n")
 
 
 def test_dataset_file(diode: RunCommand, trained: Path, jsonl_path: Path) -> None:

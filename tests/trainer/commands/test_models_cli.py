@@ -116,7 +116,7 @@ def test_show(diode: RunCommand, trained: Path) -> None:
     shown = dict(line.split("  ", 1) for line in result.out.splitlines())
     assert shown["hardware"].strip() == "NVIDIA H200 (sm_90, 132 multiprocessors)"
     assert shown["ops"].strip() == "mm"
-    assert shown["made with"].strip().startswith("diode-train --hardware h200 --folds 0 --name quick")
+    assert shown["made with"].strip().startswith("diode-train --hardware h200 --folds 0 --split problem --name quick")
 
 
 def test_show_json(diode: RunCommand, trained: Path) -> None:
@@ -128,12 +128,14 @@ def test_show_json(diode: RunCommand, trained: Path) -> None:
 
 
 def test_show_figures(diode: RunCommand, filled: str) -> None:
-    """A model that was judged shows its regret."""
+    """A model that was judged shows its regret, and on what it was judged."""
     quick = ("--num-epochs", "2", "--hidden-dim", "8", "--num-layers", "1")
     assert diode("train", "--hardware", "h200", "--folds", "2", "--name", "judged", *quick).code == 0
     out = diode("models", "show", "judged").out
     assert "regret, all_choices" in out
     assert "regret, triton_only" in out
+    (evaluated,) = [line for line in out.splitlines() if line.startswith("evaluated")]
+    assert evaluated.split(maxsplit=1)[1] == "2 folds, a problem in one of them"
 
 
 def test_show_unknown(diode: RunCommand) -> None:

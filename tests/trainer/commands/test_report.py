@@ -36,7 +36,7 @@ def test_report_of_a_stored_model(diode: RunCommand, trained: Path, tmp_path: Pa
     assert 'data-picture="learning_curve"' in text
     # One member cannot disagree.
     assert 'data-picture="calibration_of_spread"' not in text
-    assert "Left out: whether the members&#39; spread foretells the loss" in text
+    assert "Left out: what the members&#39; spread foretells" in text
 
 
 def test_reports_are_reproducible(diode: RunCommand, trained: Path, tmp_path: Path) -> None:

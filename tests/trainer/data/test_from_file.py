@@ -167,6 +167,19 @@ def test_families(make_measurement: MakeMeasurement, store: Store, database_url:
     assert contents(load_warehouse(database_url, ExampleFilter("h200")).dataset) == contents(dataset)
 
 
+def test_scatter(make_measurement: MakeMeasurement, store: Store, database_url: str) -> None:
+    """Examples know how much their times scatter by how they were taken; of two ways, by the noisier one."""
+    hidden, seen = TimingMethod("median", launch_hidden=True), TimingMethod("median", launch_hidden=False)
+    measurements = [
+        timed(i, Timing(FAST, 5.0), make=make_measurement, problem=problem, timing_method=method)
+        for i, (method, problem) in enumerate(((hidden, 0), (hidden, 0), (hidden, 1), (seen, 1)))
+    ]
+    dataset = load_measurements(measurements, "here")
+    assert [e.usual_sigmas for e in dataset] == [(0.017, 0.010, 0.016), (0.11, 0.07, 0.017)]
+    store.write(measurements)
+    assert contents(load_warehouse(database_url, ExampleFilter("h200")).dataset) == contents(dataset)
+
+
 def test_warehouse_and_file_agree(jsonl_path: Path, store: Store, database_url: str) -> None:
     """Real rows give the same examples whether they went through the warehouse or not."""
     from diode_store.exchange import jsonl

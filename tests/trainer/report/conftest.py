@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from synthetic import learnable
 
-from diode_trainer.data.dataset import folds
+from diode_trainer.judgement import judge_problems, summarise
 from diode_trainer.report.content import Evidence, Judged
 from diode_trainer.report.rows import HELD_OUT, LEARNED_FROM, LossPoint
-from diode_trainer.workflow import standing
+from diode_trainer.report.spread import Foreseen
 
 if TYPE_CHECKING:
     from diode_trainer.judgement import ProblemJudgement
@@ -22,22 +22,20 @@ FAMILIES = ("llama3-8b", "drawn")
 
 @pytest.fixture(scope="session")
 def judged() -> Judged:
-    """Return 30 problems in two families, ranked by times that are off by some 20%, and two baselines."""
-    dataset = learnable(30)
-    named = [replace(example, family=FAMILIES[i % 2]) for i, example in enumerate(dataset)]
-    dataset = replace(dataset, examples=tuple(named))
-    splits = folds(dataset, 5)
+    """Return 30 problems in two families, ranked by times that are off by 20%, beside worse rankings."""
+    dataset = [replace(example, family=FAMILIES[i % 2]) for i, example in enumerate(learnable(30))]
     noise = np.random.default_rng(1)
-    tested = [dataset.examples[i] for split in splits for i in split.test]
-    predicted = [example.runtime_us * np.exp(noise.normal(0, 0.2, len(example))) for example in tested]
-    found = standing(dataset, splits, predicted)
-    own = np.array([[*judgement.regret.values()] for judgement in found.judgements])
+
+    def off_by(share: float) -> tuple[ProblemJudgement, ...]:
+        return judge_problems(dataset, [e.runtime_us * np.exp(noise.normal(0, share, len(e))) for e in dataset])
+
+    found = {"quick": off_by(0.2), "careless": off_by(0.6), "random": off_by(9.0)}
     return Judged(
         title="All choices: 30 problems",
         model="quick",
-        reports={"quick": found.model, **found.baselines.reports},
-        regrets={"quick": own, **found.baselines.regrets},
-        judgements=found.judgements,
+        reports={name: summarise(judgements) for name, judgements in found.items()},
+        regrets={name: np.array([[*j.regret.values()] for j in judgements]) for name, judgements in found.items()},
+        judgements=found["quick"],
         left_out=("left out Inductor DEFAULT: the data holds none of it",),
     )
 
@@ -57,12 +55,13 @@ def evidence(judged: Judged) -> Evidence:
         for part in (LEARNED_FROM, HELD_OUT)
         for epoch in (1, 2, 3)
     )
+    count = len(judged.judgements)
     return Evidence(
         heading="quick on NVIDIA H200",
         summary="A model that was made up.",
         judged=(judged,),
         notes=("It was made up.",),
         facts={"Model": {"name": "quick", "created": "2026-11-20"}, "Data": {"problems": "30"}},
-        expected=np.linspace(0, 0.1, len(judged.judgements)),
+        foreseen=Foreseen(np.linspace(0, 0.1, count), np.linspace(1, 0, count)),
         history=history,
     )

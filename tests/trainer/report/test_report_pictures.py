@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+import numpy as np
 import pytest
 import vl_convert
 
@@ -27,6 +29,7 @@ ALL = (
     "regret_map",
     "calibration_of_ratios",
     "calibration_of_spread",
+    "calibration_of_certainty",
     "regret_by_alignment",
     "regret_by_size",
     "regret_by_time",
@@ -147,12 +150,21 @@ def test_an_ecdf_begins_below_the_lowest_share() -> None:
     assert layers[-1]["encoding"]["y"]["scale"]["domain"] == [70, 100]
 
 
+def test_baselines_without_an_answer(evidence: Evidence) -> None:
+    """A baseline has a curve of the problems for which it has an answer; one that has none has no curve."""
+    main = evidence.judged[0]
+    some, none = (np.full_like(main.regrets["quick"], np.nan) for _ in range(2))
+    some[0] = 1.5
+    judged = replace(main, regrets={"quick": main.regrets["quick"], "careless": none, "random": some})
+    (ecdf,) = (p.spec for p in compose(replace(evidence, judged=(judged,))).pictures if p.name == "regret_ecdf")
+    points = [row for row in ecdf["data"]["values"] if not row["ranking"].startswith("quick")]
+    assert points == [{"ranking": "random", "loss_pct": 50.0, "share_pct": 100.0}]
+
+
 def test_left_out_pictures_are_named(evidence: Evidence) -> None:
     """Without members that disagree, and without a history, a line says so."""
-    from dataclasses import replace
-
-    content = compose(replace(evidence, expected=None, history=(), no_history="nobody kept it"))
+    content = compose(replace(evidence, foreseen=None, history=(), no_history="nobody kept it"))
     texts = [block.text for section in content.sections for block in section.blocks]
     assert "Left out: nobody kept it." in texts
-    assert any(text.startswith("Left out: whether the members' spread foretells the loss.") for text in texts)
+    assert any(text.startswith("Left out: what the members' spread foretells.") for text in texts)
     assert isinstance(content, Content)

@@ -108,6 +108,19 @@ def test_spread_where_nothing_was_lost() -> None:
     assert [g.share_pct for g in rows.spread_groups(np.zeros(2), [GOOD, GOOD])] == [0.0, 0.0]
 
 
+def test_certainty_by_hand() -> None:
+    """What is said alike is one group, the least likely first; the share is of picks within 2%."""
+    groups = rows.certainty_groups(np.array([1.0, 0.5, 1.0, 1.0]), [GOOD, BAD, BAD, GOOD])
+    assert [(g.said_pct, g.was_pct, g.problems) for g in groups] == [(50.0, 0.0, 1), (100.0, 66.67, 3)]
+
+
+def test_certainty_of_many_words() -> None:
+    """However many probabilities there are, the groups are few, and every problem is in one."""
+    groups = rows.certainty_groups(np.linspace(0, 1, 200), [GOOD] * 200)
+    assert (len(groups), sum(g.problems for g in groups)) == (10, 200)
+    assert [g.said_pct for g in groups] == sorted(g.said_pct for g in groups)
+
+
 def test_losses_of_fits() -> None:
     """Epochs without validation have one point; the others two."""
     fits = [("final", [EpochReport(1, 2, 0.5, None), EpochReport(2, 2, 0.25, 0.3)])]

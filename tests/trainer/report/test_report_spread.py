@@ -8,7 +8,7 @@ import pytest
 from synthetic import examples, learnable
 
 from diode_trainer.data.tensors import pack
-from diode_trainer.report.spread import expected_losses
+from diode_trainer.report.spread import Foreseen, foresee, joined
 from diode_trainer.scoring import Scorer
 from diode_trainer.train import Recipe, fit
 
@@ -39,7 +39,8 @@ class Members:
 
 def losses(scorer: Members, *, vendor: bool = True) -> Any:
     """Return the expected loss on a problem of three configs, the vendor's first."""
-    return expected_losses(scorer, [examples([3.0, 2.0, 1.0])], vendor=vendor)  # type: ignore[arg-type]
+    found = foresee(scorer, [examples([3.0, 2.0, 1.0])], vendor=vendor)  # type: ignore[arg-type]
+    return found and found.loss
 
 
 def test_expected_loss_by_hand() -> None:
@@ -67,15 +68,35 @@ def test_one_member_cannot_disagree() -> None:
 def test_problems_that_cannot_be_judged_are_left_out() -> None:
     """The losses are those of the judged problems, in their order."""
     both = [examples([1.0, math.inf]), examples([3.0, 2.0, 1.0])]
-    assert expected_losses(Members([0.0, 1.0, 2.0], [0.0, 1.0, 2.0]), both) == pytest.approx([0.0])  # type: ignore[arg-type]
+    found = foresee(Members([0.0, 1.0, 2.0], [0.0, 1.0, 2.0]), both)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.loss == pytest.approx([0.0])
 
 
 def test_a_real_network() -> None:
     """A fitted network's members disagree a little on some problem."""
     dataset = learnable(20)
     fitted = fit(pack(dataset), Recipe("deep", hidden_layer_widths=(8,), members=3, epochs=2))
-    expected = expected_losses(Scorer(fitted.network), dataset)
-    assert expected is not None
-    assert expected.shape == (20,)
-    assert expected.min() >= 0
-    assert expected.max() > 0
+    found = foresee(Scorer(fitted.network), dataset)
+    assert found is not None
+    assert found.loss.shape == found.within_2pct.shape == (20,)
+    assert found.loss.min() >= 0
+    assert found.loss.max() > 0
+    assert set(found.within_2pct * 3) <= {0.0, 1.0, 2.0, 3.0}
+
+
+def test_members_vote_on_what_is_within_2_percent() -> None:
+    """Two of three members consider the pick at most 2% behind their own favourite."""
+    found = foresee(Members([0.0, 0.1], [0.0, -0.01], [0.5, 0.0]), [examples([2.0, 1.0])])  # type: ignore[arg-type]
+    assert found is not None
+    assert found.within_2pct == pytest.approx([2 / 3])
+
+
+def test_folds_are_joined() -> None:
+    """What was foreseen of several folds is one after another, unless a fold knows nothing."""
+    one, two = (Foreseen(np.array([n]), np.array([n])) for n in (0.1, 0.2))
+    both = joined([one, two])
+    assert both is not None
+    assert (both.loss.tolist(), both.within_2pct.tolist()) == ([0.1, 0.2], [0.1, 0.2])
+    assert joined([one, None]) is None
+    assert joined([]) is None

@@ -55,12 +55,14 @@ def _cover(train: Sequence[Examples], *, vendor: bool) -> dict[ConfigKey, int]:
     behind, candidates = _behind(train, vendor=vendor)
     # What a problem costs until something in the list can run on it: as much as a config of its own drawn at random.
     blind = np.array([logs.mean() if len(logs := row[np.isfinite(row)]) else 0.0 for row in behind])
+    alone = np.where(np.isfinite(behind), behind, blind[:, None]).mean(0)
     best, chosen = np.full(len(behind), np.inf), list[int]()
     for _ in range(min(_LENGTH, len(candidates))):
         reached = np.minimum(best[:, None], behind)
         cost = np.where(np.isfinite(reached), reached, blind[:, None]).mean(0)
         cost[chosen] = np.inf
-        chosen.append(int(cost.argmin()))
+        # Of those that add as much, the one that is better alone: it counts where the others are not available.
+        chosen.append(int(np.lexsort((alone, cost))[0]))
         best = reached[:, chosen[-1]]
     return {candidates[place]: rank for rank, place in enumerate(chosen)}
 

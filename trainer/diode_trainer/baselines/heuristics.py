@@ -1,8 +1,9 @@
 """NVIDIA's nvMatmulHeuristics: its list of Triton kernels for a problem, by its own model of the device.
 
-It needs neither a GPU nor measurements. Its kernels are described by tiles, warps, stages and split K; Inductor's
-templates have no split K, so kernels that split are passed over, and each other one stands for the measured config
-that is nearest: in the tile first, then in warps, then in stages (its lists have up to eight, Inductor's up to five).
+It needs neither a GPU nor measurements. Its kernels are described by tiles, warps, stages and split K. Inductor's
+templates have no split K, so kernels that split are passed over. Each other one stands for the measured config that is
+nearest: in BLOCK_M and BLOCK_N first, then in BLOCK_K, warps and stages (it likes up to eight, Inductor's lists have
+up to five).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PRECISIONS = {"bfloat16": "TST", "float16": "HSH", "tf32": "SFS", "float32": "S
 _LAYOUTS = {"nn": "NN_ROW_MAJOR", "nt": "NT_ROW_MAJOR", "tn": "TN_ROW_MAJOR", "tt": "TT_ROW_MAJOR"}
 _KERNELS = 64
 """Asked for; it gives a dozen or fewer."""
-_WEIGHTS = np.array([1.0, 1.0, 1.0, 0.3, 0.1])
+_WEIGHTS = np.array([1.0, 1.0, 0.5, 0.3, 0.1])
 """Of a factor of two in BLOCK_M, BLOCK_N, BLOCK_K, warps and stages."""
 
 

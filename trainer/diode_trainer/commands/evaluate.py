@@ -11,33 +11,27 @@ from diode_store.options import takes_options
 from diode_store.render import counted
 from diode_trainer.commands import reporting
 from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
+from diode_trainer.commands.evaluate_options import JudgingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from diode_trainer.artifact import TimingModel
     from diode_trainer.assess import Assessment
+    from diode_trainer.data.dataset import ExampleSet
 
 app = make_app(__doc__)
 
 
 @app.command(no_args_is_help=True, cls=TakesSeveralFiles)
 @takes_options(DataOptions, "data")
-def evaluate(  # noqa: PLR0913 - one parameter an option
+@takes_options(JudgingOptions)
+def evaluate(
     database: DatabaseOption,
     model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
     data: DataOptions,
-    family: Annotated[
-        list[str] | None,
-        typer.Option(help="Judge by the problems of this family alone (repeatable); baselines learn from the others."),
-    ] = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SLICE", help="Show parts (repeatable), such as op, alignment, time or family."),
-    ] = None,
-    top_n_worst: Annotated[int, typer.Option(min=0, help="List this many of the costliest choices.")] = 0,
     *,
-    no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False,
-    unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that the model was trained on.")] = False,
+    options: JudgingOptions,
     report: reporting.ReportOption = None,
     report_pictures: reporting.PicturesOption = None,
     as_json: JsonOption = False,
@@ -49,36 +43,41 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     data.check()
     to = reporting.destination(report, report_pictures)
     from diode_trainer.artifact import load as load_model
-    from diode_trainer.assess import ASSESSING_STEPS, assess
     from diode_trainer.catalogue import find_model
     from diode_trainer.rankable import rankable
     from diode_trainer.slices import check_slices
 
-    check_slices(by or ())
+    check_slices(options.by or ())
     judged = load_model(find_model(model))
     dataset, note = rankable(judged, data.load(database))
     if note is not None:
         print_note(note)
-    with progress("judging, steps", total=ASSESSING_STEPS) as advance:
-        assessment = assess(
-            judged,
-            dataset,
-            vendor=not no_vendor,
-            worst=top_n_worst,
-            unseen=unseen,
-            families=family or (),
-            on_step=lambda: advance(1),
-        )
+    assessment = _assess(judged, dataset, options)
     if to:
         from diode_trainer.commands.evidence import of_assessment
 
         notes = tuple(_cautions(assessment))
-        evidence = of_assessment(assessment, judged, dataset, vendor=not no_vendor, notes=notes)
+        evidence = of_assessment(assessment, judged, dataset, vendor=not options.no_vendor, notes=notes)
         reporting.write(evidence, to)
     if as_json:
         print_json(assessment.to_plain())
     else:
-        _print(assessment, judged.path.stem, by or ())
+        _print(assessment, judged.path.stem, options.by or ())
+
+
+def _assess(model: TimingModel, dataset: ExampleSet, options: JudgingOptions) -> Assessment:
+    from diode_trainer.assess import ASSESSING_STEPS, assess
+
+    with progress("judging, steps", total=ASSESSING_STEPS) as advance:
+        return assess(
+            model,
+            dataset,
+            vendor=not options.no_vendor,
+            worst=options.top_n_worst,
+            unseen=options.unseen,
+            families=options.family or (),
+            on_step=lambda: advance(1),
+        )
 
 
 def _print(assessment: Assessment, name: str, by: Sequence[str]) -> None:

@@ -13,14 +13,12 @@ from diode_trainer.commands.tables import card_pairs, label, left_out, titles
 from diode_trainer.history import history_path, read_history
 from diode_trainer.report.content import Evidence, Judged
 from diode_trainer.report.rows import loss_points
-from diode_trainer.report.spread import expected_losses
+from diode_trainer.report.spread import foresee, joined
 from diode_trainer.scoring import Scorer
 from diode_trainer.workflow import fold_scorer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.assess import Assessment
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from diode_trainer.history import FitHistory
     from diode_trainer.jobs import Trained
     from diode_trainer.report.rows import LossPoint
+    from diode_trainer.report.spread import Foreseen
     from diode_trainer.workflow import Evaluation, Standing
 
 
@@ -44,7 +43,7 @@ def of_assessment(
         judged=(judged(assessment.standing, model.path.stem, f"{choices}: {problems}"),),
         notes=notes,
         facts={"Model": _as_text({**card_pairs(model.card), "sha256": model.sha256}), "Data": _data_facts(dataset)},
-        expected=_expected(model, _judged_examples(dataset, assessment.standing), vendor=vendor),
+        foreseen=_foreseen(model, _judged_examples(dataset, assessment.standing), vendor=vendor),
         history=history,
         no_history=without,
     )
@@ -65,7 +64,7 @@ def of_training(trained: Trained, dataset: ExampleSet) -> Evidence:
         summary=f"{tables[0][0]}. Every problem was judged by a fit that had not seen it.",
         judged=tuple(judged(standing, name, title) for title, standing in tables),
         facts={"Model": _as_text(card_pairs(trained.card)), "Data": _data_facts(dataset)},
-        expected=_expected_by_fold(evaluation, dataset),
+        foreseen=_foreseen_by_fold(evaluation, dataset),
         history=_points(trained.histories),
     )
 
@@ -94,21 +93,20 @@ def _judged_examples(dataset: ExampleSet, standing: Standing) -> list[Examples]:
     return [examples[j.shape, j.hardware, j.environment, j.regime] for j in standing.judgements]
 
 
-def _expected(model: TimingModel, examples: Sequence[Examples], *, vendor: bool) -> NDArray[np.float64] | None:
-    """Return the loss that the members of a model expect; None of a model without members."""
-    return expected_losses(model.scorer, examples, vendor=vendor) if isinstance(model.scorer, Scorer) else None
+def _foreseen(model: TimingModel, examples: Sequence[Examples], *, vendor: bool) -> Foreseen | None:
+    """Return what the members of a model say of these problems; None of a model without members."""
+    return foresee(model.scorer, examples, vendor=vendor) if isinstance(model.scorer, Scorer) else None
 
 
-def _expected_by_fold(evaluation: Evaluation, dataset: ExampleSet) -> NDArray[np.float64] | None:
-    """Return the loss that the members of each fold's fit expect on its test problems, in the judgements' order."""
-    parts = []
-    for fitted, split in zip(evaluation.fits, evaluation.splits, strict=True):
-        tested = (dataset.examples[i] for i in split.test)
-        expected = expected_losses(fold_scorer(dataset, fitted, split), tested)
-        if expected is None:
-            return None
-        parts.append(expected)
-    return np.concatenate(parts)
+def _foreseen_by_fold(evaluation: Evaluation, dataset: ExampleSet) -> Foreseen | None:
+    """Return what the members of each fold's fit say of its test problems, in the judgements' order."""
+    pairs = zip(evaluation.fits, evaluation.splits, strict=True)
+    return joined(
+        [
+            foresee(fold_scorer(dataset, fitted, split), (dataset.examples[i] for i in split.test))
+            for fitted, split in pairs
+        ]
+    )
 
 
 def _stored_history(model: TimingModel) -> tuple[tuple[LossPoint, ...], str]:

@@ -86,8 +86,15 @@ def part_rows(parts: Mapping[str, Report]) -> list[tuple[object, ...]]:
 
 
 def left_out(standing: Standing) -> list[str]:
-    """Return a line for each baseline that could not be judged."""
-    return [f"left out {label(name)}: {reason}" for name, reason in standing.baselines.skipped.items()]
+    """Return a line for each baseline that could not be judged, or not on every problem."""
+    baselines, problems = standing.baselines, standing.model.problems
+    lines = [f"left out {label(name)}: {reason}" for name, reason in baselines.skipped.items()]
+    fewer = ((label(name), report.problems) for name, report in baselines.reports.items())
+    return lines + [
+        f"{name} has no answer for {problems - answered} of {counted(problems, 'problem')}, which its row leaves out"
+        for name, answered in fewer
+        if answered < problems
+    ]
 
 
 def label(baseline: str) -> str:
@@ -166,6 +173,7 @@ def card_pairs(card: Card) -> dict[str, object]:
         "data": ", ".join(f"{data[name]} {name}" for name in ("problems", "timings", "measurements") if name in data),
         "data sets": data.get("datasets"),
         "measured": f"{data.get('measured_from')} to {data.get('measured_to')}" if data else None,
+        "evaluated": _evaluated(card.metrics),
         **{f"regret, {name}": _regret_text(card.metrics[name]) for name in _KINDS if name in card.metrics},
         "calibration": _calibration_text(card),
         "made with": card.command,
@@ -188,6 +196,13 @@ def _calibration_text(card: Card) -> str | None:
 
 
 _KINDS = ("all_choices", "triton_only")
+
+
+def _evaluated(metrics: Mapping[str, Any]) -> str | None:
+    """Return how the figures of a card came about."""
+    if "folds" not in metrics:
+        return None
+    return f"{counted(metrics['folds'], 'fold')}, a {metrics.get('split', Split.PROBLEM)} in one of them"
 
 
 def _regret_text(metrics: Mapping[str, Any]) -> str:

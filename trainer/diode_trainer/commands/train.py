@@ -78,8 +78,7 @@ def train(  # noqa: PLR0913 - one parameter an option
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
-    if name is not None:
-        name = jobs.checked_name(name)
+    name = None if name is None else jobs.checked_name(name)
     examples = data.load(database)
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)

@@ -100,8 +100,8 @@ def holding_out(dataset: ExampleSet, families: Collection[str]) -> Fold:
     """
     there = {example.family for example in dataset if example.family is not None}
     if unknown := sorted(set(families) - there):
-        known = ", ".join(sorted(there)) or "no problem names its family"
-        raise DatasetError(f"no problem of the family {', '.join(unknown)}; there is: {known}")
+        known = f"there is: {', '.join(sorted(there))}" if there else "these measurements do not name families"
+        raise DatasetError(f"no problem of the family {', '.join(unknown)}; {known}")
     held = {example.shape for example in dataset if example.family in families}
     test = np.array([example.family in families for example in dataset])
     learned = np.array([example.shape not in held for example in dataset])

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from diode_trainer.judgement import ProblemJudgement
     from diode_trainer.metrics import Report
     from diode_trainer.report.rows import LossPoint
+    from diode_trainer.report.spread import Foreseen
 
 WORST = 20
 """Problems among the costliest."""
 _CURVED = 2
 """Baselines whose distribution is shown."""
+_LONG = 10
+"""Rows."""
 _TENTH, _QUARTER = 0.1, 0.25
 
 
@@ -61,8 +64,8 @@ class Evidence:
     """What a reader must know before the figures."""
     facts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Heading → name → value: the model's and the data's."""
-    expected: NDArray[np.float64] | None = None
-    """(m,) natural logarithms of the regret that the members expected; None where they cannot disagree."""
+    foreseen: Foreseen | None = None
+    """Of the first ``judged``; None where the members cannot disagree."""
     history: tuple[LossPoint, ...] = ()
     no_history: str = ""
     """Why there is none."""
@@ -102,6 +105,11 @@ class Block:
     text: str = ""
     picture: Picture | None = None
     table: Table | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its picture and its table are so long that they stand beside each other."""
+        return self.picture is not None and self.table is not None and len(self.table.rows) > _LONG
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,7 @@ def compose(evidence: Evidence) -> Content:
         sections=(
             _standings(evidence.judged),
             _accuracy(main),
-            _calibration(main, evidence.expected),
+            _calibration(main, evidence.foreseen),
             _parts(main),
             _worst(main),
             _learning(evidence),
@@ -160,9 +168,9 @@ def _tiles(judged: Judged) -> tuple[Tile, ...]:
         Tile("first pick", f"{own.regret[1].geomean:.4f}", "regret@1, geometric mean; 1 is perfect"),
         Tile("best of its first 5", f"{own.regret[5].geomean:.4f}", "regret@5, geometric mean"),
         Tile("worst first pick", f"{own.regret[1].max:.2f}", f"regret@1; worst regret@5: {own.regret[5].max:.2f}"),
-        Tile("within 2% of the best", f"{100 * own.within_2pct:.1f}%", f"within 5%: {100 * own.within_5pct:.1f}%"),
+        Tile("within 2%", f"{100 * own.within_2pct:.1f}%", f"within 5%: {100 * own.within_5pct:.1f}%"),
         Tile(
-            "within noise",
+            "tied with the best",
             f"{100 * own.within_noise:.1f}%",
             f"mean share of the best speed: {100 * own.share_of_oracle.mean:.1f}%",
         ),
@@ -177,8 +185,8 @@ def _tiles(judged: Judged) -> tuple[Tile, ...]:
 def _standings(judged: Sequence[Judged]) -> Section:
     main = judged[0]
     curves = {f"{main.model}, first pick": main.regrets[main.model][:, 0]}
-    known = [name for name in _ordered(main) if name in main.regrets and name != main.model]
-    curves |= {name: _answered(main.regrets[name][:, 0]) for name in known[:_CURVED]}
+    first = {n: _answered(main.regrets[n][:, 0]) for n in _ordered(main) if n in main.regrets and n != main.model}
+    curves |= dict([(name, regret) for name, regret in first.items() if len(regret)][:_CURVED])
     curves[f"{main.model}, best of 5"] = main.regrets[main.model][:, KS.index(5)]
     ecdf = Picture("regret_ecdf", pictures.regret_ecdf(rows.curve_points(curves)))
     ranking = Picture("regret_by_ranking", pictures.regret_by_ranking(rows.ranking_losses(_ordered(main))))
@@ -212,18 +220,18 @@ def _accuracy(judged: Judged) -> Section:
     return Section("Problem by problem", blocks, "problems", is_grid=True)
 
 
-def _calibration(judged: Judged, expected: NDArray[np.float64] | None) -> Section:
-    ratios = pictures.calibration_of_ratios(rows.ratio_bands(judged.judgements))
-    first = Block(picture=Picture("calibration_of_ratios", ratios))
-    if expected is None:
-        note = (
-            "Left out: whether the members' spread foretells the loss. The model has one member, which cannot disagree."
-        )
-        return Section("Calibration", (first, Block(note)), "calibration", is_grid=True)
-    spread = pictures.calibration_of_spread(rows.spread_groups(expected, judged.judgements))
-    text = _foretold(expected, np.log([j.regret[1] for j in judged.judgements]))
-    second = Block(text, Picture("calibration_of_spread", spread))
-    return Section("Calibration", (first, second), "calibration", is_grid=True)
+def _calibration(judged: Judged, foreseen: Foreseen | None) -> Section:
+    found = judged.judgements
+    blocks = [Block(picture=Picture("calibration_of_ratios", pictures.calibration_of_ratios(rows.ratio_bands(found))))]
+    if foreseen is None:
+        blocks.append(Block("Left out: what the members' spread foretells. The model has one, which cannot disagree."))
+    else:
+        spread = pictures.calibration_of_spread(rows.spread_groups(foreseen.loss, found))
+        certainty = pictures.calibration_of_certainty(rows.certainty_groups(foreseen.within_2pct, found))
+        text = _foretold(foreseen.loss, np.log([j.regret[1] for j in found]))
+        blocks.append(Block(text, Picture("calibration_of_spread", spread)))
+        blocks.append(Block(picture=Picture("calibration_of_certainty", certainty)))
+    return Section("Calibration", tuple(blocks), "calibration", is_grid=True)
 
 
 def _foretold(expected: NDArray[np.float64], lost: NDArray[np.float64]) -> str:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diode_trainer.report.rows import (
+        CertaintyGroup,
         CurvePoint,
         DensityCell,
         LossPoint,
@@ -149,11 +150,7 @@ def regret_map(cells: Sequence[MapCell]) -> Spec:
                 "clamp": True,
                 "interpolate": "rgb",
             },
-            "legend": {
-                "title": LOSS_TITLE,
-                "values": [0, 1, 3, 10, 30],
-                "gradientLength": 200,
-            },
+            "legend": {"title": LOSS_TITLE, "values": [0, 1, 3, 10, 30], "gradientLength": 200},
         },
         "tooltip": tips(
             ("m", "M from", None),
@@ -291,6 +288,28 @@ def calibration_of_spread(rows: Sequence[SpreadGroup]) -> Spec:
     )
 
 
+def calibration_of_certainty(rows: Sequence[CertaintyGroup]) -> Spec:
+    """Return how often the first pick was within 2% of the best, by how likely the members considered that."""
+    percent = {"type": "quantitative", "scale": {"domain": [0, 100]}}
+    points = {
+        "mark": {"type": "point", "style": "model", "filled": True, "opacity": 1},
+        "encoding": {
+            "x": {"field": "said_pct", **percent, "title": "members that consider it within 2% of the best (%)"},
+            "y": {"field": "was_pct", **percent, "title": "first picks that were (%)"},
+            "size": {"field": "problems", "type": "quantitative", "scale": {"range": [30, 300]}, "legend": None},
+            "tooltip": tips(
+                ("said_pct", "said (%)", ".1f"), ("was_pct", "was (%)", ".1f"), ("problems", "problems", ",")
+            ),
+        },
+    }
+    title = "Is a pick as good as the model says?", "On the dashed line is right; a large point is of many problems"
+    return spec(
+        title,
+        rows,
+        {"layer": [*diagonal([0.0, 100.0], "said_pct", "was_pct", percent), points], "height": USUAL_HEIGHT},
+    )
+
+
 def regret_by_part(rows: Sequence[PartLoss], what: str, most: float) -> Spec:
     """Return the loss of the first pick and of the best of five in each part of the problems.
 
@@ -340,10 +359,7 @@ def worst_times(rows: Sequence[WorstTime]) -> Spec:
         "shape": {
             "field": "kind",
             "type": "nominal",
-            "scale": {
-                "domain": kinds,
-                "range": ["diamond", "circle", "circle", "stroke"],
-            },
+            "scale": {"domain": kinds, "range": ["diamond", "circle", "circle", "stroke"]},
             "title": None,
         },
         "tooltip": tips(

@@ -33,6 +33,7 @@ PREDICTED, PICKED, BEST, ROOFLINE = "pick, predicted", "pick, measured", "best m
 MOST_PICKS = 4000
 """Points of one picture; of more problems the costliest are shown, and evenly many of the others."""
 _BEYOND_REGRET = 1.05
+_WITHIN_REGRET = 1.02
 _DIGITS = 4
 _CELLS_A_DECADE = 12
 """Of the shades behind the first picks, in either direction."""
@@ -124,6 +125,14 @@ class SpreadGroup(NamedTuple):
     expected_pct: float
     loss_pct: float
     share_pct: float
+    problems: int
+
+
+class CertaintyGroup(NamedTuple):
+    """Problems whose first pick is said to be within 2% of the best about as likely, and the share that was."""
+
+    said_pct: float
+    was_pct: float
     problems: int
 
 
@@ -265,6 +274,27 @@ def spread_groups(expected: Floats, judgements: Sequence[ProblemJudgement]) -> l
             len(some),
         )
         for some in groups
+    ]
+
+
+def certainty_groups(within_2pct: Floats, judgements: Sequence[ProblemJudgement]) -> list[CertaintyGroup]:
+    """Return how often what the members consider so likely was so, by what they say; at most ten groups.
+
+    Args:
+        within_2pct: (m,) how likely the first pick is within 2% of the best.
+        judgements: the m problems.
+    """
+    was = np.array([j.regret[1] <= _WITHIN_REGRET for j in judgements])
+    order = np.argsort(within_2pct, kind="stable")
+    said = within_2pct[order]
+    # Equal words stay together.
+    edges = np.flatnonzero(np.diff(said)) + 1
+    if len(edges) >= _SPREAD_GROUPS:
+        wanted = np.linspace(0, len(said), _SPREAD_GROUPS + 1)[1:-1]
+        edges = np.unique(edges[np.searchsorted(edges, wanted).clip(0, len(edges) - 1)])
+    return [
+        CertaintyGroup(_short(100 * within_2pct[some].mean()), _short(100 * was[some].mean()), len(some))
+        for some in np.split(order, edges)
     ]
 
 

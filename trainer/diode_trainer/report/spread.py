@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +12,7 @@ from diode_trainer.features import config_features, problem_features
 from diode_trainer.metrics import eligible, judgeable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -19,11 +21,24 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+_WITHIN = math.log(1.02)
 
-def expected_losses(scorer: Scorer, examples: Iterable[Examples], *, vendor: bool = True) -> Floats | None:
-    """Return the expected regret of the first pick on each problem that can be judged, shape (m,), as natural logs.
 
-    Each member says how far the pick of all is behind its own; the mean over them is what is expected.
+@dataclass(frozen=True, eq=False)
+class Foreseen:
+    """What members say of the first pick of each of m problems; arrays have shape (m,)."""
+
+    loss: Floats
+    """Natural logarithm of the regret that they expect."""
+    within_2pct: Floats
+    """How likely they consider it to be within 2% of the best."""
+
+
+def foresee(scorer: Scorer, examples: Iterable[Examples], *, vendor: bool = True) -> Foreseen | None:
+    """Return what the members of a model say of its first pick on each problem that can be judged.
+
+    Each member says how far the pick of all is behind its own favourite. The mean over them is the expected loss, the
+    share of those for which it is at most 2% how likely that is.
 
     Returns:
         None for a model of one member, which cannot disagree.
@@ -41,6 +56,14 @@ def expected_losses(scorer: Scorer, examples: Iterable[Examples], *, vendor: boo
         counted = eligible(example, vendor=vendor)
         known = counted & np.isfinite(scorer.predict_us(*problem, example.columns))
         some = logs[:, known if known.any() else counted]
-        picked = some[:, some.mean(0).argmin()]
-        losses.append(float((picked - some.min(1)).mean()))
-    return np.array(losses)
+        losses.append(some[:, some.mean(0).argmin()] - some.min(1))
+    by_member = np.array(losses)  # (m, E)
+    return Foreseen(by_member.mean(1), (by_member <= _WITHIN).mean(1))
+
+
+def joined(parts: Sequence[Foreseen | None]) -> Foreseen | None:
+    """Return what was foreseen of several sets of problems, one after another; None if it is not known of one."""
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return None
+    return Foreseen(np.concatenate([p.loss for p in known]), np.concatenate([p.within_2pct for p in known]))

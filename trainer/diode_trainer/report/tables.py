@@ -54,10 +54,10 @@ _REPORT_COLUMNS = (
     Column("@5", "max"),
     Column("in 2%", "%"),
     Column("in 5%", "%"),
-    Column("in noise", "%"),
-    Column("speed", "mean %"),
-    Column("speed", "P10 %"),
-    Column("speed", "min %"),
+    Column("tied", "%"),
+    Column("oracle", "mean %"),
+    Column("oracle", "P10 %"),
+    Column("oracle", "min %"),
     Column("RMSE", "log"),
     Column("RMSE", "us"),
 )
@@ -67,7 +67,8 @@ _PART_COLUMNS = (
     Column("@5", "geomean"),
     Column("@1", "max"),
     Column("in 2%", "%"),
-    Column("in noise", "%"),
+    Column("tied", "%"),
+    Column("loss", "share %"),
 )
 
 
@@ -81,7 +82,11 @@ def standing_table(title: str, reports: Mapping[str, Report], model: str) -> Tab
 def parts_table(by: str, parts: Mapping[str, Report]) -> Table:
     """Return a row for each part."""
     columns = (Column(by, is_number=False), *_PART_COLUMNS)
-    return Table("", columns, tuple(_cells(name, *_part(report)) for name, report in parts.items()))
+    losses = {name: report.problems * math.log(report.regret[1].geomean) for name, report in parts.items()}
+    total = sum(losses.values())
+    shares = {name: _percent(loss / total) if total else "" for name, loss in losses.items()}
+    rows = tuple(_cells(name, *_part(report), shares[name]) for name, report in parts.items())
+    return Table("", columns, rows)
 
 
 def worst_table(judgements: Sequence[ProblemJudgement]) -> Table:
@@ -98,7 +103,7 @@ def worst_table(judgements: Sequence[ProblemJudgement]) -> Table:
         Column("predicted", "us"),
         Column("roofline", "us"),
         Column("of time", "%"),
-        Column("in noise", "configs"),
+        Column("tied", "configs"),
         Column("measured", "configs"),
         Column("family", is_number=False),
     )

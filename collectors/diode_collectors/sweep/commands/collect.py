@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_collectors.sweep.commands.options import SweepOptions, TimingOption
+from diode_collectors.sweep.commands.options import SweepOptions
 from diode_store.console import JsonOption, is_on_command_line, make_app, print_note, print_rows, run
 from diode_store.errors import HardwareError, SettingsError
 from diode_store.options import takes_options
@@ -136,7 +136,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
     done = _done(options, spool)
     if options.dry_run:
         recorded = recorded_space(space, include_tma=options.include_tma)
-        left = [p for p in problems if not _is_done(p, devices, done, recorded, options.seed)]
+        left = [p for p in problems if not _is_done(p, devices, done, options, recorded)]
         print_dry_run(left, len(problems) - len(left), estimate, as_json=options.as_json)
         return
     plan = SweepPlan(
@@ -146,7 +146,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         search_space=space,
         sweep_id=uuid.uuid4().hex,
         include_tma=options.include_tma,
-        write_flush=options.timing is TimingOption.WRITE_FLUSH,
+        write_flush=options.has_write_flush,
         seed=options.seed,
         mode=mode,
         chunk_size=options.chunk_size,
@@ -237,14 +237,16 @@ def _done(options: SweepOptions, spool: Path) -> set[DoneKey]:
 
 
 def _is_done(
-    problem: SweepProblem, devices: tuple[SweepDevice, ...], done: set[DoneKey], space: str, seed: int
+    problem: SweepProblem, devices: tuple[SweepDevice, ...], done: set[DoneKey], options: SweepOptions, space: str
 ) -> bool:
     """Whether a problem is measured already on every model among ``devices``."""
     from diode_collectors.sweep.already import DoneKey
 
-    record = problem.problem()
-    keys = {DoneKey.of(record, device.hardware, device.environment, space, seed) for device in devices}
-    return keys <= done
+    record, write_flush = problem.problem(), options.has_write_flush
+    return done.issuperset(
+        DoneKey.of(record, device.hardware, device.environment, space, options.seed, write_flush=write_flush)
+        for device in devices
+    )
 
 
 @contextmanager

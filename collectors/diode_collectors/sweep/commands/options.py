@@ -138,7 +138,7 @@ class SweepOptions:
         TimingOption,
         typer.Option(
             "--timing",
-            help="On a GPU: as kernels run in a deployed model, or behind a flush that writes, as before 2026-12.",
+            help="On a GPU: as kernels run in a deployed model, or behind a flush that writes, as until November 2026.",
         ),
     ] = TimingOption.DEPLOYED
     device: Annotated[
@@ -200,6 +200,11 @@ class SweepOptions:
             layouts=_split(self.layout),
             default_dtype=default_dtype,
         )
+
+    @property
+    def has_write_flush(self) -> bool:
+        """Whether GPUs are timed behind a flush that writes."""
+        return self.timing is TimingOption.WRITE_FLUSH
 
     def has_problems(self) -> bool:
         """Whether any option names a source of problems."""

@@ -171,39 +171,37 @@ class _Timing:
         for index, candidate in self._each(order):
             with self._failure_noted(candidate, index):
                 if candidate.run is not None:
-                    sampled = self._sampled(candidate)
+                    sampled = self._sampled(candidate, candidate.run)
                     count = runs_within_budget(sampled.launches * candidate.look_us + self._timer.overhead_us)
                     if sampled.launches > 1:
                         count = min(count, MOST_REPLAYS)
                     candidate.times_us = samples_us(self._timer, sampled, count)
 
-    def _sampled(self, candidate: Candidate) -> Sampled:
-        assert candidate.run is not None
-        return self._timer.sampled(candidate.run, candidate.rotation, candidate.look_us, self._method)
+    def _sampled(self, candidate: Candidate, run: Callable[[], object]) -> Sampled:
+        return self._timer.sampled(run, candidate.rotation, candidate.look_us, self._method)
 
     def finals(self, seed: int) -> Finals | None:
         """Time the fastest in turn, and with them the vendor's best: most readers ask whether to call the vendor."""
-        timed = {id(c): c.median_us for c in self._candidates if c.run is not None}
-        if not timed:
+        ranked = sorted(
+            ((c.median_us, index, c.run) for index, c in enumerate(self._candidates) if c.run is not None),
+            key=lambda timed: timed[:2],
+        )
+        if not ranked:
             return None
-        ranked = sorted((c for c in self._candidates if id(c) in timed), key=lambda c: timed[id(c)])
-        limit = FINALIST_FACTOR * timed[id(ranked[0])]
-        near = [c for c in ranked if timed[id(c)] <= limit][:MOST_FINALISTS]
-        vendor = next((c for c in ranked if c.is_vendor), None)
-        chosen = [*near, *([vendor] if vendor is not None and vendor not in near else [])]
-        finalists = {id(c): self._finalist(c) for c in chosen}
+        near = [timed for timed in ranked if timed[0] <= FINALIST_FACTOR * ranked[0][0]][:MOST_FINALISTS]
+        vendors = [timed for timed in ranked if self._candidates[timed[1]].is_vendor][:1]
+        finalists = {index: self._finalist(index, us, run) for us, index, run in (*near, *vendors)}
         found = run_finals(list(finalists.values()), seed)
-        for candidate in chosen:
-            finalist = finalists[id(candidate)]
+        for index, finalist in finalists.items():
+            candidate = self._candidates[index]
             # Under the power cap, what was timed in a row is not comparable with what was timed in turn.
             is_long = finalist.us > LONG_US and bool(finalist.times_us)
             candidate.times_us = ([] if is_long else candidate.times_us) + finalist.times_us
         return found
 
-    def _finalist(self, candidate: Candidate) -> Finalist:
-        us = candidate.median_us
-        index = next(i for i, c in enumerate(self._candidates) if c is candidate)
-        sampled = self._sampled(candidate)  # it could be captured once, so it can be again
+    def _finalist(self, index: int, us: float, run: Callable[[], object]) -> Finalist:
+        candidate = self._candidates[index]
+        sampled = self._sampled(candidate, run)  # it could be captured once, so it can be again
         samples = _ROUND_US / (sampled.launches * us + self._timer.overhead_us)
         return Finalist(
             take=lambda count: samples_us(self._timer, sampled, count),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,18 @@ def graph_of(launches: Sequence[Callable[[], object]], stream: Any, pool: Any) -
     except RuntimeError as error:
         failed = failed or error
     if failed is not None:
+        _end_broken_capture()
         raise CaptureError(f"cannot be launched in a CUDA graph: {first_line(failed)}") from failed
     graph.replay()  # the first replay uploads it
     stream.synchronize()
     return graph
+
+
+def _end_broken_capture() -> None:
+    """Have torch's random numbers work again: a capture that breaks leaves them waiting for its end."""
+    import torch
+
+    empty: Any = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings(action="ignore"):  # that it is empty
+        empty.capture_begin(capture_error_mode="thread_local")
+        empty.capture_end()

@@ -114,7 +114,8 @@ class GpuTimer:
         self._event: Any = torch.cuda.Event
         self._sleep: Any = torch.cuda._sleep  # noqa: SLF001 - the only device sleep there is
         # Not the default stream, on which nothing can be captured; Triton binds a kernel to the stream of the moment.
-        self._stream = torch.cuda.Stream()
+        new_stream: Any = torch.cuda.Stream
+        self._stream = new_stream()
         self._pool: Any = torch.cuda.graph_pool_handle()
         with torch.cuda.stream(self._stream):
             # Keeps the pool: the allocator refuses to use one again whose last graph is gone.
