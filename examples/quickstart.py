@@ -65,7 +65,7 @@ def train(*, retrain: bool) -> None:
         print(f"\n── Train a model\n   {MODEL} is there; `python examples/quickstart.py --retrain` trains it again")
         return
     MODEL_DIRECTORY.mkdir(parents=True, exist_ok=True)
-    command = ("diode-train", "--hardware", HARDWARE, "--folds", "1", "--output", str(MODEL))
+    command = ("diode-train", "--hardware", HARDWARE, "--folds", "1", "--resume", "--output", str(MODEL))
     step("Train a model, one fold held out", *command, *(("--force",) if retrain else ()))
 
 

@@ -295,6 +295,6 @@ def test_resume_is_no_part_of_the_recipe(filled: str, tmp_path: Path, diode: Run
     """The command on the card makes the model again; how its fit came about is not in it."""
     options = ("--hardware", "h200", "--folds", "0", "--num-epochs", "2", "--resume", "--json")
     result = diode("train", *options, "--output", str(tmp_path / "m.pt"))
-    assert artifact.load(json.loads(result.out)["model"]).card.command == (
-        "diode-train --hardware h200 --folds 0 --name m --model-type deep --seed 42 --num-epochs 2"
-    )
+    command = artifact.load(json.loads(result.out)["model"]).card.command
+    assert "--num-epochs 2" in command
+    assert "--resume" not in command

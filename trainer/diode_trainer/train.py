@@ -10,7 +10,7 @@ import contextlib
 import copy
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
-
-    from diode_trainer.checkpoints import Checkpoint
 
 FEWEST_PROBLEMS = 10
 """Below this many problems nothing can be learned that would be worth keeping."""
@@ -100,6 +98,19 @@ class Fit:
     history: tuple[EpochReport, ...] = field(default=(), repr=False)
 
 
+class Keeper(Protocol):
+    """Keeps the state of a fit while it learns; ``checkpoints.Checkpoint`` does, on disk."""
+
+    def start(self) -> dict[str, Any] | None:
+        """Return the state to go on from, or None to start from the beginning."""
+
+    def is_due(self) -> bool:
+        """Whether the last state that was kept is so old that another should be."""
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep a state in place of the last."""
+
+
 def fit(
     packed: Packed,
     recipe: Recipe,
@@ -107,7 +118,7 @@ def fit(
     seed: int = 42,
     device: str = "cpu",
     on_epoch: Callable[[EpochReport], None] | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Keeper | None = None,
 ) -> Fit:
     """Fit a network to every problem of ``packed``.
 
@@ -175,7 +186,7 @@ class _Fitting:
         self.best = Fit(self.average, 0, math.inf)
         self.history: list[EpochReport] = []
 
-    def run(self, on_epoch: Callable[[EpochReport], None], checkpoint: Checkpoint | None = None) -> Fit:
+    def run(self, on_epoch: Callable[[EpochReport], None], checkpoint: Keeper | None = None) -> Fit:
         if checkpoint is not None and (state := checkpoint.start()) is not None:
             self._restore(state)
             for report in self.history:
