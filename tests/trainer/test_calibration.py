@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import H200, MM, examples
+from synthetic import H200, MM, examples, learnable
 
 from diode_trainer.calibration import Case, calibrate, make_cases, mean_timed, reliability
 from diode_trainer.card import Domain
 from diode_trainer.scoring import Prediction
+from diode_trainer.train import Recipe
 from diode_trainer.uncertainty import WITHIN, Outlook
+from diode_trainer.workflow import fit_and_judge
 
 MEMBERS = 12
 
@@ -130,3 +132,16 @@ def test_one_member_gives_no_case() -> None:
 def test_alone_is_not_timed() -> None:
     """One config that is kept alone counts as no kernel timed, several as that many."""
     assert mean_timed([[3], [1, 2], [4, 5, 6, 7]]) == 2.0
+
+
+def test_training_with_folds_calibrates() -> None:
+    """What the folds predicted calibrates the model; without folds, or with one member, there is nothing to go by."""
+    recipe = Recipe(hidden_layer_widths=(8,), members=3, epochs=3)
+    dataset = learnable(60)
+    found = [
+        fit_and_judge(dataset, asked, folds).calibration
+        for asked, folds in ((recipe, 2), (recipe, 0), (replace(recipe, members=1), 2))
+    ]
+    assert [calibration is not None for calibration in found] == [True, False, False]
+    assert found[0] is not None
+    assert found[0].problems == 60
