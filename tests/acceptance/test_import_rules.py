@@ -37,7 +37,7 @@ TORCH_FREE_TRAINER = (
     "card",
 )
 # What runs in a user's process or on a GPU machine, where there is often no more than these packages.
-ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack"}
+ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack", "jinja2"}  # torch requires jinja2, and Inductor loads it
 LIGHT_STORE = (
     "wire.codec",
     "columns",
