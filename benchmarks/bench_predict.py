@@ -1,10 +1,13 @@
-"""What a prediction costs: features and scores of 1,500 candidates, beside Inductor's own listing of them.
+"""What a decision costs: features and scores of 1,500 candidates, beside all members of the model scoring all of them.
 
     python benchmarks/bench_predict.py [--model NAME.pt]
 
-One core, one mm (1024 x 1024 by 1024 x 1024, bf16) on an H200, no GPU needed. The baseline is Inductor's listing of
-its EXHAUSTIVE candidates in the same run: whatever ranks them has to wait for that first. To make 1,500, the first of
-them are asked twice.
+One core, one mm (1024 x 1024 by 1024 x 1024, bf16) on an H200, no GPU needed. To make 1,500, the first candidates of
+Inductor's EXHAUSTIVE list are asked twice. That list takes Inductor longer than all of this, and has to come first.
+
+All members score only the best of a list. What that costs is shown on every bundled problem: how often the first one,
+three and five of 1,500 candidates are others than if all members score all, how much slower the last of them is
+predicted to be, and the regret on the candidates that were measured.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import os
 import statistics
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +29,34 @@ import torch
 from torch._inductor import config as inductor_config
 
 from diode_collectors.inductor.adapter import columns_of_choices, problem_of_inputs
+from diode_collectors.spool.spool import Spool
 from diode_integration import choices as hook
 from diode_integration.install import install
+from diode_integration.policy import Policy, select
 from diode_store.devices import known_device
+from diode_store.records import is_vendor_template
+from diode_store.resources import bundled_data_dir
+from diode_store.wire.segments import read_segment
 from diode_trainer import artifact
-from diode_trainer.features import config_features, problem_features
+from diode_trainer.data.from_file import load_measurements
+from diode_trainer.features import model_inputs
+from diode_trainer.judgement import judge_problems, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from diode_store.columns import ConfigColumns
+    from diode_trainer.artifact import TimingModel
+    from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.metrics import Report
+
 _SIZE = 1024
 _CANDIDATES = 1500
 _REPEATS = 50
+_FIRST = (1, 3, 5)
+_ROUNDING = 1e-5
+"""Predictions that differ by less are ties."""
+_BASELINE = "all members score all (baseline)"
 
 
 class Bench(hook.DiodeInductorChoices):
@@ -44,23 +64,25 @@ class Bench(hook.DiodeInductorChoices):
 
     seconds: dict[str, float]
     listed: int
+    columns: ConfigColumns
 
     def _list(self, offer: Any, predictor: Any, hardware: Any) -> Any:
         listing = super()._list(offer, predictor, hardware)
         model, shape = predictor.model, problem_of_inputs(offer.kernel_inputs, offer.op_name).shape
         listed = columns_of_choices(listing.ranked)
         self.listed = len(listed)
-        columns = listed.take(np.arange(_CANDIDATES) % len(listed))
-
-        def features() -> None:
-            problem_features(shape, hardware)
-            config_features(shape, hardware, columns)
-
+        self.columns = columns = listed.take(np.arange(_CANDIDATES) % len(listed))
+        vendor = columns.template_mask(is_vendor_template)
+        policy = Policy()
         self.seconds = {
-            "Inductor's listing (baseline)": _median(lambda: super(Bench, self)._list(offer, predictor, hardware)),
+            _BASELINE: _median(lambda: select(model.predict_us(shape, hardware, columns, exact=True), vendor, policy)),
+            "Inductor's listing": _median(lambda: super(Bench, self)._list(offer, predictor, hardware)),
             "choices to columns": _median(lambda: columns_of_choices(listing.ranked)),
-            "features": _median(features),
+            "features": _median(lambda: model_inputs(shape, hardware, columns)),
             "features and scores": _median(lambda: model.predict_us(shape, hardware, columns)),
+            "features, scores and choice": _median(
+                lambda: select(model.predict_us(shape, hardware, columns), vendor, policy)
+            ),
         }
         return listing
 
@@ -71,16 +93,46 @@ def main() -> int:
     parser.add_argument("--model", type=Path, help="checkpoint; the best shipped model if not given")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    loading = _median(lambda: artifact.load(options.model) if options.model else artifact.load_shipped(), repeats=5)
-    handler = Bench(options.model, hardware=known_device("NVIDIA H200"), observe=True, enable_fallback=False)
+    model = artifact.load(options.model) if options.model else artifact.load_shipped()
+    loading = _median(lambda: artifact.load(model.path), repeats=5)
+    handler = Bench(model=model, hardware=known_device("NVIDIA H200"), observe=True, enable_fallback=False)
     matrix = torch.randn(_SIZE, _SIZE, dtype=torch.bfloat16)
     with install(handler), torch.no_grad(), inductor_config.patch(fx_graph_cache=False):
         torch.compile(torch.mm, mode="max-autotune-no-cudagraphs")(matrix, matrix)
-    baseline = handler.seconds["Inductor's listing (baseline)"]
+    baseline = handler.seconds[_BASELINE]
     print(f"{handler.listed} listed, {_CANDIDATES} ranked; loading the model takes {loading * 1e3:.1f} ms")
     for name, seconds in handler.seconds.items():
-        print(f"{name:32s} {seconds * 1e3:8.3f} ms   {seconds / baseline:6.3f} of the listing")
+        print(f"{name:32s} {seconds * 1e3:8.3f} ms   {seconds / baseline:6.3f} of the baseline")
+    _show_changes(model, handler.columns)
     return 0
+
+
+def _show_changes(model: TimingModel, columns: ConfigColumns) -> None:
+    """Print what the first choices for the bundled problems lose when not all members score all."""
+    measurements = [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
+    dataset = load_measurements(measurements, "the bundled measurements")
+    exact, fast = (_judged(model, dataset, exact=exact) for exact in (True, False))
+    lost = np.array([_lost(model, example, columns) for example in dataset])  # (m, len(_FIRST))
+    print(
+        f"{len(dataset)} bundled problems, each with these {_CANDIDATES} candidates and with those that were measured:"
+    )
+    for count, loss in zip(_FIRST, lost.T, strict=True):
+        others = f"others on {(loss > _ROUNDING).sum()} problems, predicted {loss.mean():.4%} slower"
+        regrets = [f"{judged.regret[count].geomean:.6f}" for judged in (fast, exact)]
+        print(f"first {count}: {others}; regret@{count} {regrets[0]}, by all {regrets[1]}")
+
+
+def _judged(model: TimingModel, dataset: ExampleSet, *, exact: bool) -> Report:
+    predicted = [model.predict_us(e.shape, e.hardware, e.columns, exact=exact) for e in dataset]
+    return summarise(judge_problems(dataset.examples, predicted))
+
+
+def _lost(model: TimingModel, example: Examples, columns: ConfigColumns) -> list[float]:
+    """Return by how much the slowest of the first few is predicted to be slower than if all members score all."""
+    asked = replace(columns, allow_tf32=np.full(len(columns), example.shape.tf32))
+    exact, fast = (model.predict_us(example.shape, example.hardware, asked, exact=exact) for exact in (True, False))
+    by_all, order = np.sort(exact), np.argsort(fast, kind="stable")
+    return [float(exact[order[:count]].max() / by_all[count - 1]) - 1 for count in _FIRST]
 
 
 def _median(function: Callable[[], object], repeats: int = _REPEATS) -> float:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diode_integration")
 
-HOOK_VERSION = 1
+HOOK_VERSION = 2
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 INHERIT = "inherit"
 
@@ -61,6 +61,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         enable_fallback: bool = True,
         performance_threshold: float = 1.1,
         mode: Mode | str = Mode.TOP_K,
+        kernel_price: float | None = None,
         search_space: str = EXHAUSTIVE,
         hardware: Hardware | str | None = None,
         observe: bool = False,
@@ -75,7 +76,10 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
                 Inside a compile nothing is raised in either case.
             performance_threshold: leave only candidates within this ratio of the best prediction.
-            mode: "top_k", or "zero": leave exactly one and benchmark nothing.
+            mode: "top_k"; "zero": leave exactly one and benchmark nothing; or "adaptive": leave one where the model is
+                sure, else as many as are worth benchmarking.
+            kernel_price: in "adaptive" mode, for what relative gain a kernel is worth benchmarking, such as 0.01 for
+                1%; when None the model's own, for which one kernel an op is benchmarked in the mean.
             search_space: of the Triton templates that the model knows, rank Inductor's "EXHAUSTIVE" list, its
                 "DEFAULT" list, or ("inherit") the one that its configuration asks for.
             hardware: rank as if on this device, by name or alias, instead of the one that compiles.
@@ -92,7 +96,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         super().__init__()
         if search_space not in {EXHAUSTIVE, "DEFAULT", INHERIT}:
             raise SettingsError(f"search_space must be {EXHAUSTIVE}, DEFAULT or {INHERIT}, not {search_space!r}")
-        self.policy = Policy(top_k_configs, performance_threshold, parse_mode(mode))
+        self.policy = Policy(top_k_configs, performance_threshold, parse_mode(mode), kernel_price)
         self.observe = observe
         self._search_space = None if search_space == INHERIT else search_space
         self._hardware = _known_hardware(hardware)
@@ -102,6 +106,8 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self._predictor, self._lacking = _usable_predictor(
             model, model_path, corrections, enable_fallback=enable_fallback
         )
+        if self.policy.mode is Mode.ADAPTIVE and self._predictor is not None and not self._predictor.knows_its_spread:
+            safely.log(log, logging.WARNING, _uncalibrated(top_k_configs))
 
     @property
     def model(self) -> Model | None:
@@ -125,8 +131,9 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
         ``total_calls`` of the hook; ``passed_through``: calls outside max-autotune; ``model_selections``: ops that
         the model decided; ``fallback_<reason>``: calls left to stock Inductor; ``configs_filtered``: candidates
-        dropped; ``corrected``: calls whose predictions were corrected; ``seconds`` spent, ``seconds_listing`` of them
-        in Inductor's own listing of candidates.
+        dropped, ``configs_kept``: those left; ``kept_alone``: ops of which one was left, and nothing benchmarked;
+        ``corrected``: calls whose predictions were corrected; ``seconds`` spent, ``seconds_listing`` of them in
+        Inductor's own listing of candidates.
         """
         return self._stats.snapshot()
 
@@ -243,7 +250,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         enough. All vendor kernels are kept: they cost nothing until then, and replace a template that fails.
         """
         ranking = call.ranking
-        best = select(ranking.predicted_us, ranking.is_vendor, self.policy).indices
+        best = select(ranking.predicted_us, ranking.is_vendor, self.policy, ranking.spread, preliminary=True).indices
         kept = list(dict.fromkeys((*best, *np.flatnonzero(ranking.is_vendor).tolist())))
         for index in kept:
             annotations = call.ktcs[index].annotations
@@ -284,6 +291,13 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             self._logged.add(reason)
         if first:
             safely.log(log, level, f"stock Inductor chooses: {detail} (logged once for each reason)", error)
+
+
+def _uncalibrated(top_k_configs: int) -> str:
+    return (
+        f"the model does not say how sure it is, so adaptive mode keeps {top_k_configs} candidates like top_k mode;"
+        " train one of several members with `diode-train --folds 5`"
+    )
 
 
 def _max_autotune() -> bool:

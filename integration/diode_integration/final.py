@@ -6,12 +6,13 @@ win in any case, which is what saves code generation and compilation, and leaves
 runs its preprocessing functions on the whole list before it counts the choices, so ``final_selection``, one of
 those, sees all marks of the op together and applies the policy to them.
 
-Choices without a mark (C++, CUTLASS, decompose_k …) are left alone, except in zero mode, in which
-nothing may be benchmarked.
+Choices without a mark (C++, CUTLASS, decompose_k …) are left alone, except where nothing may be benchmarked: in
+zero mode, and where adaptive mode keeps one alone.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from diode_collectors.inductor.adapter import annotations_of, config_of_ktc
-from diode_integration.policy import Mode, Policy, select
+from diode_integration.policy import KeptCandidates, Policy, Spread, select
 from diode_integration.stats import Decision, PredictedConfig
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ def _settle(owner: Owner, choices: list[Any], marks: list[Mark | None]) -> list[
         owner.settled(pool.decide(pool.everything(), owner)[1])
         return choices
     ranked = [(choice, mark) for choice, mark in zip(choices, marks, strict=True) if mark is not None]
-    kept, decision = pool.decide([pool.position(mark) for _, mark in ranked], owner)
+    selection, decision = pool.decide([pool.position(mark) for _, mark in ranked], owner)
     owner.settled(decision)
     rest = [choice for choice, mark in zip(choices, marks, strict=True) if mark is None]
-    return [ranked[index][0] for index in kept] + ([] if owner.policy.mode is Mode.ZERO else rest)
+    return [ranked[index][0] for index in selection.indices] + ([] if selection.is_final else rest)
 
 
 class _Pool:
@@ -148,6 +149,10 @@ class _Pool:
         self._ktcs = [ktc for call in calls for ktc in call.ktcs]
         self._predicted = np.concatenate([call.ranking.predicted_us for call in calls])
         self._vendor = np.concatenate([call.ranking.is_vendor for call in calls])
+        before = itertools.accumulate((len(call.ktcs) for call in calls), initial=0)
+        spreads = [(start, call.ranking.spread) for start, call in zip(before, calls, strict=False)]
+        known = [(start, spread) for start, spread in spreads if spread is not None]
+        self._spread = Spread.joined(known) if known else None
 
     def everything(self) -> list[int]:
         """Return every position."""
@@ -162,14 +167,15 @@ class _Pool:
             before += len(call.ktcs)
         return before + (mark.index or 0)
 
-    def decide(self, positions: list[int], owner: Owner) -> tuple[tuple[int, ...], Decision]:
+    def decide(self, positions: list[int], owner: Owner) -> tuple[KeptCandidates, Decision]:
         """Apply the policy to the candidates at ``positions``.
 
         Returns:
             Which of ``positions`` to keep, and the record of it.
         """
         predicted, vendor = self._predicted[positions], self._vendor[positions]
-        selection = select(predicted, vendor, owner.policy)
+        spread = None if self._spread is None else self._spread.among(positions)
+        selection = select(predicted, vendor, owner.policy, spread)
         vendor_us = float(predicted[vendor].min()) if vendor.any() else None
         first = self._calls[0]
         decision = Decision(
@@ -181,8 +187,9 @@ class _Pool:
             vendor_us=vendor_us,
             reason=selection.reason,
             observed=owner.observe,
+            p_within_2pct=selection.p_within_2pct,
         )
-        return selection.indices, decision
+        return selection, decision
 
     def _candidate(self, position: int) -> PredictedConfig:
         return PredictedConfig(config_of_ktc(self._ktcs[position]), float(self._predicted[position]))

@@ -39,8 +39,8 @@ def install_diode_choices(
         top_k_configs: how many candidates Inductor still benchmarks.
         performance_threshold: keep candidates within this ratio of the best prediction.
         enable_fallback: without a usable model, let stock Inductor choose; if False, raise.
-        options: further options of ``DiodeInductorChoices``: ``mode``, ``search_space``, ``hardware``, ``observe``,
-            ``corrections``.
+        options: further options of ``DiodeInductorChoices``: ``mode``, ``kernel_price``, ``search_space``,
+            ``hardware``, ``observe``, ``corrections``.
 
     Returns:
         The installed handler, for its ``get_stats()`` and ``decisions()``.

@@ -7,16 +7,21 @@ kernel costs none. ``select`` looks at predictions only, is deterministic, and s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diode_store.errors import SettingsError
+from diode_trainer.uncertainty import Outlook
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from diode_trainer.card import Calibration
 
 
 class Mode(StrEnum):
@@ -26,35 +31,76 @@ class Mode(StrEnum):
     """Keep a few; Inductor benchmarks them and takes the fastest."""
     ZERO = "zero"
     """Keep exactly one; nothing is benchmarked."""
+    ADAPTIVE = "adaptive"
+    """Keep one where the model is sure, and where it is not as many as are worth benchmarking."""
 
 
 @dataclass(frozen=True)
 class Policy:
     """What to keep of the ranked candidates.
 
-    ``performance_threshold`` is a ratio to the best predicted time: 1.1 keeps what is within 10% of it.
+    ``performance_threshold`` is a ratio to the best predicted time: 1.1 keeps what is within 10% of it. In adaptive
+    mode ``kernel_price`` is the relative gain for which a kernel is worth benchmarking, the model's own when None.
     """
 
     top_k_configs: int = 3
     performance_threshold: float = 1.1
     mode: Mode = Mode.TOP_K
+    kernel_price: float | None = None
 
     def __post_init__(self) -> None:
         """Check the settings.
 
         Raises:
-            SettingsError: fewer than one config, or a threshold that is not a finite number of at least 1.
+            SettingsError: fewer than one config, a threshold that is not a finite number of at least 1, or a price
+                that is not a finite number above 0.
         """
         if isinstance(self.top_k_configs, bool) or not isinstance(self.top_k_configs, int) or self.top_k_configs < 1:
             raise SettingsError(f"top_k_configs must be a whole number of at least 1, not {self.top_k_configs!r}")
         threshold = self.performance_threshold
         if not isinstance(threshold, (int, float)) or not math.isfinite(threshold) or threshold < 1:
             raise SettingsError(f"performance_threshold must be a ratio of at least 1.0, not {threshold!r}")
+        price = self.kernel_price
+        if price is not None and (not isinstance(price, (int, float)) or not math.isfinite(price) or price <= 0):
+            raise SettingsError(f"kernel_price must be a share above 0, such as 0.01 for 1%, not {price!r}")
 
     @property
     def key(self) -> str:
         """What distinguishes the policy in a cache key."""
-        return f"{self.mode}/{self.top_k_configs}/{float(self.performance_threshold)!r}"
+        price = "model's" if self.kernel_price is None else repr(float(self.kernel_price))
+        at = f"/{price}" if self.mode is Mode.ADAPTIVE else ""
+        return f"{self.mode}/{self.top_k_configs}/{float(self.performance_threshold)!r}{at}"
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """What the members of a calibrated model say of f of the candidates, among them the best and a vendor's."""
+
+    indices: NDArray[np.intp]
+    """Which candidates, shape (f,)."""
+    member_logs: NDArray[np.float32]
+    """log(microseconds), shape (E, f)."""
+    calibration: Calibration
+
+    def outlook(self, is_vendor: NDArray[np.bool_]) -> Outlook:
+        """Return how their times may turn out; ``is_vendor`` is of all candidates, shape (n,)."""
+        return Outlook(self.member_logs, is_vendor[self.indices], self.calibration)
+
+    @staticmethod
+    def joined(parts: Sequence[tuple[int, Spread]]) -> Spread:
+        """Return one spread of several lists end to end, each with the number of candidates before it."""
+        indices = np.concatenate([before + spread.indices for before, spread in parts])
+        logs = np.concatenate([spread.member_logs for _, spread in parts], 1)
+        return Spread(indices, logs, parts[0][1].calibration)
+
+    def among(self, positions: Sequence[int]) -> Spread | None:
+        """Return the spread of the candidates at ``positions``, as numbered there; None if it has none of them."""
+        place = {position: i for i, position in enumerate(positions)}
+        there = [i for i, index in enumerate(self.indices.tolist()) if index in place]
+        if not there:
+            return None
+        indices = np.array([place[index] for index in self.indices[there].tolist()], dtype=np.intp)
+        return Spread(indices, self.member_logs[:, there], self.calibration)
 
 
 @dataclass(frozen=True)
@@ -63,12 +109,19 @@ class KeptCandidates:
 
     indices: tuple[int, ...]
     reason: str
+    is_final: bool = False
+    """Whether no other choice, of whatever origin, may be benchmarked against them."""
+    p_within_2pct: float | None = None
+    """How likely the first is within 2% of the best candidate; None if the model cannot say."""
 
 
 def select(
     predicted_us: NDArray[np.float64],
     is_vendor: NDArray[np.bool_],
     policy: Policy,
+    spread: Spread | None = None,
+    *,
+    preliminary: bool = False,
 ) -> KeptCandidates:
     """Choose among n candidates.
 
@@ -77,28 +130,58 @@ def select(
     however slow it looks: timing it costs no compilation, it bounds the price of a wrong prediction, and should every
     template fail on the device, it is what the compile goes on with.
 
+    In adaptive mode the first is kept alone, unless benchmarking it against others, the best of a vendor's first, is
+    expected to gain more than that costs. Without a ``spread`` it keeps what top-k mode does.
+
     Args:
         predicted_us: predicted times in microseconds, shape (n,); infinite or NaN for what cannot run.
         is_vendor: which are a vendor library's kernels, shape (n,).
         policy: how many, and how far from the best.
+        spread: what the members of a calibrated model say.
+        preliminary: whether more candidates may follow, so that even one may have to be benchmarked.
     """
     usable = np.isfinite(predicted_us)
     if not usable.any():
         vendor = np.flatnonzero(is_vendor)[:1]
-        return KeptCandidates(
-            tuple(vendor.tolist()), "no prediction: vendor kept" if len(vendor) else "no candidate fits"
-        )
-    order = np.argsort(np.where(usable, predicted_us, np.inf), kind="stable")[: int(usable.sum())]
-    if policy.mode is Mode.ZERO:
-        order = order[:1]
-    limit = predicted_us[order[0]] * policy.performance_threshold
-    close = order[predicted_us[order] <= limit]
-    vendors = order[is_vendor[order]]
-    first = close[~np.isin(close, vendors[1:])][: policy.top_k_configs]
-    beside = vendors[:1][~np.isin(vendors[:1], first)]
-    kept = tuple(int(index) for index in (*first, *beside))
-    winner = "the vendor's kernel" if is_vendor[kept[0]] else "a template"
-    return KeptCandidates(kept, f"{winner} is predicted fastest{_why(len(first), len(beside), policy)}")
+        reason = "no prediction: vendor kept" if len(vendor) else "no candidate fits"
+        return KeptCandidates(tuple(vendor.tolist()), reason, policy.mode is Mode.ZERO)
+    if spread is None:
+        return _select_by_rank(predicted_us, is_vendor, usable, policy)
+    outlook = spread.outlook(is_vendor)
+    if policy.mode is not Mode.ADAPTIVE:
+        kept = _select_by_rank(predicted_us, is_vendor, usable, policy)
+        return replace(kept, p_within_2pct=outlook.p_within_2pct)
+    price = policy.kernel_price or spread.calibration.kernel_price
+    indices = spread.indices[outlook.worth_timing(price, alone_is_free=not preliminary)].tolist()
+    sure = outlook.p_within_2pct
+    count = "it is kept alone" if len(indices) == 1 else f"{len(indices)} are worth benchmarking"
+    reason = f"{_winner(is_vendor, indices)}, {sure:.0%} sure to be within 2% of the best; {count}"
+    return KeptCandidates(tuple(indices), reason, len(indices) == 1, sure)
+
+
+def _select_by_rank(
+    predicted_us: NDArray[np.float64], is_vendor: NDArray[np.bool_], usable: NDArray[np.bool_], policy: Policy
+) -> KeptCandidates:
+    vendors = _fastest_first(predicted_us, usable & is_vendor)
+    choosable = usable & ~is_vendor
+    choosable[vendors[:1]] = True
+    limit = predicted_us[choosable].min() * policy.performance_threshold
+    close = _fastest_first(predicted_us, choosable & (predicted_us <= limit))
+    first = close[: 1 if policy.mode is Mode.ZERO else policy.top_k_configs].tolist()
+    beside = [] if policy.mode is Mode.ZERO else [vendor for vendor in vendors[:1].tolist() if vendor not in first]
+    kept = (*first, *beside)
+    reason = _winner(is_vendor, kept) + _why(len(first), len(beside), policy)
+    return KeptCandidates(kept, reason, policy.mode is Mode.ZERO)
+
+
+def _winner(is_vendor: NDArray[np.bool_], kept: Sequence[int]) -> str:
+    return ("the vendor's kernel" if is_vendor[kept[0]] else "a template") + " is predicted fastest"
+
+
+def _fastest_first(predicted_us: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the wanted candidates; those that tie keep their order."""
+    indices = np.flatnonzero(wanted)
+    return indices[np.argsort(predicted_us[indices], kind="stable")]
 
 
 def _why(first: int, beside: int, policy: Policy) -> str:

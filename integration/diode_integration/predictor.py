@@ -10,13 +10,15 @@ import hashlib
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from diode_integration.policy import Spread
 from diode_store.columns import INT_COLUMNS
 from diode_store.errors import DiodeError
 from diode_store.records import is_vendor_template
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from diode_trainer.corrections import Corrections, ProblemOffsets
 
 _CACHED_PROBLEMS = 1024
-"""How many predictions are kept: some 10 MB when each is of a whole EXHAUSTIVE list."""
+"""How many predictions are kept: some 15 MB when each is of a whole EXHAUSTIVE list."""
+
+_FEWEST_MEMBERS = 2
+"""One member disagrees with nobody."""
 
 
 class Model(Protocol):
@@ -43,6 +48,14 @@ class Model(Protocol):
 
     def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
         """Return each config's runtime in microseconds, shape (n,); inf for what cannot run."""
+
+
+@runtime_checkable
+class MembersModel(Model, Protocol):
+    """A model that also says what each of its members predicts."""
+
+    def predict(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> Prediction:
+        """Return each config's runtime, and what the members predict for the best of them."""
 
 
 class AbstentionError(DiodeError):
@@ -66,6 +79,13 @@ class Ranking:
     """Shape (n,)."""
     corrected: bool = False
     """Whether predictions were corrected by what was measured of this problem."""
+    spread: Spread | None = None
+    """What the model's members say of the best candidates; None if it is not calibrated."""
+
+    @property
+    def p_within_2pct(self) -> float | None:
+        """How likely the candidate that is predicted fastest is within 2% of the best; None without a calibration."""
+        return None if self.spread is None else self.spread.outlook(self.is_vendor).p_within_2pct
 
 
 class Predictor:
@@ -74,13 +94,18 @@ class Predictor:
     def __init__(self, model: Model, corrections: Corrections | None = None) -> None:
         self.model = model
         self.corrections = corrections
-        self._cache: OrderedDict[tuple[bytes, bytes, bytes], NDArray[np.float64]] = OrderedDict()
+        self._cache: OrderedDict[tuple[bytes, bytes, bytes], Prediction] = OrderedDict()
         self._lock = threading.Lock()
 
     def knows(self, template: str) -> bool:
         """Return whether the model was trained on kernels of this template uid."""
         templates = self.model.card.domain.templates
         return not templates or template in templates
+
+    @property
+    def knows_its_spread(self) -> bool:
+        """Whether the model says how far its members disagree, and what that is worth."""
+        return isinstance(self.model, MembersModel) and self.model.card.calibration is not None
 
     def check(self, problem: Problem, hardware: Hardware) -> None:
         """Check that this problem and device are inside the model's domain.
@@ -102,29 +127,45 @@ class Predictor:
             AbstentionError: the problem or device is outside the model's domain, or no candidate can run.
         """
         self.check(problem, hardware)
-        predicted = self._predict(problem, hardware, columns)
+        prediction = self._predict(problem, hardware, columns)
+        predicted = prediction.runtime_us
         if predicted.shape != (len(columns),):
             raise AbstentionError("features", f"the model gave {predicted.shape} times for {len(columns)} candidates")
         if not np.isfinite(predicted).any():
             raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
+        is_vendor = columns.template_mask(is_vendor_template)
         corrected = self._offsets(problem, hardware) is not None
-        return Ranking(problem, hardware, predicted, columns.template_mask(is_vendor_template), corrected)
+        return Ranking(problem, hardware, predicted, is_vendor, corrected, self._spread(prediction))
 
-    def _predict(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+    def _spread(self, prediction: Prediction) -> Spread | None:
+        calibration = self.model.card.calibration
+        if calibration is None or len(prediction.member_logs) < _FEWEST_MEMBERS:
+            return None
+        return Spread(prediction.finalists, prediction.member_logs, calibration)
+
+    def _predict(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> Prediction:
         key = (problem.key, hardware.key, signature(columns))
         with self._lock:
             if key in self._cache:
                 self._cache.move_to_end(key)
                 return self._cache[key]
-        predicted = np.asarray(self.model.predict_us(problem.shape, hardware, columns), dtype=np.float64)
-        if (offsets := self._offsets(problem, hardware)) is not None and predicted.shape == (len(columns),):
-            predicted = predicted * np.exp(offsets.of(columns))
-        predicted.flags.writeable = False
+        prediction = self._ask(problem.shape, hardware, columns)
+        offsets = self._offsets(problem, hardware)
+        if offsets is not None and prediction.runtime_us.shape == (len(columns),):
+            prediction = prediction.shifted(offsets.of(columns))
+        for array in (prediction.runtime_us, prediction.finalists, prediction.member_logs):
+            array.flags.writeable = False
         with self._lock:
-            self._cache[key] = predicted
+            self._cache[key] = prediction
             while len(self._cache) > _CACHED_PROBLEMS:
                 self._cache.popitem(last=False)
-        return predicted
+        return prediction
+
+    def _ask(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> Prediction:
+        if isinstance(self.model, MembersModel):
+            return self.model.predict(shape, hardware, columns)
+        runtime_us = np.asarray(self.model.predict_us(shape, hardware, columns), dtype=np.float64)
+        return Prediction.without_members(runtime_us)
 
     def _offsets(self, problem: Problem, hardware: Hardware) -> ProblemOffsets | None:
         return self.corrections.of(problem.shape, hardware) if self.corrections else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from diode_store.records import KernelConfig, Problem
 
 _KEPT_DECISIONS = 1000
-_ALWAYS = ("total_calls", "passed_through", "model_selections", "configs_filtered")
+_ALWAYS = ("total_calls", "passed_through", "model_selections", "configs_filtered", "configs_kept", "kept_alone")
 _TIMES = ("seconds", "seconds_listing")
 
 
@@ -44,6 +44,8 @@ class Decision:
     reason: str
     observed: bool = False
     """Whether the choice was only recorded, and stock Inductor went on."""
+    p_within_2pct: float | None = None
+    """How likely the first of ``chosen`` is within 2% of the best candidate; None if the model cannot say."""
 
     @property
     def abstained(self) -> bool:
@@ -92,7 +94,10 @@ class Stats:
             self._decisions.append(decision)
             if not decision.abstained:
                 self._counts["model_selections"] += 1
-                self._counts["configs_filtered"] += 0 if decision.observed else _filtered(decision)
+            if not decision.abstained and not decision.observed:
+                self._counts["configs_filtered"] += decision.candidates - len(decision.chosen)
+                self._counts["configs_kept"] += len(decision.chosen)
+                self._counts["kept_alone"] += len(decision.chosen) == 1
 
     def snapshot(self) -> dict[str, float]:
         """Return every counter and time."""
@@ -110,7 +115,3 @@ class Stats:
         """Return the most recent decisions, oldest first."""
         with self._lock:
             return list(self._decisions)
-
-
-def _filtered(decision: Decision) -> int:
-    return decision.candidates - len(decision.chosen)

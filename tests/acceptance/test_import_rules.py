@@ -29,6 +29,7 @@ WITH_TORCH = {
 TORCH_FREE_TRAINER = (
     "commands.train",
     "commands.evaluate",
+    "commands.compare",
     "commands.models",
     "features",
     "launch",
@@ -36,7 +37,7 @@ TORCH_FREE_TRAINER = (
     "card",
 )
 # What runs in a user's process or on a GPU machine, where there is often no more than these packages.
-ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack", "jinja2"}  # torch itself imports jinja2
+ALLOWED_IN_LIGHT = {"torch", "triton", "numpy", "msgpack", "jinja2"}  # torch requires jinja2, and Inductor loads it
 LIGHT_STORE = (
     "wire.codec",
     "columns",
@@ -80,7 +81,7 @@ LIGHT_COLLECTORS = (
     "sweep.devices",
     "sweep.sets",
 )
-LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "models", "scoring")
+LIGHT_TRAINER = ("artifact", "card", "descriptor", "features", "launch", "matmul_v1", "models", "scoring")
 
 
 def modules_of(package: str) -> list[str]:

@@ -166,9 +166,8 @@ def test_stats_can_be_reset() -> None:
 def test_stats_name_what_was_promised() -> None:
     """Before any call every promised statistic is there, and zero."""
     stats = hooked().get_stats()
-    assert stats == dict.fromkeys(
-        ("total_calls", "passed_through", "model_selections", "configs_filtered", "seconds", "seconds_listing"), 0
-    )
+    counts = ("total_calls", "passed_through", "model_selections", "configs_filtered", "configs_kept", "kept_alone")
+    assert stats == dict.fromkeys((*counts, "seconds", "seconds_listing"), 0)
 
 
 def test_listing_is_most_of_the_time() -> None:

@@ -73,7 +73,7 @@ def test_no_model_is_an_error_without_fallback(tmp_path: Path) -> None:
     ("options", "error", "message"),
     [
         ({"search_space": "ALL"}, SettingsError, "search_space must be EXHAUSTIVE, DEFAULT or inherit, not 'ALL'"),
-        ({"mode": "two"}, SettingsError, "mode must be one of top_k, zero, not 'two'"),
+        ({"mode": "two"}, SettingsError, "mode must be one of top_k, zero, adaptive, not 'two'"),
         ({"top_k_configs": 0}, SettingsError, "top_k_configs must be a whole number of at least 1, not 0"),
         (
             {"hardware": "abacus"},
@@ -98,6 +98,8 @@ def test_every_option_that_changes_choices_is_in_the_uuid() -> None:
         {"top_k_configs": 2},
         {"performance_threshold": 1.2},
         {"mode": Mode.ZERO},
+        {"mode": Mode.ADAPTIVE},
+        {"mode": Mode.ADAPTIVE, "kernel_price": 0.01},
         {"search_space": "DEFAULT"},
         {"search_space": "inherit"},
         {"hardware": "NVIDIA B200"},

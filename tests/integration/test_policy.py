@@ -126,6 +126,9 @@ def test_reason_says_why(predicted: list[float], policy: Policy, expected: str) 
         ({"top_k_configs": 2.0}, "top_k_configs must be a whole number of at least 1, not 2.0"),
         ({"performance_threshold": 0.9}, "performance_threshold must be a ratio of at least 1.0, not 0.9"),
         ({"performance_threshold": math.nan}, "performance_threshold must be a ratio of at least 1.0, not nan"),
+        ({"kernel_price": 0}, "kernel_price must be a share above 0, such as 0.01 for 1%, not 0"),
+        ({"kernel_price": math.inf}, "kernel_price must be a share above 0, such as 0.01 for 1%, not inf"),
+        ({"kernel_price": "1%"}, "kernel_price must be a share above 0, such as 0.01 for 1%, not '1%'"),
         ({"performance_threshold": "2"}, "performance_threshold must be a ratio of at least 1.0, not '2'"),
     ],
 )
@@ -140,7 +143,7 @@ def test_unknown_mode_is_refused() -> None:
     """A mode that does not exist is refused with those that do."""
     with pytest.raises(SettingsError) as refused:
         parse_mode("one")
-    assert str(refused.value) == "mode must be one of top_k, zero, not 'one'"
+    assert str(refused.value) == "mode must be one of top_k, zero, adaptive, not 'one'"
 
 
 def test_key_tells_policies_apart() -> None:
@@ -148,6 +151,8 @@ def test_key_tells_policies_apart() -> None:
     policies = [Policy(), Policy(2), Policy(3, 1.2), Policy(mode=Mode.ZERO)]
     assert [policy.key for policy in policies] == ["top_k/3/1.1", "top_k/2/1.1", "top_k/3/1.2", "zero/3/1.1"]
     assert Policy(3, 1).key == Policy(3, 1.0).key
+    adaptive = [Policy(mode=Mode.ADAPTIVE), Policy(mode=Mode.ADAPTIVE, kernel_price=0.01)]
+    assert [policy.key for policy in adaptive] == ["adaptive/3/1.1/model's", "adaptive/3/1.1/0.01"]
 
 
 TIMES = st.lists(st.floats(0.5, 100.0) | st.sampled_from([1.0, 2.0, INF, math.nan]), min_size=1, max_size=30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,15 @@ MM = ProblemShape("mm", "bfloat16", 1, 1024, 1024, 1024, "nn")
 VENDOR_ROW = ("aten::mm", 0, 0, 0, 0, 0, 0, False)
 TILES = ((16, 64, 64), (32, 32, 128), (64, 32, 32), (64, 64, 64), (64, 128, 64), (128, 128, 32), (128, 256, 64))
 TRITON_ROWS = tuple(("triton::mm", m, n, k, 8, stages, 4, False) for m, n, k in TILES for stages in (2, 4))
+LONG = ConfigColumns.from_rows(
+    [VENDOR_ROW]
+    + [
+        ("triton::mm", m, n, k, 8, stages, warps, False)
+        for m, n, k in product((16, 32, 64, 128, 256), (16, 32, 64, 128, 256), (16, 32, 64, 128))
+        for stages, warps in product((1, 2, 3, 4), (2, 4, 8))
+    ]
+)
+"""A list as long as Inductor's EXHAUSTIVE one: 1,201 configs."""
 _ESTIMATE = CONFIG_FEATURES.index("log_estimate")
 
 

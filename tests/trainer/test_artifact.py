@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from synthetic import H200, MM, columns
 
 from diode_store.errors import ModelError
 from diode_trainer import artifact
-from diode_trainer.card import MATMUL_PURPOSE, Card, CoveredHardware, Domain, card_path, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, CoveredHardware, Domain, card_path, read_card
 from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
 from diode_trainer.models import DeepMatmulTimingModel, MatmulTimingModel, TimingNetwork
 from diode_trainer.scoring import Scorer
@@ -39,6 +39,7 @@ DOMAIN = Domain(
     templates=("aten::mm", "triton::mm"),
     shapes={"b": (1, 1), "m": (8, 4096), "n": (8, 4096), "k": (8, 4096)},
 )
+CALIBRATION = Calibration(0.7, 2.5, 0.4, 0.6, 0.006, 1208)
 CARD = Card("small", MATMUL_PURPOSE, "deep", FEATURE_VERSION, DOMAIN, metrics={"folds": 5}, command="diode-train")
 
 
@@ -257,6 +258,42 @@ def test_card_of_another_kind(saved: Path, fields: dict[str, object]) -> None:
     edit_card(saved, **fields)
     assert f"differs from the model in {next(iter(fields))}; copy the card" in refusal(saved)
     assert verify(saved) == refusal(saved)
+
+
+@pytest.fixture
+def calibrated(network: TimingNetwork, tmp_path: Path) -> Path:
+    """Return the checkpoint of a model that knows what its members' spread is worth."""
+    path = tmp_path / "calibrated.pt"
+    artifact.save(path, network, replace(CARD, calibration=CALIBRATION), trained_on=[MM])
+    return path
+
+
+def test_calibration_comes_back(calibrated: Path) -> None:
+    """What is known of the members' spread is in the checkpoint and on the card."""
+    assert artifact.load(calibrated).card.calibration == CALIBRATION
+    assert checkpoint(calibrated)["calibration"]["uncertainty"] == asdict(CALIBRATION)
+
+
+def test_model_without_calibration_loads(saved: Path) -> None:
+    """A model that nothing was held out for, or that is older, has none."""
+    content = json.loads(card_path(saved).read_text())
+    del content["calibration"]
+    card_path(saved).write_text(json.dumps(content))
+    assert artifact.load(saved).card.calibration is None
+
+
+def test_card_of_another_calibration(calibrated: Path) -> None:
+    """A card that claims the model to be surer than it is would be believed, so it is refused."""
+    edit_card(calibrated, calibration={**asdict(CALIBRATION), "spread": 0.1})
+    assert "differs from the model in calibration; copy the card" in refusal(calibrated)
+
+
+@pytest.mark.parametrize("spread", ["wide", None, float("inf")])
+def test_invalid_calibration(calibrated: Path, spread: object) -> None:
+    """A calibration that is no numbers is refused in one line."""
+    content = checkpoint(calibrated)["calibration"]
+    change(calibrated, calibration={**content, "uncertainty": {**asdict(CALIBRATION), "spread": spread}})
+    assert "has a missing or invalid field" in refusal(calibrated)
 
 
 def test_card_of_a_bare_state_dict(network: TimingNetwork, saved: Path) -> None:

@@ -17,7 +17,7 @@ from diode_trainer.features import (
     PROBLEM_FEATURES,
     VENDOR_FLAGS,
     config_features,
-    features_and_fit,
+    model_inputs,
     problem_features,
     roofline_us,
 )
@@ -90,11 +90,11 @@ def test_features_are_finite(shape: ProblemShape, hardware: Hardware, rows: list
 @given(shape=SHAPES, rows=st.lists(CONFIG_ROWS, min_size=1, max_size=8))
 def test_batch_equals_single(shape: ProblemShape, rows: list[tuple[object, ...]]) -> None:
     """A config's features and fit do not depend on which others it is asked about with."""
-    features, fits = features_and_fit(shape, H200, ConfigColumns.from_rows(rows))
+    together = model_inputs(shape, H200, ConfigColumns.from_rows(rows))
     for i, row in enumerate(rows):
-        alone = features_and_fit(shape, H200, ConfigColumns.from_rows([row]))
-        np.testing.assert_array_equal(features[i], alone[0][0])
-        assert fits[i] == alone[1][0]
+        alone = model_inputs(shape, H200, ConfigColumns.from_rows([row]))
+        np.testing.assert_array_equal(together.config[:, i], alone.config[:, 0])
+        assert together.possible[i] == alone.possible[0]
 
 
 def test_names_are_unique() -> None:
@@ -103,10 +103,13 @@ def test_names_are_unique() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_both_at_once_is_each() -> None:
-    """``features_and_fit`` returns what ``config_features`` does."""
-    features, _ = features_and_fit(MM, H200, columns())
-    np.testing.assert_array_equal(config_features(MM, H200, columns()), features)
+def test_inputs_are_what_is_asked_for_one_by_one() -> None:
+    """``model_inputs`` holds the features, the roofline and the vendor's kernels, without a second formula."""
+    inputs = model_inputs(MM, H200, columns())
+    np.testing.assert_array_equal(inputs.problem, problem_features(MM, H200))
+    np.testing.assert_array_equal(inputs.config.T, config_features(MM, H200, columns()))
+    assert inputs.roofline_us == roofline_us(MM, H200)
+    assert inputs.vendor.tolist() == [True] + [False] * (len(columns()) - 1)
 
 
 def test_roofline_of_a_large_product_is_arithmetic() -> None:
@@ -229,16 +232,16 @@ def test_persistent_kernels_start_one_block() -> None:
 def test_fits_shared_memory_at_the_limit() -> None:
     """Five stages of 256 x 256 x 64 need 327,680 bytes of the 232,448 there are; three of them fit."""
     rows = (triton(256, 256, 64, stages=5, warps=8), triton(256, 256, 64, stages=3, warps=8), VENDOR_ROW)
-    assert features_and_fit(MM, H200, columns(*rows))[1].tolist() == [False, True, True]
+    assert model_inputs(MM, H200, columns(*rows)).possible.tolist() == [False, True, True]
 
 
 def test_fits_shared_memory_when_nothing_is_pipelined() -> None:
     """A loop of one iteration, or loads too narrow for cp.async, need no buffers for later stages."""
     row = triton(256, 256, 64, stages=5, warps=8)
-    assert features_and_fit(replace(MM, k=64), H200, columns(row))[1].tolist() == [True]
-    assert features_and_fit(replace(MM, k=1023, n=1023), H200, columns(row))[1].tolist() == [True]
+    assert model_inputs(replace(MM, k=64), H200, columns(row)).possible.tolist() == [True]
+    assert model_inputs(replace(MM, k=1023, n=1023), H200, columns(row)).possible.tolist() == [True]
     persistent = ("triton::mm_persistent_tma", *row[1:])
-    assert features_and_fit(replace(MM, k=64), H200, columns(persistent))[1].tolist() == [False]
+    assert model_inputs(replace(MM, k=64), H200, columns(persistent)).possible.tolist() == [False]
 
 
 def test_tf32_is_faster_than_fp32() -> None:

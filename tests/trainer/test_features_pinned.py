@@ -20,7 +20,7 @@ from diode_trainer.features import (
     FEATURE_VERSION,
     PROBLEM_FEATURES,
     config_features,
-    features_and_fit,
+    model_inputs,
     problem_features,
 )
 
@@ -79,7 +79,7 @@ def values(case: str) -> dict[str, NDArray[Any]]:
     return {
         "problem": problem_features(shape, hardware),
         "configs": config_features(shape, hardware, asked),
-        "fits": features_and_fit(shape, hardware, asked)[1],
+        "fits": model_inputs(shape, hardware, asked).possible,
     }
 
 

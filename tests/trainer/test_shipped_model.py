@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from synthetic import H200, LONG, MM
 
+from diode_store.records import ProblemShape
 from diode_store.resources import trained_models_dir
+from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
 from diode_trainer.history import SUFFIX as HISTORY_SUFFIX
 from diode_trainer.verify import verify
@@ -90,3 +95,21 @@ def test_shipped_model_beats_what_needs_no_model(card: Card, at: str) -> None:
 def test_shipped_model_beats_the_list_of_inductor(card: Card, choices: str) -> None:
     """Three of its candidates hold a faster kernel than Inductor's whole DEFAULT list does."""
     assert regret(card.metrics, choices, "3") < regret(card.baselines, choices, "3", "inductor_default")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        MM,
+        ProblemShape("mm", "bfloat16", 1, 16, 4096, 4096, "nt"),
+        ProblemShape("addmm", "float16", 1, 333, 768, 3072, "nn"),
+        ProblemShape("mm", "float32", 1, 2048, 512, 4096, "nn", tf32=True),
+    ],
+    ids=lambda shape: f"{shape.op}-{shape.m}x{shape.n}x{shape.k}-{shape.arithmetic}",
+)
+def test_shipped_model_ranks_the_same_five_first_in_a_long_list(checkpoint: Path, shape: ProblemShape) -> None:
+    """That all members score only the best of a long list changes none of the first five choices."""
+    model, chosen = artifact.load(checkpoint), replace(LONG, allow_tf32=np.full(len(LONG), shape.tf32))
+    fast, exact = (model.predict_us(shape, H200, chosen, exact=exact) for exact in (False, True))
+    first = [np.argsort(times, kind="stable")[:5].tolist() for times in (fast, exact)]
+    assert first[0] == first[1]

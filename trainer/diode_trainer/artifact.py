@@ -16,7 +16,7 @@ from diode_store.errors import ModelError, first_line
 from diode_store.files import write_durably
 from diode_store.keys import content_key
 from diode_trainer import matmul_v1
-from diode_trainer.card import MATMUL_PURPOSE, Card, Domain, card_path, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card
 from diode_trainer.catalogue import shipped_models
 from diode_trainer.features import (
     CONFIG_FEATURES,
@@ -25,7 +25,7 @@ from diode_trainer.features import (
 )
 from diode_trainer.matmul_v1 import MatmulModelV1, V1Scorer
 from diode_trainer.models import NetworkDimensions, TimingNetwork, dimensions_of, model_class
-from diode_trainer.scoring import Scorer
+from diode_trainer.scoring import Prediction, Scorer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, ProblemShape
 
 _NORMALISATION = "normalisation."
+_UNCERTAINTY = "uncertainty"
+"""Where a checkpoint's calibration, which says what domain it is of, holds that of the members' spread."""
 _PICKLE = b"\x80"
 """The first byte of a file by ``pickle.dump``; one by ``torch.save`` is a zip."""
 _RETRAIN = "train it again with `diode-train`"
@@ -55,13 +57,23 @@ class TimingModel:
     trained_on: frozenset[int]
     """Digests of the problems it learned from; none of a model that does not say."""
 
-    def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
-        """Return the predicted runtime of each config in microseconds, shape (n,).
+    def predict(
+        self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns, *, exact: bool = False
+    ) -> Prediction:
+        """Predict the runtime of each of n configs, and what each member says of the best of them.
 
         It is inf for a config whose tiles do not fit the device's shared memory, and for one of a template that
-        the model was never trained on.
+        the model was never trained on. Unless ``exact``, all members score only the best of a long list.
         """
-        return self.scorer.predict_us(shape, hardware, columns)
+        if isinstance(self.scorer, V1Scorer):
+            return Prediction.without_members(self.scorer.predict_us(shape, hardware, columns))
+        return self.scorer.predict(shape, hardware, columns, exact=exact)
+
+    def predict_us(
+        self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns, *, exact: bool = False
+    ) -> NDArray[np.float64]:
+        """Return only the runtimes that ``predict`` does: microseconds, shape (n,)."""
+        return self.predict(shape, hardware, columns, exact=exact).runtime_us
 
     @property
     def ranks_some(self) -> bool:
@@ -139,7 +151,15 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
     if card is None:
         if parts.is_checkpoint:
             raise ModelError(f"{card_path(path)}: the model's card is missing; copy it beside {path.name}")
-        card = Card(path.stem, MATMUL_PURPOSE, network.model_type, FEATURE_VERSION, parts.domain, sha256=sha256)
+        card = Card(
+            path.stem,
+            MATMUL_PURPOSE,
+            network.model_type,
+            FEATURE_VERSION,
+            parts.domain,
+            calibration=parts.calibration,
+            sha256=sha256,
+        )
     elif differing := _differing(card, parts):
         raise ModelError(
             f"{card_path(path)}: differs from the model in {', '.join(differing)}; copy the card that was written with"
@@ -202,7 +222,7 @@ def _checkpoint(model: TimingNetwork, card: Card, trained_on: Iterable[ProblemSh
         "normalisation": {
             name.removeprefix(_NORMALISATION): value for name, value in state.items() if name.startswith(_NORMALISATION)
         },
-        "calibration": asdict(card.domain),
+        "calibration": asdict(card.domain) | ({_UNCERTAINTY: asdict(card.calibration)} if card.calibration else {}),
         "trained_on": torch.tensor(digests, dtype=torch.int64),
     }
 
@@ -238,6 +258,7 @@ def _differing(card: Card, parts: _Parts) -> list[str]:
     pairs: dict[str, tuple[Any, Any]] = {"feature_version": (card.feature_version, parts.feature_version)}
     if parts.is_checkpoint:  # a bare state dict does not say the rest
         pairs["model_type"] = card.model_type, parts.model_type
+        pairs["calibration"] = card.calibration, parts.calibration
         pairs |= {
             f"domain.{f.name}": (getattr(card.domain, f.name), getattr(parts.domain, f.name)) for f in fields(Domain)
         }
@@ -272,6 +293,7 @@ class _Parts(NamedTuple):
     feature_version: int
     domain: Domain
     trained_on: frozenset[int]
+    calibration: Calibration | None = None
     is_checkpoint: bool = True
     """False for a bare state dict."""
 
@@ -292,6 +314,8 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
             checkpoint["members"],
         )
         domain = Domain.from_plain(checkpoint["calibration"])
+        uncertainty = checkpoint["calibration"].get(_UNCERTAINTY)
+        calibration = None if uncertainty is None else Calibration.from_plain(uncertainty)
         trained_on = frozenset(checkpoint["trained_on"].tolist())
         version, model_type = int(checkpoint["feature_version"]), checkpoint["model_type"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -299,7 +323,7 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
     dimensions = dimensions_of(state)
     if declared != dimensions:
         raise ModelError(f"the checkpoint says {declared} but its tensors are of {dimensions}; {_RETRAIN}")
-    return _Parts(state, dimensions, model_type, version, domain, trained_on)
+    return _Parts(state, dimensions, model_type, version, domain, trained_on, calibration)
 
 
 def _check_version(version: int) -> None:

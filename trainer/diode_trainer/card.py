@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,6 +96,35 @@ class Domain:
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """What a model's spread is worth, fitted to problems that it had not seen."""
+
+    spread: float
+    """By what the spread of the members is multiplied."""
+    vendor_spread: float
+    """The same for how much slower than predicted a vendor's kernel may be."""
+    within_offset: float
+    within_slope: float
+    """The log-odds that the first choice is within 2% of the best are the offset plus the slope times those drawn."""
+    kernel_price: float
+    """The relative gain for which a kernel is worth timing, so that one kernel a problem is timed in the mean."""
+    problems: int
+    """To how many problems this was fitted."""
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Calibration:
+        """Rebuild what ``asdict`` made.
+
+        Raises:
+            TypeError, KeyError, ValueError: ``content`` is not that.
+        """
+        numbers: dict[str, Any] = {field.name: float(content[field.name]) for field in fields(cls)}
+        if not all(math.isfinite(number) for number in numbers.values()):
+            raise ValueError("a number of the calibration is not finite")
+        return cls(**numbers | {"problems": int(content["problems"])})
+
+
+@dataclass(frozen=True)
 class Card:
     """Everything a reader of ``NAME.json`` learns about ``NAME.pt``."""
 
@@ -111,6 +141,8 @@ class Card:
     """What to run to make this model again."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     baselines: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
+    """What the spread of its members is worth; None if nothing was held out to learn that from."""
     notes: str = ""
     """How to read the figures."""
     sha256: str = ""
@@ -161,7 +193,9 @@ def read_card(path: Path) -> Card:
     try:
         content = _object(json.loads(path.read_bytes()))
         known = {name: value for name, value in content.items() if name in {f.name for f in fields(Card)}}
-        return Card(**{**known, "domain": Domain.from_plain(known["domain"])})
+        uncertainty = known.get("calibration")
+        calibration = None if uncertainty is None else Calibration.from_plain(uncertainty)
+        return Card(**{**known, "domain": Domain.from_plain(known["domain"]), "calibration": calibration})
     except FileNotFoundError:
         raise ModelError(f"{path}: the model's card is missing; copy it beside the checkpoint or train again") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

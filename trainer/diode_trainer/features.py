@@ -7,7 +7,7 @@ change to a formula, here, in ``launch`` or in ``descriptor``: a model only ever
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -106,6 +106,29 @@ GENERATED = CONFIG_FEATURES.index("is_generated")
 _FIRST_LOG = len(_FLAGS) + len(_NUMBERS)
 
 
+class ModelInputs(NamedTuple):
+    """What a model is told of one problem and n configs, and what is certain without it."""
+
+    problem: NDArray[np.float32]
+    """Shape (P,), in the order of ``PROBLEM_FEATURES``."""
+    config: NDArray[np.float32]
+    """Shape (C, n), in the order of ``CONFIG_FEATURES``: a row for each feature, which is how they are computed."""
+    vendor: NDArray[np.bool_]
+    """Which configs are a vendor's kernels, shape (n,)."""
+    possible: NDArray[np.bool_]
+    """Which configs' operand tiles fit into the shared memory of one block, shape (n,).
+
+    It is True where that is unsure: it refuses none of the configs that ran in the bundled H200 measurements."""
+    roofline_us: float
+
+
+def model_inputs(shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> ModelInputs:
+    """Return everything that a model needs for the configs of one problem on one device."""
+    work = Work(shape, describe(hardware))
+    launch = Launch(work, columns)
+    return ModelInputs(_of_problem(work), _of_configs(launch, columns), launch.vendor, _fits(launch), work.roofline_us)
+
+
 def roofline_us(shape: ProblemShape, hardware: Hardware) -> float:
     """Return the least time the device could need, in microseconds.
 
@@ -117,7 +140,11 @@ def roofline_us(shape: ProblemShape, hardware: Hardware) -> float:
 
 def problem_features(shape: ProblemShape, hardware: Hardware) -> NDArray[np.float32]:
     """Return what is known of the problem alone, shape (P,), in the order of ``PROBLEM_FEATURES``."""
-    work = Work(shape, describe(hardware))
+    return _of_problem(Work(shape, describe(hardware)))
+
+
+def _of_problem(work: Work) -> NDArray[np.float32]:
+    shape = work.shape
     sizes = [
         shape.b,
         shape.m,
@@ -154,29 +181,16 @@ def config_features(shape: ProblemShape, hardware: Hardware, columns: ConfigColu
 
     A vendor kernel hides its parameters: all but its ``VENDOR_FLAGS`` are 0.
     """
-    return _features(Launch(Work(shape, describe(hardware)), columns), columns)
+    return _of_configs(Launch(Work(shape, describe(hardware)), columns), columns).T
 
 
-def features_and_fit(
-    shape: ProblemShape, hardware: Hardware, columns: ConfigColumns
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return ``config_features``, and which configs' operand tiles fit into the shared memory of one block, shape (n,).
-
-    It is True where that is unsure: it refuses none of the configs that ran in the bundled H200 measurements.
-    """
-    launch = Launch(Work(shape, describe(hardware)), columns)
-    return _features(launch, columns), _fits(launch)
-
-
-def _features(launch: Launch, columns: ConfigColumns) -> NDArray[np.float32]:
+def _of_configs(launch: Launch, columns: ConfigColumns) -> NDArray[np.float32]:
     bias = columns.template_mask(lambda template: template == "aten::bias_addmm")
     rows = (launch.vendor, bias, *_flags(launch), *_geometry(launch), *_costs(launch))
-    features = np.empty((len(CONFIG_FEATURES), len(columns)), dtype=np.float32)
-    for target, row in zip(features, rows, strict=True):
-        target[:] = row
+    features = np.array(rows, dtype=np.float32)  # (C, n)
     np.log2(features[_FIRST_LOG:], out=features[_FIRST_LOG:])
     features[len(VENDOR_FLAGS) :, launch.vendor] = 0
-    return features.T
+    return features
 
 
 def _fits(launch: Launch) -> NDArray[np.bool_]:
@@ -194,7 +208,7 @@ def _flags(launch: Launch) -> tuple[NDArray[Any], ...]:
         launch.wgmma,
         launch.turns_over,
         launch.allow_tf32,
-        launch.work.shape.k % launch.block_k == 0,
+        launch.k_iterations * launch.block_k == launch.work.shape.k,
         launch.k_iterations == 1,
         launch.stages,
         launch.stages == 1,

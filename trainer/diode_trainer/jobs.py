@@ -147,6 +147,7 @@ def _card(dataset: ExampleSet, job: TrainingJob, result: TrainingResult) -> Card
         training=training_facts(job.recipe, result.fit, seed=job.seed, seconds=result.seconds),
         command=job.command,
         **_judgement(result.evaluation),
+        calibration=result.calibration,
         notes=_NOTES,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         torch=torch.__version__,

@@ -57,6 +57,9 @@ _K_CONTIGUOUS = "nt"
 _HALF = 2
 """Bytes of a half-precision element."""
 
+_EFFICIENCY = np.array([0.7, 0.5, 0.8, 0.2], dtype=np.float32)
+"""Share of the peak that a tile reaches, by what computes it: no tensor cores, mma, wgmma, wgmma that turns over."""
+
 # What an absent parameter is taken for, so that no formula divides by zero.
 _NEUTRAL = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8, "num_stages": 4, "num_warps": 8}
 
@@ -94,8 +97,7 @@ class Launch:
         self.vendor = columns.template_mask(is_vendor_template)
         self.tma = columns.template_mask(_is_tma)
         self.allow_tf32 = columns.allow_tf32
-        numbers = (_filled(getattr(columns, name), neutral) for name, neutral in _NEUTRAL.items())
-        self.block_m, self.block_n, self.block_k, self.group_m, self.stages, self.warps = numbers
+        self.block_m, self.block_n, self.block_k, self.group_m, self.stages, self.warps = _numbers(columns)
         is_half = np.bool_(work.itemsize <= _HALF)
         # Of float32 the tensor cores take TF32 alone.
         self.tensor_cores = is_half | (self.allow_tf32 & np.bool_(work.shape.dtype == "float32"))
@@ -125,14 +127,15 @@ class Launch:
         self.shared_memory = self.operand_bytes * self.buffers
         threads = _WARP * self.warps
         self.accumulators = self.block_m * self.block_n / threads
-        operands = np.where(self.wgmma, np.float32(0), self.operand_bytes / (4 * threads))
+        operands = ~self.wgmma * (self.operand_bytes / (4 * threads))
         registers = np.minimum(self.accumulators + operands + _OTHER_REGISTERS, _MOST_REGISTERS)
         blocks = np.minimum(
-            architecture.shared_memory_bytes // (self.shared_memory + _RESERVED_SHARED_MEMORY),
-            np.minimum(architecture.registers // (registers * threads), architecture.threads // threads),
+            architecture.shared_memory_bytes / (self.shared_memory + _RESERVED_SHARED_MEMORY),
+            np.minimum(architecture.registers / (registers * threads), architecture.threads / threads),
         )
         # A persistent kernel starts one block on every multiprocessor.
-        self.occupancy = np.where(self.tma, np.float32(1), np.clip(blocks, 1, _MOST_BLOCKS))
+        self.occupancy = np.maximum(np.minimum(np.floor(blocks), _MOST_BLOCKS), 1)
+        self.occupancy[self.tma] = 1
         self.waves = self.block_waves / self.occupancy
         self.resident = np.minimum(self.occupancy, self.busiest)
 
@@ -144,12 +147,12 @@ class Launch:
         what ran out of shared memory in the bundled H200 measurements.
         """
         work = self.work
-        buffers = np.where(self.wgmma, self.stages, np.maximum(self.stages - 1, 1))
-        if min(work.access_a, work.access_b) < _NARROWEST_ASYNC:
-            unpipelined = ~self.tma
-        else:
-            unpipelined = ~self.tma & (self.k_iterations <= 1)
-        return np.where(unpipelined, np.float32(1), buffers)
+        buffers: Floats = np.maximum(self.stages - ~self.wgmma, 1)
+        unpipelined = ~self.tma
+        if min(work.access_a, work.access_b) >= _NARROWEST_ASYNC:
+            unpipelined &= self.k_iterations <= 1
+        buffers[unpipelined] = 1
+        return buffers
 
     def _time(self) -> None:
         work, device = self.work, self.work.device
@@ -161,8 +164,8 @@ class Launch:
             )
             / device.multiprocessors
         )
-        kinds = [self.turns_over, self.wgmma, self.tensor_cores]
-        efficiency = np.select(kinds, [np.float32(0.2), np.float32(0.8), np.float32(0.5)], np.float32(0.7))
+        # Each kind is one of those before it.
+        efficiency = _EFFICIENCY[self.tensor_cores.astype(np.intp) + self.wgmma + self.turns_over]
         tile_flops = 2e6 * self.block_m * self.block_n * self.block_k
         self.compute_us = self.busiest * self.k_iterations * tile_flops / (flops * efficiency)
         self.traffic = self.tiles * self.k_iterations * self.operand_bytes
@@ -188,5 +191,10 @@ def _is_tma(template: str) -> bool:
     return "tma" in template
 
 
-def _filled(numbers: NDArray[np.int32], neutral: int) -> Floats:
-    return np.where(numbers > 0, numbers, neutral).astype(np.float32)
+def _numbers(columns: ConfigColumns) -> Floats:
+    """Return a row for each of ``_NEUTRAL``, shape (6, n)."""
+    numbers = np.empty((len(_NEUTRAL), len(columns)), dtype=np.float32)
+    for row, name in zip(numbers, _NEUTRAL, strict=True):
+        row[:] = getattr(columns, name)
+    np.copyto(numbers, np.array([[neutral] for neutral in _NEUTRAL.values()], dtype=np.float32), where=numbers <= 0)
+    return numbers

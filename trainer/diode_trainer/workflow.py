@@ -20,13 +20,14 @@ from diode_trainer.baselines.compare import (
     compare,
     forecast,
 )
+from diode_trainer.calibration import calibrate, make_cases
 from diode_trainer.data.held_out import Split
 from diode_trainer.data.splits import split_up
 from diode_trainer.data.tensors import Packed, pack
 from diode_trainer.history import fit_name
 from diode_trainer.judgement import ProblemJudgement, judge_problems, summarise
 from diode_trainer.metrics import Report, judgeable
-from diode_trainer.scoring import Scorer
+from diode_trainer.scoring import Prediction, Scorer
 from diode_trainer.slices import slices
 from diode_trainer.train import EpochReport, Fit, Recipe, fit, single_threaded
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
+    from diode_trainer.card import Calibration
     from diode_trainer.checkpoints import Checkpoint, Unfinished
     from diode_trainer.data.dataset import Examples, ExampleSet
     from diode_trainer.data.splits import Fold
@@ -108,6 +110,8 @@ class TrainingResult:
     """Of that fit."""
     evaluation: Evaluation | None
     """None without folds."""
+    calibration: Calibration | None = None
+    """None without folds, or from too few problems."""
 
 
 def fit_and_judge(
@@ -142,17 +146,20 @@ def fit_and_judge(
     (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch, unfinished)
     if not splits:
         return TrainingResult(final, seconds, None)
-    predicted = [
-        times for (fitted, _), split in zip(others, splits, strict=True) for times in _unseen(dataset, fitted, split)
+    unseen = [
+        prediction
+        for (fitted, _), split in zip(others, splits, strict=True)
+        for prediction in _unseen(dataset, fitted, split)
     ]
-    evaluation = judge(dataset, splits, predicted, judging)
+    evaluation = judge(dataset, splits, [prediction.runtime_us for prediction in unseen], judging)
     evaluation = replace(
         evaluation,
         fits=tuple(fitted for fitted, _ in others),
         fit_seconds=tuple(taken for _, taken in others),
         splits=tuple(splits),
     )
-    return TrainingResult(final, seconds, evaluation)
+    tested = [dataset.examples[i] for split in splits for i in split.test]
+    return TrainingResult(final, seconds, evaluation, calibrate(make_cases(tested, unseen, dataset.domain())))
 
 
 def _fit_parts(
@@ -196,9 +203,10 @@ def _fit_parts(
         return [done.result() for done in fits]
 
 
-def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[NDArray[np.float64]]:
+def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
     """Return what a fit predicts for the problems that it has not seen."""
-    return predict(fold_scorer(dataset, fitted, split), [dataset.examples[i] for i in split.test])
+    scorer, examples = fold_scorer(dataset, fitted, split), (dataset.examples[i] for i in split.test)
+    return [scorer.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]
 
 
 def fold_scorer(dataset: ExampleSet, fitted: Fit, split: Fold) -> Scorer:
@@ -207,8 +215,8 @@ def fold_scorer(dataset: ExampleSet, fitted: Fit, split: Fold) -> Scorer:
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:
-    """Return the predicted runtimes of each problem's configs in microseconds."""
-    return [model.predict_us(example.shape, example.hardware, example.columns) for example in examples]
+    """Return the predicted runtimes of each problem's configs in microseconds, by all members of the model."""
+    return [model.predict_us(example.shape, example.hardware, example.columns, exact=True) for example in examples]
 
 
 def judging_steps(count: int) -> int:

@@ -85,7 +85,7 @@ def forecast(
             skipped[name] = f"it was trained on {seen} of these {len(dataset)} problems"
         else:
             tested = (dataset.examples[i] for fold in folds for i in fold.test)
-            times[name] = [previous.predict_us(e.shape, e.hardware, e.columns) for e in tested]
+            times[name] = [previous.predict_us(e.shape, e.hardware, e.columns, exact=True) for e in tested]
     return Forecasts(times, skipped)
 
 

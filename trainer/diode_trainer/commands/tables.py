@@ -175,12 +175,24 @@ def card_pairs(card: Card) -> dict[str, object]:
         "measured": f"{data.get('measured_from')} to {data.get('measured_to')}" if data else None,
         "evaluated": _evaluated(card.metrics),
         **{f"regret, {name}": _regret_text(card.metrics[name]) for name in _KINDS if name in card.metrics},
+        "calibration": _calibration_text(card),
         "made with": card.command,
         "created": f"{card.created_at}, torch {card.torch}" if card.created_at else None,
         "sha256": card.sha256,
         "licence": card.licence,
         "notes": card.notes,
     }
+
+
+def _calibration_text(card: Card) -> str | None:
+    calibration = card.calibration
+    if calibration is None:
+        return None
+    return (
+        f"on {calibration.problems} held-out problems; the members' spread counts {calibration.spread:.2f} times"
+        f" ({calibration.vendor_spread:.2f} for a slow vendor's kernel), a kernel is worth timing for a gain of"
+        f" {calibration.kernel_price:.2%}"
+    )
 
 
 _KINDS = ("all_choices", "triton_only")

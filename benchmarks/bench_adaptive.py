@@ -1,0 +1,123 @@
+"""What the hook's modes lose and how many kernels they time, on families of problems that no model saw; takes minutes.
+
+    python benchmarks/bench_adaptive.py [--members 6] [--folds 5]
+
+Fits the recipe of ``diode-train`` to the bundled measurements without a part of their families, for each part, and
+replays the hook's choices on the problems of that part: of what was measured there, Inductor would take the fastest
+that is kept. One that is kept alone is not timed at all. The calibration of adaptive mode is fitted to the other
+parts. The baseline is zero mode: how much of what it loses is lost still.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_collectors.spool.spool import Spool
+from diode_integration.policy import KeptCandidates, Mode, Policy, Spread, select
+from diode_store.console import print_rows
+from diode_store.resources import bundled_data_dir
+from diode_store.wire.segments import read_segment
+from diode_trainer.calibration import Case, calibrate, make_cases, mean_timed, reliability
+from diode_trainer.commands.recipes import make_recipe
+from diode_trainer.data.from_file import load_measurements
+from diode_trainer.data.held_out import Split
+from diode_trainer.data.splits import split_up
+from diode_trainer.data.tensors import pack
+from diode_trainer.scoring import Scorer
+from diode_trainer.train import fit, single_threaded
+from diode_trainer.uncertainty import WITHIN
+
+if TYPE_CHECKING:
+    from diode_trainer.card import Calibration
+    from diode_trainer.data.dataset import ExampleSet
+    from diode_trainer.data.splits import Fold
+    from diode_trainer.train import Recipe
+
+_PRICES = (0.02, 0.01, 0.007, 0.005, 0.003, 0.002, 0.001)
+_MODES = {
+    "zero": Policy(mode=Mode.ZERO),
+    "top 1": Policy(1),
+    "top 3": Policy(3),
+    "top 5": Policy(5),
+    "adaptive": Policy(mode=Mode.ADAPTIVE),
+    **{f"adaptive, {price:.1%}": Policy(mode=Mode.ADAPTIVE, kernel_price=price) for price in _PRICES},
+}
+_HEADER = ("mode", "kernels timed", "kept alone", "regret@1", "p95", "max", "of zero's loss")
+
+
+def main() -> int:
+    """Fit, replay and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--members", type=int, default=6, help="of each fit")
+    parser.add_argument("--folds", type=int, default=5, help="into how many parts the families are divided")
+    options = parser.parse_args()
+    measurements = [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
+    dataset = load_measurements(measurements, "the bundled measurements")
+    splits = split_up(dataset, Split.FAMILY, options.folds)
+    recipe = replace(make_recipe("deep"), members=options.members)
+    with single_threaded(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        unseen = list(pool.map(lambda split: _unseen(dataset, split, recipe), splits))
+    show(unseen)
+    return 0
+
+
+def show(unseen: list[list[Case]]) -> None:
+    """Print the tables of the cases of each part."""
+    others = [[case for j, cases in enumerate(unseen) if j != i for case in cases] for i in range(len(unseen))]
+    calibrations = [calibrate(cases) for cases in others]
+    cases = [(case, calibration) for part, calibration in zip(unseen, calibrations, strict=True) for case in part]
+    zero = np.mean([case.loss for case, _ in cases])
+    rows = [
+        _row(name, [(case, _kept(case, calibration, policy)) for case, calibration in cases], float(zero))
+        for name, policy in _MODES.items()
+    ]
+    print_rows(_HEADER, rows, title=f"{len(cases)} problems of families that were held out")
+    sure = [_kept(case, calibration, Policy(mode=Mode.ZERO)).p_within_2pct or 0.0 for case, calibration in cases]
+    bins = reliability(sure, [case.loss <= WITHIN for case, _ in cases])
+    print_rows(
+        ("problems", "predicted", "observed"),
+        [(b.problems, f"{b.predicted:.0%}", f"{b.observed:.0%}") for b in bins],
+        title="How likely the first choice is within 2% of the best",
+    )
+
+
+def _unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[Case]:
+    """Return what a fit to one part predicts for the problems of the other that the hook would ask it about."""
+    train, test = dataset.subset(split.train), dataset.subset(split.test)
+    scorer = Scorer(fit(pack(train), recipe).network, train.domain().templates)
+    predictions = [scorer.predict(e.shape, e.hardware, e.columns, exact=True) for e in test]
+    return make_cases(test.examples, predictions, dataset.domain())
+
+
+def _kept(case: Case, calibration: Calibration | None, policy: Policy) -> KeptCandidates:
+    predicted = np.exp(case.member_logs.mean(0, dtype=np.float64))
+    everything = np.arange(len(predicted))
+    spread = None if calibration is None else Spread(everything, case.member_logs, calibration)
+    return select(predicted, case.is_vendor, policy, spread)
+
+
+def _row(name: str, kept: list[tuple[Case, KeptCandidates]], zero: float) -> tuple[object, ...]:
+    lost = np.array([case.measured[list(selection.indices)].min() for case, selection in kept])
+    indices = [selection.indices for _, selection in kept]
+    alone = np.mean([len(some) == 1 for some in indices])
+    worst = (np.exp(value) for value in (np.percentile(lost, 95), lost.max()))
+    figures = (f"{value:.3f}" for value in worst)
+    return (
+        name,
+        f"{mean_timed(indices):.2f}",
+        f"{alone:.0%}",
+        f"{np.exp(lost.mean()):.4f}",
+        *figures,
+        f"{lost.mean() / zero:.0%}",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

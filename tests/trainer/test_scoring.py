@@ -1,0 +1,90 @@
+"""All members score the best of a long list, and the rest comes behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from synthetic import H200, LONG, MM, columns
+from test_models import random_network
+
+from diode_trainer.scoring import Prediction, Scorer
+
+MEMBERS = 24
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Scorer:
+    """Return a scorer whose members have nothing in common, so that most finalists are not the best."""
+    return Scorer(random_network(members=MEMBERS))
+
+
+@pytest.fixture(scope="module")
+def both(scorer: Scorer) -> tuple[Prediction, Prediction]:
+    """Return what is predicted of a long list, and the same by all members for all configs."""
+    return scorer.predict(MM, H200, LONG), scorer.predict(MM, H200, LONG, exact=True)
+
+
+def test_finalists_get_what_all_members_predict(both: tuple[Prediction, Prediction]) -> None:
+    """A finalist's runtime is that of the exact prediction, and the geometric mean of its members'."""
+    fast, exact = both
+    np.testing.assert_allclose(fast.runtime_us[fast.finalists], exact.runtime_us[fast.finalists], rtol=1e-5)
+    of_members = np.exp(fast.member_logs.mean(0, dtype=np.float64))
+    np.testing.assert_allclose(of_members, fast.runtime_us[fast.finalists], rtol=1e-5)
+    assert fast.member_logs.shape == (MEMBERS, len(fast.finalists))
+
+
+def test_finalists_are_few_and_the_vendors_are_among_them(both: tuple[Prediction, Prediction]) -> None:
+    """A tenth of a long list is enough, with the vendor's kernel, whatever is predicted for it."""
+    fast, _ = both
+    assert 0 in fast.finalists
+    assert len(fast.finalists) <= len(LONG) / 10
+
+
+def test_nothing_comes_before_a_finalist(both: tuple[Prediction, Prediction]) -> None:
+    """What some members left out is predicted to be no faster than any template that all of them scored."""
+    fast, _ = both
+    others = np.setdiff1d(np.arange(1, len(LONG)), fast.finalists)
+    assert fast.runtime_us[others].min() >= fast.runtime_us[np.setdiff1d(fast.finalists, [0])].max()
+
+
+def test_every_possible_config_has_a_finite_time(both: tuple[Prediction, Prediction]) -> None:
+    """Which configs cannot run does not depend on who scored them."""
+    fast, exact = both
+    assert np.isfinite(fast.runtime_us).tolist() == np.isfinite(exact.runtime_us).tolist()
+    assert 0 < np.isinf(exact.runtime_us).sum() < len(LONG)
+
+
+def test_those_left_out_first_keep_the_order_of_the_first_member(scorer: Scorer) -> None:
+    """The last configs of all are ordered as by the member that scored everything."""
+    fast, exact = scorer.predict(MM, H200, LONG), scorer.predict(MM, H200, LONG, exact=True)
+    last = [i for i in np.argsort(fast.runtime_us, kind="stable") if np.isfinite(fast.runtime_us[i]) and i][-300:]
+    position = {config: place for place, config in enumerate(exact.finalists.tolist())}
+    first_member = [float(exact.member_logs[0, position[config]]) for config in last]
+    assert first_member == sorted(first_member)
+
+
+def test_members_disagree_on_a_long_list(both: tuple[Prediction, Prediction]) -> None:
+    """Of these members the first few do leave out something: the two ways of scoring are two."""
+    fast, exact = both
+    assert not np.allclose(fast.runtime_us, exact.runtime_us)
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_short_list_is_scored_by_all(scorer: Scorer, count: int) -> None:
+    """Of a list of Inductor's DEFAULT length nothing is left out."""
+    chosen = LONG.take(np.arange(count) * 3)
+    expected = scorer.predict_us(MM, H200, chosen, exact=True)
+    np.testing.assert_allclose(scorer.predict_us(MM, H200, chosen), expected, rtol=1e-5)
+
+
+def test_one_member_scores_all() -> None:
+    """With a single member there is nothing to leave out: each config is a finalist."""
+    alone = Scorer(random_network(members=1)).predict(MM, H200, LONG)
+    assert alone.finalists.tolist() == np.flatnonzero(np.isfinite(alone.runtime_us)).tolist()
+
+
+def test_nothing_fits_is_all_infinite(scorer: Scorer) -> None:
+    """A list of which nothing can run has no finalists."""
+    chosen = columns(("triton::mm", 256, 256, 128, 8, 5, 8, False))
+    prediction = scorer.predict(MM, H200, chosen)
+    assert (prediction.runtime_us.tolist(), prediction.finalists.tolist()) == ([np.inf], [])

@@ -1,0 +1,119 @@
+"""How far members disagree says how sure a choice is, and what timing others would gain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diode_trainer.card import Calibration
+from diode_trainer.uncertainty import Outlook
+
+CALIBRATION = Calibration(
+    spread=1.0, vendor_spread=1.0, within_offset=0.0, within_slope=1.0, kernel_price=0.01, problems=100
+)
+CONFIGS = 30
+VENDOR = 4
+
+
+def outlook(
+    disagreement: float, *, lead: float = 0.0, vendors: tuple[int, ...] = (VENDOR,), **calibration: float
+) -> Outlook:
+    """Return the outlook of 30 configs, each predicted 1% slower than the one before it, the first by ``lead`` faster.
+
+    Six members disagree by ``disagreement``.
+    """
+    logs = np.arange(CONFIGS) * 0.01
+    logs[0] -= lead
+    apart = np.random.default_rng(3).normal(0, 1, (6, CONFIGS))
+    apart = (apart - apart.mean(0)) / apart.std(0, ddof=1) * disagreement
+    is_vendor = np.isin(np.arange(CONFIGS), vendors)
+    return Outlook((logs + apart).astype(np.float32), is_vendor, replace(CALIBRATION, **calibration))
+
+
+def test_members_that_agree_are_sure() -> None:
+    """Without any disagreement the first choice is the best, and nothing is worth timing."""
+    sure = outlook(0.0)
+    assert sure.expected_loss == 0.0
+    assert sure.p_within_2pct > 0.99
+    assert sure.worth_timing(1e-6) == [0]
+
+
+def test_loss_grows_with_the_disagreement_and_its_scale() -> None:
+    """More disagreement, or one that counts for more, makes a loss more likely and larger."""
+    few, many = outlook(0.02), outlook(0.1)
+    assert 0 < few.expected_loss < many.expected_loss
+    assert few.p_within_2pct > many.p_within_2pct
+    assert few.expected_loss < outlook(0.02, spread=2.0).expected_loss
+
+
+def test_a_clear_lead_is_worth_no_timing() -> None:
+    """A first choice that leads by more than the members disagree is left alone."""
+    assert outlook(0.02, lead=0.2).worth_timing(0.001) == [0]
+
+
+def test_vendor_is_timed_beside_whatever_is() -> None:
+    """If anything is timed, the vendor's kernel is, however slow it is predicted to be."""
+    kept = outlook(0.1, vendors=(CONFIGS - 1,)).worth_timing(0.01)
+    assert kept[0] == 0
+    assert CONFIGS - 1 in kept
+    assert len(kept) > 2
+
+
+def test_only_the_best_of_a_vendors_variants_is_timed() -> None:
+    """Of two kernels of the vendor the one that is predicted to be slower is no candidate."""
+    kept = outlook(0.3, vendors=(2, 3)).worth_timing(0.0001)
+    assert 2 in kept
+    assert 3 not in kept
+
+
+def test_without_a_vendors_kernel_templates_are_timed() -> None:
+    """A list without the vendor's kernel is treated alike."""
+    kept = outlook(0.1, vendors=()).worth_timing(0.01)
+    assert len(kept) > 1
+    assert kept == sorted(kept)
+
+
+def test_fewer_are_worth_a_higher_price() -> None:
+    """How many are timed falls with the price, from many to one."""
+    counts = [len(outlook(0.1).worth_timing(price)) for price in (0.0005, 0.003, 0.01, 0.03, 0.5)]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > 4
+    assert counts[-1] == 1
+
+
+def test_what_is_kept_alone_costs_nothing() -> None:
+    """Where even a single one has to be timed, a second is worth it earlier."""
+    price = next(price for price in np.geomspace(0.2, 0.0001, 100) if len(outlook(0.1).worth_timing(price)) > 1)
+    assert len(outlook(0.1).worth_timing(price * 1.2)) == 1
+    assert len(outlook(0.1).worth_timing(price * 1.2, alone_is_free=False)) > 1
+
+
+def test_vendor_may_be_slower_than_predicted_by_more() -> None:
+    """A vendor's kernel that comes first is less sure the more its own spread counts; one that does not is no surer."""
+    first = [outlook(0.05, vendors=(0,), vendor_spread=spread).expected_loss for spread in (1.0, 3.0)]
+    last = [outlook(0.05, vendors=(CONFIGS - 1,), vendor_spread=spread).expected_loss for spread in (1.0, 3.0)]
+    assert first[1] > 1.2 * first[0]
+    assert last[1] == pytest.approx(last[0], rel=0.05)
+
+
+def test_probability_is_a_calibrated_one() -> None:
+    """Offset and slope turn the odds that are drawn into those that were observed."""
+    plain = outlook(0.05)
+    assert plain.p_within_2pct == pytest.approx(1 / (1 + np.exp(-plain.within_odds)))
+    shifted = outlook(0.05, within_offset=1.0, within_slope=0.5)
+    assert shifted.p_within_2pct == pytest.approx(1 / (1 + np.exp(-1.0 - 0.5 * plain.within_odds)))
+
+
+def test_asking_twice_gives_the_same() -> None:
+    """Draws are the same every time, so a choice can be repeated and cached."""
+    first, second = outlook(0.1), outlook(0.1)
+    assert first.worth_timing(0.003) == second.worth_timing(0.003)
+    assert first.expected_loss == second.expected_loss
+
+
+def test_a_single_candidate_is_the_best() -> None:
+    """Of one config there is nothing to choose."""
+    one = Outlook(np.array([[1.0], [1.2]], dtype=np.float32), np.array([True]), CALIBRATION)
+    assert (one.worth_timing(1e-6, alone_is_free=False), one.expected_loss) == ([0], 0.0)

@@ -1,0 +1,124 @@
+"""How sure a model is of its first choice, and what timing some of the others would gain.
+
+The members of a model disagree where they learned little. Each draw adds to what is predicted a random mixture of
+their deviations, and to each config, independently, a deviation of its own: the one moves configs together, as members
+do, the other apart, as what no member knows does. A vendor's kernel may be slower than predicted by more, since its
+time hangs on a choice that the vendor's library does not show. How large these are is fitted to problems that the
+model had not seen (``calibration``).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diode_trainer.card import Calibration
+
+    Floats = NDArray[np.float32]
+
+_DRAWS = 512
+_CANDIDATES = 24
+"""Most configs that may turn out to be the best, beside the vendor's."""
+_FAR = 0.5
+"""Log of the ratio to the first choice's predicted time beyond which a template is not one of them."""
+_MOST_KEPT = 12
+WITHIN = math.log(1.02)
+"""How far from the best a choice may be to count as good: 2%."""
+
+
+class Outlook:
+    """How the times of one problem's configs may turn out.
+
+    Args:
+        member_logs: (E, f) log of the microseconds that each of at least two members predicts.
+        is_vendor: (f,) which configs are a vendor's; the best of them is always considered.
+        calibration: of the model.
+    """
+
+    def __init__(self, member_logs: Floats, is_vendor: NDArray[np.bool_], calibration: Calibration) -> None:
+        self._calibration = calibration
+        mean = member_logs.mean(0)
+        self._order, self._vendor = _contenders(mean, is_vendor)
+        members, contenders = len(member_logs), len(self._order)
+        deviations = (member_logs[:, self._order] - mean[self._order]).T  # (contenders, E)
+        shared = deviations @ _normal(members, 0) / np.float32(math.sqrt(members - 1))
+        own = _normal(contenders, 1) * deviations.std(1, ddof=1, keepdims=True)
+        self._draws = (shared + own) * np.float32(calibration.spread)  # (contenders, draws)
+        if self._vendor is not None:
+            slower = np.maximum(own[self._vendor], 0)
+            self._draws[self._vendor] += slower * np.float32(calibration.vendor_spread - calibration.spread)
+        self._draws += (mean[self._order] - mean[self._order[0]])[:, None]
+        self._losses = self._draws[0] - self._draws.min(0)
+
+    @property
+    def expected_loss(self) -> float:
+        """How much longer the first choice is expected to take than the best, as a logarithm of the ratio."""
+        return float(self._losses.mean())
+
+    @property
+    def within_odds(self) -> float:
+        """The log-odds, as drawn, that the first choice is within 2% of the best."""
+        within = int((self._losses <= WITHIN).sum())
+        return math.log((within + 0.5) / (_DRAWS - within + 0.5))
+
+    @property
+    def p_within_2pct(self) -> float:
+        """How likely the first choice is within 2% of the best."""
+        calibration = self._calibration
+        return 1 / (1 + math.exp(-(calibration.within_offset + calibration.within_slope * self.within_odds)))
+
+    def worth_timing(self, kernel_price: float, *, alone_is_free: bool = True) -> list[int]:
+        """Return which of the f configs to time against each other, the first choice first; it alone when none is.
+
+        One after another is added, each time the one that is expected to gain most, as long as all of them together
+        gain more than they cost. The vendor's kernel is always the first that is added, so that it bounds what a
+        wrong prediction costs.
+
+        Args:
+            kernel_price: the relative gain for which a kernel is worth timing.
+            alone_is_free: that a config that is left alone is not timed at all.
+        """
+        best_so_far, kept = self._draws[0], [0]
+        found, gain, most = kept, 0.0, 0.0 if alone_is_free else -kernel_price
+        while len(kept) < min(_MOST_KEPT, len(self._order)):
+            best_with = np.minimum(self._draws, best_so_far)
+            means = best_with.mean(1)
+            means[kept] = np.inf
+            forced = self._vendor if self._vendor not in kept else None
+            added = int(means.argmin()) if forced is None else forced
+            gained = float(best_so_far.mean() - means[added])
+            if forced is None and gained < kernel_price:
+                break
+            best_so_far, kept, gain = best_with[added], [*kept, added], gain + gained
+            if gain - kernel_price * len(kept) > most:
+                found, most = kept, gain - kernel_price * len(kept)
+        return [int(self._order[place]) for place in sorted(found)]
+
+
+def _contenders(mean: Floats, is_vendor: NDArray[np.bool_]) -> tuple[NDArray[np.intp], int | None]:
+    """Return which configs may be the best, fastest first, and which of those is the vendor's, if any."""
+    order = np.argsort(mean, kind="stable")
+    vendors = order[is_vendor[order]]
+    usual = order[~is_vendor[order]][:_CANDIDATES]
+    limit = mean[order[0]] + _FAR
+    near = np.concatenate((usual[mean[usual] <= limit], vendors[:1]))
+    near = near[np.argsort(mean[near], kind="stable")]
+    return near, int(np.flatnonzero(is_vendor[near])[0]) if len(vendors) else None
+
+
+@lru_cache(maxsize=128)
+def _normal(rows: int, seed: int) -> Floats:
+    """Return draws from the normal distribution, shape (rows, draws), the same every time.
+
+    The second half mirrors the first, so that their mean is 0.
+    """
+    half = np.random.default_rng(seed).standard_normal((rows, _DRAWS // 2), dtype=np.float32)
+    draws = np.concatenate((half, -half), 1)
+    draws.flags.writeable = False
+    return draws
