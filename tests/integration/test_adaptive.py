@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hooked import benchmarks, compile_op, each_op, each_path, hooked
 from stand_ins import DOMAIN, H200, TileModel, card_of
+from test_corrected import compiled_problem, write
 from test_predictor import columns, problem
 
 from diode_integration.policy import Mode, Policy, Spread, select
@@ -19,6 +20,8 @@ from diode_trainer.corrections import Corrections, ProblemOffsets
 from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
@@ -222,6 +225,18 @@ def test_members_are_not_asked_of_a_best_that_they_have_not_scored() -> None:
     ]
     kept = [select(r.predicted_us, r.is_vendor, Policy(mode=Mode.ADAPTIVE), r.spread).indices[0] for r in rankings]
     assert kept == [3, 0]
+
+
+@each_op
+def test_corrections_decide_in_however_many_calls_an_op_was_listed(op: str, tmp_path: Path) -> None:
+    """What they put first is kept, also where the vendor's kernels were listed alone, and all members know those."""
+    tile = ("triton::bmm" if op == "bmm" else "triton::mm", 32, 64, 32, 8, 3, 4, False)
+    offsets = ProblemOffsets(0.0, {}, {tile: -1.5})
+    path = write(tmp_path / "c.json", compiled_problem(op), offsets)
+    handler = hooked(FewFinalists(), mode="adaptive", corrections=path)
+    (left,) = compile_op(op, handler, run_vendor=True).left
+    assert left[0] == "triton 32x64x32 s3 w4"
+    assert [is_vendor(name) for name in left].count(True) == 1
 
 
 def test_what_is_kept_may_lie_in_several_lists() -> None:
