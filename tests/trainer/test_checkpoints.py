@@ -195,6 +195,23 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     assert not Path("sprung").exists()
 
 
+@pytest.mark.parametrize(
+    "changed", [{"optimiser": None}, {"network": {}}, {"history": [{"epochs": 3}]}, {"kept": (1,)}], ids=str
+)
+def test_a_checkpoint_of_another_torch_diode_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """Also one that claims to be of the same fit, and keeps its state in another way, is one line with the remedy."""
+    model, packed = tmp_path / "m.pt", pack(learnable(20))
+    interrupted(model, packed, 8)
+    path = folder_beside(model) / "final.checkpoint"
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, "state": {**content["state"], **changed}}, path)
+    with pytest.raises(ModelError) as refused:
+        resumed(model, packed)
+    assert str(refused.value).startswith("the checkpoint of the interrupted fit is of another torch-diode (")
+    assert str(refused.value).endswith("); leave out --resume to start from the beginning")
+    assert "\n" not in str(refused.value)
+
+
 def test_without_resume_a_fit_starts_from_the_beginning(tmp_path: Path) -> None:
     """What an interrupted run left does not count then, whatever it was of."""
     model = tmp_path / "m.pt"

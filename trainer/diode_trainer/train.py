@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from diode_store.errors import DatasetError, ModelError
+from diode_store.errors import DatasetError, ModelError, first_line
 from diode_store.render import counted
 from diode_trainer.data.dataset import FEW
 from diode_trainer.data.tensors import Packed, normalise
@@ -233,7 +233,20 @@ class _Fitting:
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Go on from what ``_state`` returned."""
+        """Go on from what ``_state`` returned.
+
+        Raises:
+            ModelError: it was returned by another version of this.
+        """
+        try:
+            self._load(state)
+        except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise ModelError(
+                f"the checkpoint of the interrupted fit is of another torch-diode ({first_line(error)}); leave out"
+                " --resume to start from the beginning"
+            ) from None
+
+    def _load(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.average.load_state_dict(state["average"])
         self.best = Fit(copy.deepcopy(self.average), *state["kept"])
