@@ -65,7 +65,7 @@ def test_map_by_octaves() -> None:
     cells = rows.map_cells([GOOD, BAD, judgement([10.0, 10.0], [1.0, 2.0], SMALL)])
     assert [(c.m, c.n, c.problems, c.worst_pct) for c in cells] == [("32", "64", 2, 50.0), ("1024", "1024", 1, 0.0)]
     assert cells[0].loss_pct == pytest.approx(100 * (math.sqrt(1.5) - 1), abs=1e-3)
-    assert cells[0].worst == "mm 48x100x1024 bfloat16 nn"
+    assert cells[0].worst == "mm bf16 48x100x1024 nn"
 
 
 @pytest.mark.parametrize(("size", "text"), [(8, "8"), (8192, "8192"), (16384, "16k"), (2**20, "1M")])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_store.render import counted
 from diode_trainer.baselines.contest import Contest, LeftOutError
 from diode_trainer.baselines.cover import config_cover
 from diode_trainer.baselines.fixed import RANDOM_DRAWS, default_list_regrets, fold_ranking, random_regrets, vendor_only
@@ -82,7 +83,7 @@ def forecast(
     if previous is not None:
         name = f"model:{previous.path.stem}"
         if seen := sum(previous.was_trained_on(example.shape) for example in dataset):
-            skipped[name] = f"it was trained on {seen} of these {len(dataset)} problems"
+            skipped[name] = f"it was trained on {seen:,} of these {counted(len(dataset), 'problem')}"
         else:
             tested = (dataset.examples[i] for fold in folds for i in fold.test)
             times[name] = [previous.predict_us(e.shape, e.hardware, e.columns, exact=True) for e in tested]

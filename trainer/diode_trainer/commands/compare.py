@@ -65,7 +65,7 @@ def compare(
         print_note(note)
     seen = sum(judged.was_trained_on(example.shape) for example in dataset)
     if seen:
-        print_note(f"note: it was trained on {seen} of these {counted(len(dataset), 'problem')}, so this flatters it")
+        print_note(f"note: it was trained on {seen:,} of these {counted(len(dataset), 'problem')}, so this flatters it")
     found = compare_with_autotune(judged, dataset, solution, vendor=not no_vendor)
     figures = {**analysis(found), "metadata": _metadata(judged.path, max_autotune_solution, data, found, no_vendor)}
     path = output or (None if as_json else Path(REPORT_NAME))

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from diode_store.render import problem_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from diode_store.records import ProblemShape
     from diode_trainer.judgement import ProblemJudgement
     from diode_trainer.metrics import Report
     from diode_trainer.train import EpochReport
@@ -154,12 +155,6 @@ class WorstTime(NamedTuple):
     kind: str
     us: float
     config: str
-
-
-def problem_text(shape: ProblemShape) -> str:
-    """Return a problem in a few words: ``bmm 8x64x128x64 bfloat16 nt`` (B x M x N x K)."""
-    batch = f"{shape.b}x" if shape.b > 1 else ""
-    return f"{shape.op} {batch}{shape.m}x{shape.n}x{shape.k} {shape.arithmetic} {shape.layout}"
 
 
 def ranking_losses(reports: Mapping[str, Report]) -> list[RankingLoss]:

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_store.render import cell_text
+from diode_store.render import cell_text, problem_text
 from diode_trainer.metrics import KS
-from diode_trainer.report.rows import problem_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
