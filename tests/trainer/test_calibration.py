@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from synthetic import H200, MM, examples, learnable
 
-from diode_trainer.calibration import Case, calibrate, make_cases, mean_timed, reliability
+from diode_trainer.calibration import Case, calibrate, calibrate_by_others, make_cases, mean_timed
 from diode_trainer.card import Domain
+from diode_trainer.report.rows import certainty_groups
 from diode_trainer.scoring import Prediction
 from diode_trainer.train import Recipe
-from diode_trainer.uncertainty import WITHIN, Outlook
+from diode_trainer.uncertainty import Outlook
 from diode_trainer.workflow import fit_and_judge
 
 MEMBERS = 12
@@ -73,9 +74,11 @@ def test_probabilities_are_those_observed_on_other_problems() -> None:
     calibration = calibrate(cases(1.4, 1.4, 600))
     assert calibration is not None
     fresh = cases(1.4, 1.4, 600, seed=1)
-    predicted = [Outlook(c.member_logs, c.is_vendor, calibration).p_within_2pct for c in fresh]
-    for part in reliability(predicted, [case.loss <= WITHIN for case in fresh], 4):
-        assert part.observed == pytest.approx(part.predicted, abs=0.1)
+    said = np.array([Outlook(c.member_logs, c.is_vendor, calibration).p_within_2pct for c in fresh])
+    groups = certainty_groups(said, np.array([case.loss for case in fresh]), most=4)
+    assert len(groups) == 4
+    for group in groups:
+        assert group.was_pct == pytest.approx(group.said_pct, abs=10)
 
 
 def test_benchmarking_where_it_pays_beats_benchmarking_alike() -> None:
@@ -93,6 +96,14 @@ def test_benchmarking_where_it_pays_beats_benchmarking_alike() -> None:
 def test_too_few_problems_give_no_calibration() -> None:
     """A handful of problems says nothing about the rest."""
     assert calibrate(cases(1.0, 1.0, 39)) is None
+
+
+def test_no_part_is_judged_by_its_own_calibration() -> None:
+    """Each part has the calibration of the others; two parts have each other's, one alone has none."""
+    one, two = cases(0.6, 0.6, 60), cases(2.0, 2.0, 60, seed=1)
+    assert calibrate_by_others([one, two]) == [calibrate(two), calibrate(one)]
+    assert calibrate_by_others([one, two[:30], two[30:]])[0] == calibrate(two)
+    assert calibrate_by_others([one]) == [None]
 
 
 def test_a_model_that_is_never_wrong_is_trusted() -> None:

@@ -88,28 +88,14 @@ def calibrate(cases: Sequence[Case]) -> Calibration | None:
     return replace(found, within_offset=offset, within_slope=slope, kernel_price=price)
 
 
+def calibrate_by_others(parts: Sequence[Sequence[Case]]) -> list[Calibration | None]:
+    """Return for each part a calibration that is fitted to the others, so that the part can be judged by it."""
+    return [calibrate([case for part in (*parts[:i], *parts[i + 1 :]) for case in part]) for i in range(len(parts))]
+
+
 def mean_timed(kept: Sequence[Sequence[int]]) -> float:
     """Return how many kernels are timed in the mean; a config that is kept alone is not timed."""
     return float(np.mean([len(indices) if len(indices) > 1 else 0 for indices in kept]))
-
-
-@dataclass(frozen=True)
-class ReliabilityBin:
-    """Problems for which about the same probability of being within 2% was predicted."""
-
-    problems: int
-    predicted: float
-    """In the mean."""
-    observed: float
-    """Share that was within 2%."""
-
-
-def reliability(predicted: Sequence[float], within: Sequence[bool], count: int = 8) -> tuple[ReliabilityBin, ...]:
-    """Return bins of equally many problems, by rising probability."""
-    order = np.argsort(predicted, kind="stable")
-    parts = [part for part in np.array_split(order, count) if len(part)]
-    p, w = np.asarray(predicted, dtype=np.float64), np.asarray(within, dtype=np.float64)
-    return tuple(ReliabilityBin(len(part), float(p[part].mean()), float(w[part].mean())) for part in parts)
 
 
 def _outlook(case: Case, calibration: Calibration) -> Outlook:

@@ -149,7 +149,7 @@ def fit_and_judge(
     unseen = [
         prediction
         for (fitted, _), split in zip(others, splits, strict=True)
-        for prediction in _unseen(dataset, fitted, split)
+        for prediction in predict_unseen(dataset, fitted, split)
     ]
     evaluation = judge(dataset, splits, [prediction.runtime_us for prediction in unseen], judging)
     evaluation = replace(
@@ -203,7 +203,7 @@ def _fit_parts(
         return [done.result() for done in fits]
 
 
-def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
+def predict_unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
     """Return what a fit predicts for the problems that it has not seen."""
     scorer, examples = fold_scorer(dataset, fitted, split), (dataset.examples[i] for i in split.test)
     return [scorer.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]

@@ -90,9 +90,11 @@ def train(  # noqa: PLR0913 - one parameter an option
     if history_picture is not None:
         reporting.draw_history(trained.histories, history_picture)
     if to:
-        from diode_trainer.commands.evidence import of_training
+        from diode_trainer.commands.evidence import of_training, reporting_steps
 
-        reporting.write(of_training(trained, examples), to)
+        with progress("reporting, steps", total=reporting_steps(folds)) as advance:
+            evidence = of_training(trained, examples, on_step=lambda: advance(1))
+        reporting.write(evidence, to)
     _print(trained, name, as_json=as_json)
 
 
