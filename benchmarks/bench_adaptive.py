@@ -24,21 +24,21 @@ from diode_integration.policy import KeptCandidates, Mode, Policy, Spread, selec
 from diode_store.console import print_rows
 from diode_store.resources import bundled_data_dir
 from diode_store.wire.segments import read_segment
-from diode_trainer.calibration import Case, calibrate_by_others, make_cases, mean_timed
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.held_out import Split
 from diode_trainer.data.splits import split_up
 from diode_trainer.data.tensors import pack
+from diode_trainer.judging.calibration import Case, calibrate_by_others, make_cases, mean_timed
 from diode_trainer.report.rows import certainty_groups
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import fit, single_threaded
+from diode_trainer.training.train import fit, single_threaded
 
 if TYPE_CHECKING:
     from diode_trainer.card import Calibration
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.splits import Fold
-    from diode_trainer.train import Recipe
+    from diode_trainer.training.train import Recipe
 
 _PRICES = (0.02, 0.01, 0.007, 0.005, 0.003, 0.002, 0.001)
 _MODES = {

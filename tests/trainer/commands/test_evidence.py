@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from synthetic import learnable
 
-from diode_trainer.calibration import calibrate_by_others, make_cases
 from diode_trainer.card import Card
 from diode_trainer.commands.evidence import of_training, reporting_steps
 from diode_trainer.jobs import Trained
+from diode_trainer.judging.calibration import calibrate_by_others, make_cases
 from diode_trainer.report.spread import Foreseen, foresee
-from diode_trainer.train import Recipe
+from diode_trainer.training.train import Recipe
 from diode_trainer.workflow import fit_and_judge, fold_scorer, predict_unseen
 
 if TYPE_CHECKING:

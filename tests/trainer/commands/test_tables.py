@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 from synthetic import MM, examples
 
-from diode_trainer.assess import Assessment
-from diode_trainer.baselines.compare import Baselines
 from diode_trainer.commands.tables import (
     ERRORS_HEADER,
     HEADER,
@@ -18,10 +16,12 @@ from diode_trainer.commands.tables import (
     rows,
     worst_rows,
 )
-from diode_trainer.judgement import judge_problems, summarise
-from diode_trainer.metrics import KS, report
-from diode_trainer.slices import slices
-from diode_trainer.workflow import Standing
+from diode_trainer.judging.assess import Assessment
+from diode_trainer.judging.baselines.compare import Baselines
+from diode_trainer.judging.judgement import judge_problems, summarise
+from diode_trainer.judging.metrics import KS, report
+from diode_trainer.judging.slices import slices
+from diode_trainer.judging.standing import Standing
 
 
 def standing() -> Standing:

@@ -20,7 +20,7 @@ from diode_trainer.report.theme import DARK, LIGHT, vega_config
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from diode_trainer.judgement import ProblemJudgement
+    from diode_trainer.judging.judgement import ProblemJudgement
 
 ALL = (
     "regret_by_ranking",

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from synthetic import MM, examples
 
-from diode_trainer.judgement import judge_problems
+from diode_trainer.judging.judgement import judge_problems
 from diode_trainer.report import rows
-from diode_trainer.train import EpochReport
+from diode_trainer.training.train import EpochReport
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diode_trainer.judgement import ProblemJudgement
+    from diode_trainer.judging.judgement import ProblemJudgement
 
 SMALL = replace(MM, m=48, n=100)
 """In the octaves from 32 and from 64."""

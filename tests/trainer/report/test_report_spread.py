@@ -11,7 +11,7 @@ from diode_trainer.card import Calibration
 from diode_trainer.data.tensors import pack
 from diode_trainer.report.spread import Foreseen, foresee, joined
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import Recipe, fit
+from diode_trainer.training.train import Recipe, fit
 from diode_trainer.uncertainty import Outlook
 
 if TYPE_CHECKING:

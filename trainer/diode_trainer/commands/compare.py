@@ -15,7 +15,7 @@ from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_trainer.autotune_comparison import Comparison
+    from diode_trainer.judging.autotune_comparison import Comparison
 
 app = make_app(__doc__)
 
@@ -54,9 +54,9 @@ def compare(
     data.check()
     from diode_store.exchange.max_autotune_solution import read_solution
     from diode_trainer.artifact import load as load_model
-    from diode_trainer.autotune_comparison import analysis, compare_with_autotune
     from diode_trainer.catalogue import find_model
-    from diode_trainer.rankable import rankable
+    from diode_trainer.judging.autotune_comparison import analysis, compare_with_autotune
+    from diode_trainer.judging.rankable import rankable
 
     solution = read_solution(str(max_autotune_solution))
     judged = load_model(find_model(model))

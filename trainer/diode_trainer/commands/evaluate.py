@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.assess import Assessment
     from diode_trainer.data.dataset import ExampleSet
+    from diode_trainer.judging.assess import Assessment
 
 app = make_app(__doc__)
 
@@ -44,8 +44,8 @@ def evaluate(
     to = reporting.destination(report, report_pictures)
     from diode_trainer.artifact import load as load_model
     from diode_trainer.catalogue import find_model
-    from diode_trainer.rankable import rankable
-    from diode_trainer.slices import check_slices
+    from diode_trainer.judging.rankable import rankable
+    from diode_trainer.judging.slices import check_slices
 
     check_slices(options.by or ())
     judged = load_model(find_model(model))
@@ -67,7 +67,7 @@ def evaluate(
 
 
 def _assess(model: TimingModel, dataset: ExampleSet, options: JudgingOptions) -> Assessment:
-    from diode_trainer.assess import ASSESSING_STEPS, assess
+    from diode_trainer.judging.assess import ASSESSING_STEPS, assess
 
     with progress("judging, steps", total=ASSESSING_STEPS) as advance:
         return assess(
@@ -94,7 +94,7 @@ def _print(assessment: Assessment, name: str, by: Sequence[str]) -> None:
         rows,
         worst_rows,
     )
-    from diode_trainer.slices import slices
+    from diode_trainer.judging.slices import slices
 
     for note in cautions(assessment):
         print_note(f"note: {note}")

@@ -9,26 +9,27 @@ import numpy as np
 from diode_store.devices import describe
 from diode_store.errors import ModelError
 from diode_store.render import cell_text, counted
-from diode_trainer.calibration import calibrate_by_others, make_cases
 from diode_trainer.commands.tables import card_pairs, label, left_out, titles
-from diode_trainer.history import history_path, read_history
+from diode_trainer.judging.calibration import calibrate_by_others, make_cases
 from diode_trainer.report.content import Evidence, Judged
 from diode_trainer.report.rows import loss_points
 from diode_trainer.report.spread import foresee, joined
 from diode_trainer.scoring import Scorer
+from diode_trainer.training.history import history_path, read_history
 from diode_trainer.workflow import fold_scorer, predict_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.assess import Assessment
     from diode_trainer.data.dataset import Examples, ExampleSet
-    from diode_trainer.history import FitHistory
     from diode_trainer.jobs import Trained
+    from diode_trainer.judging.assess import Assessment
+    from diode_trainer.judging.standing import Standing
     from diode_trainer.report.rows import LossPoint
     from diode_trainer.report.spread import Foreseen
-    from diode_trainer.workflow import Evaluation, Standing
+    from diode_trainer.training.history import FitHistory
+    from diode_trainer.workflow import Evaluation
 
 
 def of_assessment(

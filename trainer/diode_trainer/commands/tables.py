@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from diode_store.devices import describe
 from diode_store.render import counted, problem_text
 from diode_trainer.data.held_out import Split
-from diode_trainer.metrics import KS, Report
+from diode_trainer.judging.metrics import KS, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from diode_trainer.assess import Assessment
     from diode_trainer.card import Card
-    from diode_trainer.judgement import ProblemJudgement
-    from diode_trainer.workflow import Evaluation, Standing
+    from diode_trainer.judging.assess import Assessment
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.standing import Standing
+    from diode_trainer.workflow import Evaluation
 
 HEADER = (
     "ranking",

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.render import counted
-from diode_trainer.metrics import KS
+from diode_trainer.judging.metrics import KS
+from diode_trainer.judging.slices import SLICES, slices
 from diode_trainer.report import pictures, rows
 from diode_trainer.report.specification import most_loss
 from diode_trainer.report.tables import Table, parts_table, standing_table, worst_table
-from diode_trainer.slices import SLICES, slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from diode_trainer.judgement import ProblemJudgement
-    from diode_trainer.metrics import Report
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.metrics import Report
     from diode_trainer.report.rows import LossPoint
     from diode_trainer.report.spread import Foreseen
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_trainer.judgement import ProblemJudgement
-    from diode_trainer.metrics import Report
-    from diode_trainer.train import EpochReport
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.metrics import Report
+    from diode_trainer.training.train import EpochReport
 
     Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_trainer.features import config_features, problem_features
-from diode_trainer.metrics import eligible, judgeable
+from diode_trainer.judging.metrics import eligible, judgeable
 from diode_trainer.uncertainty import WITHIN, Outlook
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from diode_store.errors import DatasetError, ModelError
 from diode_store.render import counted
 from diode_trainer.data.dataset import FEW
 from diode_trainer.data.tensors import Packed, normalise
-from diode_trainer.losses import listwise, regression
 from diode_trainer.models import TimingNetwork, model_class
+from diode_trainer.training.losses import listwise, regression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

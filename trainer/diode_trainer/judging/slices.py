@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from diode_store.errors import SettingsError
 from diode_trainer.descriptor import describe
-from diode_trainer.judgement import summarise
+from diode_trainer.judging.judgement import summarise
 from diode_trainer.launch import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from diode_trainer.judgement import ProblemJudgement
-    from diode_trainer.metrics import Report
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.metrics import Report
 
 _TIMES_US = (10.0, 30.0, 100.0, 1000.0)
 _TIME_NAMES = ("under 10 us", "10 to 30 us", "30 to 100 us", "100 us to 1 ms", "1 ms or more")

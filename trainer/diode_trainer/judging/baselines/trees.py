@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_trainer.baselines.contest import LeftOutError
 from diode_trainer.data.tensors import pack
 from diode_trainer.features import roofline_us
-from diode_trainer.train import Recipe
+from diode_trainer.judging.baselines.contest import LeftOutError
+from diode_trainer.training.train import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from diode_trainer.baselines.contest import Floats
     from diode_trainer.data.dataset import Examples, ExampleSet
     from diode_trainer.data.splits import Fold
+    from diode_trainer.judging.baselines.contest import Floats
 
 _MOST_ROWS = 2_000_000
 """With more timings the trees would take longer than the model."""

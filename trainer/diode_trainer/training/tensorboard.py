@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from diode_trainer.train import EpochReport
+    from diode_trainer.training.train import EpochReport
 
 
 @contextlib.contextmanager

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_store.inductor_default import TEMPLATES, default_configs
-from diode_trainer.baselines.contest import LeftOutError, config_keys
-from diode_trainer.metrics import KS, eligible
+from diode_trainer.judging.baselines.contest import LeftOutError, config_keys
+from diode_trainer.judging.metrics import KS, eligible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from diode_trainer.baselines.contest import ConfigKey, Contest, Floats
     from diode_trainer.data.dataset import Examples
+    from diode_trainer.judging.baselines.contest import ConfigKey, Contest, Floats
 
 RANDOM_DRAWS = 100
 """Random rankings of each problem."""

@@ -8,12 +8,12 @@ import pytest
 from synthetic import MM, examples
 
 from diode_store.errors import SettingsError
-from diode_trainer.judgement import judge_problems
-from diode_trainer.slices import SLICES, parts, slices
+from diode_trainer.judging.judgement import judge_problems
+from diode_trainer.judging.slices import SLICES, parts, slices
 
 if TYPE_CHECKING:
     from diode_store.records import ProblemShape
-    from diode_trainer.judgement import ProblemJudgement
+    from diode_trainer.judging.judgement import ProblemJudgement
 
 GOOD, BAD = np.array([1.0, 2.0]), np.array([2.0, 1.0])
 

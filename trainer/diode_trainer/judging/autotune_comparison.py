@@ -17,7 +17,7 @@ from diode_store.errors import DatasetError
 from diode_store.exchange.torch_diode_types import MMShape
 from diode_store.kernels import INT_COLUMNS
 from diode_store.render import counted
-from diode_trainer.metrics import eligible, judgeable, regrets
+from diode_trainer.judging.metrics import eligible, judgeable, regrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -199,7 +199,7 @@ def _details(problems: Sequence[Compared], i: int) -> Iterator[dict[str, Any]]:
     for problem, autotune, model in zip(problems, *_times(problems, i), strict=True):
         ratio = float(autotune / model)
         yield {
-            "shape": _shape_text(problem.shape),
+            "shape": _upstream_key(problem.shape),
             "model_time": float(model),
             "ma_time": float(autotune),
             "speedup_ratio": ratio,
@@ -207,7 +207,7 @@ def _details(problems: Sequence[Compared], i: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _shape_text(shape: ProblemShape) -> str:
+def _upstream_key(shape: ProblemShape) -> str:
     """Return a problem as the keys of upstream's data sets write it."""
     b, m, n, k = shape.b, shape.m, shape.n, shape.k
     return MMShape(

@@ -10,8 +10,8 @@ import pytest
 from synthetic import MM, examples
 
 from diode_store.errors import DatasetError
-from diode_trainer.judgement import judge_problems, summarise
-from diode_trainer.metrics import Errors, Report, eligible, judgeable
+from diode_trainer.judging.judgement import judge_problems, summarise
+from diode_trainer.judging.metrics import Errors, Report, eligible, judgeable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

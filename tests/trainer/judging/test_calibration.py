@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from synthetic import H200, MM, examples, learnable
 
-from diode_trainer.calibration import Case, calibrate, calibrate_by_others, make_cases, mean_timed
 from diode_trainer.card import Domain
+from diode_trainer.judging.calibration import Case, calibrate, calibrate_by_others, make_cases, mean_timed
 from diode_trainer.report.rows import certainty_groups
 from diode_trainer.scoring import Prediction
-from diode_trainer.train import Recipe
+from diode_trainer.training.train import Recipe
 from diode_trainer.uncertainty import Outlook
 from diode_trainer.workflow import fit_and_judge
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from diode_trainer import losses
+from diode_trainer.training import losses
 
 
 def rows(*values: float) -> torch.Tensor:

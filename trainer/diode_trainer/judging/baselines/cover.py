@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_trainer.baselines.contest import config_keys, needs_training
-from diode_trainer.metrics import eligible
+from diode_trainer.judging.baselines.contest import config_keys, needs_training
+from diode_trainer.judging.metrics import eligible
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from diode_trainer.baselines.contest import ConfigKey, Floats
     from diode_trainer.data.dataset import Examples
+    from diode_trainer.judging.baselines.contest import ConfigKey, Floats
 
 _CANDIDATES = 512
 """So many of the configs that were timed on most problems may be in the list."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from diode_trainer.corrections import Corrections, ProblemOffsets, configs_of, device_of, side_of
+from diode_trainer.corrections.corrections import Corrections, ProblemOffsets, configs_of, device_of, side_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from diode_store.errors import DiodeError
-from diode_trainer.judgement import noise_limit_us
-from diode_trainer.metrics import KS, eligible, judgeable, regrets
+from diode_trainer.judging.judgement import noise_limit_us
+from diode_trainer.judging.metrics import KS, eligible, judgeable, regrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,7 +9,7 @@ import numpy as np
 
 from diode_store.noise import band_of, slowest_tie_us
 from diode_trainer.features import roofline_us
-from diode_trainer.metrics import KS, Report, eligible, errors_of, judgeable, regrets, report
+from diode_trainer.judging.metrics import KS, Report, eligible, errors_of, judgeable, regrets, report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

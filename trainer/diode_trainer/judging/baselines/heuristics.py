@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.errors import first_line
-from diode_trainer.baselines.contest import LeftOutError
+from diode_trainer.judging.baselines.contest import LeftOutError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from diode_trainer.baselines.contest import Floats
     from diode_trainer.data.dataset import Examples
+    from diode_trainer.judging.baselines.contest import Floats
 
 _DEVICES = {
     "NVIDIA B200": "B200",

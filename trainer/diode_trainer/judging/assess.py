@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.errors import DatasetError
-from diode_trainer.baselines.compare import STEPS_A_FOLD, forecast
 from diode_trainer.data.splits import HOLD_OUT, Fold, folds, holding_out
-from diode_trainer.metrics import judgeable
-from diode_trainer.workflow import Standing, predict, standing
+from diode_trainer.judging.baselines.compare import STEPS_A_FOLD, forecast
+from diode_trainer.judging.metrics import judgeable
+from diode_trainer.judging.standing import Standing, predict, standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.judgement import ProblemJudgement
+    from diode_trainer.judging.judgement import ProblemJudgement
 
 ASSESSING_STEPS = HOLD_OUT * STEPS_A_FOLD
 """How often ``assess`` reports a step, at most."""

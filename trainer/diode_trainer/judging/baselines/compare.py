@@ -9,22 +9,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_store.render import counted
-from diode_trainer.baselines.contest import Contest, LeftOutError
-from diode_trainer.baselines.cover import config_cover
-from diode_trainer.baselines.fixed import RANDOM_DRAWS, default_list_regrets, fold_ranking, random_regrets, vendor_only
-from diode_trainer.baselines.heuristics import nv_matmul_heuristics
-from diode_trainer.baselines.nearest import nearest_problem
-from diode_trainer.baselines.trees import boosted_trees
-from diode_trainer.judgement import judge_problems, summarise
-from diode_trainer.metrics import KS, Report, report
+from diode_trainer.judging.baselines.contest import Contest, LeftOutError
+from diode_trainer.judging.baselines.cover import config_cover
+from diode_trainer.judging.baselines.fixed import (
+    RANDOM_DRAWS,
+    default_list_regrets,
+    fold_ranking,
+    random_regrets,
+    vendor_only,
+)
+from diode_trainer.judging.baselines.heuristics import nv_matmul_heuristics
+from diode_trainer.judging.baselines.nearest import nearest_problem
+from diode_trainer.judging.baselines.trees import boosted_trees
+from diode_trainer.judging.judgement import judge_problems, summarise
+from diode_trainer.judging.metrics import KS, Report, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.baselines.contest import Floats, Ranking
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.splits import Fold
+    from diode_trainer.judging.baselines.contest import Floats, Ranking
 
 _RANKINGS: dict[str, Ranking] = {
     "config_cover": config_cover,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diode_store.errors import DatasetError
-from diode_trainer.metrics import KS, Errors, Regret, Share, regrets, report
+from diode_trainer.judging.metrics import KS, Errors, Regret, Share, regrets, report
 
 INF = math.inf
 TIMES = st.lists(st.floats(0.1, 1e6), min_size=2, max_size=15)

@@ -16,10 +16,11 @@ import torch
 from synthetic import learnable
 
 from diode_store.errors import ModelError
-from diode_trainer import artifact, checkpoints
-from diode_trainer.checkpoints import folder_beside, unfinished
+from diode_trainer import artifact
 from diode_trainer.data.tensors import pack
-from diode_trainer.train import EpochReport, Fit, Recipe, fit
+from diode_trainer.training import checkpoints
+from diode_trainer.training.checkpoints import folder_beside, unfinished
+from diode_trainer.training.train import EpochReport, Fit, Recipe, fit
 from diode_trainer.workflow import fit_and_judge
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ LONG = ("--hardware", "h200", "--folds", "1", "--num-epochs", "150", "--patience
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
     """Start `diode-train` in a process of its own."""
     program = (
-        "import sys; from diode_trainer import checkpoints; from diode_trainer.commands.train import main\n"
+        "import sys; from diode_trainer.training import checkpoints; from diode_trainer.commands.train import main\n"
         "checkpoints._SECONDS_BETWEEN = 0; main(sys.argv[1:])"
     )
     arguments = (*LONG, "--hidden-dim", "8", "--num-layers", "1", "--output", str(folder / "m.pt"), *options)

@@ -17,7 +17,7 @@ from diode_trainer.data.held_out import Split
 from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
-from diode_trainer.train import EpochReport, Recipe, _parts, _schedule, fit, predict, single_threaded
+from diode_trainer.training.train import EpochReport, Recipe, _parts, _schedule, fit, predict, single_threaded
 from diode_trainer.workflow import Evaluation, Judging, fit_and_judge, training_facts
 
 QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)

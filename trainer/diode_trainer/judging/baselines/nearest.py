@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_trainer.baselines.contest import config_keys, needs_training
-from diode_trainer.metrics import eligible
+from diode_trainer.judging.baselines.contest import config_keys, needs_training
+from diode_trainer.judging.metrics import eligible
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from diode_trainer.baselines.contest import ConfigKey, Floats
     from diode_trainer.data.dataset import Examples
+    from diode_trainer.judging.baselines.contest import ConfigKey, Floats
 
 _KEPT = 256
 """Training problems whose times are kept at hand."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.data.tensors import Packed
-    from diode_trainer.train import Recipe
+    from diode_trainer.training.train import Recipe
 
 _FORMAT = 1
 _SUFFIX = ".checkpoint"

@@ -11,13 +11,13 @@ import pytest
 from synthetic import H200, MM, TRITON_ROWS, VENDOR_ROW, columns, examples, learnable
 
 from diode_store.inductor_default import default_configs
-from diode_trainer.baselines.compare import compare, forecast
-from diode_trainer.baselines.contest import config_keys
-from diode_trainer.baselines.cover import config_cover
-from diode_trainer.baselines.fixed import RANDOM_DRAWS
-from diode_trainer.baselines.heuristics import nv_matmul_heuristics
 from diode_trainer.data.dataset import Examples, ExampleSet
 from diode_trainer.data.splits import Fold, folds
+from diode_trainer.judging.baselines.compare import compare, forecast
+from diode_trainer.judging.baselines.contest import config_keys
+from diode_trainer.judging.baselines.cover import config_cover
+from diode_trainer.judging.baselines.fixed import RANDOM_DRAWS
+from diode_trainer.judging.baselines.heuristics import nv_matmul_heuristics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

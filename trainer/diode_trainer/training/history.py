@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import ModelError, first_line
 from diode_store.files import write_durably
-from diode_trainer.train import EpochReport
+from diode_trainer.training.train import EpochReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from diode_trainer.train import Fit
+    from diode_trainer.training.train import Fit
 
 SUFFIX = ".history.json"
 FINAL = "final"

@@ -9,10 +9,17 @@ from synthetic import learnable
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from diode_store.errors import ModelError, SettingsError
-from diode_trainer.history import LossAfterEpoch, curves, histories_of, history_path, read_history, write_history
 from diode_trainer.jobs import checked_name
-from diode_trainer.tensorboard import event_files
-from diode_trainer.train import EpochReport, Fit, Recipe
+from diode_trainer.training.history import (
+    LossAfterEpoch,
+    curves,
+    histories_of,
+    history_path,
+    read_history,
+    write_history,
+)
+from diode_trainer.training.tensorboard import event_files
+from diode_trainer.training.train import EpochReport, Fit, Recipe
 from diode_trainer.workflow import fit_and_judge
 
 if TYPE_CHECKING:
