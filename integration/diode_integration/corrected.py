@@ -35,12 +35,19 @@ def usable_corrections(path: Path | str | None, model: Model, *, enable_fallback
     if not path:
         return None
     try:
-        return _of_model(Path(path).expanduser(), model)
+        return _of_model(_expanded(Path(path)), model)
     except DiodeError as error:
         if not enable_fallback:
             raise
         safely.log(log, logging.WARNING, f"predictions are not corrected: {error}")
         return None
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ModelError(f"{path}: cannot find the corrections ({error}); write the folder out") from None
 
 
 def _of_model(path: Path, model: Model) -> Corrections:

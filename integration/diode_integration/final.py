@@ -152,7 +152,8 @@ class _Pool:
         before = itertools.accumulate((len(call.ktcs) for call in calls), initial=0)
         spreads = [(start, call.ranking.spread) for start, call in zip(before, calls, strict=False)]
         known = [(start, spread) for start, spread in spreads if spread is not None]
-        self._spread = Spread.joined(known) if known else None
+        # Of one call alone it would leave the candidates of the others out.
+        self._spread = Spread.joined(known) if len(known) == len(calls) else None
 
     def everything(self) -> list[int]:
         """Return every position."""
@@ -174,7 +175,7 @@ class _Pool:
             Which of ``positions`` to keep, and the record of it.
         """
         predicted, vendor = self._predicted[positions], self._vendor[positions]
-        spread = None if self._spread is None else self._spread.among(positions)
+        spread = None if self._spread is None else self._spread.left(positions, self._vendor)
         selection = select(predicted, vendor, owner.policy, spread)
         vendor_us = float(predicted[vendor].min()) if vendor.any() else None
         first = self._calls[0]

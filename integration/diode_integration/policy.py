@@ -81,6 +81,9 @@ class Spread:
     member_logs: NDArray[np.float32]
     """log(microseconds), shape (E, f)."""
     calibration: Calibration
+    p_within_2pct: float | None = None
+    """How likely the best of them is within 2% of the best of a longer list, of which these are left; None when none
+    was left out."""
 
     def outlook(self, is_vendor: NDArray[np.bool_]) -> Outlook:
         """Return how their times may turn out; ``is_vendor`` is of all candidates, shape (n,)."""
@@ -101,6 +104,17 @@ class Spread:
             return None
         indices = np.array([place[index] for index in self.indices[there].tolist()], dtype=np.intp)
         return Spread(indices, self.member_logs[:, there], self.calibration)
+
+    def left(self, positions: Sequence[int], is_vendor: NDArray[np.bool_]) -> Spread | None:
+        """Return ``among``, which remembers how sure the first choice was before the others were left out.
+
+        Without them it would look surer than it is. Where it is no longer there itself, that is forgotten.
+        """
+        among = self.among(positions)
+        first = int(self.indices[self.member_logs.mean(0).argmin()])
+        if among is None or first not in positions:
+            return among
+        return replace(among, p_within_2pct=self.outlook(is_vendor).p_within_2pct)
 
 
 @dataclass(frozen=True)
@@ -138,22 +152,22 @@ def select(
         is_vendor: which are a vendor library's kernels, shape (n,).
         policy: how many, and how far from the best.
         spread: what the members of a calibrated model say.
-        preliminary: whether more candidates may follow, so that even one may have to be benchmarked.
+        preliminary: whether more candidates may follow, so that even one may have to be benchmarked. Nobody reads how
+            sure the model is of such a selection.
     """
     usable = np.isfinite(predicted_us)
     if not usable.any():
         vendor = np.flatnonzero(is_vendor)[:1]
         reason = "no prediction: vendor kept" if len(vendor) else "no candidate fits"
         return KeptCandidates(tuple(vendor.tolist()), reason, policy.mode is Mode.ZERO)
-    if spread is None:
+    if spread is None or (preliminary and policy.mode is not Mode.ADAPTIVE):
         return _select_by_rank(predicted_us, is_vendor, usable, policy)
     outlook = spread.outlook(is_vendor)
+    sure = outlook.p_within_2pct if spread.p_within_2pct is None else spread.p_within_2pct
     if policy.mode is not Mode.ADAPTIVE:
-        kept = _select_by_rank(predicted_us, is_vendor, usable, policy)
-        return replace(kept, p_within_2pct=outlook.p_within_2pct)
+        return replace(_select_by_rank(predicted_us, is_vendor, usable, policy), p_within_2pct=sure)
     price = policy.kernel_price or spread.calibration.kernel_price
     indices = spread.indices[outlook.worth_timing(price, alone_is_free=not preliminary)].tolist()
-    sure = outlook.p_within_2pct
     count = "it is kept alone" if len(indices) == 1 else f"{len(indices)} are worth benchmarking"
     reason = f"{_winner(is_vendor, indices)}, {sure:.0%} sure to be within 2% of the best; {count}"
     return KeptCandidates(tuple(indices), reason, len(indices) == 1, sure)

@@ -80,7 +80,8 @@ class Ranking:
     corrected: bool = False
     """Whether predictions were corrected by what was measured of this problem."""
     spread: Spread | None = None
-    """What the model's members say of the best candidates; None if it is not calibrated."""
+    """What the model's members say of the best candidates; None if it is not calibrated, or they did not all score the
+    one that is predicted fastest."""
 
     @property
     def p_within_2pct(self) -> float | None:
@@ -141,6 +142,8 @@ class Predictor:
         calibration = self.model.card.calibration
         if calibration is None or len(prediction.member_logs) < _FEWEST_MEMBERS:
             return None
+        if prediction.runtime_us.argmin() not in prediction.finalists:
+            return None  # corrections put one first that not all members scored
         return Spread(prediction.finalists, prediction.member_logs, calibration)
 
     def _predict(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> Prediction:

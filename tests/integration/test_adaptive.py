@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 from hooked import benchmarks, compile_op, each_op, each_path, hooked
 from stand_ins import DOMAIN, H200, TileModel, card_of
+from test_corrected import compiled_problem, write
 from test_predictor import columns, problem
 
 from diode_integration.policy import Mode, Policy, Spread, select
 from diode_integration.predictor import Predictor
 from diode_trainer.card import Calibration, Card
+from diode_trainer.corrections import Corrections, ProblemOffsets
 from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
@@ -115,6 +119,29 @@ def test_decision_says_how_sure_the_model_is() -> None:
     assert decision.reason == expected
 
 
+@each_op
+def test_what_is_left_out_counts_for_how_sure_it_is(op: str) -> None:
+    """However few candidates a mode leaves, its first choice is within 2% of the best of all as likely."""
+    said = set()
+    for mode in Mode:
+        for observe in (False, True):
+            handler = hooked(MembersModel(vendor_us=19.9, disagreement=0.02), mode=mode, observe=observe)
+            compile_op(op, handler)
+            (decision,) = handler.decisions()
+            said.add(decision.p_within_2pct)
+    (probability,) = said
+    assert probability is not None
+    assert 0.2 < probability < 0.8
+
+
+def test_sureness_of_a_first_choice_that_is_gone_is_forgotten() -> None:
+    """What it said was of another candidate."""
+    logs = np.log([[10.0, 11.0, 12.0], [10.1, 11.1, 12.1]]).astype(np.float32)
+    spread, is_vendor = Spread(np.arange(3), logs, CALIBRATION), np.zeros(3, dtype=np.bool_)
+    left = [spread.left(positions, is_vendor) for positions in ([0, 2], [1, 2])]
+    assert [among and among.p_within_2pct for among in left] == [spread.outlook(is_vendor).p_within_2pct, None]
+
+
 @pytest.mark.parametrize("mode", ["top_k", "zero"])
 def test_other_modes_choose_the_same_with_a_calibration(mode: str) -> None:
     """Only adaptive mode asks the members; the others merely say how sure they are."""
@@ -176,6 +203,40 @@ def test_predictor_gives_the_probability_of_being_within_2_percent() -> None:
     assert unsure is not None
     assert unknown is None
     assert 0 < unsure < sure <= 1
+
+
+class FewFinalists(MembersModel):
+    """Has its members score the best two alone."""
+
+    def predict(self, shape: ProblemShape, device: Hardware, columns: ConfigColumns) -> Prediction:
+        """Return what they say of these."""
+        full = super().predict(shape, device, columns)
+        best = np.sort(np.argsort(full.runtime_us, kind="stable")[:2])
+        return Prediction(full.runtime_us, best, full.member_logs[:, best])
+
+
+def test_members_are_not_asked_of_a_best_that_they_have_not_scored() -> None:
+    """Where corrections put another candidate first, adaptive mode keeps that one, as top-k mode does."""
+    offsets = ProblemOffsets(0.0, {}, {("triton::mm", 32, 64, 32, 8, 3, 4, False): -1.0})
+    corrections = Corrections("a" * 64, {((H200.name, H200.arch, H200.multiprocessors), problem().shape): offsets})
+    tiles = columns(*(("triton::mm", m, 64, 32, 8, 3, 4, False) for m in (32, 64, 128)), ("aten::mm", *[0] * 6, False))
+    rankings = [
+        Predictor(FewFinalists(), corrections=known).rank(problem(), H200, tiles) for known in (None, corrections)
+    ]
+    kept = [select(r.predicted_us, r.is_vendor, Policy(mode=Mode.ADAPTIVE), r.spread).indices[0] for r in rankings]
+    assert kept == [3, 0]
+
+
+@each_op
+def test_corrections_decide_in_however_many_calls_an_op_was_listed(op: str, tmp_path: Path) -> None:
+    """What they put first is kept, also where the vendor's kernels were listed alone, and all members know those."""
+    tile = ("triton::bmm" if op == "bmm" else "triton::mm", 32, 64, 32, 8, 3, 4, False)
+    offsets = ProblemOffsets(0.0, {}, {tile: -1.5})
+    path = write(tmp_path / "c.json", compiled_problem(op), offsets)
+    handler = hooked(FewFinalists(), mode="adaptive", corrections=path)
+    (left,) = compile_op(op, handler, run_vendor=True).left
+    assert left[0] == "triton 32x64x32 s3 w4"
+    assert [is_vendor(name) for name in left].count(True) == 1
 
 
 def test_what_is_kept_may_lie_in_several_lists() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,6 @@ from diode_store.errors import ModelError
 from diode_trainer.corrections.corrections import VENDOR, Corrections, ProblemOffsets
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from diode_store.records import Problem
 
 DEVICE = (H200.name, H200.arch, H200.multiprocessors)
@@ -121,6 +120,12 @@ def test_corrections_that_cannot_be_read(tmp_path: Path, content: str | None) ->
         path.write_text(content)
     assert refusal(path).startswith(f"{path}: ")
     assert compile_op("mm", hooked(corrections=path, mode="zero")).left == [["mm"]]
+
+
+def test_a_home_that_nobody_has() -> None:
+    """A path that cannot be made whole is one line too, and no obstacle for a compile."""
+    assert refusal(Path("~nobody-has-this-name/c.json")).startswith("~nobody-has-this-name/c.json: cannot find the ")
+    assert compile_op("mm", hooked(corrections="~nobody-has-this-name/c.json", mode="zero")).left == [["mm"]]
 
 
 class Odd(TileModel):

@@ -18,12 +18,15 @@ from diode_collectors.sweep.lane.benchmark import (
     time_all,
 )
 from diode_collectors.sweep.lane.finals import FEWEST_ROUNDS, MOST_ROUNDS, MOST_ROUNDS_OF_LONG, Finals, student
+from diode_collectors.sweep.lane.graphs import CaptureError
 from diode_store.records import READ_FLUSH, Outcome, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from diode_collectors.sweep.lane.benchmark import Candidate
+    from diode_collectors.sweep.lane.timer import Sampled
+    from diode_store.records import TimingMethod
 
 
 A_ROUND = 6
@@ -156,6 +159,45 @@ def test_finals_go_on_while_the_order_is_not_told_from_noise() -> None:
     ]
     done = time_all(candidates_of(kernels), ScriptedTimer())
     assert done.finals == Finals(finalists=2, rounds=MOST_ROUNDS, undecided=1)
+
+
+class FailsAgain(ScriptedTimer):
+    """Prepares the samples of the kernel "close" once only."""
+
+    def __init__(self, error: Exception) -> None:
+        """Fail with ``error`` from then on."""
+        super().__init__()
+        self.error = error
+        self.prepared: list[str] = []
+
+    def sampled(self, run: Callable[[], object], rotation: object, us: float, method: TimingMethod) -> Sampled:
+        """Return the kernel itself, or fail."""
+        assert isinstance(run, Kernel)
+        self.prepared.append(run.name)
+        if run.name == "close" and self.prepared.count("close") > 1:
+            raise self.error
+        return super().sampled(run, rotation, us, method)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(RuntimeError("out of memory"), Outcome.OUT_OF_RESOURCES), (CaptureError("not again"), Outcome.OK)],
+)
+def test_what_cannot_be_prepared_for_the_finals_loses_nothing_else(error: Exception, outcome: Outcome) -> None:
+    """A failure is its own; one that merely cannot be captured again keeps its median."""
+    candidates, timer = candidates_of([Kernel("vendor", 10.0), Kernel("close", 10.5)]), FailsAgain(error)
+    done = time_all(candidates, timer)
+    assert done.finals == Finals(finalists=1, rounds=FEWEST_ROUNDS, undecided=0)
+    vendor, close = candidates
+    assert (vendor.median_us, close.outcome) == (10.0, outcome)
+    assert close.outcome is not Outcome.OK or close.median_us == 10.5
+
+
+def test_a_finalist_is_prepared_once() -> None:
+    """Also the vendor's best, which is asked for twice where it is among the fastest."""
+    timer = FailsAgain(AssertionError())
+    time_all(candidates_of([Kernel("vendor", 10.0), Kernel("other", 10.5)]), timer)
+    assert sorted(timer.prepared) == ["other", "other", "vendor", "vendor"]
 
 
 def test_long_kernels_are_compared_in_turn_only() -> None:

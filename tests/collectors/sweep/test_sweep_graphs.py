@@ -50,6 +50,21 @@ def test_kernels_share_a_set() -> None:
     assert sets.bytes == 12 * 4
 
 
+class NoRoom(torch.Tensor):
+    """A tensor on a device that is full."""
+
+    def clone(self, *_: object, **__: object) -> torch.Tensor:
+        """Fail as CUDA's allocator does."""
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_no_room_for_other_operands_is_no_failure_of_the_kernel() -> None:
+    """It is timed without a graph then."""
+    sets = OperandSets([torch.zeros(4).as_subclass(NoRoom)])
+    with pytest.raises(CaptureError, match=r"has no other operands: CUDA out of memory"):
+        sets.of(1, sets.first)
+
+
 def launches(bytes_of_a_set: int, count: int, l2_bytes: int) -> list[int]:
     """Return over which sets ``count`` launches go."""
     seen: list[int] = []

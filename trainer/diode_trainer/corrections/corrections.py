@@ -33,6 +33,8 @@ _VERSION = 1
 _MAKE = "make it again with `diode corrections`"
 _ALL_COLUMNS = (*INT_COLUMNS, "allow_tf32")
 VENDOR = "vendor"
+_MOST = 100.0
+"""No offset is as large: e to that power is more than any time over any other."""
 
 Device = tuple[str, str, int]
 """Name, arch and multiprocessors."""
@@ -125,7 +127,7 @@ def read_corrections(path: Path) -> Corrections:
         sha256, name = str(model["sha256"]), str(model["name"])
     except OSError as error:
         raise ModelError(f"{path}: cannot read the corrections ({error.strerror or error}); {_MAKE}") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelError(f"{path}: not a file of corrections ({first_line(error)}); {_MAKE}") from None
     if version != _VERSION:
         raise ModelError(f"{path}: corrections of version {version!r}, expected {_VERSION}; {_MAKE}")
@@ -167,7 +169,7 @@ def _config(values: list[Any]) -> Config:
 
 def _offset(value: Any) -> float:
     offset = float(value)
-    if not math.isfinite(offset):
+    if not abs(offset) < _MOST:
         raise ValueError(f"{value} is no offset")
     return offset
 

@@ -14,6 +14,7 @@ from diode_collectors.problems.drawing import LogNormalSizes, Sizes, UniformSize
 from diode_collectors.problems.problem import DTYPE_NAMES, LAYOUTS, OPS
 from diode_collectors.problems.search_space import KNOWN
 from diode_collectors.problems.selection import ProblemRequest
+from diode_collectors.sweep.devices import CPU
 from diode_collectors.sweep.plan import DEFAULT_CHUNK_SIZE, DEFAULT_MODE, MODES
 from diode_store.checks import INT64
 from diode_store.console import JsonOption, check_database_url, is_on_command_line
@@ -203,8 +204,8 @@ class SweepOptions:
 
     @property
     def has_write_flush(self) -> bool:
-        """Whether GPUs are timed behind a flush that writes."""
-        return self.timing is TimingOption.WRITE_FLUSH
+        """Whether kernels are timed behind a flush that writes; on a CPU there is none."""
+        return self.timing is TimingOption.WRITE_FLUSH and self.device != CPU
 
     def has_problems(self) -> bool:
         """Whether any option names a source of problems."""

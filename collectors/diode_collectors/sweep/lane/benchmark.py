@@ -191,7 +191,11 @@ class _Timing:
             return None
         near = [timed for timed in ranked if timed[0] <= FINALIST_FACTOR * ranked[0][0]][:MOST_FINALISTS]
         vendors = [timed for timed in ranked if self._candidates[timed[1]].is_vendor][:1]
-        finalists = {index: self._finalist(index, us, run) for us, index, run in (*near, *vendors)}
+        finalists: dict[int, Finalist] = {}
+        for index, (us, run) in {index: (us, run) for us, index, run in (*near, *vendors)}.items():
+            # What cannot be captured once more, though it could before, keeps the median that it has.
+            with contextlib.suppress(CaptureError), self._failure_noted(self._candidates[index], index):
+                finalists[index] = self._finalist(index, us, run)
         found = run_finals(list(finalists.values()), seed)
         for index, finalist in finalists.items():
             candidate = self._candidates[index]
@@ -202,7 +206,7 @@ class _Timing:
 
     def _finalist(self, index: int, us: float, run: Callable[[], object]) -> Finalist:
         candidate = self._candidates[index]
-        sampled = self._sampled(candidate, run)  # it could be captured once, so it can be again
+        sampled = self._sampled(candidate, run)
         samples = _ROUND_US / (sampled.launches * us + self._timer.overhead_us)
         return Finalist(
             take=lambda count: samples_us(self._timer, sampled, count),

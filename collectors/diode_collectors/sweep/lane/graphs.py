@@ -38,11 +38,21 @@ class OperandSets:
         return sum(flat.numel() * flat.element_size() for flat in self._storages().values())
 
     def of(self, number: int, tensors: Sequence[Any]) -> list[Any]:
-        """Return ``tensors`` as they are in a set; set 0 holds the tensors themselves."""
+        """Return ``tensors`` as they are in a set; set 0 holds the tensors themselves.
+
+        Raises:
+            CaptureError: there is no memory for another set. That is no fault of the kernel's.
+        """
         if not number:
             return list(tensors)
-        while len(self._copies) < number:
-            self._copies.append({pointer: flat.clone() for pointer, flat in self._storages().items()})
+        import torch
+
+        try:
+            while len(self._copies) < number:
+                self._copies.append({pointer: flat.clone() for pointer, flat in self._storages().items()})
+        except torch.OutOfMemoryError as error:
+            self._copies.clear()  # what goes on without them needs the memory
+            raise CaptureError(f"has no other operands: {first_line(error)}") from error
         copies = self._copies[number - 1]
         return [
             copies[t.untyped_storage().data_ptr()].as_strided(t.size(), t.stride(), t.storage_offset()) for t in tensors

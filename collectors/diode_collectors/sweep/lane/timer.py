@@ -35,7 +35,6 @@ _FLUSH_FACTOR = 2
 _L2_IF_UNKNOWN = 128 * 2**20
 _REPLAY_US = 160.0
 _FEWEST_LAUNCHES, _MOST_LAUNCHES = 4, 16
-_FLUSH_US = 50.0
 
 
 @dataclass(frozen=True)
