@@ -24,21 +24,21 @@ from diode_integration.policy import KeptCandidates, Mode, Policy, Spread, selec
 from diode_store.console import print_rows
 from diode_store.resources import bundled_data_dir
 from diode_store.wire.segments import read_segment
-from diode_trainer.calibration import Case, calibrate, make_cases, mean_timed, reliability
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.held_out import Split
 from diode_trainer.data.splits import split_up
 from diode_trainer.data.tensors import pack
+from diode_trainer.judging.calibration import Case, calibrate_by_others, make_cases, mean_timed
+from diode_trainer.report.rows import certainty_groups
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import fit, single_threaded
-from diode_trainer.uncertainty import WITHIN
+from diode_trainer.training.train import fit, single_threaded
 
 if TYPE_CHECKING:
     from diode_trainer.card import Calibration
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.splits import Fold
-    from diode_trainer.train import Recipe
+    from diode_trainer.training.train import Recipe
 
 _PRICES = (0.02, 0.01, 0.007, 0.005, 0.003, 0.002, 0.001)
 _MODES = {
@@ -70,8 +70,7 @@ def main() -> int:
 
 def show(unseen: list[list[Case]]) -> None:
     """Print the tables of the cases of each part."""
-    others = [[case for j, cases in enumerate(unseen) if j != i for case in cases] for i in range(len(unseen))]
-    calibrations = [calibrate(cases) for cases in others]
+    calibrations = calibrate_by_others(unseen)
     cases = [(case, calibration) for part, calibration in zip(unseen, calibrations, strict=True) for case in part]
     zero = np.mean([case.loss for case, _ in cases])
     rows = [
@@ -80,10 +79,10 @@ def show(unseen: list[list[Case]]) -> None:
     ]
     print_rows(_HEADER, rows, title=f"{len(cases)} problems of families that were held out")
     sure = [_kept(case, calibration, Policy(mode=Mode.ZERO)).p_within_2pct or 0.0 for case, calibration in cases]
-    bins = reliability(sure, [case.loss <= WITHIN for case, _ in cases])
+    groups = certainty_groups(np.array(sure), np.array([case.loss for case, _ in cases]))
     print_rows(
         ("problems", "predicted", "observed"),
-        [(b.problems, f"{b.predicted:.0%}", f"{b.observed:.0%}") for b in bins],
+        [(group.problems, f"{group.said_pct:.0f}%", f"{group.was_pct:.0f}%") for group in groups],
         title="How likely the first choice is within 2% of the best",
     )
 

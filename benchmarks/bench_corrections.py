@@ -24,13 +24,13 @@ from diode_store.console import print_rows
 from diode_store.resources import bundled_data_dir
 from diode_store.wire.segments import read_segment
 from diode_trainer.commands.recipes import make_recipe
-from diode_trainer.correcting import MeasuredProblem, offsets_of, unexplained_noise
+from diode_trainer.corrections.correcting import MeasuredProblem, offsets_of, unexplained_noise
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.splits import folds
 from diode_trainer.data.tensors import pack
-from diode_trainer.metrics import judgeable, regrets
+from diode_trainer.judging.metrics import judgeable, regrets
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import fit
+from diode_trainer.training.train import fit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -40,7 +40,7 @@ from diode_store.wire.segments import read_segment
 from diode_trainer import artifact
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.features import model_inputs
-from diode_trainer.judgement import judge_problems, summarise
+from diode_trainer.judging.judgement import judge_problems, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from diode_store.columns import ConfigColumns
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import Examples, ExampleSet
-    from diode_trainer.metrics import Report
+    from diode_trainer.judging.metrics import Report
 
 _SIZE = 1024
 _CANDIDATES = 1500

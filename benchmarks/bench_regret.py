@@ -24,17 +24,17 @@ from diode_collectors.spool.spool import Spool
 from diode_store.console import print_rows
 from diode_store.resources import bundled_data_dir
 from diode_store.wire.segments import read_segment
-from diode_trainer.baselines.compare import Forecasts, forecast
 from diode_trainer.commands.recipes import RECIPES, make_recipe
 from diode_trainer.commands.tables import ERRORS_HEADER, HEADER, PARTS_HEADER, error_rows, left_out, part_rows, rows
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.held_out import Split
 from diode_trainer.data.splits import Fold, split_up
 from diode_trainer.data.tensors import pack
+from diode_trainer.judging.baselines.compare import Forecasts, forecast
+from diode_trainer.judging.slices import SLICES, slices
+from diode_trainer.judging.standing import predict, standing
 from diode_trainer.scoring import Scorer
-from diode_trainer.slices import SLICES, slices
-from diode_trainer.train import fit, single_threaded
-from diode_trainer.workflow import predict, standing
+from diode_trainer.training.train import fit, single_threaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.train import Recipe
+    from diode_trainer.training.train import Recipe
 
 _FOLDS = 5
 EXHAUSTIVE = "EXHAUSTIVE without TMA"

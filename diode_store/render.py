@@ -8,6 +8,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from diode_store.normalise import SHORT_DTYPES
+
+if TYPE_CHECKING:
+    from diode_store.records import ProblemShape
 
 _GAP = "  "
 _PREFIXES = ("", "k", "M", "G", "T", "P")
@@ -40,6 +46,13 @@ def printable(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return ``1 record`` or ``1,234 records``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def problem_text(shape: ProblemShape) -> str:
+    """Return a problem in short: ``mm bf16 64x128x256 nn`` (M x N x K), of a batch ``bmm bf16 8x64x128x256 nn``."""
+    sizes = [shape.m, shape.n, shape.k] if shape.b == 1 else [shape.b, shape.m, shape.n, shape.k]
+    dtype = SHORT_DTYPES.get(shape.arithmetic, shape.arithmetic)
+    return f"{shape.op} {dtype} {'x'.join(map(str, sizes))} {shape.layout}"
 
 
 def _float_text(value: float) -> str:

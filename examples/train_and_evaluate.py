@@ -29,9 +29,9 @@ from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.splits import folds
 from diode_trainer.data.tensors import pack
 from diode_trainer.features import FEATURE_VERSION
-from diode_trainer.metrics import judgeable, regrets
+from diode_trainer.judging.metrics import judgeable, regrets
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import EpochReport, fit
+from diode_trainer.training.train import EpochReport, fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Create, upgrade, prune and copy the warehouse; see what is in it."""
+"""Create, upgrade, prune, copy and inspect the warehouse."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -15,8 +15,10 @@ from diode_store.commands.results import json_lines
 from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
 from diode_store.devices import describe, match_hardware
 from diode_store.errors import QueryError
-from diode_store.normalise import DTYPES, SHORT_DTYPES
+from diode_store.normalise import DTYPES
 from diode_store.options import takes_options
+from diode_store.records import ProblemShape
+from diode_store.render import problem_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,11 +70,11 @@ WHERE f.hardware_id = $hardware_id
 QUALIFY regime_place(f.hardware_id, f.environment_id, f.problem_id, f.regime) = 1
 """  # noqa: S608 - only our own text is put together; what the user typed are parameters
 
-_SHAPES = f"""
-SELECT DISTINCT f.op, {_ARITHMETIC}, f.b, f.m, f.n, f.k, f.layout
+_SHAPES = """
+SELECT DISTINCT f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.tf32
 FROM fastest_configs AS f
 WHERE f.hardware_id = $1 AND ($2 IS NULL OR f.op = $2)
-"""  # noqa: S608 - likewise
+"""
 _NEAREST = 3
 
 
@@ -114,24 +116,6 @@ class Row(NamedTuple):
     """How the times were taken: of several ways the one nearest to a deployed kernel."""
 
 
-class _Shape(NamedTuple):
-    """A problem in short, such as ``mm bf16 64x128x256 nn``."""
-
-    op: str
-    arithmetic: str
-    """The dtype, or ``tf32``."""
-    b: int
-    m: int
-    n: int
-    k: int
-    layout: str
-
-    def __str__(self) -> str:
-        sizes = [self.b, self.m, self.n, self.k] if self.b > 1 else [self.m, self.n, self.k]
-        dtype = SHORT_DTYPES.get(self.arithmetic, self.arithmetic)
-        return f"{self.op} {dtype} {'x'.join(map(str, sizes))} {self.layout}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
     """The filter on problems; None matches any."""
@@ -159,11 +143,12 @@ class _Wanted:
         """Whether it says a size; without one no shape is nearer than another."""
         return any(getattr(self, name) for name in "bmnk")
 
-    def distance(self, shape: _Shape) -> tuple[object, ...]:
+    def distance(self, shape: ProblemShape) -> tuple[object, ...]:
         """Return a sort key, nearest first: by dtype, layout, then the ratios of the sizes."""
         pairs = [(getattr(self, name), getattr(shape, name)) for name in "bmnk"]
         ratios = sum(abs(math.log(found / size)) for size, found in pairs if size)
-        return self.dtype not in {None, shape.arithmetic}, self.layout not in {None, shape.layout}, ratios, shape
+        others = self.dtype not in {None, shape.arithmetic}, self.layout not in {None, shape.layout}
+        return *others, ratios, astuple(shape)
 
 
 @app.command(
@@ -288,9 +273,9 @@ def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, 
 
 
 def _readable_row(row: Row) -> tuple[object, ...]:
-    shape = _Shape(row.op, _TF32 if row.tf32 else row.dtype, row.b, row.m, row.n, row.k, row.layout)
+    shape = ProblemShape(row.op, row.dtype, row.b, row.m, row.n, row.k, row.layout, row.tf32)
     times = (_short(row.kernel), row.runtime_us, row.vendor_us, row.speedup)
-    return (str(shape), *times, _short(row.runner_up), row.runner_up_us, row.ties)
+    return (problem_text(shape), *times, _short(row.runner_up), row.runner_up_us, row.ties)
 
 
 def _short(kernel: str | None) -> str | None:
@@ -301,8 +286,8 @@ def _short(kernel: str | None) -> str | None:
 def _nearest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> str:
     """List the measured shapes of the same op nearest to ``wanted``; empty if there are none."""
     rows = (connection.execute(_SHAPES, [device.id, wanted.op]).fetchall() for device in devices)
-    shapes = sorted({_Shape(*row) for found in rows for row in found}, key=wanted.distance)
-    return f"nearest measured: {', '.join(map(str, shapes[:_NEAREST]))}" if shapes else ""
+    shapes = sorted({ProblemShape(*row) for found in rows for row in found}, key=wanted.distance)
+    return f"nearest measured: {', '.join(map(problem_text, shapes[:_NEAREST]))}" if shapes else ""
 
 
 def _what_there_is(connection: Any, devices: Sequence[_Device]) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from diode_store import safely
 from diode_store.errors import DiodeError, ModelError
-from diode_trainer.corrections import read_corrections
+from diode_trainer.corrections.corrections import read_corrections
 
 if TYPE_CHECKING:
     from diode_integration.predictor import Model
-    from diode_trainer.corrections import Corrections
+    from diode_trainer.corrections.corrections import Corrections
 
 log = logging.getLogger("diode_integration")
 

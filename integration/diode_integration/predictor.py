@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, Problem, ProblemShape
     from diode_trainer.card import Card, Domain
-    from diode_trainer.corrections import Corrections, ProblemOffsets
+    from diode_trainer.corrections.corrections import Corrections, ProblemOffsets
 
 _CACHED_PROBLEMS = 1024
 """How many predictions are kept: some 15 MB when each is of a whole EXHAUSTIVE list."""

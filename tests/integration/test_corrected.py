@@ -14,7 +14,7 @@ from stand_ins import H200, TileModel
 from diode_integration.predictor import Predictor
 from diode_store.columns import ConfigColumns
 from diode_store.errors import ModelError
-from diode_trainer.corrections import VENDOR, Corrections, ProblemOffsets
+from diode_trainer.corrections.corrections import VENDOR, Corrections, ProblemOffsets
 
 if TYPE_CHECKING:
     from diode_store.records import Problem

@@ -11,8 +11,15 @@ from synthetic import H200, MM, TRITON_ROWS, VENDOR_ROW, columns, learnable
 
 from diode_store.errors import ModelError
 from diode_trainer.card import MATMUL_PURPOSE, Card, Domain
-from diode_trainer.correcting import CONFIG_SD, PROBLEM_SD, SIDE_SD, MeasuredProblem, make_corrections, offsets_of
-from diode_trainer.corrections import VENDOR, Corrections, ProblemOffsets, read_corrections
+from diode_trainer.corrections.correcting import (
+    CONFIG_SD,
+    PROBLEM_SD,
+    SIDE_SD,
+    MeasuredProblem,
+    make_corrections,
+    offsets_of,
+)
+from diode_trainer.corrections.corrections import VENDOR, Corrections, ProblemOffsets, read_corrections
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from diode_store.records import ProblemShape
 from diode_store.resources import trained_models_dir
 from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
-from diode_trainer.history import SUFFIX as HISTORY_SUFFIX
+from diode_trainer.training.history import SUFFIX as HISTORY_SUFFIX
 from diode_trainer.verify import verify
 
 if TYPE_CHECKING:

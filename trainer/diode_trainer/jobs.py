@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
-from diode_trainer import artifact, catalogue, checkpoints
+from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
 from diode_trainer.data.held_out import Split
 from diode_trainer.features import FEATURE_VERSION
-from diode_trainer.history import FitHistory, histories_of, write_history
-from diode_trainer.tensorboard import event_files
+from diode_trainer.training import checkpoints
+from diode_trainer.training.history import FitHistory, histories_of, write_history
+from diode_trainer.training.tensorboard import event_files
 from diode_trainer.workflow import Evaluation, Judging, TrainingResult, fit_and_judge, judging_steps, training_facts
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from diode_trainer.artifact import TimingModel
     from diode_trainer.card import CoveredHardware
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.train import EpochReport, Recipe
+    from diode_trainer.training.train import EpochReport, Recipe
 
 _NOTES = (
     "Regret is against the fastest of the configs that were measured for each problem. The default recipe was chosen "

@@ -12,24 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from diode_trainer.baselines.compare import (
-    STEPS_A_COMPARISON,
-    STEPS_A_FOLD,
-    Baselines,
-    Forecasts,
-    compare,
-    forecast,
-)
-from diode_trainer.calibration import calibrate, make_cases
 from diode_trainer.data.held_out import Split
 from diode_trainer.data.splits import split_up
 from diode_trainer.data.tensors import Packed, pack
-from diode_trainer.history import fit_name
-from diode_trainer.judgement import ProblemJudgement, judge_problems, summarise
-from diode_trainer.metrics import Report, judgeable
+from diode_trainer.judging.baselines.compare import STEPS_A_COMPARISON, STEPS_A_FOLD, forecast
+from diode_trainer.judging.calibration import calibrate, make_cases
+from diode_trainer.judging.metrics import judgeable
+from diode_trainer.judging.standing import Standing, standing
 from diode_trainer.scoring import Prediction, Scorer
-from diode_trainer.slices import slices
-from diode_trainer.train import EpochReport, Fit, Recipe, fit, single_threaded
+from diode_trainer.training.history import fit_name
+from diode_trainer.training.train import EpochReport, Fit, Recipe, fit, single_threaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,9 +30,9 @@ if TYPE_CHECKING:
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.card import Calibration
-    from diode_trainer.checkpoints import Checkpoint, Unfinished
-    from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.splits import Fold
+    from diode_trainer.training.checkpoints import Checkpoint, Unfinished
 
 
 @dataclass(frozen=True)
@@ -53,25 +45,6 @@ class Judging:
     """A model to compare with."""
     on_step: Callable[[], None] = lambda: None
     """Called as the baselines are judged, ``judging_steps(folds)`` times at most."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A model's figures beside those of its baselines."""
-
-    model: Report
-    baselines: Baselines
-    judgements: tuple[ProblemJudgement, ...] = field(default=(), compare=False, repr=False)
-    """The model's, problem by problem, in the order of the folds' test problems."""
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as JSON has it: the model's own figures; ``baselines`` and parts of ``slices`` have the same."""
-        plain = {**self.model.to_plain(), "baselines": {n: r.to_plain() for n, r in self.baselines.reports.items()}}
-        if self.baselines.skipped:
-            plain["skipped_baselines"] = dict(self.baselines.skipped)
-        parts = slices(self.judgements).items() if self.judgements else ()
-        plain["slices"] = {by: {part: report.to_plain() for part, report in of.items()} for by, of in parts}
-        return plain
 
 
 @dataclass(frozen=True)
@@ -149,7 +122,7 @@ def fit_and_judge(
     unseen = [
         prediction
         for (fitted, _), split in zip(others, splits, strict=True)
-        for prediction in _unseen(dataset, fitted, split)
+        for prediction in predict_unseen(dataset, fitted, split)
     ]
     evaluation = judge(dataset, splits, [prediction.runtime_us for prediction in unseen], judging)
     evaluation = replace(
@@ -203,7 +176,7 @@ def _fit_parts(
         return [done.result() for done in fits]
 
 
-def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
+def predict_unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
     """Return what a fit predicts for the problems that it has not seen."""
     scorer, examples = fold_scorer(dataset, fitted, split), (dataset.examples[i] for i in split.test)
     return [scorer.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]
@@ -212,11 +185,6 @@ def _unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
 def fold_scorer(dataset: ExampleSet, fitted: Fit, split: Fold) -> Scorer:
     """Return what scores with the fit of a fold."""
     return Scorer(fitted.network, dataset.subset(split.train).domain().templates)
-
-
-def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:
-    """Return the predicted runtimes of each problem's configs in microseconds, by all members of the model."""
-    return [model.predict_us(example.shape, example.hardware, example.columns, exact=True) for example in examples]
 
 
 def judging_steps(count: int) -> int:
@@ -244,34 +212,6 @@ def judge(
 
     triton_only = of(vendor=False) if has_triton else None
     return Evaluation(len(splits), of(vendor=True), triton_only, judging.split)
-
-
-def standing(
-    dataset: ExampleSet,
-    splits: Sequence[Fold],
-    predicted: Sequence[NDArray[np.float64]],
-    forecasts: Forecasts | None = None,
-    *,
-    vendor: bool = True,
-    on_step: Callable[[], None] = lambda: None,
-) -> Standing:
-    """Judge predictions of the test problems of ``splits``, in their order, and the baselines beside them.
-
-    Args:
-        dataset: the examples.
-        splits: indices into them.
-        predicted: microseconds, for each test problem.
-        forecasts: those of the baselines that predict times; without any these are not judged.
-        vendor: whether the vendor's kernels count.
-        on_step: called as the baselines are judged.
-
-    Raises:
-        DatasetError: no problem can be judged.
-    """
-    tested = [dataset.examples[i] for split in splits for i in split.test]
-    judgements = judge_problems(tested, predicted, vendor=vendor)
-    figures = summarise(judgements)
-    return Standing(figures, compare(dataset, splits, forecasts, vendor=vendor, on_step=on_step), judgements)
 
 
 def training_facts(recipe: Recipe, fitted: Fit, *, seed: int, seconds: float) -> dict[str, Any]:

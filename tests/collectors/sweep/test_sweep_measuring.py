@@ -19,7 +19,7 @@ from diode_collectors.inductor.device import detect_environment, detect_hardware
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.lane import measuring as module
-from diode_collectors.sweep.lane.measuring import Measuring, MeasuringOptions
+from diode_collectors.sweep.lane.measuring import FINALS, Measuring, MeasuringOptions
 from diode_collectors.sweep.plan import DEFAULT_MODE
 from diode_store.errors import HardwareError
 from diode_store.records import STOCK_POLICY, Outcome, Source, TimingMethod
@@ -85,7 +85,9 @@ def test_a_record_says_what_was_asked(bmm: Measured) -> None:
     assert (record.sweep_id, record.search_space, record.sample_seed) == ("s1", "DEFAULT", 7)
     assert record.choice_policy == STOCK_POLICY
     assert record.timing_method == TimingMethod("median", flush_l2=False, launch_hidden=False)
-    assert (record.is_replay, record.flags, record.extra) == (False, (), {})
+    assert (record.is_replay, record.flags, record.family) == (False, (), None)
+    assert set(record.extra) == {FINALS}
+    assert {"finalists", "rounds", "undecided"} == set(record.extra[FINALS])
 
 
 def test_a_record_holds_every_choice_with_its_spread(bmm: Measured) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -18,7 +19,13 @@ from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.lane import measuring as module
 from diode_collectors.sweep.lane.benchmark import FIRST_LOOK_RUNS, MOST_RUNS
-from diode_collectors.sweep.lane.measuring import LAUNCH_NOT_HIDDEN, LostConfigError, Measuring, MeasuringOptions
+from diode_collectors.sweep.lane.measuring import (
+    FINALS,
+    LAUNCH_NOT_HIDDEN,
+    LostConfigError,
+    Measuring,
+    MeasuringOptions,
+)
 from diode_collectors.sweep.lane.takeover import settings_for
 from diode_collectors.sweep.plan import DEFAULT_MODE
 from diode_store.records import READ_FLUSH, Outcome, TimingMethod
@@ -108,6 +115,14 @@ def test_repeats_tell_finalists_from_estimates(tmp_path: Path) -> None:
         else:
             assert timing.repeats == MOST_RUNS
     assert sum(timing.is_estimate for timing in record.timings) > 3
+
+
+def test_the_record_says_of_which_family_the_problem_is_and_how_the_finals_ended(tmp_path: Path) -> None:
+    """The family from the problem's name; a problem without one has none."""
+    with scripted(tmp_path) as (measuring, _):
+        records = [measuring.measure(p).measurement for p in (replace(PROBLEM, name="llama3-8b/qkv"), PROBLEM)]
+    assert [record and record.family for record in records] == ["llama3-8b", None]
+    assert [record and set(record.extra[FINALS]) for record in records] == 2 * [{"finalists", "rounds", "undecided"}]
 
 
 def test_choices_that_do_not_run_are_outcomes(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_help_lists_every_command(diode: RunCommand) -> None:
         line.split(None, 1) for line in shown.out.splitlines() if line.startswith("  ") and len(line.split()) > 1
     )
     assert shown.code == 0
-    assert lines["db"] == "Create, upgrade, prune and copy the warehouse; see what is in it."
+    assert lines["db"] == "Create, upgrade, prune, copy and inspect the warehouse."
     assert lines["hardware"] == "List the measured hardware, and give it shorter names."
     assert set(cli.command_entries()) <= set(lines)
 
@@ -119,7 +119,7 @@ def test_third_party_commands(plugins: dict[str, str]) -> None:
     lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
     for line in ("good Say hello.", "broken Break.", "no_app Hold no application.", "inside", "silent", "lost"):
         assert line in lines
-    assert "db Create, upgrade, prune and copy the warehouse; see what is in it." in lines
+    assert "db Create, upgrade, prune, copy and inspect the warehouse." in lines
 
 
 @pytest.mark.parametrize(

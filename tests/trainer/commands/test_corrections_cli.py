@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 from diode_trainer import artifact
-from diode_trainer.corrections import read_corrections
+from diode_trainer.corrections.corrections import read_corrections
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,11 @@ import pytest
 from synthetic import MM, examples, learnable
 
 from diode_store.errors import DatasetError
-from diode_trainer.assess import assess
 from diode_trainer.card import Card, CoveredHardware, Domain
 from diode_trainer.commands.tables import PARTS_HEADER
 from diode_trainer.data.dataset import ExampleSet
-from diode_trainer.slices import SLICES
+from diode_trainer.judging.assess import assess
+from diode_trainer.judging.slices import SLICES
 
 if TYPE_CHECKING:
     from pathlib import Path

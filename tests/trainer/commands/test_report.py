@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_trainer.history import history_path
+from diode_trainer.training.history import history_path
 
 if TYPE_CHECKING:
     from pathlib import Path

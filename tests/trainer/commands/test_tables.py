@@ -5,20 +5,23 @@ from dataclasses import replace
 import numpy as np
 from synthetic import MM, examples
 
-from diode_trainer.baselines.compare import Baselines
 from diode_trainer.commands.tables import (
     ERRORS_HEADER,
     HEADER,
     PARTS_HEADER,
+    cautions,
     error_rows,
     left_out,
     part_rows,
     rows,
+    worst_rows,
 )
-from diode_trainer.judgement import judge_problems, summarise
-from diode_trainer.metrics import KS, report
-from diode_trainer.slices import slices
-from diode_trainer.workflow import Standing
+from diode_trainer.judging.assess import Assessment
+from diode_trainer.judging.baselines.compare import Baselines
+from diode_trainer.judging.judgement import judge_problems, summarise
+from diode_trainer.judging.metrics import KS, report
+from diode_trainer.judging.slices import slices
+from diode_trainer.judging.standing import Standing
 
 
 def standing() -> Standing:
@@ -59,6 +62,22 @@ def test_what_is_left_out() -> None:
         "left out random: it rains",
         "nvMatmulHeuristics has no answer for 1 of 2 problems, which its row leaves out",
     ]
+
+
+def test_problems_are_counted_with_commas() -> None:
+    """Where one number of a line has a comma, so has the other."""
+    many = replace(standing(), model=replace(standing().model, problems=2500))
+    assert left_out(many)[1].startswith("nvMatmulHeuristics has no answer for 2,499 of 2,500 problems")
+    assert [line.split(" (")[0] for line in cautions(Assessment(2500, 1247, many, outside=1100))] == [
+        "it was trained on 1,247 of these 2,500 problems, so this flatters it; --unseen leaves them out",
+        "1,100 of 2,500 problems are outside what it was trained on",
+    ]
+
+
+def test_costly_choices() -> None:
+    """A costly choice has its problem in short, what was chosen and the best."""
+    ((problem, regret, *_),) = worst_rows(standing().judgements[1:])
+    assert (problem, regret) == ("bmm bf16 1024x1024x1024 nn", 2.0)
 
 
 def test_the_share_of_the_loss() -> None:

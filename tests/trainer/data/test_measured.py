@@ -10,7 +10,7 @@ from synthetic import H200
 import samples
 from diode_store.errors import DatasetError, HardwareError
 from diode_store.records import Environment, Measurement, Outcome, Source, Timing, TimingMethod
-from diode_trainer.corrections import configs_of
+from diode_trainer.corrections.corrections import configs_of
 from diode_trainer.data.measured import load_measured
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from synthetic import learnable
 
-from diode_trainer.judgement import judge_problems, summarise
+from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.report.content import Evidence, Judged
 from diode_trainer.report.rows import HELD_OUT, LEARNED_FROM, LossPoint
 from diode_trainer.report.spread import Foreseen
 
 if TYPE_CHECKING:
-    from diode_trainer.judgement import ProblemJudgement
+    from diode_trainer.judging.judgement import ProblemJudgement
 
 FAMILIES = ("llama3-8b", "drawn")
 

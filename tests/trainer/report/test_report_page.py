@@ -158,7 +158,7 @@ def test_worst_problems_have_whole_configs(page: str, evidence: Evidence) -> Non
     def shown(config: Any) -> list[str]:
         return [config.template, *("" if (n := getattr(config, name)) is None else str(n) for name in numbers)]
 
-    assert pick[:3] == ["1", f"mm {worst.shape.m}x{worst.shape.n}x{worst.shape.k} bfloat16 nn", pick[2]]
+    assert pick[:3] == ["1", f"mm bf16 {worst.shape.m}x{worst.shape.n}x{worst.shape.k} nn", pick[2]]
     assert pick[3:11] == ["pick", *shown(worst.chosen)]
     assert best[:8] == ["best", *shown(worst.best)]
     assert f"{worst.roofline_us:,.2f}" in best

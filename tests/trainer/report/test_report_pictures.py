@@ -20,7 +20,7 @@ from diode_trainer.report.theme import DARK, LIGHT, vega_config
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from diode_trainer.judgement import ProblemJudgement
+    from diode_trainer.judging.judgement import ProblemJudgement
 
 ALL = (
     "regret_by_ranking",
@@ -159,6 +159,18 @@ def test_baselines_without_an_answer(evidence: Evidence) -> None:
     (ecdf,) = (p.spec for p in compose(replace(evidence, judged=(judged,))).pictures if p.name == "regret_ecdf")
     points = [row for row in ecdf["data"]["values"] if not row["ranking"].startswith("quick")]
     assert points == [{"ranking": "random", "loss_pct": 50.0, "share_pct": 100.0}]
+
+
+@pytest.mark.parametrize(("is_calibrated", "source"), [(True, "(calibrated)"), (False, "(members, not calibrated)")])
+def test_titles_say_whether_certainty_is_calibrated(evidence: Evidence, *, is_calibrated: bool, source: str) -> None:
+    """What raw members say is not taken for what a calibrated model says."""
+    assert evidence.foreseen is not None
+    foreseen = replace(evidence.foreseen, is_calibrated=is_calibrated)
+    found = {picture.name: picture for picture in compose(replace(evidence, foreseen=foreseen)).pictures}
+    pair = [found[name] for name in ("calibration_of_spread", "calibration_of_certainty")]
+    assert [picture.title.endswith(source) for picture in pair] == [True, True]
+    axes = [picture.spec["layer"][-1]["encoding"]["x"]["title"] for picture in pair]
+    assert [("members" not in axis) for axis in axes] == [is_calibrated, is_calibrated]
 
 
 def test_left_out_pictures_are_named(evidence: Evidence) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from synthetic import MM, examples
 
-from diode_trainer.judgement import judge_problems
+from diode_trainer.judging.judgement import judge_problems
 from diode_trainer.report import rows
-from diode_trainer.train import EpochReport
+from diode_trainer.training.train import EpochReport
 
 if TYPE_CHECKING:
-    from diode_trainer.judgement import ProblemJudgement
+    from numpy.typing import NDArray
+
+    from diode_trainer.judging.judgement import ProblemJudgement
 
 SMALL = replace(MM, m=48, n=100)
 """In the octaves from 32 and from 64."""
@@ -65,7 +67,7 @@ def test_map_by_octaves() -> None:
     cells = rows.map_cells([GOOD, BAD, judgement([10.0, 10.0], [1.0, 2.0], SMALL)])
     assert [(c.m, c.n, c.problems, c.worst_pct) for c in cells] == [("32", "64", 2, 50.0), ("1024", "1024", 1, 0.0)]
     assert cells[0].loss_pct == pytest.approx(100 * (math.sqrt(1.5) - 1), abs=1e-3)
-    assert cells[0].worst == "mm 48x100x1024 bfloat16 nn"
+    assert cells[0].worst == "mm bf16 48x100x1024 nn"
 
 
 @pytest.mark.parametrize(("size", "text"), [(8, "8"), (8192, "8192"), (16384, "16k"), (2**20, "1M")])
@@ -97,26 +99,32 @@ def test_measured_ratios_of_predicted_ones(judgements: tuple[ProblemJudgement, .
     assert sum(b.configs for b in bands) == timed - picked
 
 
+def lost(*judgements: ProblemJudgement) -> NDArray[np.float64]:
+    """Return the logarithms of the regrets."""
+    logs: NDArray[np.float64] = np.log([j.regret[1] for j in judgements])
+    return logs
+
+
 def test_spread_in_groups_by_hand() -> None:
     """Two problems are two groups, the one with less expected loss first; the shares are of all loss."""
-    groups = rows.spread_groups(np.log([1.2, 1.0]), [BAD, GOOD])
+    groups = rows.spread_groups(np.log([1.2, 1.0]), lost(BAD, GOOD))
     assert [(g.expected_pct, g.loss_pct, g.share_pct) for g in groups] == [(0.0, 0.0, 0.0), (20.0, 50.0, 100.0)]
 
 
 def test_spread_where_nothing_was_lost() -> None:
     """Shares of no loss are none."""
-    assert [g.share_pct for g in rows.spread_groups(np.zeros(2), [GOOD, GOOD])] == [0.0, 0.0]
+    assert [g.share_pct for g in rows.spread_groups(np.zeros(2), lost(GOOD, GOOD))] == [0.0, 0.0]
 
 
 def test_certainty_by_hand() -> None:
     """What is said alike is one group, the least likely first; the share is of picks within 2%."""
-    groups = rows.certainty_groups(np.array([1.0, 0.5, 1.0, 1.0]), [GOOD, BAD, BAD, GOOD])
+    groups = rows.certainty_groups(np.array([1.0, 0.5, 1.0, 1.0]), lost(GOOD, BAD, BAD, GOOD))
     assert [(g.said_pct, g.was_pct, g.problems) for g in groups] == [(50.0, 0.0, 1), (100.0, 66.67, 3)]
 
 
 def test_certainty_of_many_words() -> None:
     """However many probabilities there are, the groups are few, and every problem is in one."""
-    groups = rows.certainty_groups(np.linspace(0, 1, 200), [GOOD] * 200)
+    groups = rows.certainty_groups(np.linspace(0, 1, 200), lost(*[GOOD] * 200))
     assert (len(groups), sum(g.problems for g in groups)) == (10, 200)
     assert [g.said_pct for g in groups] == sorted(g.said_pct for g in groups)
 

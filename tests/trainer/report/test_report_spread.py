@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from synthetic import examples, learnable
 
+from diode_trainer.card import Calibration
 from diode_trainer.data.tensors import pack
 from diode_trainer.report.spread import Foreseen, foresee, joined
 from diode_trainer.scoring import Scorer
-from diode_trainer.train import Recipe, fit
+from diode_trainer.training.train import Recipe, fit
+from diode_trainer.uncertainty import Outlook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +85,7 @@ def test_a_real_network() -> None:
     assert found.loss.min() >= 0
     assert found.loss.max() > 0
     assert set(found.within_2pct * 3) <= {0.0, 1.0, 2.0, 3.0}
+    assert not found.is_calibrated
 
 
 def test_members_vote_on_what_is_within_2_percent() -> None:
@@ -92,11 +95,24 @@ def test_members_vote_on_what_is_within_2_percent() -> None:
     assert found.within_2pct == pytest.approx([2 / 3])
 
 
+def test_a_calibrated_model_says_what_it_says_to_the_hook() -> None:
+    """With a calibration it is the outlook on what counts, and wider spreads expect more loss."""
+    logs, example = np.array([[0.0, 0.2, 9.0], [1.0, 0.1, 9.0]], dtype=np.float32), examples([3.0, 2.0, 1.0])
+    calibrations = [Calibration(spread, spread, 0.5, 0.7, 0.01, 100) for spread in (0.3, 1.0)]
+    found = [foresee(Members(*logs), [example], calibration=c) for c in calibrations]  # type: ignore[arg-type]
+    outlooks = [Outlook(logs, example.is_vendor, calibration) for calibration in calibrations]
+    assert [f and (*f.loss, *f.within_2pct, f.is_calibrated) for f in found] == [
+        (outlook.expected_loss, outlook.p_within_2pct, True) for outlook in outlooks
+    ]
+    assert outlooks[0].expected_loss < outlooks[1].expected_loss
+
+
 def test_folds_are_joined() -> None:
     """What was foreseen of several folds is one after another, unless a fold knows nothing."""
-    one, two = (Foreseen(np.array([n]), np.array([n])) for n in (0.1, 0.2))
+    one, two = (Foreseen(np.array([n]), np.array([n]), is_calibrated=True) for n in (0.1, 0.2))
     both = joined([one, two])
     assert both is not None
+    assert both.is_calibrated
     assert (both.loss.tolist(), both.within_2pct.tolist()) == ([0.1, 0.2], [0.1, 0.2])
     assert joined([one, None]) is None
     assert joined([]) is None

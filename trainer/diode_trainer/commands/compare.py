@@ -15,7 +15,7 @@ from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_trainer.autotune_comparison import Comparison
+    from diode_trainer.judging.autotune_comparison import Comparison
 
 app = make_app(__doc__)
 
@@ -54,9 +54,9 @@ def compare(
     data.check()
     from diode_store.exchange.max_autotune_solution import read_solution
     from diode_trainer.artifact import load as load_model
-    from diode_trainer.autotune_comparison import analysis, compare_with_autotune
     from diode_trainer.catalogue import find_model
-    from diode_trainer.rankable import rankable
+    from diode_trainer.judging.autotune_comparison import analysis, compare_with_autotune
+    from diode_trainer.judging.rankable import rankable
 
     solution = read_solution(str(max_autotune_solution))
     judged = load_model(find_model(model))
@@ -65,7 +65,7 @@ def compare(
         print_note(note)
     seen = sum(judged.was_trained_on(example.shape) for example in dataset)
     if seen:
-        print_note(f"note: it was trained on {seen} of these {counted(len(dataset), 'problem')}, so this flatters it")
+        print_note(f"note: it was trained on {seen:,} of these {counted(len(dataset), 'problem')}, so this flatters it")
     found = compare_with_autotune(judged, dataset, solution, vendor=not no_vendor)
     figures = {**analysis(found), "metadata": _metadata(judged.path, max_autotune_solution, data, found, no_vendor)}
     path = output or (None if as_json else Path(REPORT_NAME))

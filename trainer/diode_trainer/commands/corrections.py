@@ -12,7 +12,7 @@ from diode_store.records import Source
 from diode_store.render import counted
 
 if TYPE_CHECKING:
-    from diode_trainer.corrections import Corrections
+    from diode_trainer.corrections.corrections import Corrections
     from diode_trainer.data.measured import MeasuredData
 
 app = make_app(__doc__)
@@ -45,7 +45,7 @@ def corrections(
     from diode_store.devices import describe
     from diode_trainer import artifact
     from diode_trainer.catalogue import find_model
-    from diode_trainer.correcting import make_corrections
+    from diode_trainer.corrections.correcting import make_corrections
     from diode_trainer.data.measured import load_measured
 
     corrected = artifact.load_shipped() if model is None else artifact.load(find_model(model))

@@ -14,11 +14,11 @@ from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
 from diode_trainer.commands.evaluate_options import JudgingOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.assess import Assessment
     from diode_trainer.data.dataset import ExampleSet
+    from diode_trainer.judging.assess import Assessment
 
 app = make_app(__doc__)
 
@@ -44,8 +44,8 @@ def evaluate(
     to = reporting.destination(report, report_pictures)
     from diode_trainer.artifact import load as load_model
     from diode_trainer.catalogue import find_model
-    from diode_trainer.rankable import rankable
-    from diode_trainer.slices import check_slices
+    from diode_trainer.judging.rankable import rankable
+    from diode_trainer.judging.slices import check_slices
 
     check_slices(options.by or ())
     judged = load_model(find_model(model))
@@ -55,8 +55,9 @@ def evaluate(
     assessment = _assess(judged, dataset, options)
     if to:
         from diode_trainer.commands.evidence import of_assessment
+        from diode_trainer.commands.tables import cautions
 
-        notes = tuple(_cautions(assessment))
+        notes = tuple(cautions(assessment))
         evidence = of_assessment(assessment, judged, dataset, vendor=not options.no_vendor, notes=notes)
         reporting.write(evidence, to)
     if as_json:
@@ -66,7 +67,7 @@ def evaluate(
 
 
 def _assess(model: TimingModel, dataset: ExampleSet, options: JudgingOptions) -> Assessment:
-    from diode_trainer.assess import ASSESSING_STEPS, assess
+    from diode_trainer.judging.assess import ASSESSING_STEPS, assess
 
     with progress("judging, steps", total=ASSESSING_STEPS) as advance:
         return assess(
@@ -86,15 +87,16 @@ def _print(assessment: Assessment, name: str, by: Sequence[str]) -> None:
         HEADER,
         PARTS_HEADER,
         WORST_HEADER,
+        cautions,
         error_rows,
         left_out,
         part_rows,
         rows,
         worst_rows,
     )
-    from diode_trainer.slices import slices
+    from diode_trainer.judging.slices import slices
 
-    for note in _cautions(assessment):
+    for note in cautions(assessment):
         print_note(f"note: {note}")
     print_rows(HEADER, rows(assessment.standing, name), title=counted(assessment.problems, "problem"))
     print_rows(ERRORS_HEADER, error_rows(assessment.standing, name))
@@ -104,19 +106,3 @@ def _print(assessment: Assessment, name: str, by: Sequence[str]) -> None:
         print_rows((slice_by, *PARTS_HEADER), part_rows(parts), title=f"By {slice_by}")
     if assessment.worst:
         print_rows(WORST_HEADER, worst_rows(assessment.worst), title="Costliest choices")
-
-
-def _cautions(assessment: Assessment) -> Iterator[str]:
-    """Yield what a reader of the figures must know."""
-    problems = counted(assessment.problems, "problem")
-    if assessment.seen:
-        remedy = (
-            "give --dataset with other measurements"
-            if assessment.seen == assessment.problems
-            else "--unseen leaves them out"
-        )
-        yield f"it was trained on {assessment.seen} of these {problems}, so this flatters it; {remedy}"
-    if assessment.outside:
-        reasons = ", ".join(assessment.outside_reasons)
-        verb = "is" if assessment.outside == 1 else "are"
-        yield f"{assessment.outside} of {problems} {verb} outside what it was trained on ({reasons})"

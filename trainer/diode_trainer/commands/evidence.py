@@ -10,24 +10,26 @@ from diode_store.devices import describe
 from diode_store.errors import ModelError
 from diode_store.render import cell_text, counted
 from diode_trainer.commands.tables import card_pairs, label, left_out, titles
-from diode_trainer.history import history_path, read_history
+from diode_trainer.judging.calibration import calibrate_by_others, make_cases
 from diode_trainer.report.content import Evidence, Judged
 from diode_trainer.report.rows import loss_points
 from diode_trainer.report.spread import foresee, joined
 from diode_trainer.scoring import Scorer
-from diode_trainer.workflow import fold_scorer
+from diode_trainer.training.history import history_path, read_history
+from diode_trainer.workflow import fold_scorer, predict_unseen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from diode_trainer.artifact import TimingModel
-    from diode_trainer.assess import Assessment
     from diode_trainer.data.dataset import Examples, ExampleSet
-    from diode_trainer.history import FitHistory
     from diode_trainer.jobs import Trained
+    from diode_trainer.judging.assess import Assessment
+    from diode_trainer.judging.standing import Standing
     from diode_trainer.report.rows import LossPoint
     from diode_trainer.report.spread import Foreseen
-    from diode_trainer.workflow import Evaluation, Standing
+    from diode_trainer.training.history import FitHistory
+    from diode_trainer.workflow import Evaluation
 
 
 def of_assessment(
@@ -49,8 +51,18 @@ def of_assessment(
     )
 
 
-def of_training(trained: Trained, dataset: ExampleSet) -> Evidence:
+def reporting_steps(folds: int) -> int:
+    """Return how often ``of_training`` reports a step."""
+    return 2 * folds
+
+
+def of_training(trained: Trained, dataset: ExampleSet, *, on_step: Callable[[], None] = lambda: None) -> Evidence:
     """Return what is reported of a training: its folds, pooled.
+
+    Args:
+        trained: the training.
+        dataset: what it learned from.
+        on_step: called ``reporting_steps(folds)`` times.
 
     Raises:
         ValueError: it was not evaluated.
@@ -64,7 +76,7 @@ def of_training(trained: Trained, dataset: ExampleSet) -> Evidence:
         summary=f"{tables[0][0]}. Every problem was judged by a fit that had not seen it.",
         judged=tuple(judged(standing, name, title) for title, standing in tables),
         facts={"Model": _as_text(card_pairs(trained.card)), "Data": _data_facts(dataset)},
-        foreseen=_foreseen_by_fold(evaluation, dataset),
+        foreseen=_foreseen_by_fold(evaluation, dataset, on_step),
         history=_points(trained.histories),
     )
 
@@ -94,19 +106,29 @@ def _judged_examples(dataset: ExampleSet, standing: Standing) -> list[Examples]:
 
 
 def _foreseen(model: TimingModel, examples: Sequence[Examples], *, vendor: bool) -> Foreseen | None:
-    """Return what the members of a model say of these problems; None of a model without members."""
-    return foresee(model.scorer, examples, vendor=vendor) if isinstance(model.scorer, Scorer) else None
+    """Return what a model says of its picks on these problems; None of a model without members."""
+    if not isinstance(model.scorer, Scorer):
+        return None
+    return foresee(model.scorer, examples, vendor=vendor, calibration=model.card.calibration)
 
 
-def _foreseen_by_fold(evaluation: Evaluation, dataset: ExampleSet) -> Foreseen | None:
-    """Return what the members of each fold's fit say of its test problems, in the judgements' order."""
-    pairs = zip(evaluation.fits, evaluation.splits, strict=True)
-    return joined(
-        [
-            foresee(fold_scorer(dataset, fitted, split), (dataset.examples[i] for i in split.test))
-            for fitted, split in pairs
-        ]
-    )
+def _foreseen_by_fold(evaluation: Evaluation, dataset: ExampleSet, on_step: Callable[[], None]) -> Foreseen | None:
+    """Return what each fold's fit says of its picks on its test problems, in the judgements' order.
+
+    It is calibrated by the other folds. Where one cannot be, from too few problems or without another fold, none is.
+    """
+    cases = []
+    for fitted, split in zip(evaluation.fits, evaluation.splits, strict=True):
+        tested = [dataset.examples[i] for i in split.test]
+        cases.append(make_cases(tested, predict_unseen(dataset, fitted, split), dataset.domain()))
+        on_step()
+    calibrations = calibrate_by_others(cases)
+    said = []
+    for fitted, split, found in zip(evaluation.fits, evaluation.splits, calibrations, strict=True):
+        scorer, tested = fold_scorer(dataset, fitted, split), [dataset.examples[i] for i in split.test]
+        said.append(foresee(scorer, tested, calibration=None if None in calibrations else found))
+        on_step()
+    return joined(said)
 
 
 def _stored_history(model: TimingModel) -> tuple[tuple[LossPoint, ...], str]:

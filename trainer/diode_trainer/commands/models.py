@@ -76,7 +76,7 @@ def history(
     """
     from diode_trainer.catalogue import find_model
     from diode_trainer.commands import reporting
-    from diode_trainer.history import curves, read_history
+    from diode_trainer.training.history import curves, read_history
 
     found = read_history(find_model(name))
     if picture is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from diode_store.errors import SettingsError
 from diode_trainer.commands.train_options import MOST_LEARNING_RATE, MOST_WEIGHT_DECAY
 from diode_trainer.models import model_class
-from diode_trainer.train import Recipe
+from diode_trainer.training.train import Recipe
 
 RECIPES = {
     "deep": Recipe("deep", epochs=70, weight_decay=0.2),

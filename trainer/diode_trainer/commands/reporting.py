@@ -12,9 +12,9 @@ from diode_store.console import print_note, progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diode_trainer.history import FitHistory
     from diode_trainer.report.content import Evidence
     from diode_trainer.report.output import Destination
+    from diode_trainer.training.history import FitHistory
 
 ReportOption = Annotated[
     Path | None,

@@ -6,17 +6,18 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from diode_store.devices import describe
-from diode_store.render import counted
+from diode_store.render import counted, problem_text
 from diode_trainer.data.held_out import Split
-from diode_trainer.metrics import KS, Report
+from diode_trainer.judging.metrics import KS, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from diode_store.records import ProblemShape
     from diode_trainer.card import Card
-    from diode_trainer.judgement import ProblemJudgement
-    from diode_trainer.workflow import Evaluation, Standing
+    from diode_trainer.judging.assess import Assessment
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.standing import Standing
+    from diode_trainer.workflow import Evaluation
 
 HEADER = (
     "ranking",
@@ -91,10 +92,26 @@ def left_out(standing: Standing) -> list[str]:
     lines = [f"left out {label(name)}: {reason}" for name, reason in baselines.skipped.items()]
     fewer = ((label(name), report.problems) for name, report in baselines.reports.items())
     return lines + [
-        f"{name} has no answer for {problems - answered} of {counted(problems, 'problem')}, which its row leaves out"
+        f"{name} has no answer for {problems - answered:,} of {counted(problems, 'problem')}, which its row leaves out"
         for name, answered in fewer
         if answered < problems
     ]
+
+
+def cautions(assessment: Assessment) -> Iterator[str]:
+    """Yield what a reader of the figures must know."""
+    problems = counted(assessment.problems, "problem")
+    if assessment.seen:
+        remedy = (
+            "give --dataset with other measurements"
+            if assessment.seen == assessment.problems
+            else "--unseen leaves them out"
+        )
+        yield f"it was trained on {assessment.seen:,} of these {problems}, so this flatters it; {remedy}"
+    if assessment.outside:
+        reasons = ", ".join(assessment.outside_reasons)
+        verb = "is" if assessment.outside == 1 else "are"
+        yield f"{assessment.outside:,} of {problems} {verb} outside what it was trained on ({reasons})"
 
 
 def label(baseline: str) -> str:
@@ -145,7 +162,7 @@ def worst_rows(worst: Sequence[ProblemJudgement]) -> list[tuple[object, ...]]:
     """Return a row for each costly choice, in the order of ``WORST_HEADER``."""
     return [
         (
-            _shape_text(w.shape),
+            problem_text(w.shape),
             w.regret[1],
             w.chosen.describe(),
             w.chosen_us,
@@ -189,9 +206,9 @@ def _calibration_text(card: Card) -> str | None:
     if calibration is None:
         return None
     return (
-        f"on {calibration.problems} held-out problems; the members' spread counts {calibration.spread:.2f} times"
-        f" ({calibration.vendor_spread:.2f} for a slow vendor's kernel), a kernel is worth timing for a gain of"
-        f" {calibration.kernel_price:.2%}"
+        f"on {counted(calibration.problems, 'held-out problem')}; the members' spread counts"
+        f" {calibration.spread:.2f} times ({calibration.vendor_spread:.2f} for a slow vendor's kernel), a kernel is"
+        f" worth timing for a gain of {calibration.kernel_price:.2%}"
     )
 
 
@@ -207,8 +224,3 @@ def _evaluated(metrics: Mapping[str, Any]) -> str | None:
 
 def _regret_text(metrics: Mapping[str, Any]) -> str:
     return ", ".join(f"@{k} {figures['geomean']:.4f}" for k, figures in metrics["regret"].items())
-
-
-def _shape_text(shape: ProblemShape) -> str:
-    batch = f"{shape.b}x" if shape.b > 1 else ""
-    return f"{shape.op} {batch}{shape.m}x{shape.n}x{shape.k} {shape.arithmetic} {shape.layout}"

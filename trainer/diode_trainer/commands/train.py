@@ -90,9 +90,11 @@ def train(  # noqa: PLR0913 - one parameter an option
     if history_picture is not None:
         reporting.draw_history(trained.histories, history_picture)
     if to:
-        from diode_trainer.commands.evidence import of_training
+        from diode_trainer.commands.evidence import of_training, reporting_steps
 
-        reporting.write(of_training(trained, examples), to)
+        with progress("reporting, steps", total=reporting_steps(folds)) as advance:
+            evidence = of_training(trained, examples, on_step=lambda: advance(1))
+        reporting.write(evidence, to)
     _print(trained, name, as_json=as_json)
 
 
@@ -122,7 +124,7 @@ def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:
 
 def _print(trained: Trained, name: str, *, as_json: bool) -> None:
     from diode_trainer.card import card_path
-    from diode_trainer.history import history_path
+    from diode_trainer.training.history import history_path
 
     if as_json:
         print_json(_as_json(trained))
@@ -138,7 +140,7 @@ def _print(trained: Trained, name: str, *, as_json: bool) -> None:
 
 def _say_what_is_left(job: TrainingJob) -> None:
     """Say what becomes of an earlier run's checkpoints."""
-    from diode_trainer.checkpoints import are_left
+    from diode_trainer.training.checkpoints import are_left
 
     left = are_left(job.path)
     if job.resume:
@@ -171,7 +173,7 @@ def _print_evaluation(evaluation: Evaluation, name: str) -> None:
 
 
 def _as_json(trained: Trained) -> dict[str, object]:
-    from diode_trainer.history import history_path
+    from diode_trainer.training.history import history_path
 
     evaluation = trained.result.evaluation
     return {

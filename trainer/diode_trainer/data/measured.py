@@ -17,7 +17,7 @@ from diode_store.columns import INT_COLUMNS, ConfigColumns
 from diode_store.errors import DatasetError
 from diode_store.noise import usual_sigma
 from diode_store.records import Hardware, ProblemShape, Source, TimingMethod
-from diode_trainer.correcting import MeasuredProblem
+from diode_trainer.corrections.correcting import MeasuredProblem
 from diode_trainer.data.dataset import ingest_first
 from diode_trainer.data.from_warehouse import ExampleFilter, match_measured
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.render import counted
-from diode_trainer.metrics import KS
+from diode_trainer.judging.metrics import KS
+from diode_trainer.judging.slices import SLICES, slices
 from diode_trainer.report import pictures, rows
 from diode_trainer.report.specification import most_loss
 from diode_trainer.report.tables import Table, parts_table, standing_table, worst_table
-from diode_trainer.slices import SLICES, slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from diode_trainer.judgement import ProblemJudgement
-    from diode_trainer.metrics import Report
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.metrics import Report
     from diode_trainer.report.rows import LossPoint
     from diode_trainer.report.spread import Foreseen
 
@@ -226,16 +226,22 @@ def _calibration(judged: Judged, foreseen: Foreseen | None) -> Section:
     if foreseen is None:
         blocks.append(Block("Left out: what the members' spread foretells. The model has one, which cannot disagree."))
     else:
-        spread = pictures.calibration_of_spread(rows.spread_groups(foreseen.loss, found))
-        certainty = pictures.calibration_of_certainty(rows.certainty_groups(foreseen.within_2pct, found))
-        text = _foretold(foreseen.loss, np.log([j.regret[1] for j in found]))
+        lost = np.log([j.regret[1] for j in found])
+        spread = pictures.calibration_of_spread(
+            rows.spread_groups(foreseen.loss, lost), is_calibrated=foreseen.is_calibrated
+        )
+        certainty = pictures.calibration_of_certainty(
+            rows.certainty_groups(foreseen.within_2pct, lost), is_calibrated=foreseen.is_calibrated
+        )
+        text = _foretold(foreseen, lost)
         blocks.append(Block(text, Picture("calibration_of_spread", spread)))
         blocks.append(Block(picture=Picture("calibration_of_certainty", certainty)))
     return Section("Calibration", tuple(blocks), "calibration", is_grid=True)
 
 
-def _foretold(expected: NDArray[np.float64], lost: NDArray[np.float64]) -> str:
-    """Return how much of the loss is where the members expected it."""
+def _foretold(foreseen: Foreseen, lost: NDArray[np.float64]) -> str:
+    """Return how much of the loss is where it was expected."""
+    expected = foreseen.loss
     order, total = np.argsort(-expected, kind="stable"), float(lost.sum())
     if not total:
         return "Nothing was lost."
@@ -243,8 +249,8 @@ def _foretold(expected: NDArray[np.float64], lost: NDArray[np.float64]) -> str:
         100 * float(lost[order[: max(round(share * len(order)), 1)]].sum()) / total for share in (_TENTH, _QUARTER)
     )
     return (
-        f"The tenth of the problems on which the members disagree most has {tenth:.0f}% of all loss, the quarter"
-        f" {quarter:.0f}%. They expected {100 * math.expm1(expected.mean()):.2f}% on average;"
+        f"The tenth of the problems on which most loss is expected has {tenth:.0f}% of it, the quarter {quarter:.0f}%."
+        f" {100 * math.expm1(expected.mean()):.2f}% was expected on average;"
         f" {100 * math.expm1(lost.mean()):.2f}% was lost."
     )
 

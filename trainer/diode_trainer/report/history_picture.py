@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from diode_trainer.history import FitHistory
+    from diode_trainer.training.history import FitHistory
 
 _DRAW = {".png": as_image, ".svg": as_vector}
 

@@ -259,10 +259,16 @@ def calibration_of_ratios(rows: Sequence[RatioBand]) -> Spec:
     )
 
 
-def calibration_of_spread(rows: Sequence[SpreadGroup]) -> Spec:
-    """Return what was lost by what the members' disagreement said would be, in groups of equally many problems."""
+def calibration_of_spread(rows: Sequence[SpreadGroup], *, is_calibrated: bool) -> Spec:
+    """Return what was lost by what was expected to be, in groups of equally many problems.
+
+    Args:
+        rows: the groups.
+        is_calibrated: whether that is by a calibration; else it is by the members as they are.
+    """
     losses = {"type": "quantitative", "scale": {"type": "symlog", "constant": 0.1}}
-    x = {"field": "expected_pct", **losses, "title": "expected loss by the members' spread (%)"}
+    expected = "expected loss" if is_calibrated else "loss that the members expect"
+    x = {"field": "expected_pct", **losses, "title": f"{expected} (%)"}
     y = {"field": "loss_pct", **losses, "title": "loss that happened (%)"}
     for channel in (x, y):
         channel["axis"] = {"values": [0, 0.1, 0.3, 1, 3, 10, 30, 100], "format": ",.2~f"}
@@ -280,7 +286,10 @@ def calibration_of_spread(rows: Sequence[SpreadGroup]) -> Spec:
         },
     }
     most = max((max(r.expected_pct, r.loss_pct) for r in rows), default=1.0)
-    title = "Does the model know when it is unsure?", "Rising is good; above the dashed line it is too sure of itself"
+    title = (
+        f"Does the model know when it is unsure? ({_source(is_calibrated=is_calibrated)})",
+        "Rising is good; above the dashed line it is too sure of itself",
+    )
     return spec(
         title,
         rows,
@@ -288,13 +297,19 @@ def calibration_of_spread(rows: Sequence[SpreadGroup]) -> Spec:
     )
 
 
-def calibration_of_certainty(rows: Sequence[CertaintyGroup]) -> Spec:
-    """Return how often the first pick was within 2% of the best, by how likely the members considered that."""
+def calibration_of_certainty(rows: Sequence[CertaintyGroup], *, is_calibrated: bool) -> Spec:
+    """Return how often the first pick was within 2% of the best, by how likely that was said to be.
+
+    Args:
+        rows: the groups.
+        is_calibrated: whether that is by a calibration; else it is the share of members.
+    """
+    said = "probability" if is_calibrated else "share of members that say it"
     percent = {"type": "quantitative", "scale": {"domain": [0, 100]}}
     points = {
         "mark": {"type": "point", "style": "model", "filled": True, "opacity": 1},
         "encoding": {
-            "x": {"field": "said_pct", **percent, "title": "members that consider it within 2% of the best (%)"},
+            "x": {"field": "said_pct", **percent, "title": f"within 2% of the best: {said} (%)"},
             "y": {"field": "was_pct", **percent, "title": "first picks that were (%)"},
             "size": {"field": "problems", "type": "quantitative", "scale": {"range": [30, 300]}, "legend": None},
             "tooltip": tips(
@@ -302,12 +317,20 @@ def calibration_of_certainty(rows: Sequence[CertaintyGroup]) -> Spec:
             ),
         },
     }
-    title = "Is a pick as good as the model says?", "On the dashed line is right; a large point is of many problems"
+    title = (
+        f"Is a pick as good as the model says? ({_source(is_calibrated=is_calibrated)})",
+        "On the dashed line is right; a large point is of many problems",
+    )
     return spec(
         title,
         rows,
         {"layer": [*diagonal([0.0, 100.0], "said_pct", "was_pct", percent), points], "height": USUAL_HEIGHT},
     )
+
+
+def _source(*, is_calibrated: bool) -> str:
+    """Return by what a model says how sure it is."""
+    return "calibrated" if is_calibrated else "members, not calibrated"
 
 
 def regret_by_part(rows: Sequence[PartLoss], what: str, most: float) -> Spec:

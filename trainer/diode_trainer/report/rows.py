@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from diode_store.render import problem_text
+from diode_trainer.uncertainty import WITHIN as WITHIN_2PCT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from diode_store.records import ProblemShape
-    from diode_trainer.judgement import ProblemJudgement
-    from diode_trainer.metrics import Report
-    from diode_trainer.train import EpochReport
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.metrics import Report
+    from diode_trainer.training.train import EpochReport
 
     Floats = NDArray[np.float64]
 
@@ -33,7 +35,6 @@ PREDICTED, PICKED, BEST, ROOFLINE = "pick, predicted", "pick, measured", "best m
 MOST_PICKS = 4000
 """Points of one picture; of more problems the costliest are shown, and evenly many of the others."""
 _BEYOND_REGRET = 1.05
-_WITHIN_REGRET = 1.02
 _DIGITS = 4
 _CELLS_A_DECADE = 12
 """Of the shades behind the first picks, in either direction."""
@@ -156,12 +157,6 @@ class WorstTime(NamedTuple):
     config: str
 
 
-def problem_text(shape: ProblemShape) -> str:
-    """Return a problem in a few words: ``bmm 8x64x128x64 bfloat16 nt`` (B x M x N x K)."""
-    batch = f"{shape.b}x" if shape.b > 1 else ""
-    return f"{shape.op} {batch}{shape.m}x{shape.n}x{shape.k} {shape.arithmetic} {shape.layout}"
-
-
 def ranking_losses(reports: Mapping[str, Report]) -> list[RankingLoss]:
     """Return the losses of each ranking at each k, in the order of ``reports``."""
     return [
@@ -256,16 +251,15 @@ def ratio_bands(judgements: Sequence[ProblemJudgement]) -> list[RatioBand]:
     return bands
 
 
-def spread_groups(expected: Floats, judgements: Sequence[ProblemJudgement]) -> list[SpreadGroup]:
-    """Return what was lost in tenths of the problems, ordered by the loss that the members expected.
+def spread_groups(expected: Floats, lost: Floats) -> list[SpreadGroup]:
+    """Return what was lost in tenths of the problems, ordered by the loss that was expected.
 
     Args:
         expected: (m,) natural logarithms of the expected regret.
-        judgements: the m problems.
+        lost: (m,) the same that happened.
     """
-    lost = np.log([j.regret[1] for j in judgements])
     total = float(lost.sum())
-    groups = np.array_split(np.argsort(expected, kind="stable"), min(_SPREAD_GROUPS, len(judgements)))
+    groups = np.array_split(np.argsort(expected, kind="stable"), min(_SPREAD_GROUPS, len(lost)))
     return [
         SpreadGroup(
             _loss_pct(math.exp(float(expected[some].mean()))),
@@ -277,20 +271,21 @@ def spread_groups(expected: Floats, judgements: Sequence[ProblemJudgement]) -> l
     ]
 
 
-def certainty_groups(within_2pct: Floats, judgements: Sequence[ProblemJudgement]) -> list[CertaintyGroup]:
-    """Return how often what the members consider so likely was so, by what they say; at most ten groups.
+def certainty_groups(within_2pct: Floats, lost: Floats, most: int = _SPREAD_GROUPS) -> list[CertaintyGroup]:
+    """Return how often what was said to be so likely was so, in groups of about equally many problems.
 
     Args:
-        within_2pct: (m,) how likely the first pick is within 2% of the best.
-        judgements: the m problems.
+        within_2pct: (m,) how likely the first pick is said to be within 2% of the best.
+        lost: (m,) natural logarithms of its regret.
+        most: groups.
     """
-    was = np.array([j.regret[1] <= _WITHIN_REGRET for j in judgements])
+    was = lost <= WITHIN_2PCT
     order = np.argsort(within_2pct, kind="stable")
     said = within_2pct[order]
     # Equal words stay together.
     edges = np.flatnonzero(np.diff(said)) + 1
-    if len(edges) >= _SPREAD_GROUPS:
-        wanted = np.linspace(0, len(said), _SPREAD_GROUPS + 1)[1:-1]
+    if len(edges) >= most:
+        wanted = np.linspace(0, len(said), most + 1)[1:-1]
         edges = np.unique(edges[np.searchsorted(edges, wanted).clip(0, len(edges) - 1)])
     return [
         CertaintyGroup(_short(100 * within_2pct[some].mean()), _short(100 * was[some].mean()), len(some))

@@ -1,64 +1,81 @@
-"""What the members of a model, where they disagree, say that its first pick may lose."""
+"""What a model, by how far its members disagree, says that its first pick may lose."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diode_trainer.features import config_features, problem_features
-from diode_trainer.metrics import eligible, judgeable
+from diode_trainer.judging.metrics import eligible, judgeable
+from diode_trainer.uncertainty import WITHIN, Outlook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from diode_trainer.card import Calibration
     from diode_trainer.data.dataset import Examples
     from diode_trainer.scoring import Scorer
 
     Floats = NDArray[np.float64]
 
-_WITHIN = math.log(1.02)
-
 
 @dataclass(frozen=True, eq=False)
 class Foreseen:
-    """What members say of the first pick of each of m problems; arrays have shape (m,)."""
+    """What a model says of its first pick on each of m problems; arrays have shape (m,)."""
 
     loss: Floats
-    """Natural logarithm of the regret that they expect."""
+    """Natural logarithm of the regret that it expects."""
     within_2pct: Floats
-    """How likely they consider it to be within 2% of the best."""
+    """How likely it considers the pick to be within 2% of the best."""
+    is_calibrated: bool = False
+    """Whether that is by a calibration; else by what its members say as they are."""
 
 
-def foresee(scorer: Scorer, examples: Iterable[Examples], *, vendor: bool = True) -> Foreseen | None:
-    """Return what the members of a model say of its first pick on each problem that can be judged.
+def foresee(
+    scorer: Scorer, examples: Iterable[Examples], *, vendor: bool = True, calibration: Calibration | None = None
+) -> Foreseen | None:
+    """Return what a model says of its first pick on each problem that can be judged.
 
-    Each member says how far the pick of all is behind its own favourite. The mean over them is the expected loss, the
-    share of those for which it is at most 2% how likely that is.
+    Without a calibration each member says how far the pick of all is behind its own favourite. The mean over them is
+    the expected loss, the share of those for which it is at most 2% how likely that is.
+
+    Args:
+        scorer: the model.
+        examples: the problems.
+        vendor: whether the vendor's kernels count.
+        calibration: what the members' disagreement is worth, fitted to other problems.
 
     Returns:
         None for a model of one member, which cannot disagree.
     """
-    losses = []
+    said = []
     for example in examples:
         if not judgeable(example, vendor=vendor):
             continue
         problem = example.shape, example.hardware
-        logs = scorer(problem_features(*problem), config_features(*problem, example.columns)).astype(
-            np.float64
-        )  # (E, n)
+        logs = scorer(problem_features(*problem), config_features(*problem, example.columns))  # (E, n)
         if len(logs) == 1:
             return None
         counted = eligible(example, vendor=vendor)
         known = counted & np.isfinite(scorer.predict_us(*problem, example.columns))
-        some = logs[:, known if known.any() else counted]
-        losses.append(some[:, some.mean(0).argmin()] - some.min(1))
-    by_member = np.array(losses)  # (m, E)
-    return Foreseen(by_member.mean(1), (by_member <= _WITHIN).mean(1))
+        some = known if known.any() else counted
+        if calibration is None:
+            said.append(_by_members(logs[:, some].astype(np.float64)))
+        else:
+            outlook = Outlook(logs[:, some], example.is_vendor[some], calibration)
+            said.append((outlook.expected_loss, outlook.p_within_2pct))
+    loss, within_2pct = np.array(said).T
+    return Foreseen(loss, within_2pct, is_calibrated=calibration is not None)
+
+
+def _by_members(logs: Floats) -> tuple[float, float]:
+    """Return the expected loss, and how likely it is at most 2%, of what members predict: shape (E, n)."""
+    losses = logs[:, logs.mean(0).argmin()] - logs.min(1)
+    return float(losses.mean()), float((losses <= WITHIN).mean())
 
 
 def joined(parts: Sequence[Foreseen | None]) -> Foreseen | None:
@@ -66,4 +83,8 @@ def joined(parts: Sequence[Foreseen | None]) -> Foreseen | None:
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
-    return Foreseen(np.concatenate([p.loss for p in known]), np.concatenate([p.within_2pct for p in known]))
+    return Foreseen(
+        np.concatenate([part.loss for part in known]),
+        np.concatenate([part.within_2pct for part in known]),
+        is_calibrated=all(part.is_calibrated for part in known),
+    )

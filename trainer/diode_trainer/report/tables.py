@@ -6,16 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_store.render import cell_text
-from diode_trainer.metrics import KS
-from diode_trainer.report.rows import problem_text
+from diode_store.render import cell_text, problem_text
+from diode_trainer.judging.metrics import KS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from diode_store.kernels import KernelConfig
-    from diode_trainer.judgement import ProblemJudgement
-    from diode_trainer.metrics import Report
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.metrics import Report
 
 
 @dataclass(frozen=True)

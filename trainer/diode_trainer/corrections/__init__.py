@@ -1,0 +1,1 @@
+"""What was measured of a problem corrects what a model predicts for it."""

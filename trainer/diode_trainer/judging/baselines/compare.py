@@ -1,0 +1,165 @@
+"""Judges every baseline on the problems that a model is judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_store.render import counted
+from diode_trainer.judging.baselines.contest import Contest, LeftOutError
+from diode_trainer.judging.baselines.cover import config_cover
+from diode_trainer.judging.baselines.fixed import (
+    RANDOM_DRAWS,
+    default_list_regrets,
+    fold_ranking,
+    random_regrets,
+    vendor_only,
+)
+from diode_trainer.judging.baselines.heuristics import nv_matmul_heuristics
+from diode_trainer.judging.baselines.nearest import nearest_problem
+from diode_trainer.judging.baselines.trees import boosted_trees
+from diode_trainer.judging.judgement import judge_problems, summarise
+from diode_trainer.judging.metrics import KS, Report, report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from diode_trainer.artifact import TimingModel
+    from diode_trainer.data.dataset import ExampleSet
+    from diode_trainer.data.splits import Fold
+    from diode_trainer.judging.baselines.contest import Floats, Ranking
+
+_RANKINGS: dict[str, Ranking] = {
+    "config_cover": config_cover,
+    "nearest_problem": nearest_problem,
+    "fold_ranking": fold_ranking,
+    "nv_matmul_heuristics": nv_matmul_heuristics,
+}
+STEPS_A_COMPARISON = len(_RANKINGS) + 1
+"""How often ``compare`` reports a step, for each fold and at most."""
+STEPS_A_FOLD = STEPS_A_COMPARISON + 1
+"""Likewise ``forecast`` and ``compare``."""
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """How the baselines do on one set of folds."""
+
+    reports: dict[str, Report] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Those that could not be judged, and why."""
+    regrets: dict[str, Floats] = field(default_factory=dict, compare=False, repr=False)
+    """Regret of each of the m judged problems, shape (m, len(KS)), in the order of the folds' test problems, as the
+    model's judgements are. Of random rankings the geometric mean of the draws; NaN where a baseline has no answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forecasts:
+    """Times that some baselines predict, whether or not the vendor's kernels count."""
+
+    times: Mapping[str, Sequence[Floats]] = field(default_factory=dict)
+    """(n,) microseconds for each of the folds' test problems, in their order."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+def forecast(
+    dataset: ExampleSet,
+    folds: Sequence[Fold],
+    *,
+    previous: TimingModel | None = None,
+    on_step: Callable[[], None] = lambda: None,
+) -> Forecasts:
+    """Fit and ask those baselines that predict times.
+
+    Args:
+        dataset: the examples.
+        folds: indices into them.
+        previous: a model to beat; it is left out if it was trained on any of these problems.
+        on_step: called after each fold.
+    """
+    times: dict[str, Sequence[Floats]] = {}
+    skipped = {}
+    try:
+        times["boosted_trees"] = boosted_trees(dataset, folds, on_step)
+    except LeftOutError as reason:
+        skipped["boosted_trees"] = str(reason)
+    if previous is not None:
+        name = f"model:{previous.path.stem}"
+        if seen := sum(previous.was_trained_on(example.shape) for example in dataset):
+            skipped[name] = f"it was trained on {seen:,} of these {counted(len(dataset), 'problem')}"
+        else:
+            tested = (dataset.examples[i] for fold in folds for i in fold.test)
+            times[name] = [previous.predict_us(e.shape, e.hardware, e.columns, exact=True) for e in tested]
+    return Forecasts(times, skipped)
+
+
+def compare(
+    dataset: ExampleSet,
+    folds: Sequence[Fold],
+    forecasts: Forecasts | None = None,
+    *,
+    vendor: bool = True,
+    on_step: Callable[[], None] = lambda: None,
+) -> Baselines:
+    """Judge every baseline on the test problems of ``folds``.
+
+    Args:
+        dataset: the examples.
+        folds: indices into them.
+        forecasts: what ``forecast`` returned for the same folds; without it, those baselines are not judged.
+        vendor: whether the vendor's kernels count.
+        on_step: called after each baseline and fold.
+    """
+    contest, found = Contest(dataset, folds, vendor), Baselines()
+    judging = _Judging(contest, found)
+    judging.add("inductor_default", partial(default_list_regrets, contest))
+    rankings = {"vendor_only": vendor_only, **_RANKINGS} if vendor else _RANKINGS
+    for name, ranking in rankings.items():
+        judging.add(name, partial(contest.judge, ranking, on_step))
+    if forecasts is not None:
+        found.skipped.update(forecasts.skipped)
+        for name, times in forecasts.times.items():
+            judging.add_times(name, times)
+    judging.add_random()
+    return found
+
+
+class _Judging:
+    """Adds baselines to what was found."""
+
+    def __init__(self, contest: Contest, found: Baselines) -> None:
+        self.contest = contest
+        self.found = found
+        self.tie = contest.ties()
+
+    def add(self, name: str, judge: Callable[[], Floats]) -> None:
+        """Add one by its regrets."""
+        try:
+            rows = judge()
+        except LeftOutError as reason:
+            self.found.skipped[name] = str(reason)
+            return
+        known = np.isfinite(rows[:, 0])
+        if not known.any():
+            self.found.skipped[name] = "it has no answer for any of these problems"
+            return
+        self.found.regrets[name] = rows
+        self.found.reports[name] = report(rows[known], self.tie[known])
+
+    def add_times(self, name: str, times: Sequence[Floats]) -> None:
+        """Add one by the times that it predicts for the folds' test problems."""
+        contest = self.contest
+        everything = [contest.dataset.examples[i] for fold in contest.folds for i in fold.test]
+        judgements = judge_problems(everything, times, vendor=contest.vendor)
+        self.found.regrets[name] = np.array([[*judgement.regret.values()] for judgement in judgements])
+        self.found.reports[name] = summarise(judgements)
+
+    def add_random(self) -> None:
+        """Add random rankings."""
+        draws = random_regrets(self.contest)
+        tie = np.repeat(self.tie, RANDOM_DRAWS)
+        self.found.reports["random"] = report(draws.reshape(-1, len(KS)), tie, problems=len(self.tie))
+        self.found.regrets["random"] = np.exp(np.log(draws).mean(1))

@@ -1,0 +1,120 @@
+"""NVIDIA's nvMatmulHeuristics: its list of Triton kernels for a problem, by its own model of the device.
+
+It needs neither a GPU nor measurements. Its kernels are described by tiles, warps, stages and split K. Inductor's
+templates have no split K, so kernels that split are passed over. Each other one stands for the measured config that is
+nearest: in BLOCK_M and BLOCK_N first, then in BLOCK_K, warps and stages (it likes up to eight, Inductor's lists have
+up to five).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diode_store.errors import first_line
+from diode_trainer.judging.baselines.contest import LeftOutError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from diode_trainer.data.dataset import Examples
+    from diode_trainer.judging.baselines.contest import Floats
+
+_DEVICES = {
+    "NVIDIA B200": "B200",
+    "NVIDIA H200": "H200_SXM",
+    "NVIDIA H100 80GB HBM3": "H100_SXM",
+    "NVIDIA H100 NVL": "H100_NVL",
+    "NVIDIA H100 PCIe": "H100_PCIE",
+    "NVIDIA H20": "H20_SXM",
+    "NVIDIA A100-SXM4-80GB": "A100_SXM_80GB",
+    "NVIDIA A100 80GB PCIe": "A100_PCIE_80GB",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA L4": "L4",
+    "NVIDIA GeForce RTX 4090": "RTX_4090",
+    "NVIDIA GeForce RTX 3090": "RTX_3090",
+}
+"""Our names of the devices that it describes → its own."""
+_PRECISIONS = {"bfloat16": "TST", "float16": "HSH", "tf32": "SFS", "float32": "SSS"}
+"""Arithmetic → the operands', the accumulator's and the result's type, a letter each."""
+_LAYOUTS = {"nn": "NN_ROW_MAJOR", "nt": "NT_ROW_MAJOR", "tn": "TN_ROW_MAJOR", "tt": "TT_ROW_MAJOR"}
+_KERNELS = 64
+"""Asked for; it gives a dozen or fewer."""
+_WEIGHTS = np.array([1.0, 1.0, 0.5, 0.3, 0.1])
+"""Of a factor of two in BLOCK_M, BLOCK_N, BLOCK_K, warps and stages."""
+
+
+def nv_matmul_heuristics(
+    _train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool
+) -> Iterable[Floats | None]:
+    """Rank Triton's configs by its list; the vendor's kernels, and what is not in the list, are never tried.
+
+    Yields None for a problem that it cannot describe.
+
+    Raises:
+        LeftOutError: it is not installed, or does not work here.
+    """
+    del vendor  # it lists Triton's kernels either way
+    try:
+        import nvMatmulHeuristics
+    except ImportError:
+        raise LeftOutError("it is not installed; `pip install 'torch-diode[heuristics]'` (Linux)") from None
+    lists = _Lists(nvMatmulHeuristics)
+    return (_scores(example, lists.kernels(example)) for example in test)
+
+
+class _Lists:
+    """Its lists, with an interface for each device."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._interfaces: dict[str, Any] = {}
+
+    def kernels(self, example: Examples) -> Floats | None:
+        """Return BLOCK_M, BLOCK_N, BLOCK_K, warps and stages of each listed kernel, shape (r, 5), best first."""
+        shape, name = example.shape, _DEVICES.get(example.hardware.name)
+        precision, layout = _PRECISIONS.get(shape.arithmetic), _LAYOUTS.get(shape.layout)
+        if name is None or precision is None or layout is None:
+            return None
+        interface = self._interface(name)
+        layouts = self._library.NvMatmulHeuristicsMatmulLayout
+        problem = interface.makeNvMatmulHeuristicsProblem(shape.m, shape.n, shape.k, layouts[layout], shape.b)
+        listed = [found["kernel"] for found in interface.get(problem, _KERNELS, precision=precision)]
+        return np.array([_parameters(kernel) for kernel in listed if kernel.split_k == 1]).reshape(-1, len(_WEIGHTS))
+
+    def _interface(self, name: str) -> Any:
+        if name not in self._interfaces:
+            library = self._library
+            try:
+                # It loads its calibration for a device, precision and layout at the first question, where it has one.
+                self._interfaces[name] = library.NvMatmulHeuristicsInterfaceEx(
+                    backend=library.NvMatmulHeuristicsTarget.TRITON,
+                    flags=library.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
+                    load_discovery_implicitly=True,
+                    gpu=library.NvMatmulHeuristicsNvidiaGpu[name],
+                )
+            except (OSError, RuntimeError, KeyError) as error:
+                raise LeftOutError(f"it cannot be used ({first_line(error)})") from None
+        return self._interfaces[name]
+
+
+def _parameters(kernel: Any) -> tuple[float, ...]:
+    tile = (kernel.cta_tile_m, kernel.cta_tile_n, kernel.cta_tile_k)
+    warp = (kernel.warp_tile_m, kernel.warp_tile_n, kernel.warp_tile_k)
+    return (*tile, float(np.prod(tile) / np.prod(warp)), kernel.stages)
+
+
+def _scores(example: Examples, kernels: Floats | None) -> Floats | None:
+    """Return the rank of the first listed kernel that each config stands for, inf without one."""
+    columns = example.columns
+    own = np.flatnonzero(example.ran & ~example.is_vendor)
+    if kernels is None or not len(kernels) or not len(own):
+        return None
+    names = ("block_m", "block_n", "block_k", "num_warps", "num_stages")
+    configs = np.stack([getattr(columns, name)[own] for name in names], axis=1)
+    apart = np.abs(np.log2(np.maximum(configs, 1))[:, None] - np.log2(np.maximum(kernels, 1)))  # (configs, kernels, 5)
+    nearest = own[(apart @ _WEIGHTS).argmin(0)]
+    scores = np.full(len(example), np.inf)
+    np.minimum.at(scores, nearest, np.arange(len(kernels), dtype=np.float64))
+    return scores

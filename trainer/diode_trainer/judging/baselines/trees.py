@@ -1,0 +1,92 @@
+"""Gradient-boosted trees on the features of our models, fitted to each fold: what five minutes' work gets."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diode_trainer.data.tensors import pack
+from diode_trainer.features import roofline_us
+from diode_trainer.judging.baselines.contest import LeftOutError
+from diode_trainer.training.train import Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.data.splits import Fold
+    from diode_trainer.judging.baselines.contest import Floats
+
+_MOST_ROWS = 2_000_000
+"""With more timings the trees would take longer than the model."""
+_ROUNDS = 400
+_PARAMETERS = {
+    "objective": "regression",
+    "learning_rate": 0.1,
+    "num_leaves": 31,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "seed": 0,
+    "verbosity": -1,
+}
+
+
+def boosted_trees(dataset: ExampleSet, folds: Sequence[Fold], on_fold: Callable[[], None]) -> list[Floats]:
+    """Return the times that trees predict for the folds' test problems, in order; inf where a config did not run.
+
+    The target and the weights of estimates and of the vendor's kernels are those of our models.
+
+    Raises:
+        LeftOutError: LightGBM is not installed, or there is nothing to learn from, or far too much.
+    """
+    try:
+        import lightgbm
+    except (ImportError, OSError) as error:
+        missing = (
+            "LightGBM is not installed" if isinstance(error, ImportError) else f"LightGBM cannot be used ({error})"
+        )
+        raise LeftOutError(f"{missing}; `pip install 'torch-diode[baselines]'`") from None
+    if not all(len(fold.train) for fold in folds):
+        raise LeftOutError("there are no other problems to learn from")
+    if dataset.timings > _MOST_ROWS:
+        raise LeftOutError(f"{dataset.timings:,} timings take too long; it is given {_MOST_ROWS:,} at most")
+    rows = _Rows(dataset)
+
+    def of_fold(fold: Fold) -> list[Floats]:
+        learned = np.concatenate([rows.of(i) for i in fold.train])
+        data = lightgbm.Dataset(rows.features[learned], rows.target[learned], weight=rows.weight[learned])
+        trees = lightgbm.train(_PARAMETERS, data, num_boost_round=_ROUNDS)
+        predicted = [rows.times(i, np.asarray(trees.predict(rows.features[rows.of(i)]))) for i in fold.test]
+        on_fold()
+        return predicted
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return [times for of_test in pool.map(of_fold, folds) for times in of_test]
+
+
+class _Rows:
+    """The configs that ran as rows of one table, problem by problem."""
+
+    def __init__(self, dataset: ExampleSet) -> None:
+        packed, recipe = pack(dataset), Recipe()
+        self.examples: tuple[Examples, ...] = dataset.examples
+        self.ends = packed.count.cumsum(0).tolist()
+        self.features = np.concatenate([packed.problem[packed.problem_of].numpy(), packed.config.numpy()], axis=1)
+        self.target = packed.target.numpy()
+        self.weight = np.where(packed.estimate.numpy(), recipe.estimate_weight, 1.0)
+        self.weight *= np.where(packed.vendor.numpy(), recipe.vendor_weight, 1.0)
+
+    def of(self, problem: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        """Return the rows of a problem."""
+        return np.arange(self.ends[problem - 1] if problem else 0, self.ends[problem])
+
+    def times(self, problem: int, predicted: Floats) -> Floats:
+        """Return the times of all configs of a problem from what was predicted for those that ran."""
+        example = self.examples[problem]
+        times = np.full(len(example), np.inf)
+        times[example.ran] = np.exp(predicted) * roofline_us(example.shape, example.hardware)
+        return times

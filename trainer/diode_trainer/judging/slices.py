@@ -1,0 +1,94 @@
+"""An evaluation in parts: the problems of one op, dtype, alignment, size, time or family by themselves."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from diode_store.errors import SettingsError
+from diode_trainer.descriptor import describe
+from diode_trainer.judging.judgement import summarise
+from diode_trainer.launch import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from diode_trainer.judging.judgement import ProblemJudgement
+    from diode_trainer.judging.metrics import Report
+
+_TIMES_US = (10.0, 30.0, 100.0, 1000.0)
+_TIME_NAMES = ("under 10 us", "10 to 30 us", "30 to 100 us", "100 us to 1 ms", "1 ms or more")
+_SIZES_GFLOP = (0.1, 1.0, 10.0, 100.0)
+_SIZE_NAMES = ("under 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "10 to 100 GFLOP", "100 GFLOP or more")
+_NOT_NAMED = "unknown"
+_ALIGNMENTS = ("16 bytes", "8 bytes", "4 bytes", "2 bytes", "1 byte")
+
+
+def _work(judgement: ProblemJudgement) -> Work:
+    return Work(judgement.shape, describe(judgement.hardware))
+
+
+def _alignment(judgement: ProblemJudgement) -> str:
+    work = _work(judgement)
+    width = min(work.access_a, work.access_b, work.access_c)
+    return "1 byte" if width == 1 else f"{width} bytes"
+
+
+def _size(judgement: ProblemJudgement) -> str:
+    return _SIZE_NAMES[bisect_right(_SIZES_GFLOP, _work(judgement).flops / 1e9)]
+
+
+_SLICES: dict[str, tuple[Callable[[ProblemJudgement], str], tuple[str, ...]]] = {
+    "op": (lambda judgement: judgement.shape.op, ()),
+    "dtype": (lambda judgement: judgement.shape.arithmetic, ()),
+    "layout": (lambda judgement: judgement.shape.layout, ()),
+    "alignment": (_alignment, _ALIGNMENTS),
+    "size": (_size, _SIZE_NAMES),
+    "time": (lambda judgement: _TIME_NAMES[bisect_right(_TIMES_US, judgement.best_us)], _TIME_NAMES),
+    "winner": (lambda judgement: "vendor" if judgement.best_is_vendor else "Triton", ()),
+    "family": (lambda judgement: judgement.family or _NOT_NAMED, ()),
+    "regime": (lambda judgement: judgement.regime or _NOT_NAMED, ()),
+}
+"""By name: which part a problem belongs to, and the parts in their order where that is not the alphabet's."""
+
+SLICES = tuple(_SLICES)
+"""What an evaluation can be cut by.
+
+``alignment`` is the widest access, at most 16 bytes, that keeps the rows of A, B and the result aligned; ``size`` the
+arithmetic, ``time`` the best measured time, ``winner`` who has the best.
+"""
+
+
+def check_slices(by: Iterable[str]) -> None:
+    """Check that each of ``by`` is one of ``SLICES``.
+
+    Raises:
+        SettingsError: one is not; the message lists them.
+    """
+    for name in by:
+        if name not in _SLICES:
+            raise SettingsError(f"cannot cut by {name!r}; choose one of {', '.join(SLICES)}")
+
+
+def parts(judgements: Iterable[ProblemJudgement], by: str) -> dict[str, list[ProblemJudgement]]:
+    """Return the problems of each part, in the order in which tables and pictures show the parts.
+
+    Raises:
+        SettingsError: ``by`` is none of ``SLICES``; the message lists them.
+    """
+    check_slices([by])
+    part_of, order = _SLICES[by]
+    found: dict[str, list[ProblemJudgement]] = defaultdict(list)
+    for judgement in judgements:
+        found[part_of(judgement)].append(judgement)
+    return {name: found[name] for name in sorted(found, key=lambda name: (name in order and order.index(name), name))}
+
+
+def slices(judgements: Sequence[ProblemJudgement], by: Iterable[str] = SLICES) -> Mapping[str, Mapping[str, Report]]:
+    """Return the figures of each part, such as ``slices(judgements)["alignment"]["16 bytes"].regret[1].geomean``.
+
+    Raises:
+        SettingsError: one of ``by`` is none of ``SLICES``; the message lists them.
+    """
+    return {name: {part: summarise(some) for part, some in parts(judgements, name).items()} for name in by}

@@ -1,0 +1,74 @@
+"""Where a model stands: its figures beside those of the baselines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from diode_trainer.judging.baselines.compare import Baselines, Forecasts, compare
+from diode_trainer.judging.judgement import ProblemJudgement, judge_problems, summarise
+from diode_trainer.judging.slices import slices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from diode_trainer.artifact import TimingModel
+    from diode_trainer.data.dataset import Examples, ExampleSet
+    from diode_trainer.data.splits import Fold
+    from diode_trainer.judging.metrics import Report
+    from diode_trainer.scoring import Scorer
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A model's figures beside those of its baselines."""
+
+    model: Report
+    baselines: Baselines
+    judgements: tuple[ProblemJudgement, ...] = field(default=(), compare=False, repr=False)
+    """The model's, problem by problem, in the order of the folds' test problems."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as JSON has it: the model's own figures; ``baselines`` and parts of ``slices`` have the same."""
+        plain = {**self.model.to_plain(), "baselines": {n: r.to_plain() for n, r in self.baselines.reports.items()}}
+        if self.baselines.skipped:
+            plain["skipped_baselines"] = dict(self.baselines.skipped)
+        parts = slices(self.judgements).items() if self.judgements else ()
+        plain["slices"] = {by: {part: report.to_plain() for part, report in of.items()} for by, of in parts}
+        return plain
+
+
+def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:
+    """Return the predicted runtimes of each problem's configs in microseconds, by all members of the model."""
+    return [model.predict_us(example.shape, example.hardware, example.columns, exact=True) for example in examples]
+
+
+def standing(
+    dataset: ExampleSet,
+    splits: Sequence[Fold],
+    predicted: Sequence[NDArray[np.float64]],
+    forecasts: Forecasts | None = None,
+    *,
+    vendor: bool = True,
+    on_step: Callable[[], None] = lambda: None,
+) -> Standing:
+    """Judge predictions of the test problems of ``splits``, in their order, and the baselines beside them.
+
+    Args:
+        dataset: the examples.
+        splits: indices into them.
+        predicted: microseconds, for each test problem.
+        forecasts: those of the baselines that predict times; without any these are not judged.
+        vendor: whether the vendor's kernels count.
+        on_step: called as the baselines are judged.
+
+    Raises:
+        DatasetError: no problem can be judged.
+    """
+    tested = [dataset.examples[i] for split in splits for i in split.test]
+    judgements = judge_problems(tested, predicted, vendor=vendor)
+    figures = summarise(judgements)
+    return Standing(figures, compare(dataset, splits, forecasts, vendor=vendor, on_step=on_step), judgements)
