@@ -16,7 +16,7 @@ from test_predictor import columns, problem
 from diode_integration.policy import Mode, Policy, Spread, select
 from diode_integration.predictor import Predictor
 from diode_trainer.card import Calibration, Card
-from diode_trainer.corrections import Corrections, ProblemOffsets
+from diode_trainer.corrections.corrections import Corrections, ProblemOffsets
 from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
