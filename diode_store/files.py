@@ -90,6 +90,18 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
     return True
 
 
+def is_another(path: Path, beginning: bytes) -> bool:
+    """Return whether a file with content is there that does not begin as what would replace it does."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as stream:
+            found = stream.read(len(beginning))
+    except OSError:
+        return True
+    return bool(found) and found != beginning
+
+
 def barrier_to(folder: Path) -> str | None:
     """Return why this user cannot write a folder, or make it where it will be; None if nothing is known against it."""
     place = next(path for path in (folder, *folder.absolute().parents) if os.access(path, os.F_OK))

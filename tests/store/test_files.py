@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_store.files import try_lock, whole_file, write_at, write_durably
+from diode_store.files import is_another, try_lock, whole_file, write_at, write_durably
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,3 +81,14 @@ def test_a_lock_has_one_owner(tmp_path: Path) -> None:
         assert [try_lock(one.fileno()), try_lock(two.fileno())] == [True, False]
     with (tmp_path / "file").open() as one, (tmp_path / "file").open() as two:
         assert [try_lock(file.fileno(), shared=True) for file in (one, two)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [(b"", False), (b"# kind 1", False), (b"# other", True), (b"# k", True)]
+)
+def test_a_file_of_another_kind(tmp_path: Path, content: bytes, expected: bool) -> None:  # noqa: FBT001
+    """What does not begin as its replacement does is not to be replaced; an empty file, or none, may be."""
+    path = tmp_path / "file"
+    assert not is_another(path, b"# kind")
+    path.write_bytes(content)
+    assert is_another(path, b"# kind") == expected

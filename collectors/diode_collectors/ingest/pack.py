@@ -58,6 +58,8 @@ class PackReport(NamedTuple):
     timings: int
     failures: int
     """Timings whose outcome is not ok."""
+    of_a_family: int
+    """Measurements that name the family they were swept for."""
 
 
 @dataclass
@@ -65,6 +67,7 @@ class _Totals:
     measurements: int = 0
     timings: int = 0
     failures: int = 0
+    of_a_family: int = 0
 
 
 def pack(
@@ -105,7 +108,7 @@ def pack(
         output.mkdir(parents=True, exist_ok=True)
         paths = tuple(output / f"{name}-{i:04d}{SEALED_SUFFIX}" for i in range(len(contents)))
         write_durably(dict(zip(paths, contents, strict=True)), mode=_TO_BE_SHIPPED)
-    return PackReport(paths, totals.measurements, totals.timings, totals.failures)
+    return PackReport(paths, totals.measurements, totals.timings, totals.failures, totals.of_a_family)
 
 
 def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
@@ -130,6 +133,7 @@ def _frames(measurements: Iterable[Measurement], totals: _Totals) -> Iterator[tu
             continue
         seen.add(measurement.uid)
         totals.measurements += 1
+        totals.of_a_family += measurement.family is not None
         totals.timings += len(measurement.timings)
         totals.failures += sum(timing.outcome is not Outcome.OK for timing in measurement.timings)
         payload = pack_payload(encode(measurement), compress=True)

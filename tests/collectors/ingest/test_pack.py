@@ -189,12 +189,22 @@ def test_pack_says_what_records_do_not(tmp_path: Path) -> None:
     spool = spool_of(tmp_path / "sweep", silent, saying, timed_problem(18))
     ended = ingest("pack", "--families", names, "--regime", "write_flush", "-o", tmp_path / "o", spool)
     assert ended.code == 0
+    assert ended.err.splitlines()[0] == "2 of 3 measurements name a family"
     packed = {m.problem.shape.m: (m.family, m.timing_method.regime, m.uid) for m in spooled(tmp_path / "o")}
     assert packed == {
         16: ("llama3-8b", "write_flush", silent.uid),
         17: ("mine", "graph", saying.uid),
         18: (None, "write_flush", timed_problem(18).uid),
     }
+
+
+def test_pack_refuses_an_unknown_regime(tmp_path: Path) -> None:
+    """A regime that is none, such as an option's value of `diode-collect`, would keep its measurements apart."""
+    spool = spool_of(tmp_path / "sweep", MEASURED)
+    ended = ingest("pack", "--regime", "write-flush", "-o", tmp_path / "o", spool)
+    assert ended.code == 2
+    assert "Invalid value for --regime: unknown: 'write-flush'; known: graph, read_flush, write_flush" in ended.err
+    assert not (tmp_path / "o").exists()
 
 
 def test_pack_refuses_a_list_that_is_none(tmp_path: Path) -> None:

@@ -123,6 +123,17 @@ def test_unwritable_file(diode: RunCommand, command: tuple[str, ...]) -> None:
     assert "none/report.json cannot be written" in result.err
 
 
+def test_another_file_is_not_replaced(diode: RunCommand, command: tuple[str, ...], solution: Path) -> None:
+    """Figures replace earlier ones, and no file of another kind, such as the solution."""
+    before = solution.read_bytes()
+    result = diode(*command, "--hardware", "h200", "--output", str(solution))
+    assert (result.code, result.err) == (
+        1,
+        f"error: {solution} is there and is no comparison, so it is not replaced; give another --output\n",
+    )
+    assert solution.read_bytes() == before
+
+
 def test_bad_usage(diode: RunCommand) -> None:
     """A model, a solution and data are needed."""
     assert diode("compare", "--model", "m", "--hardware", "h200").code == 2

@@ -51,3 +51,17 @@ def test_no_measurements_of_that_kind(trained: Path, tmp_path: Path, diode: RunC
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith("error: no measurements from feedback on NVIDIA H200; collect some, or ingest ")
     assert not (tmp_path / "c.json").exists()
+
+
+def test_another_file_is_not_replaced(trained: Path, tmp_path: Path, diode: RunCommand) -> None:
+    """Corrections replace earlier ones, and no file of another kind, such as the model."""
+    command = ("corrections", "--hardware", "h200", "--model", str(trained), "-o")
+    before = trained.read_bytes()
+    result = diode(*command, str(trained))
+    assert (result.code, result.out, result.err) == (
+        1,
+        "",
+        f"error: {trained} is there and holds no corrections, so it is not replaced; give another --output\n",
+    )
+    assert trained.read_bytes() == before
+    assert [diode(*command, str(tmp_path / "c.json")).code for _ in range(2)] == [0, 0]

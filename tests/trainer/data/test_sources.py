@@ -63,6 +63,15 @@ def test_a_file_without_the_named_hardware(two_devices: Path) -> None:
         load("sqlite:///none.db", two_devices, ExampleFilter("a100"))
 
 
+def test_devices_that_share_a_die(two_devices: Path) -> None:
+    """An H100 has the multiprocessors of an H200 and another memory: it counts as it only for a name of both."""
+    two_devices.write_text(two_devices.read_text().replace("H100 PCIe", "H100 80GB HBM3"))
+    with pytest.raises(HardwareError, match=r"different devices: NVIDIA H100 80GB HBM3 .*--hardware"):
+        load("sqlite:///none.db", two_devices, ExampleFilter())
+    found = load("sqlite:///none.db", two_devices, ExampleFilter("nvidia"))
+    assert {e.hardware.name for e in found.dataset} == {"NVIDIA H100 80GB HBM3", "NVIDIA H200"}
+
+
 @pytest.mark.parametrize("name", [None, "nvidia"])
 def test_devices_of_a_file_that_differ(two_devices: Path, name: str | None) -> None:
     """Devices that differ are mixed only when that is asked for."""

@@ -81,3 +81,19 @@ def test_missing_packages(package: str, tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(ReportError, match=r"not installed; run `pip install 'torch-diode\[report\]'`"):
         Destination(tmp_path / "out.html", None).check()
     Destination(None, None).check()
+
+
+def test_another_file_is_not_replaced(evidence: Evidence, tmp_path: Path) -> None:
+    """A page replaces an earlier one, and no file of another kind, such as a data set."""
+    (tmp_path / "data.jsonl").write_text("{}\n")
+    with pytest.raises(ReportError, match=r"data\.jsonl is there and is no report, so it is not replaced"):
+        Destination(tmp_path / "data.jsonl", None).check()
+    to = Destination(tmp_path / "out.html", None)
+    write_report(evidence, to)
+    to.check()
+
+
+def test_page_and_pictures_of_one_name(tmp_path: Path) -> None:
+    """One path cannot be both, which is said before any work is done."""
+    with pytest.raises(ReportError, match=r"out cannot be both the page and the folder of its pictures; name two"):
+        Destination(tmp_path / "out", tmp_path / "out").check()

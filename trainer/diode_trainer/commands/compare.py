@@ -21,6 +21,7 @@ app = make_app(__doc__)
 
 REPORT_NAME = "model_performance_analysis_by_op.json"
 _HEADER = ("op", "tried", "problems", "better", "equal", "worse", "geomean", "mean", "median", "lowest", "time saved")
+_BEGINNING = b'{\n  "per_op"'
 _SHOWN = (1, 5, 10)
 """Of the numbers of tried choices; the file has all."""
 
@@ -52,6 +53,9 @@ def compare(
     Example: diode compare --model v2_model --dataset validation.msgpack --max-autotune-solution solution.json
     """
     data.check()
+    path = output or (None if as_json else Path(REPORT_NAME))
+    if path is not None:
+        _check_replaceable(path)
     from diode_store.exchange.max_autotune_solution import read_solution
     from diode_trainer.artifact import load as load_model
     from diode_trainer.catalogue import find_model
@@ -68,7 +72,6 @@ def compare(
         print_note(f"note: it was trained on {seen:,} of these {counted(len(dataset), 'problem')}, so this flatters it")
     found = compare_with_autotune(judged, dataset, solution, vendor=not no_vendor)
     figures = {**analysis(found), "metadata": _metadata(judged.path, max_autotune_solution, data, found, no_vendor)}
-    path = output or (None if as_json else Path(REPORT_NAME))
     if path is not None:
         _write(path, figures)
     if as_json:
@@ -78,6 +81,15 @@ def compare(
     for line in _left_out(found):
         print_note(line)
     typer.echo(f"all figures: {path}")
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse to replace a file that is no earlier comparison, such as the solution."""
+    from diode_store.errors import ExportError
+    from diode_store.files import is_another
+
+    if is_another(path, _BEGINNING):
+        raise ExportError(f"{path} is there and is no comparison, so it is not replaced; give another --output")
 
 
 def _metadata(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = make_app(__doc__)
 
 _OutputOption = Annotated[
-    Path, typer.Option("--output", "-o", help="The file to write; one that is there is replaced.")
+    Path, typer.Option("--output", "-o", help="The file to write; earlier corrections are replaced.")
 ]
 _SourceOption = Annotated[
     Source | None, typer.Option(help="Only measurements from here: feedback is what compiles timed.")
@@ -46,8 +46,10 @@ def corrections(
     from diode_trainer import artifact
     from diode_trainer.catalogue import find_model
     from diode_trainer.corrections.correcting import make_corrections
+    from diode_trainer.corrections.corrections import check_replaceable
     from diode_trainer.data.measured import load_measured
 
+    check_replaceable(output)
     corrected = artifact.load_shipped() if model is None else artifact.load(find_model(model))
     measured = load_measured(database, hardware, source=source, all_matches=all_matches)
     print_note(f"hardware: {describe(measured.matched)}")

@@ -17,7 +17,7 @@ import numpy as np
 
 from diode_store.columns import INT_COLUMNS
 from diode_store.errors import ModelError, first_line
-from diode_store.files import write_durably
+from diode_store.files import is_another, write_durably
 from diode_store.records import ProblemShape, is_vendor_template
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _MAKE = "make it again with `diode corrections`"
+_BEGINNING = f'{{"version":{_VERSION},"model":{{'.encode()
 _ALL_COLUMNS = (*INT_COLUMNS, "allow_tf32")
 VENDOR = "vendor"
 _MOST = 100.0
@@ -110,6 +111,16 @@ class Corrections:
         model = {"name": self.model_name, "sha256": self.model_sha256}
         head = {"version": _VERSION, "model": model, "created_at": self.created_at}
         return json.dumps({**head, "problems": problems}, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def check_replaceable(path: Path) -> None:
+    """Check that corrections may be written to ``path``.
+
+    Raises:
+        ModelError: a file with something else is there.
+    """
+    if is_another(path, _BEGINNING):
+        raise ModelError(f"{path} is there and holds no corrections, so it is not replaced; give another --output")
 
 
 def read_corrections(path: Path) -> Corrections:

@@ -119,7 +119,10 @@ class _Choice:
                 raise HardwareError(f"{self.files.where}: {error}") from None
         keys = {device.key for device in devices}
         found = [m for m in usable if m.hardware.key in keys]
-        if not self.wanted.all_matches and len({(device.arch, device.multiprocessors) for device in devices}) > 1:
+        # Unless a name was given that covers both, an H100 is no H200, whatever they have in common.
+        any_name = self.wanted.hardware is not None
+        kinds = {(any_name or device.name, device.arch, device.multiprocessors) for device in devices}
+        if not self.wanted.all_matches and len(kinds) > 1:
             raise HardwareError(
                 f"{self.files.where}: holds different devices: {self._places(found, lambda m: describe([m.hardware]))};"
                 " name one with --hardware, or pass --all-matches"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diode_store.errors import ReportError
-from diode_store.files import barrier_to, write_durably
+from diode_store.files import barrier_to, is_another, write_durably
 from diode_trainer.report.content import compose
-from diode_trainer.report.page import as_page
+from diode_trainer.report.page import BEGINNING, as_page
 from diode_trainer.report.rendering import as_image, check_installed
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class Destination:
         check_installed()
         if self.page is not None and self.page.is_dir():
             raise ReportError(f"{self.page} is a folder; name the file, such as --report {self.page / 'report.html'}")
+        if self.page is not None and is_another(self.page, BEGINNING):
+            raise ReportError(f"{self.page} is there and is no report, so it is not replaced; give another --report")
+        if self.page is not None and self.page == self.pictures:
+            raise ReportError(f"{self.page} cannot be both the page and the folder of its pictures; name two")
         for option, folder in (("--report", self.page and self.page.parent), ("--report-pictures", self.pictures)):
             if folder is not None and (barrier := barrier_to(folder)):
                 raise ReportError(f"{barrier}, so the report cannot be written there; give another {option}")

@@ -20,6 +20,10 @@ from diode_trainer.report.rendering import scripts
 if TYPE_CHECKING:
     from diode_trainer.report.content import Content
 
+BEGINNING = (
+    b'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy"'
+)
+"""What every page begins with."""
 _ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 

@@ -16,6 +16,7 @@ from diode_store.commands.context_options import (
     import_context,
 )
 from diode_store.console import print_note, progress
+from diode_store.render import counted
 
 
 def pack(  # noqa: PLR0913 - one argument an option
@@ -51,7 +52,10 @@ def pack(  # noqa: PLR0913 - one argument an option
     from diode_collectors.ingest.pack import Unsaid, pack
     from diode_collectors.problems.shapesets import families_of
     from diode_store.devices import require_device
+    from diode_store.records import REGIMES
 
+    if regime is not None and regime not in REGIMES:
+        raise typer.BadParameter(f"unknown: {regime!r}; known: {', '.join(REGIMES)}", param_hint="--regime")
     device = require_device(hardware, elsewhere="") if hardware else None
     context = import_context(
         device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
@@ -62,6 +66,8 @@ def pack(  # noqa: PLR0913 - one argument an option
         packed = pack(files, output, context, name=name, unsaid=unsaid, anonymous=anonymous, on_progress=advance)
     for path in packed.segments:
         typer.echo(path)
+    if families:
+        print_note(f"{packed.of_a_family:,} of {counted(packed.measurements, 'measurement')} name a family")
     print_note(
         f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
     )
