@@ -3,7 +3,8 @@
 #
 #     examples/matmul_workflow.sh [FOLDER]
 #
-# Small as it stands, so that any machine does it, one without a GPU too. For a model that is worth using, on a GPU:
+# Small as it stands, so that any machine does it; one without a GPU with COLLECT_OPTIONS="--device cpu". For a model that is
+# worth using, on a GPU:
 #
 #     NUM_SHAPES=1000 NUM_VALIDATION_SHAPES=100 SEARCH_SPACE=EXHAUSTIVE FOLDS=5 NUM_EPOCHS= examples/matmul_workflow.sh data
 #

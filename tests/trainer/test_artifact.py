@@ -219,6 +219,13 @@ def test_damaged_card(saved: Path, card: str) -> None:
     assert "small.json: not a model card" in refusal(saved)
 
 
+def test_card_with_a_part_of_another_kind(saved: Path) -> None:
+    """What is shown of a card must be what it shows."""
+    content = json.loads(card_path(saved).read_text())
+    card_path(saved).write_text(json.dumps({**content, "data": None}))
+    assert "small.json: not a model card (it holds a JSON NoneType, not an object)" in refusal(saved)
+
+
 def test_card_of_another_model(network: TimingNetwork, saved: Path, tmp_path: Path) -> None:
     """Files that do not belong together are refused."""
     with torch.no_grad():

@@ -193,6 +193,8 @@ def read_card(path: Path) -> Card:
     try:
         content = _object(json.loads(path.read_bytes()))
         known = {name: value for name, value in content.items() if name in {f.name for f in fields(Card)}}
+        for name in ("data", "training", "metrics", "baselines"):
+            _object(known.get(name, {}))
         uncertainty = known.get("calibration")
         calibration = None if uncertainty is None else Calibration.from_plain(uncertainty)
         return Card(**{**known, "domain": Domain.from_plain(known["domain"]), "calibration": calibration})

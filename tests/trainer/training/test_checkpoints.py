@@ -260,11 +260,11 @@ def test_a_checkpoint_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 LONG = ("--hardware", "h200", "--folds", "1", "--num-epochs", "150", "--patience", "0", "--model-type", "base")
 
 
-def start(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """Start `diode-train` in a process of its own."""
+def start(folder: Path, *options: str, seconds: int = 0) -> subprocess.Popen[str]:
+    """Start `diode-train` in a process of its own, which keeps its state every few seconds."""
     program = (
         "import sys; from diode_trainer.training import checkpoints; from diode_trainer.commands.train import main\n"
-        "checkpoints._SECONDS_BETWEEN = 0; main(sys.argv[1:])"
+        f"checkpoints._SECONDS_BETWEEN = {seconds}; main(sys.argv[1:])"
     )
     arguments = (*LONG, "--hidden-dim", "8", "--num-layers", "1", "--output", str(folder / "m.pt"), *options)
     return subprocess.Popen(
@@ -296,6 +296,19 @@ def test_a_command_goes_on_after_it_was_ended(filled: str, tmp_path: Path, how: 
     assert whole_run.returncode == 0
     assert (tmp_path / "m.pt").read_bytes() == (whole / "m.pt").read_bytes()
     assert not path.parent.exists()
+
+
+def test_interrupted_before_there_is_a_checkpoint(filled: str, tmp_path: Path) -> None:
+    """Ctrl-C as the first epochs run promises nothing, and leaves nothing."""
+    ended = start(tmp_path, "--num-epochs", "100000", seconds=1000)
+    assert ended.stderr is not None
+    while "fitting" not in ended.stderr.readline():
+        assert ended.poll() is None
+    ended.send_signal(signal.SIGINT)
+    said = ended.communicate()[1]
+    assert ended.returncode == 130
+    assert said.endswith("interrupted before the first checkpoint, so nothing was kept\n")
+    assert not (tmp_path / "m.unfinished").exists()
 
 
 def test_notes_about_what_is_left(filled: str, tmp_path: Path, diode: RunCommand) -> None:

@@ -94,7 +94,10 @@ def test_a_missing_history(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"fits": [{}]}', '{"fits": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"version": 1, "fits": [{}]}', '{"version": 1, "fits": 3}', '{"version": 2, "fits": []}'],
+)
 def test_a_damaged_history(tmp_path: Path, content: str) -> None:
     """What is no history is said to be none, in one line."""
     history_path(tmp_path / "m.pt").write_text(content)

@@ -110,6 +110,7 @@ def _check_output(output: Path | None) -> None:
 
 
 def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:
+    from diode_trainer.checkpoints import are_left
     from diode_trainer.jobs import run_job
 
     _say_what_is_left(job)
@@ -118,7 +119,10 @@ def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:
         with progress("training and judging, steps", total=job.steps) as advance:
             return run_job(dataset, job, lambda: advance(1))
     except KeyboardInterrupt:
-        print_note("interrupted; the same command with --resume goes on from here")
+        if are_left(job.path):
+            print_note("interrupted; the same command with --resume goes on from here")
+        else:
+            print_note("interrupted before the first checkpoint, so nothing was kept")
         raise
 
 

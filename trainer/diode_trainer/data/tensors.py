@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diode_store.records import WRITE_FLUSH
 from diode_trainer.features import (
     CONFIG_FEATURES,
     PROBLEM_FEATURES,
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.models import TimingNetwork
 
+WRITE_FLUSH_US = 4.0
+"""How much longer a kernel reads behind a flush that writes than as deployed: 3.8 to 4.3 us in the median of each band
+below 1 ms, 92 problems timed both ways on an H200 (docs/sweep.md)."""
+_FEWEST_SHARE = 0.25
+"""What is left of a time at least when that is taken off."""
 _CONSTANT = 1e-6
 """A feature that varies less than this over the training set never varies."""
 
@@ -73,7 +79,12 @@ class Packed:
 
 
 def pack(dataset: ExampleSet) -> Packed:
-    """Compute the features of every problem of ``dataset`` and of each config that ran."""
+    """Compute the features of every problem of ``dataset`` and of each config that ran.
+
+    Where it holds times of several regimes, those behind a flush that writes are taken as deployed, so that one problem
+    has one time whatever it was timed by; where all are of that regime, as they are.
+    """
+    is_mixed = len({example.regime for example in dataset}) > 1
     problem = np.empty((len(dataset), len(PROBLEM_FEATURES)), dtype=np.float32)
     count = np.array([int(example.ran.sum()) for example in dataset], dtype=np.int64)
     config = np.empty((int(count.sum()), len(CONFIG_FEATURES)), dtype=np.float32)
@@ -85,7 +96,10 @@ def pack(dataset: ExampleSet) -> Packed:
         rows, end = slice(end, end + len(ran)), end + len(ran)
         problem[i] = problem_features(shape, hardware)
         config[rows] = config_features(shape, hardware, example.columns.take(ran))
-        target[rows] = np.log(example.runtime_us[ran] / roofline_us(shape, hardware))
+        us = example.runtime_us[ran]
+        if is_mixed and example.regime == WRITE_FLUSH:
+            us = np.maximum(us - WRITE_FLUSH_US, _FEWEST_SHARE * us)
+        target[rows] = np.log(us / roofline_us(shape, hardware))
         vendor[rows], estimate[rows] = example.is_vendor[ran], example.is_estimate[ran]
     return Packed(*(torch.from_numpy(array) for array in (problem, count, config, target, vendor, estimate)))
 

@@ -97,7 +97,7 @@ def read_history(checkpoint: Path) -> tuple[FitHistory, ...]:
     """
     path = history_path(checkpoint)
     try:
-        return tuple(_from_plain(fit) for fit in json.loads(path.read_bytes())["fits"])
+        return tuple(_from_plain(fit) for fit in _fits(json.loads(path.read_bytes())))
     except FileNotFoundError:
         raise ModelError(f"{path}: the model has no history; `diode-train` writes one with each model") from None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -119,6 +119,13 @@ def _to_plain(history: FitHistory) -> dict[str, Any]:
     ]
     planned = history.epochs[-1].epochs if history.epochs else 0
     return {"fit": history.fit, "epochs_kept": history.epochs_kept, "epochs_planned": planned, "epochs": epochs}
+
+
+def _fits(plain: dict[str, Any]) -> list[dict[str, Any]]:
+    if plain["version"] != _VERSION:
+        raise ValueError(f"version {plain['version']!r}, expected {_VERSION}")
+    fits: list[dict[str, Any]] = plain["fits"]
+    return fits
 
 
 def _from_plain(fit: dict[str, Any]) -> FitHistory:
