@@ -22,7 +22,7 @@ def timed_in(*regimes: str | None) -> ExampleSet:
 def learned_us(dataset: ExampleSet) -> list[list[float]]:
     """Return the times that a model is to learn, problem by problem."""
     packed = pack(dataset)
-    targets = np.split(packed.target.double().numpy(), np.cumsum(packed.count)[:-1])
+    targets = np.split(packed.target.double().numpy(), np.cumsum(packed.count.numpy())[:-1])
     examples = zip(targets, dataset, strict=True)
     return [(np.exp(target) * roofline_us(e.shape, e.hardware)).tolist() for target, e in examples]
 

@@ -110,8 +110,8 @@ def _check_output(output: Path | None) -> None:
 
 
 def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:
-    from diode_trainer.checkpoints import are_left
     from diode_trainer.jobs import run_job
+    from diode_trainer.training.checkpoints import are_left
 
     _say_what_is_left(job)
     print_note(f"{_plan(job)}; this can take minutes")
