@@ -100,8 +100,8 @@ def test_every_page_is_listed() -> None:
     pages = sorted(page.name for page in PAGES.glob("*.md"))
     navigation = (CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8")
     index = (PAGES / "index.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^\s+- (\w+\.md)$", navigation, re.MULTILINE)) == pages
-    assert sorted([*re.findall(r"\]\((\w+\.md)\)", index), "index.md"]) == pages
+    assert sorted(re.findall(r"^\s+- ([\w-]+\.md)$", navigation, re.MULTILINE)) == pages
+    assert sorted([*re.findall(r"\]\(([\w-]+\.md)\)", index), "index.md"]) == pages
 
 
 @pytest.mark.parametrize("words", commands(README), ids=" ".join)
