@@ -13,7 +13,7 @@ from diode_collectors.sweep.lane.timer import GpuTimer, samples_us
 from diode_store.records import GRAPH, READ_FLUSH, WRITE_FLUSH, TimingMethod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
@@ -87,17 +87,6 @@ def test_sets_come_again_once_more_than_twice_the_cache_has_passed() -> None:
     """Fewer copies take less memory; two there are at least."""
     assert launches(1000, 5, l2_bytes=1000) == [0, 1, 2, 0, 1]
     assert launches(9000, 4, l2_bytes=1000) == [0, 1, 0, 1]
-
-
-@pytest.fixture
-def gpu() -> Iterator[GpuTimer]:
-    """Return a GPU's timer, warm, with its stream as the current one."""
-    timer = GpuTimer()
-    with timer.active():
-        a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-        timer.warm_up(lambda: torch.mm(a, a), 200_000)
-        yield timer
-    torch.cuda.synchronize()
 
 
 def rotation(m: int, n: int, k: int) -> tuple[Rotation, list[torch.Tensor]]:

@@ -15,7 +15,7 @@ from diode_collectors.sweep.lane.timer import CpuTimer, GpuTimer, Sampled, sampl
 from diode_store.records import GRAPH, READ_FLUSH, WRITE_FLUSH, TimingMethod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
@@ -79,17 +79,6 @@ def test_warming_up_takes_the_time_it_is_told_to() -> None:
     CpuTimer().warm_up(count, 20_000)
     assert time.perf_counter() - began >= 0.02
     assert 1 <= calls[0] <= 200
-
-
-@pytest.fixture
-def gpu() -> Iterator[GpuTimer]:
-    """Return a GPU's timer, warm."""
-    timer = GpuTimer()
-    with timer.active():
-        a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-        timer.warm_up(lambda: torch.mm(a, a), 200_000)
-        yield timer
-    torch.cuda.synchronize()
 
 
 def product(size: int) -> Callable[[], Any]:

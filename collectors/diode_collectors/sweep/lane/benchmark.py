@@ -125,7 +125,8 @@ class _Timing:
 
     def look(self, order: Sequence[int]) -> None:
         """Look at each candidate; those far behind the best so far keep that look, as an estimate."""
-        for index, candidate in self._each(order):
+        for index in order:
+            candidate = self._candidates[index]
             with self._failure_noted(candidate, index):
                 self._look(candidate, is_first=index == order[0])
                 if candidate.outcome is Outcome.OK and not candidate.is_estimate:
@@ -169,7 +170,8 @@ class _Timing:
         return self._method
 
     def _measure(self, order: Sequence[int]) -> None:
-        for index, candidate in self._each(order):
+        for index in order:
+            candidate = self._candidates[index]
             with self._failure_noted(candidate, index):
                 if candidate.run is not None:
                     sampled = self._sampled(candidate, candidate.run)
@@ -214,9 +216,6 @@ class _Timing:
             samples=int(min(max(samples, 1), _MOST_SAMPLES_A_ROUND)),
             fails=lambda error: _note_failure(candidate, index, error, self._timer),
         )
-
-    def _each(self, order: Sequence[int]) -> Iterator[tuple[int, Candidate]]:
-        return ((index, self._candidates[index]) for index in order)
 
     @contextlib.contextmanager
     def _failure_noted(self, candidate: Candidate, index: int) -> Iterator[None]:

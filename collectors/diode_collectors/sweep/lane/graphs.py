@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import DiodeError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    Operands = tuple[Sequence[Any], Any]
-    """The inputs and the output."""
 
 # The operands of one launch come back only when twice the cache has passed, as for a flush; and a little more.
 _ROTATION_FACTOR = 2.5
@@ -32,10 +30,10 @@ class OperandSets:
     """Every tensor that some kernel reads or writes; views of one storage are copied once."""
     _copies: list[dict[int, Any]] = field(default_factory=list)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """What one set takes."""
-        return sum(flat.numel() * flat.element_size() for flat in self._storages().values())
+        return sum(flat.numel() * flat.element_size() for flat in self._storages.values())
 
     def of(self, number: int, tensors: Sequence[Any]) -> list[Any]:
         """Return ``tensors`` as they are in a set; set 0 holds the tensors themselves.
@@ -49,7 +47,7 @@ class OperandSets:
 
         try:
             while len(self._copies) < number:
-                self._copies.append({pointer: flat.clone() for pointer, flat in self._storages().items()})
+                self._copies.append({pointer: flat.clone() for pointer, flat in self._storages.items()})
         except torch.OutOfMemoryError as error:
             self._copies.clear()  # what goes on without them needs the memory
             raise CaptureError(f"has no other operands: {first_line(error)}") from error
@@ -58,6 +56,7 @@ class OperandSets:
             copies[t.untyped_storage().data_ptr()].as_strided(t.size(), t.stride(), t.storage_offset()) for t in tensors
         ]
 
+    @cached_property
     def _storages(self) -> dict[int, Any]:
         """Return each storage as a flat tensor, by its address."""
         found: dict[int, Any] = {}
