@@ -9,8 +9,9 @@ import pytest
 
 import samples
 from diode_store.errors import DatasetError, HardwareError
+from diode_trainer.data.from_files import Files
 from diode_trainer.data.from_warehouse import ExampleFilter
-from diode_trainer.data.sources import load
+from diode_trainer.data.sources import load, load_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def test_source_says_what_was_matched(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
     """The notes name the hardware and the amount of data."""
     store.write([make_measurement(0)])
-    found = load(database_url, None, ExampleFilter("h200"))
+    found = load(database_url, ExampleFilter("h200"))
     assert found.notes == (
         "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)",
         "data: 1 problem, 3 timings (1 failed), mm, bfloat16",
@@ -31,12 +32,12 @@ def test_source_says_what_was_matched(store: Store, database_url: str, make_meas
 
 def test_source_from_a_file(jsonl_path: Path) -> None:
     """A file is filtered like the warehouse; its hardware comes from the option."""
-    found = load("sqlite:///none.db", jsonl_path, ExampleFilter("h200", op="addmm"))
+    found = load_files(Files.named([jsonl_path]), ExampleFilter("h200", op="addmm"))
     assert {e.shape.op for e in found.dataset} == {"addmm"}
     with pytest.raises(DatasetError, match=r"no examples of op int_mm; there is: op addmm, bmm, mm; dtype "):
-        load("sqlite:///none.db", jsonl_path, ExampleFilter("h200", op="int_mm"))
+        load_files(Files.named([jsonl_path]), ExampleFilter("h200", op="int_mm"))
     with pytest.raises(HardwareError, match="no hardware matches 'abacus'"):
-        load("sqlite:///none.db", jsonl_path, ExampleFilter("abacus"))
+        load_files(Files.named([jsonl_path]), ExampleFilter("abacus"))
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def two_devices(jsonl_path: Path) -> Path:
 
 def test_a_file_is_filtered_by_hardware(two_devices: Path) -> None:
     """Only the named device's lines are read, and the lineage counts only those."""
-    found = load("sqlite:///none.db", two_devices, ExampleFilter("h200"))
+    found = load_files(Files.named([two_devices]), ExampleFilter("h200"))
     assert [e.hardware.name for e in found.dataset] == ["NVIDIA H200"] * 3
     assert found.dataset.lineage["measurements"] == 3
     assert found.notes[0] == "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)"
@@ -60,15 +61,15 @@ def test_a_file_is_filtered_by_hardware(two_devices: Path) -> None:
 def test_a_file_without_the_named_hardware(two_devices: Path) -> None:
     """A device that the file lacks gets the list of those it holds."""
     with pytest.raises(HardwareError, match=r"jsonl: no hardware matches 'a100'; there is: NVIDIA H100 PCIe .*H200"):
-        load("sqlite:///none.db", two_devices, ExampleFilter("a100"))
+        load_files(Files.named([two_devices]), ExampleFilter("a100"))
 
 
 def test_devices_that_share_a_die(two_devices: Path) -> None:
     """An H100 has the multiprocessors of an H200 and another memory: it counts as it only for a name of both."""
     two_devices.write_text(two_devices.read_text().replace("H100 PCIe", "H100 80GB HBM3"))
     with pytest.raises(HardwareError, match=r"different devices: NVIDIA H100 80GB HBM3 .*--hardware"):
-        load("sqlite:///none.db", two_devices, ExampleFilter())
-    found = load("sqlite:///none.db", two_devices, ExampleFilter("nvidia"))
+        load_files(Files.named([two_devices]), ExampleFilter())
+    found = load_files(Files.named([two_devices]), ExampleFilter("nvidia"))
     assert {e.hardware.name for e in found.dataset} == {"NVIDIA H100 80GB HBM3", "NVIDIA H200"}
 
 
@@ -76,8 +77,8 @@ def test_devices_that_share_a_die(two_devices: Path) -> None:
 def test_devices_of_a_file_that_differ(two_devices: Path, name: str | None) -> None:
     """Devices that differ are mixed only when that is asked for."""
     with pytest.raises(HardwareError, match=r"different devices: NVIDIA H100 PCIe .*--all-matches"):
-        load("sqlite:///none.db", two_devices, ExampleFilter(name))
-    assert len(load("sqlite:///none.db", two_devices, ExampleFilter(name, all_matches=True)).dataset) == 6
+        load_files(Files.named([two_devices]), ExampleFilter(name))
+    assert len(load_files(Files.named([two_devices]), ExampleFilter(name, all_matches=True)).dataset) == 6
 
 
 def test_summary_names_rare_dtypes(database_url: str, store: Store, make_measurement: MakeMeasurement) -> None:
@@ -85,4 +86,4 @@ def test_summary_names_rare_dtypes(database_url: str, store: Store, make_measure
     rare = make_measurement(99, problem=samples.matmul(64, 64, 64, "float32"))
     usual = [make_measurement(n, problem=samples.matmul(64 + n, 64, 64)) for n in range(30)]
     store.write([rare, *usual])
-    assert load(database_url, None, ExampleFilter("h200")).notes[1].endswith("mm, bfloat16, float32 (1 problem)")
+    assert load(database_url, ExampleFilter("h200")).notes[1].endswith("mm, bfloat16, float32 (1 problem)")

@@ -103,7 +103,7 @@ class DataOptions:
             with progress("reading, files", total=len(files.paths)) as advance:
                 found = load_files(files, wanted, self.regime, lambda: advance(1))
         else:
-            found = load(database, None, wanted)
+            found = load(database, wanted)
         for line in found.notes:
             print_note(line)
         return found.dataset

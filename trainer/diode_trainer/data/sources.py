@@ -15,7 +15,6 @@ from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-    from pathlib import Path
 
     from diode_store.records import Measurement
 
@@ -32,16 +31,14 @@ class LoadedData:
     """One line each: the hardware that was matched, how much data there is, and what of it could not be read."""
 
 
-def load(url: str, file: Path | None, wanted: ExampleFilter) -> LoadedData:
-    """Read the examples of ``wanted`` from ``file`` if there is one, else from the warehouse at ``url``.
+def load(url: str, wanted: ExampleFilter) -> LoadedData:
+    """Read the examples of ``wanted`` from the warehouse at ``url``.
 
     Raises:
         HardwareError: the name matches nothing, or devices that differ; lists what there is.
         SchemaError: the database has another schema revision.
-        DatasetError: nothing to learn from, or a bad line; says what to do.
+        DatasetError: nothing to learn from; says what to do.
     """
-    if file is not None:
-        return load_files(Files.named([file]), wanted)
     loaded = load_warehouse(url, wanted)
     return LoadedData(loaded.dataset, _notes(loaded.dataset, describe(loaded.matched)))
 
