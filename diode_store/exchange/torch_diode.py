@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from diode_store.exchange.context import ImportContext
     from diode_store.exchange.torch_diode_types import DatasetSolution, TimedConfig
-    from diode_store.records import Hardware, KernelConfig
+    from diode_store.records import Hardware, KernelConfig, ProblemShape
 
 MICROSECONDS_PER_TIME = 1000.0
 """A data set's ``time`` is in milliseconds, whatever upstream's documentation says."""
@@ -129,16 +129,21 @@ def dataset_of(measurements: Iterable[Measurement]) -> tuple[Dataset, NotHeld]:
 
 def shape_of(problem: Problem) -> MMShape:
     """Return a problem as upstream describes it; the output of a matrix product is row-major."""
-    shape = problem.shape
     first, second, _ = MATMUL_OPERANDS[problem.op]
+    out_dtype = str(dict(problem.scalars).get(_OUT_DTYPE, problem.inputs[first].dtype))
+    return upstream_shape(problem.shape, k_dtype=problem.inputs[second].dtype, out_dtype=out_dtype)
+
+
+def upstream_shape(shape: ProblemShape, *, k_dtype: str | None = None, out_dtype: str | None = None) -> MMShape:
+    """Return a shape as upstream describes it; B and the output are of the dtype of A unless another is given."""
     return MMShape(
         B=shape.b,
         M=shape.m,
-        M_dtype=problem.inputs[first].dtype,
+        M_dtype=shape.dtype,
         N=shape.n,
         K=shape.k,
-        K_dtype=problem.inputs[second].dtype,
-        out_dtype=str(dict(problem.scalars).get(_OUT_DTYPE, problem.inputs[first].dtype)),
+        K_dtype=k_dtype or shape.dtype,
+        out_dtype=out_dtype or shape.dtype,
         out_size=(shape.b, shape.m, shape.n),
         out_stride=(shape.m * shape.n, shape.n, 1),
     )

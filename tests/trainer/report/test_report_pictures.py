@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import vl_convert
 
-from diode_trainer.report import pictures, rows
+from diode_trainer.report import calibration_pictures, pictures, rows
 from diode_trainer.report.content import Content, Evidence, compose
 from diode_trainer.report.rendering import as_image
 from diode_trainer.report.theme import DARK, LIGHT, vega_config
@@ -115,7 +115,7 @@ def test_pictures_of_a_single_problem(judgements: tuple[ProblemJudgement, ...]) 
     found = [
         pictures.predicted_against_measured(rows.density_cells(one), rows.pick_points(one)),
         pictures.regret_map(rows.map_cells(one)),
-        pictures.calibration_of_ratios(rows.ratio_bands(one)),
+        calibration_pictures.calibration_of_ratios(rows.ratio_bands(one)),
         pictures.worst_times(rows.worst_times(one)),
         pictures.regret_ecdf([]),
         pictures.learning_curve([]),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_store.errors import DatasetError
-from diode_store.exchange.torch_diode_types import MMShape
+from diode_store.exchange.torch_diode import upstream_shape
 from diode_store.kernels import INT_COLUMNS
 from diode_store.render import counted
 from diode_trainer.judging.metrics import eligible, judgeable, regrets
@@ -199,25 +199,9 @@ def _details(problems: Sequence[Compared], i: int) -> Iterator[dict[str, Any]]:
     for problem, autotune, model in zip(problems, *_times(problems, i), strict=True):
         ratio = float(autotune / model)
         yield {
-            "shape": _upstream_key(problem.shape),
+            "shape": upstream_shape(problem.shape).as_key(),
             "model_time": float(model),
             "ma_time": float(autotune),
             "speedup_ratio": ratio,
             "performance": "better" if ratio > 1 else "worse" if ratio < 1 else "equal",
         }
-
-
-def _upstream_key(shape: ProblemShape) -> str:
-    """Return a problem as the keys of upstream's data sets write it."""
-    b, m, n, k = shape.b, shape.m, shape.n, shape.k
-    return MMShape(
-        B=b,
-        M=m,
-        M_dtype=shape.dtype,
-        N=n,
-        K=k,
-        K_dtype=shape.dtype,
-        out_dtype=shape.dtype,
-        out_size=(b, m, n),
-        out_stride=(m * n, n, 1),
-    ).as_key()

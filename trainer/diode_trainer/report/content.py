@@ -11,7 +11,7 @@ import numpy as np
 from diode_store.render import counted
 from diode_trainer.judging.metrics import KS
 from diode_trainer.judging.slices import SLICES, slices
-from diode_trainer.report import pictures, rows
+from diode_trainer.report import calibration_pictures, pictures, rows
 from diode_trainer.report.specification import most_loss
 from diode_trainer.report.tables import Table, parts_table, standing_table, worst_table
 
@@ -222,15 +222,21 @@ def _accuracy(judged: Judged) -> Section:
 
 def _calibration(judged: Judged, foreseen: Foreseen | None) -> Section:
     found = judged.judgements
-    blocks = [Block(picture=Picture("calibration_of_ratios", pictures.calibration_of_ratios(rows.ratio_bands(found))))]
+    blocks = [
+        Block(
+            picture=Picture(
+                "calibration_of_ratios", calibration_pictures.calibration_of_ratios(rows.ratio_bands(found))
+            )
+        )
+    ]
     if foreseen is None:
         blocks.append(Block("Left out: what the members' spread foretells. The model has one, which cannot disagree."))
     else:
         lost = np.log([j.regret[1] for j in found])
-        spread = pictures.calibration_of_spread(
+        spread = calibration_pictures.calibration_of_spread(
             rows.spread_groups(foreseen.loss, lost), is_calibrated=foreseen.is_calibrated
         )
-        certainty = pictures.calibration_of_certainty(
+        certainty = calibration_pictures.calibration_of_certainty(
             rows.certainty_groups(foreseen.within_2pct, lost), is_calibrated=foreseen.is_calibrated
         )
         text = _foretold(foreseen, lost)

@@ -1,4 +1,4 @@
-"""The pictures of an evaluation, as Vega-Lite specifications.
+"""The pictures of an evaluation, as Vega-Lite specifications; ``calibration_pictures`` has those of calibration.
 
 Each function is pure: rows in, a specification out, as a dictionary that JSON can hold. A specification contains its
 data, says in its title what one sees and which direction is good, and names no colour (``theme`` does). It fits the
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diode_trainer.report.rows import (
-        CertaintyGroup,
         CurvePoint,
         DensityCell,
         LossPoint,
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
         PartLoss,
         PickPoint,
         RankingLoss,
-        RatioBand,
-        SpreadGroup,
         WorstTime,
     )
 
@@ -225,112 +222,6 @@ def learning_curve(rows: Sequence[LossPoint]) -> Spec:
     mark = {"type": "line", "point": {"size": 16}, "strokeWidth": 1.5, "opacity": 0.8}
     title = "Learning curve", "Lower is better; once what is held out rises, a fit only memorises"
     return spec(title, rows, {"mark": mark, "encoding": encoding, "height": USUAL_HEIGHT})
-
-
-def calibration_of_ratios(rows: Sequence[RatioBand]) -> Spec:
-    """Return how much slower than the pick configs were, by how much slower they were predicted to be."""
-    x = {
-        "field": "predicted",
-        "type": "quantitative",
-        "scale": {"type": "log", "nice": False},
-        "title": "predicted time over that of the first pick",
-        "axis": {"values": [1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100], "grid": False},
-    }
-    measured = {"type": "quantitative", "scale": {"type": "log", "nice": False}, "title": "the same, measured"}
-    hovered = tips(
-        ("predicted", "predicted ratio", ".3f"),
-        ("median", "measured ratio, median", ".3f"),
-        ("low", "10th percentile", ".3f"),
-        ("high", "90th percentile", ".3f"),
-        ("configs", "configs", ","),
-    )
-    band = {
-        "mark": {"type": "area", "style": "model", "opacity": 0.2},
-        "encoding": {"x": x, "y": {"field": "low", **measured}, "y2": {"field": "high"}, "tooltip": hovered},
-    }
-    median = {
-        "mark": {"type": "line", "style": "model", "point": {"style": "model", "size": 40, "filled": True}},
-        "encoding": {"x": x, "y": {"field": "median", **measured}, "tooltip": hovered},
-    }
-    ends = [min((r.predicted for r in rows), default=1.0), max((r.predicted for r in rows), default=1.0)]
-    title = "Do predicted ratios happen?", "On the dashed line is right; the band holds 80% of the configs"
-    return spec(
-        title, rows, {"layer": [band, *diagonal(ends, "predicted", "median", measured), median], "height": USUAL_HEIGHT}
-    )
-
-
-def calibration_of_spread(rows: Sequence[SpreadGroup], *, is_calibrated: bool) -> Spec:
-    """Return what was lost by what was expected to be, in groups of equally many problems.
-
-    Args:
-        rows: the groups.
-        is_calibrated: whether that is by a calibration; else it is by the members as they are.
-    """
-    losses = {"type": "quantitative", "scale": {"type": "symlog", "constant": 0.1}}
-    expected = "expected loss" if is_calibrated else "loss that the members expect"
-    x = {"field": "expected_pct", **losses, "title": f"{expected} (%)"}
-    y = {"field": "loss_pct", **losses, "title": "loss that happened (%)"}
-    for channel in (x, y):
-        channel["axis"] = {"values": [0, 0.1, 0.3, 1, 3, 10, 30, 100], "format": ",.2~f"}
-    points = {
-        "mark": {"type": "line", "style": "model", "point": {"style": "model", "size": 60, "filled": True}},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "tooltip": tips(
-                ("expected_pct", "expected (%)", ".2f"),
-                ("loss_pct", "happened (%)", ".2f"),
-                ("share_pct", "share of all loss (%)", ".0f"),
-                ("problems", "problems", ","),
-            ),
-        },
-    }
-    most = max((max(r.expected_pct, r.loss_pct) for r in rows), default=1.0)
-    title = (
-        f"Does the model know when it is unsure? ({_source(is_calibrated=is_calibrated)})",
-        "Rising is good; above the dashed line it is too sure of itself",
-    )
-    return spec(
-        title,
-        rows,
-        {"layer": [*diagonal([0.0, most], "expected_pct", "loss_pct", losses), points], "height": USUAL_HEIGHT},
-    )
-
-
-def calibration_of_certainty(rows: Sequence[CertaintyGroup], *, is_calibrated: bool) -> Spec:
-    """Return how often the first pick was within 2% of the best, by how likely that was said to be.
-
-    Args:
-        rows: the groups.
-        is_calibrated: whether that is by a calibration; else it is the share of members.
-    """
-    said = "probability" if is_calibrated else "share of members that say it"
-    percent = {"type": "quantitative", "scale": {"domain": [0, 100]}}
-    points = {
-        "mark": {"type": "point", "style": "model", "filled": True, "opacity": 1},
-        "encoding": {
-            "x": {"field": "said_pct", **percent, "title": f"within 2% of the best: {said} (%)"},
-            "y": {"field": "was_pct", **percent, "title": "first picks that were (%)"},
-            "size": {"field": "problems", "type": "quantitative", "scale": {"range": [30, 300]}, "legend": None},
-            "tooltip": tips(
-                ("said_pct", "said (%)", ".1f"), ("was_pct", "was (%)", ".1f"), ("problems", "problems", ",")
-            ),
-        },
-    }
-    title = (
-        f"Is a pick as good as the model says? ({_source(is_calibrated=is_calibrated)})",
-        "On the dashed line is right; a large point is of many problems",
-    )
-    return spec(
-        title,
-        rows,
-        {"layer": [*diagonal([0.0, 100.0], "said_pct", "was_pct", percent), points], "height": USUAL_HEIGHT},
-    )
-
-
-def _source(*, is_calibrated: bool) -> str:
-    """Return by what a model says how sure it is."""
-    return "calibrated" if is_calibrated else "members, not calibrated"
 
 
 def regret_by_part(rows: Sequence[PartLoss], what: str, most: float) -> Spec:
