@@ -122,7 +122,7 @@ class DeepMatmulTimingModel(TimingNetwork):
     """Several multilayer perceptrons whose predictions are averaged."""
 
     model_type = "deep"
-    default_widths = (32, 32, 32)
+    default_widths = (64, 64, 64)
     default_members = 6
 
 

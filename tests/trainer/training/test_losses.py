@@ -23,6 +23,14 @@ def listwise(predicted: torch.Tensor, target: torch.Tensor, counted: torch.Tenso
     return losses.listwise(predicted, target, counted, torch.zeros(len(target), dtype=torch.int64), 1, temperature)
 
 
+def expected_regret(
+    predicted: torch.Tensor, target: torch.Tensor, counted: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """Return the expected regret of one problem, (E, 1)."""
+    problem_of = torch.zeros(len(target), dtype=torch.int64)
+    return losses.expected_regret(predicted, target, counted, problem_of, 1, temperature)
+
+
 def regression(predicted: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, delta: float) -> torch.Tensor:
     """Return the regression loss of one problem, (E, 1)."""
     return losses.regression(predicted, target, weight, torch.zeros(len(target), dtype=torch.int64), 1, delta)
@@ -74,6 +82,63 @@ def test_listwise_of_a_problem_without_configs_is_finite() -> None:
     assert listwise(member(0.3, 0.4), rows(0.0, 0.0), rows(0, 0).bool(), 0.08).item() == 0.0
 
 
+def test_expected_regret_by_hand() -> None:
+    """T = 0.5, prediction (0, ln 3 / 2): shares 3/4 and 1/4; the second is 0.4 behind the first, as measured."""
+    loss = expected_regret(member(0.0, math.log(3) / 2), rows(1.2, 1.6), rows(1, 1).bool(), 0.5)
+    assert loss.shape == (1, 1)
+    assert loss.item() == pytest.approx(0.4 / 4)
+
+
+def test_expected_regret_has_a_most() -> None:
+    """A config that is e times slower loses 1, and one that is e^9 times slower no more."""
+    target, counted = rows(0.0, 1.0, 9.0), rows(1, 1, 1).bool()
+    assert expected_regret(member(0.0, 0.0, 0.0), target, counted, 0.05).item() == pytest.approx(2 / 3)
+
+
+def test_expected_regret_of_a_right_pick_is_zero() -> None:
+    """Who is sure of the fastest config loses nothing, however far off the times of the others."""
+    assert expected_regret(member(0.0, 9.0, 4.0), rows(0.3, 0.4, 0.9), rows(1, 1, 1).bool(), 0.05).item() < 1e-6
+
+
+def test_expected_regret_ignores_a_common_shift() -> None:
+    """Only gaps count, not the level of what is predicted or measured."""
+    counted = rows(1, 1, 1).bool()
+    one, other = (
+        expected_regret(member(*(x + s for x in (0.3, 0.1, 0.0))), rows(0.0, 0.2, 0.4) - s, counted, 0.1)
+        for s in (0.0, 5.0)
+    )
+    assert one.item() == pytest.approx(other.item(), rel=1e-4)
+
+
+def test_expected_regret_ignores_what_does_not_count() -> None:
+    """What does not count is neither picked nor the fastest, and gets no gradient."""
+    predicted = member(0.0, 0.1, -9.0, 0.2)
+    loss = expected_regret(predicted, rows(0.1, 0.0, -7.0, math.inf), rows(1, 1, 0, 0).bool(), 0.1)
+    loss.sum().backward()
+    assert predicted.grad is not None
+    assert predicted.grad[0, 2:].tolist() == [0.0, 0.0]
+    alone = expected_regret(member(0.0, 0.1), rows(0.1, 0.0), rows(1, 1).bool(), 0.1)
+    assert loss.item() == pytest.approx(alone.item())
+
+
+def test_expected_regret_moves_share_to_the_fastest() -> None:
+    """The loss falls when faster configs are predicted faster; the most for the fastest, and slow ones rise."""
+    predicted = member(0.0, 0.0, 0.0)
+    expected_regret(predicted, rows(0.0, 0.1, 0.9), rows(1, 1, 1).bool(), 0.1).sum().backward()
+    assert predicted.grad is not None
+    fastest, middle, slowest = predicted.grad[0].tolist()
+    assert fastest > middle > 0 > slowest
+
+
+def test_expected_regret_of_a_problem_without_configs_is_zero() -> None:
+    """A problem that has no Triton choice adds nothing, and no NaN to the gradient."""
+    predicted = member(0.3, 0.4)
+    loss = expected_regret(predicted, rows(0.0, 0.5), rows(0, 0).bool(), 0.05)
+    loss.sum().backward()
+    assert predicted.grad is not None
+    assert (loss.item(), predicted.grad.tolist()) == (0.0, [[0.0, 0.0]])
+
+
 def test_regression_by_hand() -> None:
     """Errors 0.1 (quadratic) and 1.0 (linear) at delta 0.2: (0.1^2/2 + 0.2 (1 - 0.1)) / 2 / 0.2."""
     loss = regression(member(0.1, 1.0), rows(0.0, 0.0), rows(1.0, 1.0), 0.2)
@@ -96,9 +161,10 @@ def test_members_are_independent() -> None:
     """Each member has its own loss, which no other one's prediction enters."""
     predicted = torch.tensor([[0.0, 0.5], [0.3, 0.1]])
     target, counted = rows(0.0, 0.5), rows(1, 1).bool()
-    both = listwise(predicted, target, counted, 0.1)
-    assert both.shape == (2, 1)
-    assert both[1].item() == pytest.approx(listwise(predicted[1:], target, counted, 0.1).item())
+    for term in (listwise, expected_regret):
+        both = term(predicted, target, counted, 0.1)
+        assert both.shape == (2, 1)
+        assert both[1].item() == pytest.approx(term(predicted[1:], target, counted, 0.1).item())
 
 
 def test_problems_are_independent() -> None:
@@ -107,11 +173,14 @@ def test_problems_are_independent() -> None:
     predicted = torch.tensor([[0.1, 0.2, 0.0, 0.5, 9.0], [0.3, 0.0, 0.2, 0.1, 9.0]])
     target, weight = rows(0.0, 0.1, 0.3, 0.0, 5.0), rows(1.0, 0.2, 1.0, 5.0, 0.0)
     ranked = losses.listwise(predicted, target, counted, problem_of, 3, 0.1)
+    lost = losses.expected_regret(predicted, target, counted, problem_of, 3, 0.1)
     fitted = losses.regression(predicted, target, weight, problem_of, 3, 0.2)
-    assert ranked.shape == fitted.shape == (2, 3)
+    assert ranked.shape == lost.shape == fitted.shape == (2, 3)
     for problem, at in ((0, [0, 2]), (2, [1, 3, 4])):
         alone = listwise(predicted[:, at], target[at], counted[at], 0.1)
         torch.testing.assert_close(ranked[:, problem : problem + 1], alone)
+        alone = expected_regret(predicted[:, at], target[at], counted[at], 0.1)
+        torch.testing.assert_close(lost[:, problem : problem + 1], alone)
         alone = regression(predicted[:, at], target[at], weight[at], 0.2)
         torch.testing.assert_close(fitted[:, problem : problem + 1], alone)
-    assert (ranked[:, 1].tolist(), fitted[:, 1].tolist()) == ([0.0, 0.0], [0.0, 0.0])
+    assert [term[:, 1].tolist() for term in (ranked, lost, fitted)] == [[0.0, 0.0]] * 3

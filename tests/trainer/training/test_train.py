@@ -17,7 +17,8 @@ from diode_trainer.data.held_out import Split
 from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
-from diode_trainer.training.train import EpochReport, Recipe, _parts, _schedule, fit, predict, single_threaded
+from diode_trainer.training.losses import expected_regret
+from diode_trainer.training.train import EpochReport, Recipe, _loss, _parts, _schedule, fit, predict, single_threaded
 from diode_trainer.workflow import Evaluation, Judging, fit_and_judge, training_facts
 
 QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)
@@ -154,6 +155,22 @@ def test_a_fit_waits_for_its_first_validation() -> None:
     fitted = fit(pack(learnable(12)), replace(QUICK, patience=2))
     assert fitted.epochs >= 5
     assert math.isfinite(fitted.validation_loss)
+
+
+def test_the_loss_counts_the_regret_of_two_picks() -> None:
+    """What a pick of all configs is expected to lose is in the loss, and what one of Triton's is."""
+    packed = pack(learnable(12))
+    network = fit(packed, replace(QUICK, epochs=2)).network
+    with torch.inference_mode():
+        problem, config = network.normalised(packed.problem, packed.config)
+        predicted = network(problem, config, packed.problem_of)
+        normalised = replace(packed, problem=problem, config=config)
+        without, with_regret = (_loss(network, normalised, replace(QUICK, regret_weight=w)) for w in (0.0, 2.0))
+    common = {"problem_of": packed.problem_of, "problems": 12, "temperature": QUICK.regret_temperature}
+    both = (torch.ones_like(packed.vendor), ~packed.vendor)
+    of_all, of_triton = (expected_regret(predicted, packed.target, counted, **common) for counted in both)
+    assert not torch.equal(of_all, of_triton)
+    torch.testing.assert_close(with_regret - without, 2 * (of_all + of_triton))
 
 
 def test_the_losses_of_members_are_reported() -> None:

@@ -19,7 +19,7 @@ from diode_store.render import counted
 from diode_trainer.data.dataset import FEW
 from diode_trainer.data.tensors import Packed, normalise
 from diode_trainer.models import TimingNetwork, model_class
-from diode_trainer.training.losses import listwise, regression
+from diode_trainer.training.losses import expected_regret, listwise, regression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,6 +54,10 @@ class Recipe:
     """Weight of ranking all configs."""
     triton_listwise_weight: float = 0.5
     """Weight of ranking the configs that are not the vendor's among themselves."""
+    regret_temperature: float = 0.05
+    """How far behind a config may be predicted and still be picked, in log runtime."""
+    regret_weight: float = 1.0
+    """Weight of what a pick is expected to lose, of all configs and again of those that are not the vendor's."""
     huber_delta: float = 0.2
     estimate_weight: float = 0.2
     """How much an estimate counts in the regression, against a median."""
@@ -317,6 +321,9 @@ def _loss(network: TimingNetwork, packed: Packed, recipe: Recipe) -> Tensor:
     ):
         if importance:
             loss = loss + importance * listwise(predicted, target, ranked, problem_of, problems, recipe.temperature)
+        if recipe.regret_weight:
+            lost = expected_regret(predicted, target, ranked, problem_of, problems, recipe.regret_temperature)
+            loss = loss + recipe.regret_weight * lost
     return loss
 
 
