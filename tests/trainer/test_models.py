@@ -104,7 +104,7 @@ def test_normalisation_leaves_vendors_alone() -> None:
 def test_state_dict_tells_the_dimensions(kind: type[TimingNetwork], widths: tuple[int, ...]) -> None:
     """A state dict is enough to build the network again."""
     network = kind(*DIMENSIONS, widths)
-    assert dimensions_of(network.state_dict()) == (*DIMENSIONS, widths, network.members)
+    assert dimensions_of(network.state_dict()) == (*DIMENSIONS, widths, network.members, ())
 
 
 @pytest.mark.parametrize("state", [{}, {"problem_weight": torch.zeros(2)}, {"layer.weight": torch.zeros(2, 2)}])

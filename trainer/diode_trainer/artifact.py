@@ -216,6 +216,7 @@ def _checkpoint(model: TimingNetwork, card: Card, trained_on: Iterable[ProblemSh
         "config_feature_dim": model.config_feature_dim,
         "hidden_layer_widths": list(model.hidden_layer_widths),
         "members": model.members,
+        "scout_widths": list(model.scout.hidden_layer_widths) if model.scout else [],
         "model_type": model.model_type,
         "feature_version": card.feature_version,
         "model_state_dict": {name: value for name, value in state.items() if not name.startswith(_NORMALISATION)},
@@ -312,6 +313,7 @@ def _parts(checkpoint: dict[str, Any]) -> _Parts:
             checkpoint["config_feature_dim"],
             tuple(checkpoint["hidden_layer_widths"]),
             checkpoint["members"],
+            tuple(checkpoint.get("scout_widths", ())),
         )
         domain = Domain.from_plain(checkpoint["calibration"])
         uncertainty = checkpoint["calibration"].get(_UNCERTAINTY)

@@ -2,7 +2,8 @@
 
 A ``TimingNetwork`` is a stack of E multilayer perceptrons ("members") that are trained and evaluated together;
 what they predict is averaged. ``MatmulTimingModel`` has one member, ``DeepMatmulTimingModel`` several: they
-disagree where there was little to learn from, and their mean ranks better than any of them.
+disagree where there was little to learn from, and their mean ranks better than any of them. It may have a scout, a
+small network that was taught to predict what they do.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class TimingNetwork(nn.Module):
         config_feature_dim: int,
         hidden_layer_widths: Sequence[int] | None = None,
         members: int | None = None,
+        scout_widths: Sequence[int] = (),
     ) -> None:
         super().__init__()
         widths = tuple(hidden_layer_widths or self.default_widths)
@@ -69,6 +71,10 @@ class TimingNetwork(nn.Module):
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(self.members, 1, o)) for _, o in steps)
         self.out_weight = nn.Parameter(torch.empty(self.members, widths[-1], 1))
         self.out_bias = nn.Parameter(torch.zeros(self.members, 1, 1))
+        self.scout: TimingNetwork | None = None
+        """Says which of many configs the members should score at all; None where they score all."""
+        if scout_widths:
+            self.scout = MatmulTimingModel(problem_feature_dim, config_feature_dim, scout_widths)
         self.initialise()
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
@@ -150,6 +156,12 @@ class NetworkDimensions(NamedTuple):
     config_feature_dim: int
     hidden_layer_widths: tuple[int, ...]
     members: int
+    scout_widths: tuple[int, ...] = ()
+    """Empty without a scout."""
+
+
+_SCOUT = "scout."
+"""What the names of a scout's tensors begin with."""
 
 
 def dimensions_of(state_dict: Mapping[str, Tensor]) -> NetworkDimensions:
@@ -161,9 +173,15 @@ def dimensions_of(state_dict: Mapping[str, Tensor]) -> NetworkDimensions:
     try:
         _, problem_dim, _ = state_dict["problem_weight"].shape
         _, config_dim, _ = state_dict["config_weight"].shape
-        members, last, _ = state_dict["out_weight"].shape
-        layers = sum(name.startswith("weights.") for name in state_dict)
-        widths = (*(state_dict[f"weights.{layer}"].shape[1] for layer in range(layers)), last)
+        members, widths = _members_and_widths(state_dict)
+        scout = {name.removeprefix(_SCOUT): value for name, value in state_dict.items() if name.startswith(_SCOUT)}
+        scout_widths = _members_and_widths(scout)[1] if scout else ()
     except (KeyError, ValueError, IndexError, AttributeError) as error:
         raise ModelError(f"not the state dict of a diode model: {error} is missing or has another shape") from None
-    return NetworkDimensions(problem_dim, config_dim, widths, members)
+    return NetworkDimensions(problem_dim, config_dim, widths, members, scout_widths)
+
+
+def _members_and_widths(state_dict: Mapping[str, Tensor]) -> tuple[int, tuple[int, ...]]:
+    members, last, _ = state_dict["out_weight"].shape
+    layers = sum(name.startswith("weights.") for name in state_dict)
+    return members, (*(state_dict[f"weights.{layer}"].shape[1] for layer in range(layers)), last)

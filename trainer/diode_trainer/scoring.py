@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-_ROUNDS = ((4, 256), (8, 64), (None, 32))
-"""The cascade behind the first member, which scores every config: up to which member (None: the last) go on to score
-how many of those configs that are best so far."""
+_FINALISTS = 128
+"""How many of the configs that the scout finds best all members score."""
+_SHORT = 256
+"""Up to so many configs it is faster to score by all members at once than by one after another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,7 @@ class Scorer:
     def __init__(self, network: TimingNetwork, templates: Collection[str] = ()) -> None:
         self._templates = frozenset(templates)
         self._members = _Members(network)
+        self._scout = None if network.scout is None else _Members(network.scout)
 
     def predict_us(
         self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns, *, exact: bool = False
@@ -78,8 +80,8 @@ class Scorer:
     ) -> Prediction:
         """Predict the runtime of each config.
 
-        Of a long list all members score only what the first few of them find good: what comes first is all but always
-        the same, in a fraction of the time. The other configs are ranked behind by those that did score them.
+        Of a long list the members score only what their scout finds good: what comes first is all but always the same,
+        in a fraction of the time. The other configs come behind, in the scout's order.
 
         Args:
             shape: the problem.
@@ -91,13 +93,14 @@ class Scorer:
         usable = inputs.possible
         if self._templates:
             usable = usable & columns.template_mask(self._templates.__contains__)
-        if exact:
-            finalists = np.flatnonzero(usable)
-            logs = np.full(len(columns), np.inf)
-            members = self._members.score_each(inputs.problem, inputs.config[:, finalists])
-            logs[finalists] = members.mean(0, dtype=np.float64)
-        else:
-            logs, finalists, members = _cascade(self._members, inputs, usable)
+        candidates = np.flatnonzero(usable)
+        scout = self._scout if not exact and len(candidates) > _FINALISTS else None
+        finalists, others, scouted = _scouted(scout, inputs, candidates)
+        members = self._members.score_all(inputs.problem, inputs.config.take(finalists, 1))
+        logs = np.full(len(columns), np.inf)
+        logs[finalists] = members.mean(0, dtype=np.float64)
+        first, last = scouted.min(initial=np.inf), logs[finalists[~inputs.vendor[finalists]]].max(initial=-np.inf)
+        logs[others] = (scouted - first) + max(last, first)
         with np.errstate(over="ignore"):
             runtime_us = np.exp(logs) * inputs.roofline_us
         return Prediction(runtime_us, finalists, members + np.float32(np.log(inputs.roofline_us)))
@@ -109,43 +112,22 @@ class Scorer:
             problem: (P,) raw features.
             config: (n, C) raw features.
         """
-        return self._members.score_each(problem, config.T)
+        return self._members.score_all(problem, config.T)
 
 
-def _cascade(
-    members: _Members, inputs: ModelInputs, usable: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.intp], Floats]:
-    """Return the log(runtime / roofline) of all configs, which of them are finalists, and their members' logs."""
-    scores = members.score(inputs.problem, inputs.config, slice(1))  # (members so far, configs that are left)
-    left = np.flatnonzero(usable)
-    scores = scores[:, left]
-    dropped = []
-    for end, most in _ROUNDS:
-        if len(scores) == members.count:
-            break
-        mean = scores.mean(0)
-        if len(left) > most:
-            good = np.zeros(len(left), dtype=np.bool_)
-            good[np.argpartition(mean, most)[:most]] = True
-            good |= inputs.vendor[left]
-            dropped.append((left[~good], mean[~good]))
-            left, scores = left[good], scores[:, good]
-        more = members.score(inputs.problem, inputs.config.take(left, 1), slice(len(scores), end))
-        scores = np.concatenate((scores, more))
-    logs = np.full(len(usable), np.inf)
-    logs[left] = scores.mean(0, dtype=np.float64)
-    _rank_behind(logs, left[~inputs.vendor[left]], dropped)
-    return logs, left, scores
+def _scouted(
+    scout: _Members | None, inputs: ModelInputs, candidates: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+    """Return which candidates the members are to score, which not, and what the scout predicts for the latter.
 
-
-def _rank_behind(
-    logs: NDArray[np.float64], ahead: NDArray[np.intp], dropped: list[tuple[NDArray[np.intp], Floats]]
-) -> None:
-    """Set the ``logs`` of what the rounds of a cascade dropped, so that it comes behind ``ahead`` in its own order."""
-    for configs, mean in reversed(dropped):
-        last = logs[ahead].max(initial=-np.inf)
-        logs[configs] = mean + max(last - mean.min(initial=np.inf), 0.0)
-        ahead = configs
+    The members score all without a scout, and the vendor's whatever it says.
+    """
+    if scout is None:
+        return candidates, candidates[:0], np.empty(0, dtype=np.float32)
+    scores = scout.score(inputs.problem, inputs.config, slice(1))[0, candidates]
+    good = inputs.vendor[candidates]
+    good[np.argpartition(scores, _FINALISTS)[:_FINALISTS]] = True
+    return candidates[good], candidates[~good], scores[~good]
 
 
 class _Members:
@@ -169,9 +151,11 @@ class _Members:
         self._layers = [(_columns(state[f"weights.{n}"]), _columns(state[f"biases.{n}"])) for n in layers]
         self._layers.append((_columns(state["out_weight"]), _columns(state["out_bias"])))
 
-    def score_each(self, problem: Floats, config: Floats) -> Floats:
-        """Return what every member predicts, shape (E, n); for long lists faster than all at once."""
-        return np.concatenate([self.score(problem, config, slice(i, i + 1)) for i in range(self.count)])
+    def score_all(self, problem: Floats, config: Floats) -> Floats:
+        """Return what every member predicts, shape (E, n): at once for short lists, else one after another."""
+        at_once = self.count if config.shape[1] <= _SHORT else 1
+        parts = [self.score(problem, config, slice(i, i + at_once)) for i in range(0, self.count, at_once)]
+        return np.concatenate(parts)
 
     def score(self, problem: Floats, config: Floats, members: slice) -> Floats:
         """Return what ``members`` predict for log(runtime / roofline), a row for each of them.

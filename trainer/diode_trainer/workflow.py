@@ -20,7 +20,8 @@ from diode_trainer.judging.calibration import calibrate, make_cases
 from diode_trainer.judging.metrics import judgeable
 from diode_trainer.judging.standing import Standing, standing
 from diode_trainer.scoring import Prediction, Scorer
-from diode_trainer.training.history import fit_name
+from diode_trainer.training.history import FINAL, fit_name
+from diode_trainer.training.scout import teach_scout
 from diode_trainer.training.train import EpochReport, Fit, Recipe, fit, single_threaded
 
 if TYPE_CHECKING:
@@ -152,15 +153,24 @@ def _fit_parts(
     if unfinished is not None:
         checkpoints = [unfinished.checkpoint(name, packed[rows], recipe, seed, device) for name, rows in named.items()]
 
+    def not_stopped(_: EpochReport) -> None:
+        if stopped.is_set():
+            raise CancelledError
+
     def fit_one(name: str, checkpoint: Checkpoint | None) -> tuple[Fit, float]:
         def heard(report: EpochReport) -> None:
             on_epoch(name, report)
-            if stopped.is_set():
-                raise CancelledError
+            not_stopped(report)
 
         started = time.perf_counter()
-        fitted = fit(packed[named[name]], recipe, seed=seed, device=device, on_epoch=heard, checkpoint=checkpoint)
-        return fitted, time.perf_counter() - started if checkpoint is None else checkpoint.seconds
+        rows = named[name]
+        fitted = fit(packed[rows], recipe, seed=seed, device=device, on_epoch=heard, checkpoint=checkpoint)
+        seconds = time.perf_counter() - started if checkpoint is None else checkpoint.seconds
+        if name != FINAL:  # the fits of folds are judged by what all members predict
+            return fitted, seconds
+        started = time.perf_counter()
+        teach_scout(fitted.network, packed[rows], seed=seed, device=device, on_epoch=not_stopped)
+        return fitted, seconds + time.perf_counter() - started
 
     at_once = (os.cpu_count() or 1) if device == "cpu" else 1
     with single_threaded(), ThreadPoolExecutor(min(at_once, len(parts))) as pool:

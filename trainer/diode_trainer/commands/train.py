@@ -114,8 +114,8 @@ def _run(job: TrainingJob, dataset: ExampleSet) -> Trained:
     from diode_trainer.training.checkpoints import are_left
 
     _say_what_is_left(job)
-    print_note(f"{_plan(job)}; this can take minutes")
     try:
+        print_note(f"{_plan(job)}; this can take minutes")
         with progress("training and judging, steps", total=job.steps) as advance:
             return run_job(dataset, job, lambda: advance(1))
     except KeyboardInterrupt:

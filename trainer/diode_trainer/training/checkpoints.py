@@ -56,24 +56,32 @@ def unfinished(model: Path, *, resume: bool) -> Iterator[Unfinished]:
         ModelError: another process makes this model, or the folder cannot be written.
     """
     folder = folder_beside(model)
-    with contextlib.ExitStack() as stack:
-        try:
-            folder.mkdir(exist_ok=True)
-            lock = stack.enter_context((folder / "lock").open("ab"))
-        except OSError as error:
-            raise _cannot_write(folder, error) from None
-        if not try_lock(lock.fileno()):
-            raise ModelError(f"{folder}: another diode-train makes this model; wait for it, or give another --name")
-        if not resume:
-            for path in folder.glob(f"*{_SUFFIX}"):
-                path.unlink(missing_ok=True)
-        try:
+    is_ours = not folder.exists()
+    try:
+        with contextlib.ExitStack() as stack:
+            _lock(folder, stack)
+            is_ours = True
+            if not resume:
+                for path in folder.glob(f"*{_SUFFIX}"):
+                    path.unlink(missing_ok=True)
             yield Unfinished(folder)
-        except BaseException:
-            if not are_left(model):
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        # Ctrl-C may come at any step; what another process holds stays.
+        if is_ours and not are_left(model):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
+    """Make ``folder``, and hold its lock for as long as ``stack`` lasts."""
+    try:
+        folder.mkdir(exist_ok=True)
+        lock = stack.enter_context((folder / "lock").open("ab"))
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+    if not try_lock(lock.fileno()):
+        raise ModelError(f"{folder}: another diode-train makes this model; wait for it, or give another --name")
 
 
 class Unfinished:
