@@ -61,6 +61,22 @@ def test_problems_without_a_family_are_learned_from() -> None:
     assert [split.train.tolist() for split in splits] == [[1, 2], [0, 2, 3]]
 
 
+@pytest.mark.parametrize("name", ["drawn", "uniform", "log-normal", "drawn-unaligned"])
+def test_drawn_problems_are_held_out_one_by_one(name: str) -> None:
+    """They are no family: each fold is judged by some of them and learns from the others, never from the same shape."""
+    drawn = [problem(name, m) for m in range(10, 19)]
+    dataset = ExampleSet((problem("a", 1), problem("b", 2), problem("c", 18, "two"), *drawn))
+    splits = family_folds(dataset, 3)
+    assert sorted(i for split in splits for i in split.test) == list(range(12))
+    for split in splits:
+        of_drawn = [i for i in split.test if dataset.examples[i].family == name]
+        assert len(of_drawn) == 3
+        assert {dataset.examples[i].shape for i in split.train}.isdisjoint(
+            dataset.examples[i].shape for i in split.test
+        )
+        assert sum(dataset.examples[i].family == name for i in split.train) >= 5
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
