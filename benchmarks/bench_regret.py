@@ -1,8 +1,8 @@
 """What a model's choices cost on problems it has not seen, beside choices that need no model; takes minutes.
 
-    python benchmarks/bench_regret.py [--model-type deep] [--split family] [--by alignment]
+    python benchmarks/bench_regret.py [--model-type deep] [--split family] [--by alignment] [--dataset NAME]
 
-Fits the recipe of ``diode-train`` to each part but one of five of the bundled measurements, and judges it by the part
+Fits the recipe of ``diode-train`` to each part but one of five of bundled measurements, and judges it by the part
 left out: over all problems, and over those alone that were timed exhaustively, where the best of all is known. The
 parts are of problems, or of whole families of them. The baselines are in the same tables: the vendor's kernel,
 Inductor's DEFAULT list, short lists and rankings learned from the other parts, boosted trees, chance.
@@ -19,11 +19,9 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
+import shipped_data
 
-from diode_collectors.spool.spool import Spool
 from diode_store.console import print_rows
-from diode_store.resources import bundled_data_dir
-from diode_store.wire.segments import read_segment
 from diode_trainer.commands.recipes import RECIPES, make_recipe
 from diode_trainer.commands.tables import ERRORS_HEADER, HEADER, PARTS_HEADER, error_rows, left_out, part_rows, rows
 from diode_trainer.data.from_file import load_measurements
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from diode_trainer.training.train import Recipe
 
 _FOLDS = 5
-EXHAUSTIVE = "EXHAUSTIVE without TMA"
+EXHAUSTIVE = {"EXHAUSTIVE", "EXHAUSTIVE without TMA"}
 """The search space of which every choice was timed."""
 
 
@@ -55,11 +53,11 @@ def main() -> int:
     parser.add_argument("--model-type", choices=sorted(RECIPES), default="deep", help="what to fit")
     parser.add_argument("--split", choices=[*Split], default=Split.PROBLEM, type=Split, help="what is held out")
     parser.add_argument("--by", choices=SLICES, action="append", default=[], help="also show parts of all problems")
+    shipped_data.add_option(parser)
     options = parser.parse_args()
-    sealed = Spool(bundled_data_dir()).sealed()
-    measurements = [frame.measurement() for path in sealed for frame in read_segment(path)]
+    measurements = shipped_data.measurements(options.dataset)
     dataset = load_measurements(measurements, "the bundled measurements")
-    exhaustive = {m.problem.shape for m in measurements if m.search_space == EXHAUSTIVE}
+    exhaustive = {m.problem.shape for m in measurements if m.search_space in EXHAUSTIVE}
     splits = split_up(dataset, options.split, _FOLDS)
     with single_threaded(), ThreadPoolExecutor(os.cpu_count()) as pool:
         fitted = list(pool.map(lambda split: unseen(dataset, split, make_recipe(options.model_type)), splits))

@@ -1,4 +1,4 @@
-"""A warehouse of any size to measure on: the bundled measurements, multiplied, with the same rows every time.
+"""A warehouse of any size to measure on: the first bundled data set, multiplied, with the same rows every time.
 
 Each bundled problem becomes many by other numbers of rows; each of these is measured on one or two of four devices,
 in one or two environments, some of them repeatedly, with the configs of the bundled measurement and times that
@@ -26,19 +26,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import shipped_data
 import sqlalchemy as sa
 
-from diode_collectors.spool.spool import Spool
 from diode_store.devices import known_device
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
 from diode_store.noise import band_of, sigmas_of
 from diode_store.records import Hardware, Problem, TensorSpec, TimingMethod
-from diode_store.resources import bundled_data_dir
 from diode_store.warehouse import migrate, schema
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.dimensions import config_values, environment_values, hardware_values, problem_values
-from diode_store.wire.segments import read_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -87,7 +85,7 @@ def fill(database: str, timings: int, seed: int = 0) -> int:
     """Make a warehouse of about ``timings`` timings; return how many it holds."""
     engine = make_engine(database)
     migrate.upgrade(engine)
-    plan = _Plan(_bundled(), timings, seed)
+    plan = _Plan(shipped_data.measurements(), timings, seed)
     with engine.begin() as connection:
         for table, rows in plan.dimensions():
             connection.execute(sa.insert(table), list(rows))
@@ -155,10 +153,6 @@ def _copy_shifted(source: Path, target: Path, shifts: Sequence[dict[str, int]]) 
                 at = table.schema.get_field_index(column)
                 shifted = shifted.set_column(at, table.schema.field(at), pc.add(table[column], by))
             writer.write_table(shifted, row_group_size=rows)
-
-
-def _bundled() -> list[Measurement]:
-    return [frame.measurement() for path in Spool(bundled_data_dir()).sealed() for frame in read_segment(path)]
 
 
 @dataclass(frozen=True)

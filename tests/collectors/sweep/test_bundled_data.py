@@ -1,111 +1,109 @@
-"""The measurements that ship: what they hold, where they are from, and that they can be made and used again."""
+"""The measurements that ship: what they hold, and where they are from."""
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from run_ingest import ingest
+from bundled_sets import DEPLOYED, FIRST, SETS, BundledSet, all_measurements
 
-from diode_collectors.ingest.pack import pack
-from diode_collectors.problems.shapesets import read_shapeset
-from diode_collectors.spool.reading import measurements_in
-from diode_collectors.spool.spool import Spool
-from diode_collectors.sweep.agreement import Agreement, agreement_of
+from diode_collectors.problems.families import families
 from diode_store.devices import known_device
-from diode_store.exchange import jsonl
-from diode_store.exchange.context import ImportContext
-from diode_store.records import Outcome, Source, TimingMethod
-from diode_store.resources import bundled_data_dir, migrations_dir
-from diode_store.wire.segment_layout import pack_payload
-from diode_store.wire.segments import read_segment
+from diode_store.records import Outcome, ProblemShape, Source, TimingMethod
+from diode_store.resources import bundled_data_dir
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from diode_store.records import Measurement
-
-HERE = Path(__file__).resolve().parent
-NAME = "h200-2026-11"
-TIMED_BY = TimingMethod("median", flush_l2=True, launch_hidden=True, regime="write_flush")
-MEASUREMENTS, PROBLEMS, TIMINGS, ESTIMATES = 1_247, 1_247, 104_350, 38_255
-LISTS = {
-    "exhaustive": ("EXHAUSTIVE without TMA", 0),
-    "sample-50": ("SAMPLE:50", 0),
-    "sample-72": ("SAMPLE:72", 0),
-    "fp32": ("SAMPLE:24", 0),
-}
-"""Name of a list of problems → search space and seed."""
-PACKED_WITH = ("--dataset", NAME, "--licence", "Apache-2.0", "--anonymous")
-COMPLETED_BY = (*(f"--families {NAME}-{name}.txt" for name in LISTS), "--regime write_flush")
-"""What says the records that were made before records did say it."""
+BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+OF_FP32 = {"drawn-fp32", "attention-fp32", "rotary"}
 
 
-def segment() -> Path:
-    """Return the one segment."""
-    (path,) = Spool(bundled_data_dir()).sealed()
-    return path
+@pytest.fixture(params=SETS, ids=lambda data: data.name)
+def data(request: pytest.FixtureRequest) -> BundledSet:
+    """Return a data set."""
+    found: BundledSet = request.param
+    return found
 
 
-def readme() -> str:
-    """Return what is said of the data."""
-    return (bundled_data_dir() / "README.md").read_text()
+def problems_of(data: BundledSet) -> dict[bytes, ProblemShape]:
+    """Return its problems, each once."""
+    return {measurement.problem.key: measurement.problem.shape for measurement in data.found()}
 
 
-def of_list(bundled: Sequence[Measurement], name: str) -> list[Measurement]:
-    """Return the measurements of a list's problems."""
-    return [m for m in bundled if (m.search_space, m.sample_seed) == LISTS[name]]
+def is_unaligned(shape: ProblemShape) -> bool:
+    """Return whether a row of A or B, as it lies in memory, is not whole 16 bytes."""
+    rows = (shape.k if shape.layout[0] == "n" else shape.m, shape.n if shape.layout[1] == "n" else shape.k)
+    return any(row * BYTES[shape.dtype or ""] % 16 for row in rows)
 
 
 # What is in it
 
 
-def test_it_is_what_it_says(bundled: Sequence[Measurement]) -> None:
-    """1,247 problems, each measured once, 104,350 timings, none failed, 38,255 of them estimates."""
-    timings = [timing for measurement in bundled for timing in measurement.timings]
-    assert len(bundled) == len({measurement.uid for measurement in bundled}) == MEASUREMENTS
-    assert len({measurement.problem.key for measurement in bundled}) == PROBLEMS
-    assert Counter(timing.outcome for timing in timings) == {Outcome.OK: TIMINGS}
-    assert sum(timing.is_estimate for timing in timings) == ESTIMATES
-    assert len({timing.config.key for timing in timings}) == 7_011
-    assert sum(timing.config.is_vendor for timing in timings) == 1_430
+def test_it_is_what_it_says(data: BundledSet) -> None:
+    """Measurements, problems, timings, kernels, outcomes and estimates are as many as the README has."""
+    measurements, told = data.found(), data.told()
+    timings = [timing for measurement in measurements for timing in measurement.timings]
+    assert len(measurements) == len({measurement.uid for measurement in measurements}) == data.measurements
+    assert len(problems_of(data)) == data.problems
+    assert len(timings) == data.timings
+    assert Counter(timing.outcome for timing in timings) == data.outcomes
+    assert sum(timing.is_estimate for timing in timings) == data.estimates
+    assert len({timing.config.key for timing in timings}) == data.kernels
+    assert sum(timing.config.is_vendor for timing in timings) == data.of_vendor
+    assert f"| What | {data.problems:,} matrix products, " in told
+    templates = f"Triton templates ({data.timings - data.of_vendor:,}) and cuBLAS through ATen ({data.of_vendor:,})"
+    assert f"| Timings | {data.timings:,} of {data.kernels:,} kernels: Inductor's {templates} |" in told
+    assert f"| Estimates | {data.estimates:,} timings ({data.estimates / data.timings:.0%}".replace("%", " %") in told
 
 
-def test_it_is_large_enough_to_learn_from(bundled: Sequence[Measurement]) -> None:
-    """At least 1,000 problems, 100,000 timings and 40 problems with every config there is; in less than 20 MB."""
-    exhaustive = {measurement.problem.key for measurement in of_list(bundled, "exhaustive")}
-    assert PROBLEMS >= 1_000
-    assert TIMINGS >= 100_000
-    assert len(exhaustive) == 54
-    assert sum(path.stat().st_size for path in bundled_data_dir().iterdir()) < 20_000_000
+def test_they_are_large_enough_to_learn_from() -> None:
+    """At least 2,500 problems, 190,000 timings and 90 problems with every config there is; in less than 30 MB."""
+    measurements = all_measurements()
+    exhaustive = {m.problem.key for m in measurements if (m.search_space or "").startswith("EXHAUSTIVE")}
+    assert len({m.problem.key for m in measurements}) >= 2_500
+    assert sum(len(m.timings) for m in measurements) >= 190_000
+    assert len(exhaustive) == 54 + 40
+    assert sum(path.stat().st_size for path in bundled_data_dir().iterdir()) < 30_000_000
 
 
-def test_ops_dtypes_and_layouts(bundled: Sequence[Measurement]) -> None:
+def test_ops_dtypes_and_layouts(data: BundledSet) -> None:
     """The README's table counts the problems by op and dtype, and its text by layout."""
-    problems = {measurement.problem.key: measurement.problem for measurement in bundled}.values()
+    problems = problems_of(data).values()
     dtypes = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-    counts = Counter(
-        (p.op, "TF32" if ("ALLOW_TF32", True) in p.scalars else dtypes[p.shape.dtype or ""]) for p in problems
-    )
+    counts = Counter((p.op, "TF32" if p.tf32 else dtypes[p.dtype or ""]) for p in problems)
     columns = ("bf16", "fp16", "TF32", "fp32")
-    for op in ("mm", "bmm", "addmm", "baddbmm"):
-        row = [counts[op, column] for column in columns]
-        assert f"| {op} | {' | '.join(map(str, row))} | {sum(row)} |" in readme()
-    assert counts.total() == PROBLEMS
-    layouts = Counter(p.shape.layout for p in problems)
-    assert layouts == {"nt": 767, "nn": 349, "tn": 131}
-    assert "767 nt, 349 nn, 131 tn" in readme()
+    ops = ("mm", "bmm", "addmm", "baddbmm")
+    for name, of_row in (*((op, (op,)) for op in ops), ("all", ops)):
+        row = [sum(counts[op, column] for op in of_row) for column in columns]
+        assert f"| {name} | {' | '.join(map(str, row))} | {sum(row):,} |" in data.told()
+    assert counts.total() == data.problems
+    assert Counter(p.layout for p in problems) == data.layouts
+    assert ", ".join(f"{number} {layout}" for layout, number in data.layouts.items()) in data.told()
 
 
-def test_the_kernels_are_the_ones_inductor_offers(bundled: Sequence[Measurement]) -> None:
+def test_how_long_the_fastest_kernels_take(data: BundledSet) -> None:
+    """The README's text counts the problems by that."""
+    best: dict[bytes, float] = {}
+    for measurement in data.found():
+        times = [t.runtime_us for t in measurement.timings if t.runtime_us is not None and not t.is_estimate]
+        best[measurement.problem.key] = min(*times, best.get(measurement.problem.key, times[0]))
+    under, between = (sum(us < limit for us in best.values()) for limit in (10, 30))
+    told = f"{under} problems under 10 us, {between - under} from 10 to 30 us, {len(best) - between} from 30 us"
+    assert f"{told} up to {max(best.values()) / 1000:.1f} ms" in data.told_in_words()
+
+
+def test_rows_that_are_not_whole_16_bytes() -> None:
+    """The README says in how many problems of either set a row of A or B is such."""
+    for data in SETS:
+        assert sum(map(is_unaligned, problems_of(data).values())) == data.unaligned
+    told = DEPLOYED.told_in_words()
+    assert f"In {DEPLOYED.unaligned} a row of A or B is not whole 16 bytes" in told
+    assert f"in the first set in {FIRST.unaligned}." in told
+
+
+def test_the_kernels_are_the_ones_inductor_offers(data: BundledSet) -> None:
     """Vendor kernels, Triton templates and persistent-TMA ones, by their uids; the vendor's for every problem."""
-    templates = {timing.config.template for measurement in bundled for timing in measurement.timings}
+    templates = {timing.config.template for measurement in data.found() for timing in measurement.timings}
     assert templates == {
         "aten::addmm",
         "aten::baddbmm",
@@ -116,203 +114,106 @@ def test_the_kernels_are_the_ones_inductor_offers(bundled: Sequence[Measurement]
         "triton::mm",
         "triton::mm_persistent_tma",
     }
-    assert all(any(timing.config.is_vendor for timing in measurement.timings) for measurement in bundled)
+    assert all(any(timing.config.is_vendor for timing in measurement.timings) for measurement in data.found())
+
+
+def test_what_the_new_problems_are_for() -> None:
+    """The README's table counts them by family, and those that are not whole 16 bytes; the rest is in the first set."""
+    of_models = {family.name for family in families()}
+    first = problems_of(FIRST)
+    new = {m.problem.key: m for m in DEPLOYED.found() if m.problem.key not in first}
+    told = DEPLOYED.told_in_words()
+    assert f"{len(new):,} of them new and {DEPLOYED.problems - len(new)} that `{FIRST.name}` has too" in told
+    kinds, unaligned, families_found = Counter[str](), Counter[str](), set()
+    for measurement in new.values():
+        family = measurement.family or ""
+        families_found |= {family} & of_models
+        kind = "models" if family in of_models else "fp32" if family in OF_FP32 else family
+        kinds[kind] += 1
+        unaligned[kind] += is_unaligned(measurement.problem.shape)
+    table = re.findall(r"^\| (of \d+ models|`[^|]*`) \| (\d+) \| (\d+) \| [^|]*\|$", DEPLOYED.told(), re.MULTILINE)
+    expected = {name: (kinds[name], unaligned[name]) for name in kinds}
+    expected[f"of {len(families_found)} models"] = expected.pop("models")
+    expected["drawn-fp32, attention-fp32, rotary"] = expected.pop("fp32")
+    assert {name.replace("`", ""): (int(count), int(odd)) for name, count, odd in table} == expected
+
+
+def test_a_problem_of_both_sets_is_of_one_family() -> None:
+    """The family of a problem is the same wherever it was measured."""
+    found = {m.problem.key: m.family for m in FIRST.found()}
+    assert [m.uid for m in DEPLOYED.found() if found.get(m.problem.key, m.family) != m.family] == []
 
 
 # Where it is from
 
 
-def test_every_measurement_says_where_it_is_from(bundled: Sequence[Measurement]) -> None:
+def test_every_measurement_says_where_it_is_from(data: BundledSet) -> None:
     """Hardware, software, method, data set and licence are the same for all and complete; nothing is flagged."""
-    (hardware,) = {measurement.hardware for measurement in bundled}
+    (hardware,) = {measurement.hardware for measurement in data.found()}
     known = known_device("NVIDIA H200")
     assert known is not None
     assert hardware == replace(known, memory_bytes=150_109_880_320)  # what the driver leaves of the published 141 GB
-    assert len({measurement.environment.key for measurement in bundled}) == 1
-    environment = bundled[0].environment
+    (environment,) = {measurement.environment.key: measurement.environment for measurement in data.found()}.values()
+    assert environment.key == FIRST.found()[0].environment.key
     assert (environment.torch, environment.triton) == ("2.11.0+cu130", "3.6.0")
     assert (environment.compute, environment.driver) == ("cuda 13.0", "580.159.04")
-    assert Counter((m.source, m.dataset, m.licence, m.choice_policy, m.is_replay, m.flags) for m in bundled) == {
-        (Source.SWEEP, NAME, "Apache-2.0", "stock", False, ()): MEASUREMENTS
+    assert Counter((m.source, m.dataset, m.licence, m.choice_policy, m.is_replay, m.flags) for m in data.found()) == {
+        (Source.SWEEP, data.name, "Apache-2.0", "stock", False, ()): data.measurements
     }
-    assert {m.timing_method for m in bundled} == {TIMED_BY}
-    assert {str(measurement.measured_at)[:10] for measurement in bundled} == {"2026-11-20"}
+    assert {str(measurement.measured_at)[:10] for measurement in data.found()} == {data.day}
+    assert f"| When | {data.day}, " in data.told()
 
 
-def test_no_host_is_named(bundled: Sequence[Measurement]) -> None:
+def test_how_it_was_timed(data: BundledSet) -> None:
+    """Every time is a median behind a flush, with its launch hidden, in the regimes that the README has."""
+    hidden = TimingMethod("median", flush_l2=True, launch_hidden=True)
+    assert Counter(m.timing_method for m in data.found()) == {
+        replace(hidden, regime=regime): number for regime, number in data.regimes.items()
+    }
+    assert all(f"`{regime}`" in data.told() for regime in data.regimes)
+
+
+def test_no_host_is_named(data: BundledSet) -> None:
     """Neither a host nor one of its GPUs can be told from a record."""
-    assert {(m.host, m.device_uuid) for m in bundled} == {(None, None)}
-    assert [m.uid for m in bundled if m.extra or m.hardware.extra or m.environment.extra] == []
+    assert {(m.host, m.device_uuid) for m in data.found()} == {(None, None)}
+    assert {frozenset(m.extra) for m in data.found()} == {data.extra}
+    assert [m.uid for m in data.found() if m.hardware.extra or m.environment.extra] == []
 
 
-def test_every_timing_says_how_often_it_ran(bundled: Sequence[Measurement]) -> None:
-    """Repeats and an order of p10, median and p90; medians are of 7 runs and more, first looks of 1 or 3."""
-    for timing in (timing for measurement in bundled for timing in measurement.timings):
+def test_every_timing_says_how_often_it_ran(data: BundledSet) -> None:
+    """Repeats and an order of p10, median and p90; first looks are of 1 or 3 runs, medians of more."""
+    looks = Counter[int]()
+    for timing in (timing for measurement in data.found() for timing in measurement.timings):
+        if timing.outcome is not Outcome.OK:
+            continue
         assert timing.repeats is not None
-        assert timing.repeats in {1, 3} if timing.is_estimate else timing.repeats >= 7
+        assert timing.repeats in {1, 3} if timing.is_estimate else timing.repeats >= data.fewest_runs
         assert 0 < (timing.p10_us or 0) <= (timing.runtime_us or 0) <= (timing.p90_us or 0)
+        looks[timing.repeats] += timing.is_estimate
+    assert re.search(rf"{looks[3]:,} (timings|first looks) have 3 runs, {looks[1]:,} have 1\.", data.told_in_words())
 
 
-def test_every_measurement_says_what_the_device_did(bundled: Sequence[Measurement]) -> None:
+def test_the_figures_of_graphs_and_finals() -> None:
+    """The README counts both regimes, the longest lists of runs, and the finals that remained undecided."""
+    timings = [t for m in DEPLOYED.found() for t in m.timings if t.repeats is not None and not t.is_estimate]
+    told = DEPLOYED.told_in_words()
+    assert f"the regime `graph`, {DEPLOYED.regimes['graph']:,} measurements" in told
+    assert f"`read_flush`, {DEPLOYED.regimes['read_flush']}." in told
+    assert f"a kernel has 7 to {max(t.repeats or 0 for t in timings)} runs" in told
+    undecided = sum(m.extra["finals"]["undecided"] > 0 for m in DEPLOYED.found())
+    assert f"in {undecided} measurements some finalist is undecided" in told
+
+
+def test_every_measurement_says_what_the_device_did(data: BundledSet) -> None:
     """Clocks, temperature and what limited them are there, and nobody else used the GPU."""
-    states = [measurement.device_state for measurement in bundled]
-    assert Counter(state.throttle_reasons for state in states) == {"none": 1_087, "sw_power_cap": 160}
+    states = [measurement.device_state for measurement in data.found()]
+    assert Counter(state.throttle_reasons for state in states) == data.throttle
+    assert f"{data.throttle['sw_power_cap']} measurements saw the software power cap" in data.told()
     assert {state.foreign_processes for state in states} == {0}
     assert {state.memory_clock_mhz for state in states} == {3_201}
     slow = [state for state in states if state.sm_clock_mhz != 1_980]
-    assert len(slow) == 74
-    assert {state.throttle_reasons for state in slow} == {"sw_power_cap"}
-    assert min(state.sm_clock_mhz or 0 for state in slow) == 1_515
-    assert all(30 < (state.temperature_c or 0) < 70 for state in states)
-
-
-# The lists of its problems
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_the_lists_are_what_was_measured(bundled: Sequence[Measurement], name: str) -> None:
-    """A list holds the problems of its measurements, each once, and nothing else."""
-    listed = [problem.problem().key for problem in read_shapeset(bundled_data_dir() / f"{NAME}-{name}.txt")]
-    assert len(listed) == len(set(listed))
-    assert Counter(m.problem.key for m in of_list(bundled, name)) == dict.fromkeys(listed, 1)
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_a_record_says_the_family_that_its_list_does(bundled: Sequence[Measurement], name: str) -> None:
-    """The family is what the problem's name in the list begins with."""
-    listed = read_shapeset(bundled_data_dir() / f"{NAME}-{name}.txt")
-    families = {problem.problem().key: problem.family for problem in listed}
-    assert {m.problem.key: m.family for m in of_list(bundled, name)} == families
-    assert None not in families.values()
-
-
-def test_the_migration_knows_the_same_families(bundled: Sequence[Measurement]) -> None:
-    """A warehouse that was filled before records said their family is told by the same names."""
-    path = migrations_dir() / "versions" / "0003_families.txt"
-    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
-    assert dict(lines) == {m.problem.key.hex(): m.family for m in bundled}
-
-
-def test_the_first_sets_families_are_counted(bundled: Sequence[Measurement]) -> None:
-    """The README says how many problems of the first set are layers, of TorchBench and log-normal."""
-    lists = (bundled_data_dir() / f"{NAME}-{name}.txt" for name in LISTS)
-    names = [problem.name for path in lists for problem in read_shapeset(path)]
-    first = Counter(name.partition("/")[0] for name in names if name.endswith("/first set"))
-    assert first.total() == 457
-    assert (first.pop("torchbench"), first.pop("log-normal"), first.total()) == (131, 146, 180)
-    assert "180 are layers" in readme()
-    assert "131 are of TorchBench" in readme()
-    assert "146 whose sizes" in readme()
-
-
-def test_no_measurement_is_of_no_list(bundled: Sequence[Measurement]) -> None:
-    """Search spaces and seeds are those of the lists, and there is no other list."""
-    assert {(m.search_space, m.sample_seed) for m in bundled} == set(LISTS.values())
-    assert {path.name for path in bundled_data_dir().glob("*.txt")} == {f"{NAME}-{name}.txt" for name in LISTS}
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_the_commands_are_documented(name: str) -> None:
-    """The README has each list's command, with the options that the list's first line names."""
-    file = f"{NAME}-{name}.txt"
-    heading = (bundled_data_dir() / file).read_text().splitlines()[0]
-    found = re.search(r"(--search-space .*)\.$", heading)
-    assert found is not None
-    assert f"\ndiode-collect --shapeset {file} {found[1]} --spool SPOOL" in readme()
-    assert f"--search-space {LISTS[name][0].partition(' ')[0]}" in found[1]
-    assert ("--no-include-tma" in found[1]) == LISTS[name][0].endswith("without TMA")
-
-
-# How repeatable it is
-
-
-@pytest.fixture(scope="module")
-def agreement() -> Agreement:
-    """Return how two sweeps of the same problems agree."""
-    first, second = (measurements_in(HERE.parents[1] / "data" / f"{NAME}-twice-{i}.seg") for i in (1, 2))
-    return agreement_of(first, second)
-
-
-def test_two_sweeps_agree(agreement: Agreement) -> None:
-    """Best times differ by 5 % at most, and every winner is among the other sweep's ties: the README's figures."""
-    assert len(agreement.problems) == 21
-    assert (round(agreement.best.median_ratio, 3), round(agreement.best.median, 4)) == (1.001, 0.0033)
-    assert (round(agreement.best.p95, 3), round(agreement.best.maximum, 3)) == (0.032, 0.044)
-    assert (agreement.first_in_second_share, agreement.second_in_first_share) == (1.0, 1.0)
-    assert agreement.same_winner_share == 20 / 21
-    assert (agreement.left_out.configs_in_one, agreement.left_out.problems_in_one) == (0, 0)  # the same sample
-    for text in ("median 1.001", "median 0.33 %", "percentile 3.2 %", "maximum 4.4 %", "100 %, both ways", "20 of 21"):
-        assert text in readme()
-
-
-def test_two_sweeps_agree_in_each_band(agreement: Agreement) -> None:
-    """The same kernel's two times differ by about 1 %, short or long."""
-    for band in agreement.bands:
-        assert band.median_ratio is not None
-        assert band.log_ratio_std is not None
-        told = f"{band.pairs} pairs: median ratio {band.median_ratio:.3f}, standard deviation {band.log_ratio_std:.1%}"
-        assert told.replace("%", " %") in readme()
-
-
-# Made and used again
-
-
-@pytest.fixture(scope="module")
-def packed_again(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pack the segment by the options that it was packed with; return the new one."""
-    output = tmp_path_factory.mktemp("again")
-    ended = ingest("pack", *PACKED_WITH, "-o", output, segment())
-    assert (ended.code, ended.out) == (0, f"{output}/{NAME}-0000.seg\n")
-    assert ended.err == f"{MEASUREMENTS:,} measurements, {TIMINGS:,} timings, 0 of them failures\n"
-    return output / segment().name
-
-
-def test_packed_again_it_holds_the_same(bundled: Sequence[Measurement], packed_again: Path) -> None:
-    """The documented command gives the same records in the same order."""
-    command = " ".join(("diode-ingest pack", *PACKED_WITH, *COMPLETED_BY, "-o . SPOOL..."))
-    assert command in " ".join(readme().replace("\\\n", " ").split())
-    assert tuple(frame.measurement() for frame in read_segment(packed_again)) == bundled
-
-
-def test_packed_again_it_is_the_same_file(packed_again: Path) -> None:
-    """The bytes are the same, where zlib compresses as the one did that made the segment."""
-    frame = next(read_segment(segment()))
-    if pack_payload(frame.record_bytes(), compress=True) != frame.payload:
-        pytest.skip("this zlib compresses otherwise")
-    assert packed_again.read_bytes() == segment().read_bytes()
-
-
-def test_it_can_be_made_of_json_lines(bundled: Sequence[Measurement], tmp_path: Path) -> None:
-    """Exported as JSON Lines and packed with nothing else said, a measurement is the same."""
-    some = bundled[::20]
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps(jsonl.row_of(measurement)) + "\n" for measurement in some))
-    packed = pack([rows], tmp_path, ImportContext(), name=NAME)
-    assert tuple(frame.measurement() for path in packed.segments for frame in read_segment(path)) == some
-
-
-def test_ingested_through_the_spool(tmp_path: Path, database_path: Path) -> None:
-    """`--once --bundled` copies it into the spool and ingests it; again, it adds nothing and says so."""
-    spool = tmp_path / "spool"
-    where = ("--spool", spool, "--database", database_path)
-    new = f"{MEASUREMENTS:,} new, 0 already stored; {TIMINGS:,} new timings, 1 segment done\n"
-    assert ingest("--dry-run", "--bundled", *where) == (0, f"dry run: {new}", "")
-    assert not spool.exists()
-    assert ingest("--once", "--bundled", *where) == (0, new, "")
-    assert ingest("--once", "--bundled", *where) == (
-        0,
-        f"0 new, {MEASUREMENTS:,} already stored; 0 new timings, 1 segment done\n",
-        "",
-    )
-    assert Spool(spool).sealed() == []
-    assert segment().exists()
-    connection = sqlite3.connect(database_path)
-    counts = connection.execute("SELECT count(*), count(*) FILTER (WHERE outcome <> 'ok') FROM timings").fetchone()
-    connection.close()
-    assert counts == (TIMINGS, 0)
-
-
-def test_it_validates() -> None:
-    """`diode-ingest validate` finds nothing wrong."""
-    good = f"{segment()}: {MEASUREMENTS:,} records, {TIMINGS:,} timings, all good\n"
-    assert ingest("validate", bundled_data_dir()) == (0, good, "")
+    assert Counter(state.throttle_reasons for state in slow) == data.slow
+    assert min(state.sm_clock_mhz or 0 for state in slow) == data.slowest_mhz
+    degrees = sorted(state.temperature_c or 0 for state in states)
+    middle = degrees[len(degrees) // 2]
+    assert f"{degrees[0]} to {degrees[-1]} °C, median {middle}" in data.told()

@@ -1,0 +1,144 @@
+"""The data sets that ship, what each holds, and what their README says of each."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from diode_collectors.spool.reading import measurements_in
+from diode_store.records import Measurement, Outcome
+from diode_store.resources import bundled_data_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class BundledSet:
+    """One data set."""
+
+    name: str
+    day: str
+    measurements: int
+    problems: int
+    timings: int
+    kernels: int
+    of_vendor: int
+    estimates: int
+    outcomes: Mapping[Outcome, int]
+    regimes: Mapping[str, int]
+    layouts: Mapping[str, int]
+    unaligned: int
+    """Problems of which a row of A or B is not whole 16 bytes."""
+    throttle: Mapping[str, int]
+    slow: Mapping[str, int]
+    """What limited the SM clock where it was below its highest → measurements."""
+    slowest_mhz: int
+    fewest_runs: int
+    """Of what is no estimate."""
+    extra: frozenset[str]
+    lists: Mapping[str, tuple[str, int]] = field(hash=False)
+    """Name of a list of problems → search space and seed."""
+    completed_by: tuple[str, ...] = ()
+    """Options of packing that say what records did not say yet when they were made."""
+
+    @property
+    def packed_with(self) -> tuple[str, ...]:
+        """Return the options that the segment is packed with."""
+        return ("--dataset", self.name, "--licence", "Apache-2.0", "--anonymous")
+
+    @property
+    def segment(self) -> Path:
+        """Return the one segment."""
+        return bundled_data_dir() / f"{self.name}-0000.seg"
+
+    def list_of(self, name: str) -> Path:
+        """Return a list of problems."""
+        return bundled_data_dir() / f"{self.name}-{name}.txt"
+
+    def found(self) -> tuple[Measurement, ...]:
+        """Return its measurements; reading them takes a second, the first time."""
+        return _measurements(self.segment)
+
+    def of_list(self, name: str) -> list[Measurement]:
+        """Return the measurements of a list's problems."""
+        return [m for m in self.found() if (m.search_space, m.sample_seed) == self.lists[name]]
+
+    def told(self) -> str:
+        """Return what the README says of it."""
+        sections = re.split(r"^## ", (bundled_data_dir() / "README.md").read_text(), flags=re.MULTILINE)
+        return next(section for section in sections if section.startswith(f"{self.name}\n"))
+
+    def told_in_words(self) -> str:
+        """Return that without its line breaks."""
+        return " ".join(self.told().replace("\\\n", " ").split())
+
+
+@functools.cache
+def _measurements(segment: Path) -> tuple[Measurement, ...]:
+    return tuple(measurements_in(segment))
+
+
+FIRST = BundledSet(
+    name="h200-2026-11",
+    day="2026-11-20",
+    measurements=1_247,
+    problems=1_247,
+    timings=104_350,
+    kernels=7_011,
+    of_vendor=1_430,
+    estimates=38_255,
+    outcomes={Outcome.OK: 104_350},
+    regimes={"write_flush": 1_247},
+    layouts={"nt": 767, "nn": 349, "tn": 131},
+    unaligned=100,
+    throttle={"none": 1_087, "sw_power_cap": 160},
+    slow={"sw_power_cap": 74},
+    slowest_mhz=1_515,
+    fewest_runs=7,
+    extra=frozenset(),
+    lists={
+        "exhaustive": ("EXHAUSTIVE without TMA", 0),
+        "sample-50": ("SAMPLE:50", 0),
+        "sample-72": ("SAMPLE:72", 0),
+        "fp32": ("SAMPLE:24", 0),
+    },
+    completed_by=(
+        *(f"--families h200-2026-11-{name}.txt" for name in ("exhaustive", "sample-50", "sample-72", "fp32")),
+        "--regime write_flush",
+    ),
+)
+DEPLOYED = BundledSet(
+    name="h200-2026-11-deployed",
+    day="2026-11-22",
+    measurements=1_624,
+    problems=1_622,
+    timings=94_759,
+    kernels=7_116,
+    of_vendor=2_018,
+    estimates=25_615,
+    outcomes={Outcome.OK: 94_758, Outcome.WRONG_RESULT: 1},
+    regimes={"graph": 1_261, "read_flush": 363},
+    layouts={"nt": 999, "nn": 433, "tn": 190},
+    unaligned=559,
+    throttle={"none": 1_471, "sw_power_cap": 153},
+    slow={"sw_power_cap": 67, "none": 2},
+    slowest_mhz=1_530,
+    fewest_runs=4,
+    extra=frozenset({"finals"}),
+    lists={
+        "sample-42": ("SAMPLE:42", 7),
+        "exhaustive": ("EXHAUSTIVE", 7),
+        "fp32": ("SAMPLE:16", 7),
+        "again": ("SAMPLE:24", 7),
+    },
+)
+SETS = (FIRST, DEPLOYED)
+
+
+def all_measurements() -> Sequence[Measurement]:
+    """Return every bundled measurement."""
+    return [measurement for data in SETS for measurement in data.found()]
