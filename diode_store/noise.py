@@ -3,9 +3,9 @@
 The scatter depends on how the times were taken: ``SIGMAS`` has a row for each known method. The views take
 these figures from here (``diode_store/query/noise_sql.py``), and so does ``diode-collect agreement``. Each is the
 standard deviation of the logarithm of the ratio of two times of one (problem, config), from two sweeps on an H200:
-821 pairs with hidden launches (docs/sweep.md), in the regime ``write_flush``; 497 in ``graph`` and 164 in ``read_flush``;
-1,141 without. What takes less than 30 us is not timed in ``read_flush`` by a sweep: for these bands its row has the
-figures of ``write_flush``.
+821 pairs with hidden launches (docs/sweep.md) in the regime ``write_flush``, 497 in ``graph`` and 164 in
+``read_flush``; 1,141 without. A sweep does not time kernels of less than 30 us in ``read_flush``: for these bands its
+row has the figures of ``write_flush``.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_bands(us: float, band: int) -> None:
 
 
 def test_the_scatter_depends_on_how_times_were_taken() -> None:
-    """Hidden launches scatter less, graphs the least; a method that is not known scatters as one that times launches."""
+    """Hidden launches scatter less, by regime; a method that is not known scatters as one that times launches."""
     hidden = {regime: replace(HIDDEN, regime=regime) for regime in (None, *REGIMES_TIMED)}
     assert [usual_sigma(us, [hidden["graph"]]) for us in (5, 20, 50)] == [0.006, 0.014, 0.009]
     assert [usual_sigma(us, [hidden["read_flush"]]) for us in (5, 20, 50)] == [0.017, 0.010, 0.015]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = sorted((trained_models_dir() / MATMUL_PURPOSE).glob("*.pt"))
 PROBLEMS = 1247
-"""All that the bundled H200 measurements hold."""
+"""All of the bundled data set `h200-2026-11`."""
 BARS = [
     ("all_choices", "1", 1.03),
     ("all_choices", "5", 1.006),
@@ -64,7 +64,7 @@ def test_shipped_bytes_are_the_cards(checkpoint: Path, card: Card) -> None:
 
 
 def test_shipped_model_was_judged_on_all_problems(card: Card) -> None:
-    """The figures are of 5 folds over every bundled problem, for the model and for what it is compared with."""
+    """The figures are of 5 folds over all it was trained on, for the model and for what it is compared with."""
     assert card.metrics["folds"] == 5
     judged = [card.metrics["all_choices"], card.metrics["triton_only"], card.baselines["all_choices"]["vendor_only"]]
     assert [card.data["problems"], *(figures["problems"] for figures in judged)] == [PROBLEMS] * 4

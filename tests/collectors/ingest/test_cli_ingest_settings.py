@@ -297,7 +297,7 @@ def test_what_ships_goes_into_the_first_spool(spools: tuple[Path, Path], config:
     said = [ingest(mode, "--bundled", "--config", config) for mode in ("--dry-run", "--once")]
     first, second = ([line.removeprefix("dry run: ") for line in ended.out.splitlines()] for ended in said)
     assert first[0] == second[0]
-    assert second[0].endswith("2 segments done")
+    assert second[0].endswith("3 segments done")
     assert second[1] == f"{b}: 1 new, 1 already stored; 2 new timings, 1 segment done"
 
 

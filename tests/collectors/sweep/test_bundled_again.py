@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from bundled_sets import DEPLOYED, FIRST, SETS, BundledSet
+from bundled_sets import FIRST, SETS, BundledSet
 from run_ingest import ingest
 
 from diode_collectors.ingest.pack import pack

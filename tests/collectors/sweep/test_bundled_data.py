@@ -117,6 +117,15 @@ def test_the_kernels_are_the_ones_inductor_offers(data: BundledSet) -> None:
     assert all(any(timing.config.is_vendor for timing in measurement.timings) for measurement in data.found())
 
 
+def test_kernels_with_tma() -> None:
+    """As deployed they were timed for every mm and addmm of whole 16 bytes; the README counts exhaustive ones."""
+    with_tma = {m.uid for m in DEPLOYED.found() if any("tma" in timing.config.template for timing in m.timings)}
+    can = {m.uid for m in DEPLOYED.found() if m.problem.op in {"mm", "addmm"} and not is_unaligned(m.problem.shape)}
+    assert with_tma == can
+    exhaustive = {m.uid for m in DEPLOYED.of_list("exhaustive")}
+    assert f"in {len(can & exhaustive)} of the {len(exhaustive)} exhaustive problems" in DEPLOYED.told_in_words()
+
+
 def test_what_the_new_problems_are_for() -> None:
     """The README's table counts them by family, and those that are not whole 16 bytes; the rest is in the first set."""
     of_models = {family.name for family in families()}
@@ -124,6 +133,9 @@ def test_what_the_new_problems_are_for() -> None:
     new = {m.problem.key: m for m in DEPLOYED.found() if m.problem.key not in first}
     told = DEPLOYED.told_in_words()
     assert f"{len(new):,} of them new and {DEPLOYED.problems - len(new)} that `{FIRST.name}` has too" in told
+    layers = [m.problem.shape for m in new.values() if m.family in of_models]
+    backward = sum(shape.op == "mm" and shape.layout != "nt" for shape in layers)
+    assert f"about a fifth of them ({backward} mm in nn or tn)" in told
     kinds, unaligned, families_found = Counter[str](), Counter[str](), set()
     for measurement in new.values():
         family = measurement.family or ""

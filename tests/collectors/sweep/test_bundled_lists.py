@@ -84,13 +84,10 @@ def test_the_first_sets_families_are_counted() -> None:
 
 
 def test_what_was_measured_twice() -> None:
-    """The README says how many problems of a list are in the first set, in two lists, and have TMA kernels."""
+    """The README says how many problems of a list are in the first set, and in two lists."""
     first = {m.problem.key for m in FIRST.found()}
     sampled, again = ({m.problem.key for m in DEPLOYED.of_list(name)} for name in ("sample-42", "again"))
     assert again <= first
     told = DEPLOYED.told_in_words()
     assert f"`again` and {len(sampled & first)} problems of `sample-42` are in the first set" in told
     assert f"{len(sampled & again)} of them are in both lists, and so were measured twice" in told
-    exhaustive = DEPLOYED.of_list("exhaustive")
-    with_tma = sum(any("tma" in timing.config.template for timing in m.timings) for m in exhaustive)
-    assert f"in {with_tma} of the {len(exhaustive)} exhaustive problems" in told
