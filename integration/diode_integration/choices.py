@@ -18,7 +18,7 @@ from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choi
 from diode_integration import final, uncovered
 from diode_integration.corrected import usable_corrections
 from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Listing, list_as_if_on_cuda, list_candidates
-from diode_integration.policy import Mode, Policy, parse_mode, select
+from diode_integration.policy import Mode, make_policy, select
 from diode_integration.predictor import AbstentionError, Predictor
 from diode_integration.stats import Decision, Stats
 from diode_store import safely
@@ -57,10 +57,10 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self,
         model_path: Path | str | None = None,
         *,
-        top_k_configs: int = 3,
+        top_k_configs: int | None = None,
         enable_fallback: bool = True,
-        performance_threshold: float = 1.1,
-        mode: Mode | str = Mode.TOP_K,
+        performance_threshold: float | None = None,
+        mode: Mode | str | None = None,
         kernel_price: float | None = None,
         search_space: str = EXHAUSTIVE,
         hardware: Hardware | str | None = None,
@@ -72,12 +72,14 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
         Args:
             model_path: the checkpoint; the best shipped model when None.
-            top_k_configs: how many candidates to leave in "top_k" mode.
+            top_k_configs: how many candidates to leave in "top_k" mode; 3 when None.
             enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
                 Inside a compile nothing is raised in either case.
-            performance_threshold: leave only candidates within this ratio of the best prediction.
-            mode: "top_k"; "zero": leave exactly one and benchmark nothing; or "adaptive": leave one where the model is
-                sure, else as many as are worth benchmarking.
+            performance_threshold: in "top_k" mode, leave only candidates within this ratio of the best prediction; 1.1
+                when None.
+            mode: "adaptive": leave one where the model is sure, else as many as are worth benchmarking; "top_k"; or
+                "zero": leave exactly one and benchmark nothing. When None, "adaptive", or "top_k" where one of its
+                options is given or the model does not know how sure it is.
             kernel_price: in "adaptive" mode, for what relative gain a kernel is worth benchmarking, such as 0.01 for
                 1%; when None the model's own, for which one kernel an op is benchmarked in the mean.
             search_space: of the Triton templates that the model knows, rank Inductor's "EXHAUSTIVE" list, its
@@ -96,7 +98,6 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         super().__init__()
         if search_space not in {EXHAUSTIVE, "DEFAULT", INHERIT}:
             raise SettingsError(f"search_space must be {EXHAUSTIVE}, DEFAULT or {INHERIT}, not {search_space!r}")
-        self.policy = Policy(top_k_configs, performance_threshold, parse_mode(mode), kernel_price)
         self.observe = observe
         self._search_space = None if search_space == INHERIT else search_space
         self._hardware = _known_hardware(hardware)
@@ -106,8 +107,12 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self._predictor, self._lacking = _usable_predictor(
             model, model_path, corrections, enable_fallback=enable_fallback
         )
-        if self.policy.mode is Mode.ADAPTIVE and self._predictor is not None and not self._predictor.knows_its_spread:
-            safely.log(log, logging.WARNING, _uncalibrated(top_k_configs))
+        knows_its_spread = self._predictor is not None and self._predictor.knows_its_spread
+        self.policy = make_policy(
+            mode, top_k_configs, performance_threshold, kernel_price, knows_its_spread=knows_its_spread
+        )
+        if self.policy.mode is Mode.ADAPTIVE and self._predictor is not None and not knows_its_spread:
+            safely.log(log, logging.WARNING, _uncalibrated(self.policy.top_k_configs))
 
     @property
     def model(self) -> Model | None:

@@ -27,8 +27,8 @@ def create_diode_choices(model_path: Path | str | None = None, **options: Any) -
 def install_diode_choices(
     model_path: Path | str | None = None,
     *,
-    top_k_configs: int = 3,
-    performance_threshold: float = 1.1,
+    top_k_configs: int | None = None,
+    performance_threshold: float | None = None,
     enable_fallback: bool = True,
     **options: Any,
 ) -> DiodeInductorChoices:
@@ -36,8 +36,9 @@ def install_diode_choices(
 
     Args:
         model_path: the checkpoint; the best shipped model when None.
-        top_k_configs: how many candidates Inductor still benchmarks.
-        performance_threshold: keep candidates within this ratio of the best prediction.
+        top_k_configs: how many candidates Inductor still benchmarks, the same for every product; as many as are worth
+            it when None.
+        performance_threshold: likewise, keep candidates within this ratio of the best prediction.
         enable_fallback: without a usable model, let stock Inductor choose; if False, raise.
         options: further options of ``DiodeInductorChoices``: ``mode``, ``kernel_price``, ``search_space``,
             ``hardware``, ``observe``, ``corrections``.

@@ -207,6 +207,33 @@ def _why(first: int, beside: int, policy: Policy) -> str:
     return f"{lead}; the vendor's kernel is kept too" if beside else lead
 
 
+def make_policy(
+    mode: Mode | str | None = None,
+    top_k_configs: int | None = None,
+    performance_threshold: float | None = None,
+    kernel_price: float | None = None,
+    *,
+    knows_its_spread: bool,
+) -> Policy:
+    """Return the policy that the hook's options ask for; None is an option that was not given.
+
+    Without a mode it is that of the option which was given, else adaptive where the model knows how sure it is.
+
+    Raises:
+        SettingsError: an option has a value that cannot be used.
+    """
+    if mode is None:
+        asks_for_top_k = top_k_configs is not None or performance_threshold is not None
+        is_adaptive = kernel_price is not None or (knows_its_spread and not asks_for_top_k)
+        mode = Mode.ADAPTIVE if is_adaptive else Mode.TOP_K
+    given = {"top_k_configs": top_k_configs, "performance_threshold": performance_threshold}
+    return Policy(
+        mode=parse_mode(mode),
+        kernel_price=kernel_price,
+        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+    )
+
+
 def parse_mode(mode: Mode | str) -> Mode:
     """Return the mode called ``mode``.
 

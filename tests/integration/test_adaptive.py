@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -164,6 +164,36 @@ def test_uncalibrated_model_keeps_what_top_k_does(model: TileModel, caplog: pyte
     assert line.endswith("train one of several members with `diode-train --folds 5`")
 
 
+@pytest.mark.parametrize(
+    ("options", "sure", "unsure"),
+    [
+        ({}, Mode.ADAPTIVE, Mode.TOP_K),
+        ({"top_k_configs": 3}, Mode.TOP_K, Mode.TOP_K),
+        ({"performance_threshold": 1.1}, Mode.TOP_K, Mode.TOP_K),
+        ({"kernel_price": 0.01}, Mode.ADAPTIVE, Mode.ADAPTIVE),
+        ({"mode": "zero"}, Mode.ZERO, Mode.ZERO),
+        ({"mode": "adaptive", "top_k_configs": 3}, Mode.ADAPTIVE, Mode.ADAPTIVE),
+    ],
+    ids=str,
+)
+def test_mode_without_being_named(options: dict[str, Any], sure: Mode, unsure: Mode) -> None:
+    """Adaptive for a model that knows how sure it is; an option of another mode asks for that mode."""
+    assert hooked(MembersModel(vendor_us=20.5), **options).policy.mode is sure
+    assert hooked(TileModel(vendor_us=20.5), **options).policy.mode is unsure
+
+
+def test_a_mode_that_nobody_asked_for_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A model that does not know how sure it is keeps three, and the log says nothing."""
+    with caplog.at_level(logging.INFO, "diode_integration"):
+        handler = hooked(TileModel(vendor_us=20.5))
+    assert (handler.policy.mode, handler.policy.top_k_configs, handler.policy.performance_threshold) == (
+        "top_k",
+        3,
+        1.1,
+    )
+    assert not caplog.records
+
+
 def test_candidates_of_unknown_templates_are_dropped_when_one_is_kept_alone() -> None:
     """What the model does not know stays, unless nothing is to be timed."""
     domain = replace(DOMAIN, templates=("aten::mm",))
@@ -185,8 +215,8 @@ def test_price_is_part_of_the_cache_key() -> None:
     handlers = [
         hooked(mode="adaptive"),
         hooked(mode="adaptive", kernel_price=0.01),
-        hooked(),
-        hooked(kernel_price=0.01),
+        hooked(mode="top_k"),
+        hooked(mode="top_k", kernel_price=0.01),
     ]
     keys = [handler.uuid() for handler in handlers]
     assert (len(set(keys)), keys[2]) == (3, keys[3])
