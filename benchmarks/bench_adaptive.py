@@ -30,7 +30,7 @@ from diode_trainer.data.tensors import pack
 from diode_trainer.judging.calibration import Case, calibrate_by_others, make_cases, mean_timed
 from diode_trainer.report.rows import certainty_groups
 from diode_trainer.scoring import Scorer
-from diode_trainer.training.train import fit, single_threaded
+from diode_trainer.training.train import fit, limited_threads
 
 if TYPE_CHECKING:
     from diode_trainer.card import Calibration
@@ -60,7 +60,7 @@ def main() -> int:
     dataset = load_measurements(shipped_data.measurements(options.dataset), "the bundled measurements")
     splits = split_up(dataset, Split.FAMILY, options.folds)
     recipe = replace(make_recipe("deep"), members=options.members)
-    with single_threaded(), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with limited_threads(), ThreadPoolExecutor(os.cpu_count()) as pool:
         unseen = list(pool.map(lambda split: _unseen(dataset, split, recipe), splits))
     show(unseen)
     return 0

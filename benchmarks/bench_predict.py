@@ -32,7 +32,7 @@ from torch._inductor import config as inductor_config
 from diode_collectors.inductor.adapter import columns_of_choices, problem_of_inputs
 from diode_integration import choices as hook
 from diode_integration.install import install
-from diode_integration.policy import Policy, select
+from diode_integration.policy import Mode, Policy, Spread, select
 from diode_store.devices import known_device
 from diode_store.records import is_vendor_template
 from diode_trainer import artifact
@@ -72,7 +72,14 @@ class Bench(hook.DiodeInductorChoices):
         self.listed = len(listed)
         self.columns = columns = listed.take(np.arange(_CANDIDATES) % len(listed))
         vendor = columns.template_mask(is_vendor_template)
-        policy = Policy()
+        policy, adaptive = Policy(), Policy(mode=Mode.ADAPTIVE)
+
+        def decide() -> object:
+            prediction = model.predict(shape, hardware, columns)
+            calibration = model.card.calibration
+            spread = calibration and Spread(prediction.finalists, prediction.member_logs, calibration)
+            return select(prediction.runtime_us, vendor, adaptive, spread)
+
         self.seconds = {
             _BASELINE: _median(lambda: select(model.predict_us(shape, hardware, columns, exact=True), vendor, policy)),
             "Inductor's listing": _median(lambda: super(Bench, self)._list(offer, predictor, hardware)),
@@ -82,6 +89,7 @@ class Bench(hook.DiodeInductorChoices):
             "features, scores and choice": _median(
                 lambda: select(model.predict_us(shape, hardware, columns), vendor, policy)
             ),
+            "the same in adaptive mode": _median(decide),
         }
         return listing
 

@@ -32,7 +32,7 @@ from diode_trainer.judging.baselines.compare import Forecasts, forecast
 from diode_trainer.judging.slices import SLICES, slices
 from diode_trainer.judging.standing import predict, standing
 from diode_trainer.scoring import Scorer
-from diode_trainer.training.train import fit, single_threaded
+from diode_trainer.training.train import fit, limited_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def main() -> int:
     dataset = load_measurements(measurements, "the bundled measurements")
     exhaustive = {m.problem.shape for m in measurements if m.search_space in EXHAUSTIVE}
     splits = split_up(dataset, options.split, _FOLDS)
-    with single_threaded(), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with limited_threads(), ThreadPoolExecutor(os.cpu_count()) as pool:
         fitted = list(pool.map(lambda split: unseen(dataset, split, make_recipe(options.model_type)), splits))
     predicted = [times for of_split in fitted for times in of_split]
     outcome = Outcome(dataset, splits, predicted, forecast(dataset, splits))

@@ -53,7 +53,7 @@ def main() -> int:
     where = {} if on_gpu else {"hardware": options.hardware, "observe": True}
     try:
         choices = install_diode_choices(
-            options.model, enable_fallback=False, mode="zero" if options.zero else "top_k", **where
+            options.model, enable_fallback=False, mode="zero" if options.zero else None, **where
         )
     except DiodeError as error:
         print(f"error: {error}", file=sys.stderr)

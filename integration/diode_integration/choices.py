@@ -18,7 +18,7 @@ from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choi
 from diode_integration import final, uncovered
 from diode_integration.corrected import usable_corrections
 from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Listing, list_as_if_on_cuda, list_candidates
-from diode_integration.policy import Mode, make_policy, select
+from diode_integration.policy import Mode, Policy, make_policy, select
 from diode_integration.predictor import AbstentionError, Predictor
 from diode_integration.stats import Decision, Stats
 from diode_store import safely
@@ -107,12 +107,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self._predictor, self._lacking = _usable_predictor(
             model, model_path, corrections, enable_fallback=enable_fallback
         )
-        knows_its_spread = self._predictor is not None and self._predictor.knows_its_spread
-        self.policy = make_policy(
-            mode, top_k_configs, performance_threshold, kernel_price, knows_its_spread=knows_its_spread
-        )
-        if self.policy.mode is Mode.ADAPTIVE and self._predictor is not None and not knows_its_spread:
-            safely.log(log, logging.WARNING, _uncalibrated(self.policy.top_k_configs))
+        self.policy = _policy_for(self._predictor, mode, top_k_configs, performance_threshold, kernel_price)
 
     @property
     def model(self) -> Model | None:
@@ -298,11 +293,21 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             safely.log(log, level, f"stock Inductor chooses: {detail} (logged once for each reason)", error)
 
 
-def _uncalibrated(top_k_configs: int) -> str:
-    return (
-        f"the model does not say how sure it is, so adaptive mode keeps {top_k_configs} candidates like top_k mode;"
-        " train one of several members with `diode-train --folds 5`"
-    )
+def _policy_for(
+    predictor: Predictor | None,
+    mode: Mode | str | None,
+    top_k_configs: int | None,
+    performance_threshold: float | None,
+    kernel_price: float | None,
+) -> Policy:
+    """Return the policy that options ask for, and log where the model cannot follow it."""
+    is_sure = predictor is not None and predictor.knows_its_spread
+    policy = make_policy(mode, top_k_configs, performance_threshold, kernel_price, knows_its_spread=is_sure)
+    if policy.mode is Mode.ADAPTIVE and predictor is not None and not is_sure:
+        what = f"adaptive mode keeps {policy.top_k_configs} candidates like top_k mode"
+        remedy = "train one of several members with `diode-train --folds 5`"
+        safely.log(log, logging.WARNING, f"the model does not say how sure it is, so {what}; {remedy}")
+    return policy
 
 
 def _max_autotune() -> bool:

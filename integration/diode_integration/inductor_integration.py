@@ -36,8 +36,8 @@ def install_diode_choices(
 
     Args:
         model_path: the checkpoint; the best shipped model when None.
-        top_k_configs: how many candidates Inductor still benchmarks, the same for every product; as many as are worth
-            it when None.
+        top_k_configs: how many candidates Inductor still benchmarks, the same for every product; given, it asks for
+            "top_k" mode.
         performance_threshold: likewise, keep candidates within this ratio of the best prediction.
         enable_fallback: without a usable model, let stock Inductor choose; if False, raise.
         options: further options of ``DiodeInductorChoices``: ``mode``, ``kernel_price``, ``search_space``,

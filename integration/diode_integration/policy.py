@@ -220,10 +220,12 @@ def make_policy(
     Without a mode it is that of the option which was given, else adaptive where the model knows how sure it is.
 
     Raises:
-        SettingsError: an option has a value that cannot be used.
+        SettingsError: an option has a value that cannot be used, or options of two modes are given and no mode.
     """
     if mode is None:
         asks_for_top_k = top_k_configs is not None or performance_threshold is not None
+        if asks_for_top_k and kernel_price is not None:
+            raise SettingsError("kernel_price is of adaptive mode, the other options of top_k mode; name a mode")
         is_adaptive = kernel_price is not None or (knows_its_spread and not asks_for_top_k)
         mode = Mode.ADAPTIVE if is_adaptive else Mode.TOP_K
     given = {"top_k_configs": top_k_configs, "performance_threshold": performance_threshold}

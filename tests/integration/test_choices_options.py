@@ -76,12 +76,17 @@ def test_no_model_is_an_error_without_fallback(tmp_path: Path) -> None:
         ({"mode": "two"}, SettingsError, "mode must be one of top_k, zero, adaptive, not 'two'"),
         ({"top_k_configs": 0}, SettingsError, "top_k_configs must be a whole number of at least 1, not 0"),
         (
+            {"top_k_configs": 3, "kernel_price": 0.01},
+            SettingsError,
+            "kernel_price is of adaptive mode, the other options of top_k mode; name a mode",
+        ),
+        (
             {"hardware": "abacus"},
             HardwareError,
             "no device is known by the name 'abacus'; pass a Hardware record instead",
         ),
     ],
-    ids=["search_space", "mode", "top_k", "hardware"],
+    ids=["search_space", "mode", "top_k", "two modes", "hardware"],
 )
 def test_options_are_checked(options: dict[str, Any], error: type[Exception], message: str) -> None:
     """An option that cannot be used is refused in one line when the handler is made."""

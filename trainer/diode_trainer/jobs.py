@@ -17,7 +17,7 @@ from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
 from diode_trainer.data.held_out import Split
 from diode_trainer.features import FEATURE_VERSION
-from diode_trainer.training import checkpoints
+from diode_trainer.training import checkpoints, scout
 from diode_trainer.training.history import FitHistory, histories_of, write_history
 from diode_trainer.training.tensorboard import event_files
 from diode_trainer.workflow import Evaluation, Judging, TrainingResult, fit_and_judge, judging_steps, training_facts
@@ -61,8 +61,8 @@ class TrainingJob:
 
     @property
     def steps(self) -> int:
-        """The most steps that it takes: the epochs of all of its fits, and those of judging them."""
-        return (self.folds + 1) * self.recipe.epochs + judging_steps(self.folds)
+        """The most steps that it takes: the epochs of all of its fits and of the scout's, and those of judging them."""
+        return (self.folds + 1) * self.recipe.epochs + scout.RECIPE.epochs + judging_steps(self.folds)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def run_job(dataset: ExampleSet, job: TrainingJob, on_step: Callable[[], None]) 
 
         def heard(fit: str, report: EpochReport) -> None:
             on_step()
-            if watch is not None:
+            if watch is not None and fit != scout.NAME:
                 watch(fit, report)
 
         result = fit_and_judge(

@@ -174,14 +174,15 @@ def dimensions_of(state_dict: Mapping[str, Tensor]) -> NetworkDimensions:
         _, problem_dim, _ = state_dict["problem_weight"].shape
         _, config_dim, _ = state_dict["config_weight"].shape
         members, widths = _members_and_widths(state_dict)
-        scout = {name.removeprefix(_SCOUT): value for name, value in state_dict.items() if name.startswith(_SCOUT)}
-        scout_widths = _members_and_widths(scout)[1] if scout else ()
+        has_scout = any(name.startswith(_SCOUT) for name in state_dict)
+        scout_widths = _members_and_widths(state_dict, _SCOUT)[1] if has_scout else ()
     except (KeyError, ValueError, IndexError, AttributeError) as error:
         raise ModelError(f"not the state dict of a diode model: {error} is missing or has another shape") from None
     return NetworkDimensions(problem_dim, config_dim, widths, members, scout_widths)
 
 
-def _members_and_widths(state_dict: Mapping[str, Tensor]) -> tuple[int, tuple[int, ...]]:
-    members, last, _ = state_dict["out_weight"].shape
-    layers = sum(name.startswith("weights.") for name in state_dict)
-    return members, (*(state_dict[f"weights.{layer}"].shape[1] for layer in range(layers)), last)
+def _members_and_widths(state_dict: Mapping[str, Tensor], of: str = "") -> tuple[int, tuple[int, ...]]:
+    """Return those of the network whose tensors' names begin with ``of``."""
+    members, last, _ = state_dict[f"{of}out_weight"].shape
+    layers = sum(name.startswith(f"{of}weights.") for name in state_dict)
+    return members, (*(state_dict[f"{of}weights.{layer}"].shape[1] for layer in range(layers)), last)

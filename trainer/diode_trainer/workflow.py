@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from diode_trainer.judging.calibration import calibrate, make_cases
 from diode_trainer.judging.metrics import judgeable
 from diode_trainer.judging.standing import Standing, standing
 from diode_trainer.scoring import Prediction, Scorer
+from diode_trainer.training import scout
 from diode_trainer.training.history import FINAL, fit_name
-from diode_trainer.training.scout import teach_scout
-from diode_trainer.training.train import EpochReport, Fit, Recipe, fit, single_threaded
+from diode_trainer.training.train import EpochReport, Fit, Recipe, fit, limited_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.splits import Fold
     from diode_trainer.training.checkpoints import Checkpoint, Unfinished
+
+
+_MANY_TIMINGS = 50_000
+"""Fewer are fitted before a second thread would pay."""
+_MOST_THREADS = 2
+"""Two take half the time of one and come to the same bytes; more were not tried."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ def fit_and_judge(
         seed: of every fit; the folds themselves are always the same.
         device: where to fit. On a CPU several fits run at a time, a core for each.
         judging: what is held out together, and what it is compared with.
-        on_epoch: called after each epoch of each fit with the fit's name; from several threads.
+        on_epoch: called after each epoch of each fit, and of the scout's, with the fit's name; from several threads.
         unfinished: keeps checkpoints of the fits, from which those go on that were interrupted.
 
     Raises:
@@ -146,6 +153,9 @@ def _fit_parts(
     unfinished: Unfinished | None,
 ) -> list[tuple[Fit, float]]:
     """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
+    cores = (os.cpu_count() or 1) if device == "cpu" else 1
+    at_once = min(cores, len(parts))
+    threads = min(cores // at_once, _MOST_THREADS) if len(packed.target) >= _MANY_TIMINGS else 1
     stopped = threading.Event()
     named = {fit_name(number): torch.from_numpy(rows) for number, rows in enumerate(parts)}
     # All are opened before anything is fitted, so that a checkpoint of another fit is refused at once.
@@ -153,27 +163,31 @@ def _fit_parts(
     if unfinished is not None:
         checkpoints = [unfinished.checkpoint(name, packed[rows], recipe, seed, device) for name, rows in named.items()]
 
-    def not_stopped(_: EpochReport) -> None:
+    def heard(name: str, report: EpochReport) -> None:
+        on_epoch(name, report)
         if stopped.is_set():
             raise CancelledError
 
     def fit_one(name: str, checkpoint: Checkpoint | None) -> tuple[Fit, float]:
-        def heard(report: EpochReport) -> None:
-            on_epoch(name, report)
-            not_stopped(report)
-
         started = time.perf_counter()
         rows = named[name]
-        fitted = fit(packed[rows], recipe, seed=seed, device=device, on_epoch=heard, checkpoint=checkpoint)
+        fitted = fit(
+            packed[rows],
+            recipe,
+            seed=seed,
+            device=device,
+            on_epoch=partial(heard, name),
+            checkpoint=checkpoint,
+            threads=threads,
+        )
         seconds = time.perf_counter() - started if checkpoint is None else checkpoint.seconds
         if name != FINAL:  # the fits of folds are judged by what all members predict
             return fitted, seconds
         started = time.perf_counter()
-        teach_scout(fitted.network, packed[rows], seed=seed, device=device, on_epoch=not_stopped)
+        scout.teach_scout(fitted.network, packed[rows], seed=seed, device=device, on_epoch=partial(heard, scout.NAME))
         return fitted, seconds + time.perf_counter() - started
 
-    at_once = (os.cpu_count() or 1) if device == "cpu" else 1
-    with single_threaded(), ThreadPoolExecutor(min(at_once, len(parts))) as pool:
+    with limited_threads(), ThreadPoolExecutor(at_once) as pool:
         fits = [pool.submit(fit_one, *each) for each in zip(named, checkpoints, strict=True)]
         try:
             # In the order they end, so that a failure is seen while the others run.
@@ -230,6 +244,7 @@ def training_facts(recipe: Recipe, fitted: Fit, *, seed: int, seconds: float) ->
         **asdict(recipe),
         "hidden_layer_widths": list(fitted.network.hidden_layer_widths),
         "members": fitted.network.members,
+        "scout_widths": list(fitted.network.scout.hidden_layer_widths) if fitted.network.scout else [],
         "seed": seed,
         "epochs_kept": fitted.epochs,
         "validation_loss": fitted.validation_loss,

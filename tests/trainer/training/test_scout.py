@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,17 @@ import pytest
 import torch
 from synthetic import H200, LONG, MM, learnable
 
+from diode_store.errors import ModelError
 from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE, Card
 from diode_trainer.data.tensors import pack
 from diode_trainer.features import FEATURE_VERSION
+from diode_trainer.models import dimensions_of
 from diode_trainer.scoring import Scorer
+from diode_trainer.training import scout
 from diode_trainer.training.scout import teach_scout
 from diode_trainer.training.train import EpochReport, Recipe, fit, predict
+from diode_trainer.verify import verify
 from diode_trainer.workflow import fit_and_judge
 
 if TYPE_CHECKING:
@@ -54,6 +59,35 @@ def test_measured_times_do_not_matter_to_it(network: TimingNetwork) -> None:
     assert other.scout is not None
     for ours, theirs in zip(network.scout.parameters(), other.scout.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_what_diverges_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the options of the fit would mend it, so another seed is the remedy."""
+    packed = pack(DATA)
+    found = fit(packed, replace(RECIPE, epochs=1)).network
+    monkeypatch.setattr(scout, "RECIPE", replace(scout.RECIPE, learning_rate=1e30))
+    with pytest.raises(ModelError, match=r"the scout, .* diverged; give another --seed"):
+        scout.teach_scout(found, packed, seed=1)
+
+
+def test_a_broken_one_is_found(network: TimingNetwork, tmp_path: Path) -> None:
+    """A scout is asked of long lists alone, so verifying asks for one."""
+    broken = copy.deepcopy(network)
+    assert broken.scout is not None
+    with torch.no_grad():
+        broken.scout.out_weight.fill_(3e38)
+    artifact.save(
+        tmp_path / "broken.pt", broken, Card("broken", MATMUL_PURPOSE, "deep", FEATURE_VERSION, DATA.domain())
+    )
+    assert "predicts" in str(verify(tmp_path / "broken.pt"))
+
+
+def test_missing_tensor_is_named(network: TimingNetwork) -> None:
+    """By its whole name, since the members have one of the same."""
+    state = dict(network.state_dict())
+    del state["scout.out_weight"]
+    with pytest.raises(ModelError, match=r"'scout\.out_weight' is missing"):
+        dimensions_of(state)
 
 
 def test_one_member_gets_none() -> None:

@@ -18,7 +18,7 @@ from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
 from diode_trainer.training.losses import expected_regret
-from diode_trainer.training.train import EpochReport, Recipe, _loss, _parts, _schedule, fit, predict, single_threaded
+from diode_trainer.training.train import EpochReport, Recipe, _loss, _parts, _schedule, fit, limited_threads, predict
 from diode_trainer.workflow import Evaluation, Judging, fit_and_judge, training_facts
 
 QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)
@@ -226,12 +226,12 @@ def test_problems_without_triton_choices_are_no_obstacle() -> None:
 
 def fail_with_one_thread() -> None:
     """Fail while operations have one thread."""
-    with single_threaded():
+    with limited_threads():
         assert torch.get_num_threads() == 1
         raise KeyError
 
 
-def test_single_threaded_restores() -> None:
+def test_limited_threads_restores() -> None:
     """The number of threads is what it was, also after an error."""
     before = torch.get_num_threads()
     with pytest.raises(KeyError):
@@ -333,12 +333,13 @@ def test_a_trained_ranking_beats_the_simple_ones() -> None:
 
 
 def test_progress_counts_all_epochs() -> None:
-    """The callback is called once for each epoch of each fold's fit and of the last one."""
+    """The callback is called once for each epoch of each fold's fit, of the last one and of the scout's."""
     calls: list[tuple[str, int]] = []
     fit_and_judge(
         learnable(20), replace(QUICK, epochs=3), 2, on_epoch=lambda fit, report: calls.append((fit, report.epoch))
     )
-    assert sorted(calls) == [(fit, epoch) for fit in ("final", "fold 1", "fold 2") for epoch in (1, 2, 3)]
+    of_fits = [(fit, epoch) for fit in ("final", "fold 1", "fold 2") for epoch in (1, 2, 3)]
+    assert sorted(calls) == [*of_fits, *(("scout", epoch) for epoch in range(1, 21))]
 
 
 def test_interrupted_fits_stop() -> None:

@@ -14,7 +14,7 @@ RECIPES = {
     "deep": Recipe("deep", epochs=70, weight_decay=0.2),
     "base": Recipe("base", epochs=60, weight_decay=0.2),
 }
-"""By model type. Chosen by cross-validation on the bundled H200 measurements; docs/models.md has the results."""
+"""By model type. Chosen by cross-validation on the bundled measurements; docs/model-quality.md says what was tried."""
 
 
 def make_recipe(

@@ -83,6 +83,8 @@ def family_folds(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
     sizes = Counter(e.family for e in dataset if e.family is not None and not _is_drawn(e.family))
     if len(sizes) < max(count, _FEWEST_FAMILIES):
         there = f"{len(sizes)} families" if len(sizes) != 1 else "one family"
+        if any(_is_drawn(example.family) for example in dataset):
+            there += " beside drawn problems, which are none,"
         names = f" ({', '.join(sorted(sizes))})" if sizes else ""
         remedy = f"use --folds {len(sizes)} or {_COLLECT}" if len(sizes) >= _FEWEST_FAMILIES else _COLLECT
         raise DatasetError(f"{there}{names} cannot be split into {count} folds; {remedy}, or use --split problem")

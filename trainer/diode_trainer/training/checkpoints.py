@@ -56,21 +56,23 @@ def unfinished(model: Path, *, resume: bool) -> Iterator[Unfinished]:
         ModelError: another process makes this model, or the folder cannot be written.
     """
     folder = folder_beside(model)
-    is_ours = not folder.exists()
-    try:
-        with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        try:
             _lock(folder, stack)
-            is_ours = True
+        except KeyboardInterrupt:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # there is no lock in it yet, or it is another process's and stays
+            raise
+        try:
             if not resume:
                 for path in folder.glob(f"*{_SUFFIX}"):
                     path.unlink(missing_ok=True)
             yield Unfinished(folder)
-    except BaseException:
-        # Ctrl-C may come at any step; what another process holds stays.
-        if is_ours and not are_left(model):
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
+        except BaseException:
+            if not are_left(model):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(folder: Path, stack: contextlib.ExitStack) -> None:

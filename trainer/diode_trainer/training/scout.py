@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from diode_store.errors import ModelError
 from diode_trainer.training.train import EpochReport, Recipe, fit, predict
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from diode_trainer.data.tensors import Packed
     from diode_trainer.models import TimingNetwork
 
-# It has to put among its first what the members put first, not to choose: so ranking counts, and regret does not.
+NAME = "scout"
+"""Of its fit, beside ``final`` and the folds'."""
+# It has to put among its first what the members put first, not to choose: so ranking counts, and regret does not. What
+# it is taught has no noise that a larger weight decay would keep it from learning.
 RECIPE = Recipe(
     "base",
     hidden_layer_widths=(32, 32),
@@ -54,4 +58,7 @@ def teach_scout(
     if network.members == 1:
         return
     taught = replace(packed, target=predict(network, packed).clone(), estimate=torch.zeros_like(packed.estimate))
-    network.scout = fit(taught, RECIPE, seed=seed, device=device, on_epoch=on_epoch).network
+    try:
+        network.scout = fit(taught, RECIPE, seed=seed, device=device, on_epoch=on_epoch).network
+    except ModelError:
+        raise ModelError("the scout, which learns what the members predict, diverged; give another --seed") from None

@@ -123,6 +123,7 @@ def fit(
     device: str = "cpu",
     on_epoch: Callable[[EpochReport], None] | None = None,
     checkpoint: Keeper | None = None,
+    threads: int = 1,
 ) -> Fit:
     """Fit a network to every problem of ``packed``.
 
@@ -136,19 +137,19 @@ def fit(
     if len(packed) < FEWEST_PROBLEMS:
         few = f"{counted(len(packed), 'problem')} {'is' if len(packed) == 1 else 'are'} too few to learn from"
         raise DatasetError(f"{few}, {FEWEST_PROBLEMS} needed; {FEW}")
-    with single_threaded():
+    with limited_threads(threads):
         return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None), checkpoint)
 
 
 @contextlib.contextmanager
-def single_threaded() -> Iterator[None]:
-    """Let each operation use one thread.
+def limited_threads(threads: int = 1) -> Iterator[None]:
+    """Let each operation use one thread, or ``threads``.
 
-    A step is too small to be worth sharing, two cores that wait for each other take twice as long when anything
-    else runs, and sums come out the same on every machine. Several fits at a time use the other cores.
+    Two cores that wait for each other take twice as long when anything else runs, and sums of one thread come out the
+    same on every machine. Several fits at a time use the other cores.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     try:
         yield
     finally:
