@@ -53,10 +53,12 @@ _HEADER = ("mode", "kernels timed", "kept alone", "regret@1", "p95", "max", "of 
 def main() -> int:
     """Fit, replay and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--members", type=int, default=6, help="of each fit")
+    parser.add_argument("--members", type=int, default=6, help="of each fit, at least 2")
     parser.add_argument("--folds", type=int, default=5, help="into how many parts the families are divided")
     shipped_data.add_option(parser)
     options = parser.parse_args()
+    if options.members < 2:  # noqa: PLR2004 - one has nobody to disagree with
+        parser.error("--members must be at least 2")
     dataset = load_measurements(shipped_data.measurements(options.dataset), "the bundled measurements")
     splits = split_up(dataset, Split.FAMILY, options.folds)
     recipe = replace(make_recipe("deep"), members=options.members)
