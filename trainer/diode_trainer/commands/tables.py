@@ -181,6 +181,7 @@ def card_pairs(card: Card) -> dict[str, object]:
         "name": card.name,
         "purpose": card.purpose,
         "type": f"{card.model_type}, feature version {card.feature_version}",
+        "network": _network_text(card.training),
         "hardware": [describe([device]) for device in domain.hardware],
         "ops": list(domain.ops),
         "dtypes": list(domain.dtypes),
@@ -199,6 +200,15 @@ def card_pairs(card: Card) -> dict[str, object]:
         "licence": card.licence,
         "notes": card.notes,
     }
+
+
+def _network_text(training: Mapping[str, Any]) -> str | None:
+    """Return the members and the scout of a model whose card says how it was fitted."""
+    if "members" not in training:
+        return None
+    widths, scout = (" x ".join(map(str, training.get(name, ()))) for name in ("hidden_layer_widths", "scout_widths"))
+    members = f"{counted(training['members'], 'member')} of {widths}"
+    return f"{members}, a scout of {scout}" if scout else members
 
 
 def _calibration_text(card: Card) -> str | None:
