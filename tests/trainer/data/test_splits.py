@@ -92,6 +92,15 @@ def test_too_few_families(names: str, expected: str) -> None:
         family_folds(dataset, 5)
 
 
+def test_drawn_problems_are_no_family() -> None:
+    """Where they leave too few families the refusal says why they do not count."""
+    dataset = ExampleSet((problem("a", 1), problem("drawn", 2), problem("uniform", 3)))
+    with pytest.raises(DatasetError, match=r"one family \(a; drawn problems are none\) cannot be split into 2 folds"):
+        family_folds(dataset, 2)
+    with pytest.raises(DatasetError, match=r"0 families \(drawn problems are none\) cannot be split into 2 folds"):
+        family_folds(dataset.subset([1, 2]), 2)
+
+
 def test_one_fold_is_the_first_of_five() -> None:
     """A single held-out fold is one part in five, of families as of problems."""
     dataset = ExampleSet(tuple(problem(name, m) for m, name in enumerate("aabbccddee", 1)))

@@ -83,9 +83,10 @@ def family_folds(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
     sizes = Counter(e.family for e in dataset if e.family is not None and not _is_drawn(e.family))
     if len(sizes) < max(count, _FEWEST_FAMILIES):
         there = f"{len(sizes)} families" if len(sizes) != 1 else "one family"
+        said = [", ".join(sorted(sizes))] if sizes else []
         if any(_is_drawn(example.family) for example in dataset):
-            there += " beside drawn problems, which are none,"
-        names = f" ({', '.join(sorted(sizes))})" if sizes else ""
+            said.append("drawn problems are none")
+        names = f" ({'; '.join(said)})" if said else ""
         remedy = f"use --folds {len(sizes)} or {_COLLECT}" if len(sizes) >= _FEWEST_FAMILIES else _COLLECT
         raise DatasetError(f"{there}{names} cannot be split into {count} folds; {remedy}, or use --split problem")
     groups: list[list[str]] = [[] for _ in range(count)]
