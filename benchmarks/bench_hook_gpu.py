@@ -15,7 +15,6 @@ import math
 import statistics
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,14 +28,13 @@ if TYPE_CHECKING:
 use_torchs_assembler()
 
 import torch  # noqa: E402 - reads the environment set above
+from compiling import from_nothing, own_code  # noqa: E402
 from torch._inductor import config as inductor_config  # noqa: E402
-from torch._inductor import select_algorithm  # noqa: E402
 from torch._inductor.async_compile import AsyncCompile  # noqa: E402
 from torch._inductor.utils import fresh_cache  # noqa: E402
 
 from diode_collectors.inductor.adapter import config_of_choice  # noqa: E402
 from diode_integration.choices import DiodeInductorChoices  # noqa: E402
-from diode_integration.install import install  # noqa: E402
 
 MODE = "max-autotune-no-cudagraphs"
 _FLUSH_BYTES = 256 * 2**20
@@ -135,7 +133,7 @@ def _warm_up() -> None:
     AsyncCompile.wait_pool_ready()
     a = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     with fresh_cache(), torch.no_grad():
-        torch.compile(_copy(torch.mm), mode=MODE)(a, a)
+        torch.compile(own_code(torch.mm), mode=MODE)(a, a)
     torch.cuda.synchronize()
 
 
@@ -175,16 +173,8 @@ def _compile(
     """Compile from nothing; return the compiled function and what is known of it so far."""
     handler = DiodeInductorChoices(model, enable_fallback=False, **hook) if hook is not None else None
     space = {"max_autotune_gemm_search_space": "EXHAUSTIVE", "max_autotune_prune_choices_based_on_shared_mem": True}
-    timings: list[dict[Any, float]] = []
-    with ExitStack() as stack:
-        stack.enter_context(fresh_cache())
-        stack.enter_context(inductor_config.patch(space if variant == "stock exhaustive" else {}))
-        if handler is not None:
-            stack.enter_context(install(handler))
-        cache = select_algorithm.get_algorithm_selector_cache()
-        select_algorithm.add_feedback_saver(lambda found, *_: timings.append(found))
-        stack.callback(setattr, cache, "feedback_saver_fns", cache.feedback_saver_fns[:-1])
-        compiled = torch.compile(_copy(function), mode=MODE)
+    with from_nothing(handler) as timings, inductor_config.patch(space if variant == "stock exhaustive" else {}):
+        compiled = torch.compile(own_code(function), mode=MODE)
         torch.cuda.synchronize()
         started = time.perf_counter()
         with torch.no_grad():
@@ -234,16 +224,6 @@ def _problem(layer: Layer) -> tuple[Callable[..., torch.Tensor], tuple[torch.Ten
     if layer.op == "addmm":
         return torch.nn.functional.linear, (x, w, tensor(layer.n))
     return torch.nn.functional.linear, (x, w)
-
-
-def _copy(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wrap ``function`` in code of its own, since Dynamo keeps what it compiled by code object."""
-
-    def call(*inputs: torch.Tensor) -> torch.Tensor:
-        return function(*inputs)
-
-    call.__code__ = call.__code__.replace(co_name=f"call_{time.perf_counter_ns()}")
-    return call
 
 
 def _no_grad(compiled: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

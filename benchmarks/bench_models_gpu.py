@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,13 +30,11 @@ if TYPE_CHECKING:
 use_torchs_assembler()
 
 import torch  # noqa: E402 - reads the environment set above
+from compiling import from_nothing, own_code  # noqa: E402
 from torch._inductor import config as inductor_config  # noqa: E402
-from torch._inductor import select_algorithm  # noqa: E402
 from torch._inductor.async_compile import AsyncCompile  # noqa: E402
-from torch._inductor.utils import fresh_cache  # noqa: E402
 
 from diode_integration.choices import DiodeInductorChoices  # noqa: E402
-from diode_integration.install import install  # noqa: E402
 
 _ROUNDS = 7
 _CALLS = 20
@@ -140,7 +137,7 @@ def _run(name: str, variants: list[str], options: argparse.Namespace) -> int:
     with torch.no_grad():
         expected = call(inputs)
         # What every first compile and every first use of the hook loads is paid for before anything is timed.
-        with fresh_cache(), install(DiodeInductorChoices(options.model, mode="zero")):
+        with from_nothing(DiodeInductorChoices(options.model, mode="zero")):
             torch.compile(lambda a: a @ a, options={_STOCK: True})(torch.eye(256, device="cuda", dtype=expected.dtype))
         results, compiled = {}, {}
         for variant in variants:
@@ -187,17 +184,9 @@ def _compile(
     """Compile from nothing; return the compiled model and what its first call showed."""
     hook = VARIANTS[variant]
     handler = DiodeInductorChoices(model, enable_fallback=False, **hook) if hook is not None else None
-    tuned: list[int] = []
-    with ExitStack() as stack:
-        stack.enter_context(fresh_cache())
-        stack.enter_context(inductor_config.patch(force_disable_caches=False, autotune_local_cache=False))
-        if handler is not None:
-            stack.enter_context(install(handler))
-        cache = select_algorithm.get_algorithm_selector_cache()
-        select_algorithm.add_feedback_saver(lambda found, *_: tuned.append(len(found)))
-        stack.callback(setattr, cache, "feedback_saver_fns", cache.feedback_saver_fns[:-1])
-        settings = {"triton.cudagraphs": True, _STOCK: variant != "torch.compile"}
-        compiled = torch.compile(_copy(call), options=settings)
+    settings = {"triton.cudagraphs": True, _STOCK: variant != "torch.compile"}
+    with from_nothing(handler) as timings, inductor_config.patch(autotune_local_cache=False):
+        compiled = torch.compile(own_code(call), options=settings)
         torch.cuda.synchronize()
         torch.compiler.cudagraph_mark_step_begin()
         started = time.perf_counter()
@@ -205,17 +194,8 @@ def _compile(
         torch.cuda.synchronize()
         seconds = time.perf_counter() - started
     stats = handler.get_stats() if handler else {}
-    return compiled, {"first_call_s": seconds, "kernels_benchmarked": sum(tuned), "tuned": len(tuned), "hook": stats}
-
-
-def _copy(call: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Wrap ``call`` in code of its own, since Dynamo keeps what it compiled by code object."""
-
-    def wrapped(inputs: torch.Tensor) -> torch.Tensor:
-        return call(inputs)
-
-    wrapped.__code__ = wrapped.__code__.replace(co_name=f"wrapped_{time.perf_counter_ns()}")
-    return wrapped
+    kernels = sum(map(len, timings))
+    return compiled, {"first_call_s": seconds, "kernels_benchmarked": kernels, "tuned": len(timings), "hook": stats}
 
 
 def _time_ms(call: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> float:

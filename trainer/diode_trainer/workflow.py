@@ -153,9 +153,7 @@ def _fit_parts(
     unfinished: Unfinished | None,
 ) -> list[tuple[Fit, float]]:
     """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
-    cores = (os.cpu_count() or 1) if device == "cpu" else 1
-    at_once = min(cores, len(parts))
-    threads = min(cores // at_once, _MOST_THREADS) if len(packed.target) >= _MANY_TIMINGS else 1
+    at_once, threads = _share_of_cores(len(parts), len(packed.target), device)
     stopped = threading.Event()
     named = {fit_name(number): torch.from_numpy(rows) for number, rows in enumerate(parts)}
     # All are opened before anything is fitted, so that a checkpoint of another fit is refused at once.
@@ -170,22 +168,14 @@ def _fit_parts(
 
     def fit_one(name: str, checkpoint: Checkpoint | None) -> tuple[Fit, float]:
         started = time.perf_counter()
-        rows = named[name]
-        fitted = fit(
-            packed[rows],
-            recipe,
-            seed=seed,
-            device=device,
-            on_epoch=partial(heard, name),
-            checkpoint=checkpoint,
-            threads=threads,
-        )
-        seconds = time.perf_counter() - started if checkpoint is None else checkpoint.seconds
-        if name != FINAL:  # the fits of folds are judged by what all members predict
-            return fitted, seconds
-        started = time.perf_counter()
-        scout.teach_scout(fitted.network, packed[rows], seed=seed, device=device, on_epoch=partial(heard, scout.NAME))
-        return fitted, seconds + time.perf_counter() - started
+        part, hear = packed[named[name]], partial(heard, name)
+        fitted = fit(part, recipe, seed=seed, device=device, on_epoch=hear, checkpoint=checkpoint, threads=threads)
+        fitted_at = time.perf_counter()
+        seconds = fitted_at - started if checkpoint is None else checkpoint.seconds
+        if name == FINAL:  # the fits of folds are judged by what all members predict
+            hear = partial(heard, scout.NAME)
+            scout.teach_scout(fitted.network, part, seed=seed, device=device, on_epoch=hear)
+        return fitted, seconds + time.perf_counter() - fitted_at
 
     with limited_threads(), ThreadPoolExecutor(at_once) as pool:
         fits = [pool.submit(fit_one, *each) for each in zip(named, checkpoints, strict=True)]
@@ -198,6 +188,13 @@ def _fit_parts(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         return [done.result() for done in fits]
+
+
+def _share_of_cores(fits: int, timings: int, device: str) -> tuple[int, int]:
+    """Return how many of ``fits`` run at a time, and by how many threads each."""
+    cores = (os.cpu_count() or 1) if device == "cpu" else 1
+    at_once = min(cores, fits)
+    return at_once, min(cores // at_once, _MOST_THREADS) if timings >= _MANY_TIMINGS else 1
 
 
 def predict_unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:

@@ -1,0 +1,43 @@
+"""Compiles that start from nothing, for the benchmarks of the hook on a GPU."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from torch._inductor import select_algorithm
+from torch._inductor.utils import fresh_cache
+
+from diode_integration.install import install
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+    from diode_integration.choices import DiodeInductorChoices
+
+
+@contextmanager
+def from_nothing(handler: DiodeInductorChoices | None) -> Iterator[list[dict[Any, float]]]:
+    """Compile with empty caches and, if there is one, a handler of the hook; yields what Inductor benchmarks, by op."""
+    timings: list[dict[Any, float]] = []
+    with ExitStack() as stack:
+        stack.enter_context(fresh_cache())
+        if handler is not None:
+            stack.enter_context(install(handler))
+        cache = select_algorithm.get_algorithm_selector_cache()
+        select_algorithm.add_feedback_saver(lambda found, *_: timings.append(found))
+        stack.callback(setattr, cache, "feedback_saver_fns", cache.feedback_saver_fns[:-1])
+        yield timings
+
+
+def own_code(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Wrap ``function`` in code of its own, since Dynamo keeps what it compiled by code object."""
+
+    def call(*inputs: torch.Tensor) -> torch.Tensor:
+        return function(*inputs)
+
+    call.__code__ = call.__code__.replace(co_name=f"call_{time.perf_counter_ns()}")
+    return call
