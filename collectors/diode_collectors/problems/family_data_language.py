@@ -40,11 +40,22 @@ _DECODERS = (
     ("olmo2-7b", "allenai/OLMo-2-1124-7B", 4096, 32, 32, 128, 11008, 100352),
     ("internlm2-7b", "internlm/internlm2-7b", 4096, 32, 8, 128, 14336, 92544),
     ("command-r", "CohereForAI/c4ai-command-r-v01", 8192, 64, 64, 128, 22528, 256000),
+    ("qwen3-0.6b", "Qwen/Qwen3-0.6B", 1024, 16, 8, 128, 3072, 151936),
+    ("qwen3-14b", "Qwen/Qwen3-14B", 5120, 40, 8, 128, 17408, 151936),
+    ("gemma3-1b", "google/gemma-3-1b-pt", 1152, 4, 1, 256, 6912, 262144),
+    ("gemma-7b", "google/gemma-7b", 3072, 16, 16, 256, 24576, 256000),
+    ("smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B", 2048, 32, 32, 64, 8192, 49152),
+    ("mistral-small-24b", "mistralai/Mistral-Small-24B-Base-2501", 5120, 32, 8, 128, 32768, 131072),
+    ("codellama-34b", "codellama/CodeLlama-34b-hf", 8192, 64, 8, 128, 22016, 32000),
+    ("granite-3.1-2b", "ibm-granite/granite-3.1-2b-base", 2048, 32, 8, 64, 8192, 49155),
+    ("danube3-4b", "h2oai/h2o-danube3-4b-base", 3840, 32, 8, 120, 10240, 32000),
 )
 _DECODERS_WITH_BIAS = (
     ("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B", 896, 14, 2, 64, 4864, 151936),
     ("qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B", 1536, 12, 2, 128, 8960, 151936),
     ("stablelm2-1.6b", "stabilityai/stablelm-2-1_6b", 2048, 32, 32, 64, 5632, 100352),
+    ("qwen2.5-3b", "Qwen/Qwen2.5-3B", 2048, 16, 2, 128, 11008, 151936),
+    ("qwen2.5-14b", "Qwen/Qwen2.5-14B", 5120, 40, 8, 128, 13824, 152064),
 )
 _PLAIN_DECODERS = (
     # name, repository, then the arguments of ``plain_decoder``: hidden size, that of q, k and v together,
@@ -55,6 +66,10 @@ _PLAIN_DECODERS = (
     ("bloom-560m", "bigscience/bloom-560m", 1024, 3072, 4096, 250880),
     ("gpt-neox-20b", "EleutherAI/gpt-neox-20b", 6144, 18432, 24576, 50432),
     ("gpt-j-6b", "EleutherAI/gpt-j-6b", 4096, 12288, 16384, 50400),
+    ("starcoder2-3b", "bigcode/starcoder2-3b", 3072, 3584, 12288, 49152),
+    ("opt-6.7b", "facebook/opt-6.7b", 4096, 12288, 16384, 50272),
+    ("pythia-410m", "EleutherAI/pythia-410m", 1024, 3072, 4096, 50304),
+    ("biogpt", "microsoft/biogpt", 1024, 3072, 4096, 42384),
 )
 _ENCODERS = (
     # name, repository, hidden size, intermediate size, vocabulary
@@ -66,6 +81,11 @@ _ENCODERS = (
     ("bart-large", "facebook/bart-large", 1024, 4096, 50265),
     ("nllb-600m", "facebook/nllb-200-distilled-600M", 1024, 4096, 256206),
     ("esm2-650m", "facebook/esm2_t33_650M_UR50D", 1280, 5120, 33),
+    ("esm2-150m", "facebook/esm2_t30_150M_UR50D", 640, 2560, 33),
+    ("camembert-base", "almanach/camembert-base", 768, 3072, 32005),
+    ("deberta-v3-large", "microsoft/deberta-v3-large", 1024, 4096, 128100),
+    ("mbart-large-50", "facebook/mbart-large-50", 1024, 4096, 250054),
+    ("protbert", "Rostlab/prot_bert", 1024, 4096, 30),
 )
 
 LANGUAGE_FAMILIES = (
@@ -118,6 +138,35 @@ LANGUAGE_FAMILIES = (
         ),
     ),
     Family(
+        "gpt2-medium",
+        _config("openai-community/gpt2-medium"),
+        (
+            *(layer.as_conv1d() for layer in encoder(1024, 4096)),
+            linear("lm_head", 50257, 1024),
+        ),
+    ),
+    Family(
+        "rwkv4-169m",
+        _config("RWKV/rwkv-4-169m-pile"),
+        (
+            linear("time_mix", 768, 768),
+            linear("channel_key", 3072, 768),
+            linear("channel_value", 768, 3072),
+            linear("head", 50277, 768),
+        ),
+    ),
+    Family(
+        "mamba-130m",
+        _config("state-spaces/mamba-130m-hf"),
+        (
+            linear("in_proj", 3072, 768),
+            linear("x_proj", 80, 1536),
+            linear("dt_proj", 1536, 48, bias=True),
+            linear("out_proj", 768, 1536),
+            linear("lm_head", 50280, 768),
+        ),
+    ),
+    Family(
         "mamba-2.8b",
         _config("state-spaces/mamba-2.8b-hf"),
         (
@@ -137,6 +186,26 @@ LANGUAGE_FAMILIES = (
             linear("down", 768, 3072),
             linear("lm_head", 32128, 768),
             *scores_and_values(64, 213, 96),
+        ),
+    ),
+    Family(
+        "mt5-small",
+        _config("google/mt5-small"),
+        (
+            *attention(512, 6, 6, 64),
+            *gated_mlp(512, 1024),
+            linear("lm_head", 250112, 512),
+            *scores_and_values(64, 93, 48),
+        ),
+    ),
+    Family(
+        "byt5-small",
+        _config("google/byt5-small"),
+        (
+            *attention(1472, 6, 6, 64),
+            *gated_mlp(1472, 3584),
+            linear("lm_head", 384, 1472),
+            *scores_and_values(64, 511, 24),
         ),
     ),
     Family(

@@ -23,6 +23,11 @@ _EFFICIENTNET_B0 = (
     *((112, 32, 16), (112, 16, 96), (56, 96, 24), (56, 24, 144), (28, 144, 40), (28, 40, 240), (14, 240, 80)),
     *((14, 80, 480), (14, 480, 112), (14, 112, 672), (7, 672, 192), (7, 192, 1152), (7, 1152, 320), (7, 320, 1280)),
 )
+_MOBILENET_V2 = (
+    # as above; the widths are those of the paper's table 2
+    *((112, 32, 16), (112, 16, 96), (56, 96, 24), (56, 24, 144), (28, 144, 32), (28, 32, 192), (14, 192, 64)),
+    *((14, 64, 384), (14, 384, 96), (14, 96, 576), (7, 576, 160), (7, 160, 960), (7, 960, 320), (7, 320, 1280)),
+)
 _CLICKS = (128, 2048, 8192, 32768)
 _RAYS = (4096, 65536)
 _RESIDUES = (192, 256, 384)
@@ -54,6 +59,17 @@ def _convnext_l() -> tuple[Layer, ...]:
             )
             for size, channels in stages
         )
+    )
+
+
+def _mlp_mixer_b16() -> tuple[Layer, ...]:
+    channels = tuple(768 * images for images in _IMAGES)
+    return (
+        linear("patches", 768, 768, bias=True),
+        linear("token_up", 384, 196, bias=True, m=channels),
+        linear("token_down", 196, 384, bias=True, m=channels),
+        linear("channel_up", 3072, 768, bias=True),
+        linear("channel_down", 768, 3072, bias=True),
     )
 
 
@@ -112,8 +128,35 @@ OTHER_FAMILIES = (
         ),
         _tokens(257),
     ),
+    Family(
+        "deit-small",
+        "https://arxiv.org/abs/2012.12877",
+        (*vision(384, 1536, 16, _IMAGES), *scores_and_values(64, 197, 6), *scores_and_values(64, 197, 192)),
+        _tokens(197),
+    ),
+    Family(
+        "clip-text-l14",
+        f"{HUB}/openai/clip-vit-large-patch14/blob/main/config.json",
+        (*encoder(768, 3072), linear("projection", 768, 768, m=_IMAGES), *scores_and_values(64, 77, 96)),
+        _tokens(77),
+    ),
+    Family(
+        "sam-vit-h",
+        f"{HUB}/facebook/sam-vit-huge/blob/main/config.json",
+        (*encoder(1280, 5120), *scores_and_values(80, 196, 400), *scores_and_values(80, 4096, 16)),
+        (4096, 4900, 16384, 19600),
+    ),
+    Family("mlp-mixer-b16", "https://arxiv.org/abs/2105.01601", _mlp_mixer_b16(), _tokens(196)),
     Family("swin-b", "https://arxiv.org/abs/2103.14030", _swin_b()),
     Family("convnext-l", "https://arxiv.org/abs/2201.03545", _convnext_l()),
+    Family(
+        "mobilenet-v2",
+        "https://arxiv.org/abs/1801.04381",
+        (
+            *(convolution(f"{size}px-{c}-{into}", size, c, into, 1, _IMAGES) for size, c, into in _MOBILENET_V2),
+            linear("classes", 1000, 1280, bias=True, m=_IMAGES),
+        ),
+    ),
     Family(
         "efficientnet-b0",
         "https://arxiv.org/abs/1905.11946",
@@ -133,6 +176,19 @@ OTHER_FAMILIES = (
             *scores_and_values(72, 256, 256),
         ),
         tuple(256 * images for images in (1, 2, 8, 32)),
+    ),
+    Family(
+        "sd3-medium",
+        "https://arxiv.org/abs/2403.03206",
+        (
+            *encoder(1536, 6144),
+            linear("modulation", 9216, 1536, bias=True, m=(2, 8, 32)),
+            linear("context", 1536, 4096, bias=True, m=(154, 333, 666)),
+            linear("image_in", 1536, 64, bias=True),
+            linear("image_out", 64, 1536, bias=True),
+            *scores_and_values(64, 1357, 48),
+        ),
+        (154, 333, 1024, 4096, 8192),
     ),
     Family(
         "flux-dev",
@@ -168,6 +224,25 @@ OTHER_FAMILIES = (
         (49, 149, 499, 1996, 7984),
     ),
     Family(
+        "conformer-l",
+        "https://arxiv.org/abs/2005.08100",
+        (
+            *encoder(512, 2048),
+            linear("pointwise_in", 1024, 512, bias=True),
+            linear("pointwise_out", 512, 512, bias=True),
+            linear("predictor", 2560, 640, bias=True, m=(1, 8, 32, 256)),
+            linear("joint", 1025, 640, bias=True),
+            *scores_and_values(64, 375, 64),
+        ),
+        (93, 375, 750, 3000, 12000),
+    ),
+    Family(
+        "whisper-small",
+        f"{HUB}/openai/whisper-small/blob/main/config.json",
+        (*encoder(768, 3072), linear("vocabulary", 51865, 768, m=(2, 5, 16, 64, 224))),
+        (2, 5, 16, 64, 224, 448, 1500, 3000, 12000),
+    ),
+    Family(
         "whisper-tiny",
         f"{HUB}/openai/whisper-tiny/blob/main/config.json",
         (*encoder(384, 1536), linear("vocabulary", 51865, 384, m=(2, 5, 16, 64, 224))),
@@ -191,6 +266,47 @@ OTHER_FAMILIES = (
         _CLICKS,
     ),
     Family(
+        "dcn-v2",
+        "https://arxiv.org/abs/2008.13535",
+        (
+            linear("cross", 429, 429, bias=True),
+            linear("deep1", 768, 429, bias=True),
+            linear("deep2", 768, 768, bias=True),
+            linear("click", 1, 1197, bias=True),
+        ),
+        _CLICKS,
+    ),
+    Family(
+        "deepfm",
+        "https://arxiv.org/abs/1703.04247",
+        (
+            linear("deep1", 400, 390, bias=True),
+            linear("deep2", 400, 400, bias=True),
+            linear("click", 1, 400, bias=True),
+        ),
+        _CLICKS,
+    ),
+    Family(
+        "mnist-mlp",
+        "https://arxiv.org/abs/1207.0580",
+        (
+            linear("input", 800, 784, bias=True),
+            linear("hidden", 800, 800, bias=True),
+            linear("digits", 10, 800, bias=True),
+        ),
+        (32, 100, 256, 1000, 10000),
+    ),
+    Family(
+        "pinn",
+        "https://arxiv.org/abs/1711.10561",
+        (
+            linear("input", 100, 2, bias=True),
+            linear("hidden", 100, 100, bias=True),
+            linear("output", 2, 100, bias=True),
+        ),
+        (50, 1000, 20000),
+    ),
+    Family(
         "nerf",
         "https://arxiv.org/abs/2003.08934",
         (
@@ -201,6 +317,16 @@ OTHER_FAMILIES = (
             linear("colour", 3, 128, bias=True),
         ),
         _RAYS,
+    ),
+    Family(
+        "graphsage",
+        "https://arxiv.org/abs/1706.02216",
+        (
+            linear("reddit1", 256, 602, bias=True, m=(512, 5120, 232965)),
+            linear("reddit2", 41, 256, bias=True, m=(512, 5120, 232965)),
+            linear("ppi1", 256, 50, bias=True, m=(512, 5120, 56944)),
+            linear("ppi2", 121, 256, bias=True, m=(512, 5120, 56944)),
+        ),
     ),
     Family(
         "graph-convolution",
