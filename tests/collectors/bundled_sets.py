@@ -136,7 +136,33 @@ DEPLOYED = BundledSet(
         "again": ("SAMPLE:24", 7),
     },
 )
-SETS = (FIRST, DEPLOYED)
+ODD_SIZES = BundledSet(
+    name="h200-2026-11-odd-sizes",
+    day="2026-11-22",
+    measurements=1_251,
+    problems=1_251,
+    timings=54_944,
+    kernels=6_190,
+    of_vendor=1_598,
+    estimates=9_805,
+    outcomes={Outcome.OK: 54_943, Outcome.WRONG_RESULT: 1},
+    regimes={"graph": 1_055, "read_flush": 196},
+    layouts={"nt": 656, "nn": 403, "tn": 192},
+    unaligned=833,
+    throttle={"none": 1_225, "sw_power_cap": 26},
+    slow={"sw_power_cap": 20, "none": 3},
+    slowest_mhz=1_725,
+    fewest_runs=4,
+    extra=frozenset({"finals"}),
+    lists={
+        "sample-32": ("SAMPLE:32", 7),
+        "exhaustive": ("EXHAUSTIVE", 7),
+        "fp32": ("SAMPLE:16", 7),
+    },
+)
+SETS = (FIRST, DEPLOYED, ODD_SIZES)
+LATER = (DEPLOYED, ODD_SIZES)
+"""Those that were timed as kernels run in a deployed model."""
 
 
 def all_measurements() -> Sequence[Measurement]:

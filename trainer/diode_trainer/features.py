@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from diode_trainer.descriptor import describe
-from diode_trainer.launch import Launch, Work
+from diode_trainer.launch import MOST_REGISTERS, Launch, Work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
-FEATURE_VERSION = 2
+FEATURE_VERSION = 3
 
 # Output tiles of about these sizes are what cuBLAS chooses among, so the vendor's time depends on them.
 _VENDOR_TILES = ((64, 64), (64, 256), (128, 128), (128, 256))
@@ -73,7 +73,8 @@ _LOGS = (
     "log_block_k",
     "log_warps",
     "log_group_m",
-    "log_buffers",
+    "log_buffers_a",
+    "log_buffers_b",
     "log_tiles_m",
     "log_tiles_n",
     "log_k_iterations",
@@ -85,6 +86,10 @@ _LOGS = (
     "log_quantisation",
     "log_block_quantisation",
     "log_accumulators",
+    "log_registers",
+    "log_spill",
+    "log_loads",
+    "log_stores",
     "log_shared_memory",
     "log_occupancy",
     "log_resident_warps",
@@ -97,6 +102,7 @@ _LOGS = (
     "log_l2_time",
     "log_memory_time",
     "log_latency_time",
+    "log_issue_time",
     "log_estimate",
 )
 CONFIG_FEATURES = (*_FLAGS, *_NUMBERS, *_LOGS)
@@ -224,7 +230,8 @@ def _geometry(launch: Launch) -> tuple[NDArray[Any], ...]:
         launch.block_k,
         launch.warps,
         launch.group_m,
-        launch.buffers,
+        launch.buffers_a,
+        launch.buffers_b,
         launch.tiles_m,
         launch.tiles_n,
         launch.k_iterations,
@@ -243,6 +250,10 @@ def _costs(launch: Launch) -> tuple[NDArray[Any], ...]:
     roofline = np.float32(work.roofline_us)
     return (
         launch.accumulators,
+        launch.demand,
+        np.maximum(launch.demand / MOST_REGISTERS, 1),
+        launch.loads,
+        launch.stores,
         launch.shared_memory,
         launch.occupancy,
         launch.resident * launch.warps,
@@ -256,5 +267,6 @@ def _costs(launch: Launch) -> tuple[NDArray[Any], ...]:
         launch.l2_us / roofline,
         launch.memory_us / roofline,
         launch.latency_us / roofline,
+        launch.issue_us / roofline,
         launch.estimate_us / roofline,
     )

@@ -34,6 +34,8 @@ _TILE_LATENCY_US = 1.0
 """Prologue and epilogue of one output tile, order of magnitude (H200)."""
 _ITERATION_LATENCY = 0.7
 """What a K iteration adds to that when nothing hides it, as a share: one round trip to memory."""
+_ISSUE_US = 2e-3
+"""A multiprocessor issues a warp's load every few cycles, order of magnitude."""
 _BYTES_IN_FLIGHT = 32_768.0
 """Loads a multiprocessor keeps outstanding at full bandwidth (Little's law: 36 GB/s x 0.9 us)."""
 _WIDEST_ACCESS = 16
@@ -41,9 +43,20 @@ _WIDEST_ACCESS = 16
 _NARROWEST_ASYNC = 4
 """Bytes of the narrowest cp.async (PTX ISA); Triton does not pipeline loads that are narrower."""
 _WARP = 32
-_OTHER_REGISTERS = 40
-"""Registers a thread needs beside accumulators and operands, order of magnitude."""
-_MOST_REGISTERS = 255
+_OTHER_REGISTERS = 30.0
+"""Registers a thread needs beside those below, which are rough: they fit 3,845 kernels of the bundled measurements, as
+Triton 3.6 and ptxas compile them for sm_90, to a quarter where rows are aligned and to a half where they are not
+(standard deviation), and tell 74 of 113 that spill 256 bytes or more, at 58 false alarms."""
+_PER_ACCUMULATOR = 1.1
+_PER_OPERAND = 0.4
+"""For each register of an operand tile, where mma takes it from registers; wgmma reads shared memory."""
+_PER_NARROW_LOAD = 1.0
+"""For each load that goes through registers, being too narrow for cp.async: its value and its address."""
+_PER_UNROLLED = 0.6
+"""Without tensor cores the loop over a tile's K is unrolled: for each of its steps and the root of the accumulators."""
+_PER_UNROLLED_ALONE = 1.0
+"""Likewise, where K is one tile, so that its loads are unrolled with it."""
+MOST_REGISTERS = 255
 """Registers a thread can address (CUDA C programming guide)."""
 _RESERVED_SHARED_MEMORY = 1024
 """Bytes CUDA keeps of every block's shared memory (CUDA C programming guide, compute capability 8.0 on)."""
@@ -121,14 +134,24 @@ class Launch:
 
     def _occupy(self) -> None:
         work, architecture = self.work, self.work.device.architecture
-        self.operand_bytes = work.itemsize * (self.block_m + self.block_n) * self.block_k
+        bytes_a = work.itemsize * self.block_m * self.block_k
+        bytes_b = work.itemsize * self.block_n * self.block_k
+        self.operand_bytes = bytes_a + bytes_b
         """Bytes of one A tile and one B tile."""
-        self.buffers = self._pipeline_buffers()
-        self.shared_memory = self.operand_bytes * self.buffers
+        self.buffers_a, self.buffers_b = self._pipeline_buffers()
+        self.shared_memory = bytes_a * self.buffers_a + bytes_b * self.buffers_b
+        self.outstanding = self.shared_memory - bytes_a * (self.buffers_a > 1) - bytes_b * (self.buffers_b > 1)
+        """Bytes of loads that a block keeps under way."""
         threads = _WARP * self.warps
         self.accumulators = self.block_m * self.block_n / threads
-        operands = ~self.wgmma * (self.operand_bytes / (4 * threads))
-        registers = np.minimum(self.accumulators + operands + _OTHER_REGISTERS, _MOST_REGISTERS)
+        loads_a = np.maximum(bytes_a / (work.access_a * threads), 1)
+        loads_b = np.maximum(bytes_b / (work.access_b * threads), 1)
+        self.loads = loads_a + loads_b
+        """Load instructions of a thread in an iteration."""
+        self.loads[self.tma] = 1
+        self.demand = self._register_demand(threads, loads_a, loads_b)
+        """Registers a thread would like to have, which may be more than there are."""
+        registers = np.minimum(self.demand, MOST_REGISTERS)
         blocks = np.minimum(
             architecture.shared_memory_bytes / (self.shared_memory + _RESERVED_SHARED_MEMORY),
             np.minimum(architecture.registers / (registers * threads), architecture.threads / threads),
@@ -139,20 +162,33 @@ class Launch:
         self.waves = self.block_waves / self.occupancy
         self.resident = np.minimum(self.occupancy, self.busiest)
 
-    def _pipeline_buffers(self) -> Floats:
-        """Return how many copies of an operand tile Triton's software pipeline keeps in shared memory.
+    def _pipeline_buffers(self) -> tuple[Floats, Floats]:
+        """Return how many copies of a tile of A and of B Triton's software pipeline keeps in shared memory.
 
         With wgmma the tensor cores still read a stage while the next is loaded, so it needs all of them, else one
-        less; loads too narrow for cp.async and loops of one iteration are not pipelined. Fits what compiled and
-        what ran out of shared memory in the bundled H200 measurements.
+        less; loops of one iteration are not pipelined. Nor are the loads of an operand that are too narrow for
+        cp.async, whatever those of the other. Fits what compiled and what ran out of shared memory in the bundled
+        H200 measurements.
         """
+        pipelined: Floats = np.maximum(self.stages - ~self.wgmma, 1)
+        pipelined[~self.tma & (self.k_iterations <= 1)] = 1
+        narrow = np.where(self.tma, pipelined, 1)
+        wide_a, wide_b = (access >= _NARROWEST_ASYNC for access in (self.work.access_a, self.work.access_b))
+        return pipelined if wide_a else narrow, pipelined if wide_b else narrow
+
+    def _register_demand(self, threads: Floats, loads_a: Floats, loads_b: Floats) -> Floats:
         work = self.work
-        buffers: Floats = np.maximum(self.stages - ~self.wgmma, 1)
-        unpipelined = ~self.tma
-        if min(work.access_a, work.access_b) >= _NARROWEST_ASYNC:
-            unpipelined &= self.k_iterations <= 1
-        buffers[unpipelined] = 1
-        return buffers
+        operands = self.operand_bytes * (_PER_OPERAND / 4) / threads
+        operands[self.wgmma] = 0
+        if work.itemsize > _HALF:
+            per_step = np.where(self.k_iterations <= 1, _PER_UNROLLED_ALONE, _PER_UNROLLED)
+            unrolled = per_step * self.block_k * np.sqrt(self.accumulators)
+            operands = np.where(self.tensor_cores, operands, unrolled)
+        demand: Floats = self.accumulators * _PER_ACCUMULATOR + operands + _OTHER_REGISTERS
+        for access, loads in ((work.access_a, loads_a), (work.access_b, loads_b)):
+            if access < _NARROWEST_ASYNC:
+                demand += _PER_NARROW_LOAD * loads * ~self.tma
+        return demand
 
     def _time(self) -> None:
         work, device = self.work, self.work.device
@@ -174,17 +210,21 @@ class Launch:
         """Share of the multiprocessors that have a tile at all."""
         self.l2_us = self.traffic * (1e6 / (device.architecture.l2_bandwidth * device.multiprocessors)) / self.busy
         resident = np.minimum(self.block_waves, self.resident)
-        self.in_flight = resident * self.operand_bytes * np.maximum(self.buffers - 1, 1)
+        self.in_flight = resident * self.outstanding
         """Bytes of loads outstanding on a multiprocessor."""
         self.memory_us = 1e6 * work.memory_s * np.maximum(1, _BYTES_IN_FLIGHT / self.in_flight)
-        hidden = np.minimum(np.maximum(self.buffers, 1), self.k_iterations)
+        # An iteration waits for the operand that is loaded last.
+        hidden = np.minimum(np.minimum(self.buffers_a, self.buffers_b), self.k_iterations)
         per_tile = 1 + self.k_iterations * _ITERATION_LATENCY / hidden
         self.latency_us = np.ceil(self.waves) * _TILE_LATENCY_US * per_tile
+        self.issue_us = self.busiest * self.k_iterations * self.loads * (self.warps * _ISSUE_US)
         slowest = np.maximum(
             np.maximum(self.compute_us, self.l2_us),
             np.maximum(self.memory_us, self.latency_us),
         )
         self.estimate_us = slowest + LAUNCH_US
+        self.stores = np.maximum(self.accumulators * (self.work.itemsize / self.work.access_c), 1)
+        """Store instructions of a thread at the end of a tile; as many loads where something is added."""
 
 
 def _is_tma(template: str) -> bool:

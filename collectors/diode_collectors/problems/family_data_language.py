@@ -47,7 +47,7 @@ _DECODERS = (
     ("smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B", 2048, 32, 32, 64, 8192, 49152),
     ("mistral-small-24b", "mistralai/Mistral-Small-24B-Base-2501", 5120, 32, 8, 128, 32768, 131072),
     ("codellama-34b", "codellama/CodeLlama-34b-hf", 8192, 64, 8, 128, 22016, 32000),
-    ("granite-3.1-2b", "ibm-granite/granite-3.1-2b-base", 2048, 32, 8, 64, 8192, 49155),
+    ("granite-3.1-2b", "ibm-granite/granite-3.1-2b-instruct", 2048, 32, 8, 64, 8192, 49155),
     ("danube3-4b", "h2oai/h2o-danube3-4b-base", 3840, 32, 8, 120, 10240, 32000),
 )
 _DECODERS_WITH_BIAS = (

@@ -55,6 +55,26 @@ def test_attention_has_scores_and_values() -> None:
     assert problems["attention/d128-333x333/pv"] == SweepProblem("bmm", 333, 128, 333, 32)
 
 
+@pytest.mark.parametrize(
+    ("name", "m", "layer", "expected"),
+    [
+        ("starcoder2-3b", 16, "qkv", ("addmm", 28 * 128, 3072, "nt")),  # 24 heads, 2 for keys and for values
+        ("danube3-4b", 16, "qkv", ("mm", 48 * 120, 3840, "nt")),
+        ("mt5-small", 16, "gate_up", ("mm", 2048, 512, "nt")),
+        ("rwkv4-169m", 16, "head", ("mm", 50277, 768, "nt")),
+        ("gpt2-medium", 16, "up", ("addmm", 4096, 1024, "nn")),
+        ("mlp-mixer-b16", 768, "token_up", ("addmm", 384, 196, "nt")),
+        ("sam-vit-h", 196, "d80-196x196/qk", ("bmm", 196, 80, "nt")),
+        ("dcn-v2", 128, "cross", ("addmm", 429, 429, "nt")),
+        ("mobilenet-v2", 3136, "56px-24-144", ("mm", 144, 24, "nt")),
+        ("graphsage", 512, "reddit1", ("addmm", 256, 602, "nt")),
+    ],
+)
+def test_layers_of_further_models(name: str, m: int, layer: str, expected: tuple[str, int, int, str]) -> None:
+    """Heads, gates, vocabularies, windows and channels as their papers and configs have them."""
+    assert layers_of(name, m)[layer] == expected
+
+
 def test_every_family_names_its_source_and_gives_problems() -> None:
     """At least twenty families, a thousand problems; every source is a page one can open."""
     known = families()

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from bundled_sets import DEPLOYED, FIRST, SETS, BundledSet, all_measurements
+from bundled_sets import DEPLOYED, FIRST, LATER, ODD_SIZES, SETS, BundledSet, all_measurements
 
 from diode_collectors.problems.families import families
 from diode_store.devices import known_device
@@ -57,12 +57,12 @@ def test_it_is_what_it_says(data: BundledSet) -> None:
 
 
 def test_they_are_large_enough_to_learn_from() -> None:
-    """At least 2,500 problems, 190,000 timings and 90 problems with every config there is; in less than 30 MB."""
+    """At least 4,000 problems, 250,000 timings and 118 problems with every config there is; in less than 30 MB."""
     measurements = all_measurements()
     exhaustive = {m.problem.key for m in measurements if (m.search_space or "").startswith("EXHAUSTIVE")}
-    assert len({m.problem.key for m in measurements}) >= 2_500
-    assert sum(len(m.timings) for m in measurements) >= 190_000
-    assert len(exhaustive) == 54 + 40
+    assert len({m.problem.key for m in measurements}) >= 4_000
+    assert sum(len(m.timings) for m in measurements) >= 250_000
+    assert len(exhaustive) == 54 + 40 + 24
     assert sum(path.stat().st_size for path in bundled_data_dir().iterdir()) < 30_000_000
 
 
@@ -93,12 +93,12 @@ def test_how_long_the_fastest_kernels_take(data: BundledSet) -> None:
 
 
 def test_rows_that_are_not_whole_16_bytes() -> None:
-    """The README says in how many problems of either set a row of A or B is such."""
+    """The README says in how many problems of each set a row of A or B is such."""
     for data in SETS:
         assert sum(map(is_unaligned, problems_of(data).values())) == data.unaligned
-    told = DEPLOYED.told_in_words()
-    assert f"In {DEPLOYED.unaligned} a row of A or B is not whole 16 bytes" in told
-    assert f"in the first set in {FIRST.unaligned}." in told
+    for data in LATER:
+        assert f"In {data.unaligned} a row of A or B is not whole 16 bytes" in data.told_in_words()
+    assert f"in the first set in {FIRST.unaligned}." in DEPLOYED.told_in_words()
 
 
 def test_the_kernels_are_the_ones_inductor_offers(data: BundledSet) -> None:
@@ -117,25 +117,42 @@ def test_the_kernels_are_the_ones_inductor_offers(data: BundledSet) -> None:
     assert all(any(timing.config.is_vendor for timing in measurement.timings) for measurement in data.found())
 
 
-def test_kernels_with_tma() -> None:
+@pytest.mark.parametrize("data", LATER, ids=lambda data: data.name)
+def test_kernels_with_tma(data: BundledSet) -> None:
     """As deployed they were timed for every mm and addmm of whole 16 bytes; the README counts exhaustive ones."""
-    with_tma = {m.uid for m in DEPLOYED.found() if any("tma" in timing.config.template for timing in m.timings)}
-    can = {m.uid for m in DEPLOYED.found() if m.problem.op in {"mm", "addmm"} and not is_unaligned(m.problem.shape)}
+    with_tma = {m.uid for m in data.found() if any("tma" in timing.config.template for timing in m.timings)}
+    can = {m.uid for m in data.found() if m.problem.op in {"mm", "addmm"} and not is_unaligned(m.problem.shape)}
     assert with_tma == can
-    exhaustive = {m.uid for m in DEPLOYED.of_list("exhaustive")}
-    assert f"in {len(can & exhaustive)} of the {len(exhaustive)} exhaustive problems" in DEPLOYED.told_in_words()
+    exhaustive = {m.uid for m in data.of_list("exhaustive")}
+    assert re.search(rf"\b{len(can & exhaustive)} of the {len(exhaustive)} exhaustive problems", data.told_in_words())
 
 
-def test_what_the_new_problems_are_for() -> None:
+def test_the_later_sets_have_problems_that_the_first_has_not() -> None:
+    """The README says how many of the second set are in the first; the third has none of either."""
+    first = problems_of(FIRST)
+    new = problems_of(DEPLOYED).keys() - first.keys()
+    told = f"{len(new):,} of them new and {DEPLOYED.problems - len(new)} that `{FIRST.name}` has too"
+    assert told in DEPLOYED.told_in_words()
+    assert not problems_of(ODD_SIZES).keys() & (first.keys() | problems_of(DEPLOYED).keys())
+
+
+def test_the_families_that_only_the_last_set_has() -> None:
+    """The README counts them."""
+    of_models = {family.name for family in families()}
+    earlier = {m.family for data in (FIRST, DEPLOYED) for m in data.found()}
+    new = {m.family for m in ODD_SIZES.found()} & of_models - earlier
+    assert f"layers: of {len(new)} families that the other sets have not" in ODD_SIZES.told_in_words()
+
+
+@pytest.mark.parametrize("data", LATER, ids=lambda data: data.name)
+def test_what_the_new_problems_are_for(data: BundledSet) -> None:
     """The README's table counts them by family, and those that are not whole 16 bytes; the rest is in the first set."""
     of_models = {family.name for family in families()}
     first = problems_of(FIRST)
-    new = {m.problem.key: m for m in DEPLOYED.found() if m.problem.key not in first}
-    told = DEPLOYED.told_in_words()
-    assert f"{len(new):,} of them new and {DEPLOYED.problems - len(new)} that `{FIRST.name}` has too" in told
+    new = {m.problem.key: m for m in data.found() if m.problem.key not in first}
     layers = [m.problem.shape for m in new.values() if m.family in of_models]
     backward = sum(shape.op == "mm" and shape.layout != "nt" for shape in layers)
-    assert f"about a fifth of them ({backward} mm in nn or tn)" in told
+    assert re.search(rf"\b{backward} mm in nn or tn", data.told_in_words())
     kinds, unaligned, families_found = Counter[str](), Counter[str](), set()
     for measurement in new.values():
         family = measurement.family or ""
@@ -143,14 +160,14 @@ def test_what_the_new_problems_are_for() -> None:
         kind = "models" if family in of_models else "fp32" if family in OF_FP32 else family
         kinds[kind] += 1
         unaligned[kind] += is_unaligned(measurement.problem.shape)
-    table = re.findall(r"^\| (of \d+ models|`[^|]*`) \| (\d+) \| (\d+) \| [^|]*\|$", DEPLOYED.told(), re.MULTILINE)
+    table = re.findall(r"^\| (of \d+ models|`[^|]*`) \| (\d+) \| (\d+) \| [^|]*\|$", data.told(), re.MULTILINE)
     expected = {name: (kinds[name], unaligned[name]) for name in kinds}
     expected[f"of {len(families_found)} models"] = expected.pop("models")
     expected["drawn-fp32, attention-fp32, rotary"] = expected.pop("fp32")
     assert {name.replace("`", ""): (int(count), int(odd)) for name, count, odd in table} == expected
 
 
-def test_a_problem_of_both_sets_is_of_one_family() -> None:
+def test_a_problem_of_two_sets_is_of_one_family() -> None:
     """The family of a problem is the same wherever it was measured."""
     found = {m.problem.key: m.family for m in FIRST.found()}
     assert [m.uid for m in DEPLOYED.found() if found.get(m.problem.key, m.family) != m.family] == []
@@ -205,22 +222,24 @@ def test_every_timing_says_how_often_it_ran(data: BundledSet) -> None:
     assert re.search(rf"{looks[3]:,} (timings|first looks) have 3 runs, {looks[1]:,} have 1\.", data.told_in_words())
 
 
-def test_the_figures_of_graphs_and_finals() -> None:
+@pytest.mark.parametrize("data", LATER, ids=lambda data: data.name)
+def test_the_figures_of_graphs_and_finals(data: BundledSet) -> None:
     """The README counts both regimes, the longest lists of runs, and the finals that remained undecided."""
-    timings = [t for m in DEPLOYED.found() for t in m.timings if t.repeats is not None and not t.is_estimate]
-    told = DEPLOYED.told_in_words()
-    assert f"the regime `graph`, {DEPLOYED.regimes['graph']:,} measurements" in told
-    assert f"`read_flush`, {DEPLOYED.regimes['read_flush']}." in told
-    assert f"a kernel has 7 to {max(t.repeats or 0 for t in timings)} runs" in told
-    undecided = sum(m.extra["finals"]["undecided"] > 0 for m in DEPLOYED.found())
-    assert f"in {undecided} measurements some finalist is undecided" in told
+    timings = [t for m in data.found() for t in m.timings if t.repeats is not None and not t.is_estimate]
+    told = data.told_in_words()
+    assert f"the regime `graph`, {data.regimes['graph']:,} measurements" in told
+    assert re.search(rf"`read_flush`(:|,) {data.regimes['read_flush']}\.", told)
+    undecided = sum(m.extra["finals"]["undecided"] > 0 for m in data.found())
+    assert re.search(rf"\b[Ii]n {undecided} measurements some finalist is undecided", told)
+    assert max(t.repeats or 0 for t in timings) == 84
+    assert "a kernel has 7 to 84 runs" in DEPLOYED.told_in_words()
 
 
 def test_every_measurement_says_what_the_device_did(data: BundledSet) -> None:
     """Clocks, temperature and what limited them are there, and nobody else used the GPU."""
     states = [measurement.device_state for measurement in data.found()]
     assert Counter(state.throttle_reasons for state in states) == data.throttle
-    assert f"{data.throttle['sw_power_cap']} measurements saw the software power cap" in data.told()
+    assert f"{data.throttle['sw_power_cap']} measurements saw the software power cap" in data.told_in_words()
     assert {state.foreign_processes for state in states} == {0}
     assert {state.memory_clock_mhz for state in states} == {3_201}
     slow = [state for state in states if state.sm_clock_mhz != 1_980]
@@ -228,4 +247,4 @@ def test_every_measurement_says_what_the_device_did(data: BundledSet) -> None:
     assert min(state.sm_clock_mhz or 0 for state in slow) == data.slowest_mhz
     degrees = sorted(state.temperature_c or 0 for state in states)
     middle = degrees[len(degrees) // 2]
-    assert f"{degrees[0]} to {degrees[-1]} °C, median {middle}" in data.told()
+    assert f"{degrees[0]} to {degrees[-1]} °C, median {middle}" in data.told_in_words()

@@ -56,7 +56,7 @@ class Recipe:
     """Weight of ranking the configs that are not the vendor's among themselves."""
     regret_temperature: float = 0.05
     """How far behind a config may be predicted and still be picked, in log runtime."""
-    regret_weight: float = 1.0
+    regret_weight: float = 0.4
     """Weight of what a pick is expected to lose, of all configs and again of those that are not the vendor's."""
     huber_delta: float = 0.2
     estimate_weight: float = 0.2
