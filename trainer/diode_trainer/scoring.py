@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-_FINALISTS = 96
+_FINALISTS = 80
 """How many of the configs that the scout finds best all members score."""
 _SHORT = 256
 """Up to so many configs it is faster to score by all members at once than by one after another."""
