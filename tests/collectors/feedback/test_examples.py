@@ -62,7 +62,7 @@ def test_the_quickstart_keeps_to_one_warehouse(tmp_path: Path) -> None:
             lines.append(line)
             if "$ diode fastest" in line:
                 os.killpg(process.pid, signal.SIGINT)
-    assert any(line.startswith("NVIDIA H200,mm,bfloat16,956,76313,") for line in lines), lines
+    assert any(line.startswith("NVIDIA H200,mm,bfloat16,1199,90641,") for line in lines), lines
     assert not (tmp_path / "spool").exists()
 
 
