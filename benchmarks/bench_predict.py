@@ -29,8 +29,8 @@ import shipped_data
 import torch
 from torch._inductor import config as inductor_config
 
-from diode_collectors.inductor.adapter import columns_of_choices, problem_of_inputs
 from diode_integration import choices as hook
+from diode_integration.candidates import KnownLists
 from diode_integration.install import install
 from diode_integration.policy import Mode, Policy, Spread, select
 from diode_store.devices import known_device
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from diode_store.columns import ConfigColumns
-    from diode_store.records import Measurement
+    from diode_store.records import Measurement, Problem
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import Examples, ExampleSet
     from diode_trainer.judging.metrics import Report
@@ -65,10 +65,10 @@ class Bench(hook.DiodeInductorChoices):
     listed: int
     columns: ConfigColumns
 
-    def _list(self, offer: Any, predictor: Any, hardware: Any) -> Any:
-        listing = super()._list(offer, predictor, hardware)
-        model, shape = predictor.model, problem_of_inputs(offer.kernel_inputs, offer.op_name).shape
-        listed = columns_of_choices(listing.ranked)
+    def _list(self, offer: Any, problem: Problem, predictor: Any, hardware: Any) -> Any:
+        listing = super()._list(offer, problem, predictor, hardware)
+        model, shape = predictor.model, problem.shape
+        listed = listing.ranked.columns
         self.listed = len(listed)
         self.columns = columns = listed.take(np.arange(_CANDIDATES) % len(listed))
         vendor = columns.template_mask(is_vendor_template)
@@ -80,10 +80,17 @@ class Bench(hook.DiodeInductorChoices):
             spread = calibration and Spread(prediction.finalists, prediction.member_logs, calibration)
             return select(prediction.runtime_us, vendor, adaptive, spread)
 
+        def list_again() -> ConfigColumns:
+            return super(Bench, self)._list(offer, problem, predictor, hardware).ranked.columns
+
+        def list_anew() -> ConfigColumns:
+            self._known_lists = KnownLists()
+            return list_again()
+
         self.seconds = {
             _BASELINE: _median(lambda: select(model.predict_us(shape, hardware, columns, exact=True), vendor, policy)),
-            "Inductor's listing": _median(lambda: super(Bench, self)._list(offer, predictor, hardware)),
-            "choices to columns": _median(lambda: columns_of_choices(listing.ranked)),
+            "listing, the first of its class": _median(list_anew),
+            "listing, of a known class": _median(list_again),
             "features": _median(lambda: model_inputs(shape, hardware, columns)),
             "features and scores": _median(lambda: model.predict_us(shape, hardware, columns)),
             "features, scores and choice": _median(

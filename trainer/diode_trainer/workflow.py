@@ -174,9 +174,13 @@ def _fit_parts(
         seconds = fitted_at - started if checkpoint is None else checkpoint.seconds
         if name == FINAL:  # the fits of folds are judged by what all members predict
             hear = partial(heard, scout.NAME)
-            scout.teach_scout(fitted.network, part, seed=seed, device=device, on_epoch=hear)
+            scout.teach_scout(fitted.network, part, seed=seed, device=device, on_epoch=hear, threads=threads)
         return fitted, seconds + time.perf_counter() - fitted_at
 
+    if len(parts) == 1:
+        # Not in a thread of its own: OpenMP gives each thread that calls it a team, and puts them all to sleep between
+        # operations as soon as there are more of them than cores, which takes twice as long.
+        return [fit_one(*each) for each in zip(named, checkpoints, strict=True)]
     with limited_threads(), ThreadPoolExecutor(at_once) as pool:
         fits = [pool.submit(fit_one, *each) for each in zip(named, checkpoints, strict=True)]
         try:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from diode_trainer.training import losses
+from diode_trainer.training.losses import row_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def rows(*values: float) -> torch.Tensor:
@@ -20,7 +25,31 @@ def member(*values: float) -> torch.Tensor:
 
 def listwise(predicted: torch.Tensor, target: torch.Tensor, counted: torch.Tensor, temperature: float) -> torch.Tensor:
     """Return the listwise loss of one problem, (E, 1)."""
-    return losses.listwise(predicted, target, counted, torch.zeros(len(target), dtype=torch.int64), 1, temperature)
+    return ranked_loss(
+        losses.listwise, predicted, target, counted, torch.zeros(len(target), dtype=torch.int64), 1, temperature
+    )
+
+
+def ranked_loss(
+    term: Callable[..., torch.Tensor],
+    predicted: torch.Tensor,
+    target: torch.Tensor,
+    counted: torch.Tensor,
+    problem_of: torch.Tensor,
+    problems: int,
+    temperature: float,
+) -> torch.Tensor:
+    """Return ``term``, a loss that ranks, of each problem, (E, b)."""
+    goal = ranking(target, counted, problem_of, problems, temperature)
+    return row_sums(term(predicted, goal, problem_of, problems, temperature), problem_of, problems)
+
+
+def ranking(
+    target: torch.Tensor, counted: torch.Tensor, problem_of: torch.Tensor, problems: int, temperature: float
+) -> losses.Ranking:
+    """Return what is to be learned of the order of what counts."""
+    shares = losses.goal_shares(target, counted, problem_of, problems, temperature)
+    return losses.Ranking(counted, shares, losses.regrets(target, counted, problem_of, problems))
 
 
 def expected_regret(
@@ -28,12 +57,25 @@ def expected_regret(
 ) -> torch.Tensor:
     """Return the expected regret of one problem, (E, 1)."""
     problem_of = torch.zeros(len(target), dtype=torch.int64)
-    return losses.expected_regret(predicted, target, counted, problem_of, 1, temperature)
+    return ranked_loss(losses.expected_regret, predicted, target, counted, problem_of, 1, temperature)
 
 
 def regression(predicted: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, delta: float) -> torch.Tensor:
     """Return the regression loss of one problem, (E, 1)."""
-    return losses.regression(predicted, target, weight, torch.zeros(len(target), dtype=torch.int64), 1, delta)
+    return regression_of(predicted, target, weight, torch.zeros(len(target), dtype=torch.int64), 1, delta)
+
+
+def regression_of(
+    predicted: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor,
+    problem_of: torch.Tensor,
+    problems: int,
+    delta: float,
+) -> torch.Tensor:
+    """Return the regression loss of each problem, (E, b)."""
+    share = losses.weights(weight, problem_of, problems)
+    return row_sums(losses.regression(predicted, target, share, delta), problem_of, problems)
 
 
 def test_listwise_by_hand() -> None:
@@ -172,9 +214,9 @@ def test_problems_are_independent() -> None:
     problem_of, counted = torch.tensor([0, 2, 0, 2, 2]), rows(1, 1, 1, 1, 0).bool()
     predicted = torch.tensor([[0.1, 0.2, 0.0, 0.5, 9.0], [0.3, 0.0, 0.2, 0.1, 9.0]])
     target, weight = rows(0.0, 0.1, 0.3, 0.0, 5.0), rows(1.0, 0.2, 1.0, 5.0, 0.0)
-    ranked = losses.listwise(predicted, target, counted, problem_of, 3, 0.1)
-    lost = losses.expected_regret(predicted, target, counted, problem_of, 3, 0.1)
-    fitted = losses.regression(predicted, target, weight, problem_of, 3, 0.2)
+    ranked = ranked_loss(losses.listwise, predicted, target, counted, problem_of, 3, 0.1)
+    lost = ranked_loss(losses.expected_regret, predicted, target, counted, problem_of, 3, 0.1)
+    fitted = regression_of(predicted, target, weight, problem_of, 3, 0.2)
     assert ranked.shape == lost.shape == fitted.shape == (2, 3)
     for problem, at in ((0, [0, 2]), (2, [1, 3, 4])):
         alone = listwise(predicted[:, at], target[at], counted[at], 0.1)

@@ -17,8 +17,18 @@ from diode_trainer.data.held_out import Split
 from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
 from diode_trainer.models import MatmulTimingModel
-from diode_trainer.training.losses import expected_regret
-from diode_trainer.training.train import EpochReport, Recipe, _loss, _parts, _schedule, fit, limited_threads, predict
+from diode_trainer.training.losses import expected_regret, row_sums
+from diode_trainer.training.train import (
+    EpochReport,
+    Recipe,
+    _goals,
+    _loss,
+    _parts,
+    _schedule,
+    fit,
+    limited_threads,
+    predict,
+)
 from diode_trainer.workflow import Evaluation, Judging, fit_and_judge, training_facts
 
 QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)
@@ -163,12 +173,16 @@ def test_the_loss_counts_the_regret_of_two_picks() -> None:
     network = fit(packed, replace(QUICK, epochs=2)).network
     with torch.inference_mode():
         problem, config = network.normalised(packed.problem, packed.config)
-        predicted = network(problem, config, packed.problem_of)
+        problem_of = packed.problem_of
+        predicted = network(problem, config, problem_of)
         normalised = replace(packed, problem=problem, config=config)
-        without, with_regret = (_loss(network, normalised, replace(QUICK, regret_weight=w)) for w in (0.0, 2.0))
-    common = {"problem_of": packed.problem_of, "problems": 12, "temperature": QUICK.regret_temperature}
-    both = (torch.ones_like(packed.vendor), ~packed.vendor)
-    of_all, of_triton = (expected_regret(predicted, packed.target, counted, **common) for counted in both)
+        without, with_regret = (
+            _loss(network, normalised, _goals(packed, QUICK), replace(QUICK, regret_weight=w)) for w in (0.0, 2.0)
+        )
+    of_all, of_triton = (
+        row_sums(expected_regret(predicted, goal, problem_of, 12, QUICK.regret_temperature), problem_of, 12)
+        for goal in _goals(packed, QUICK).rankings
+    )
     assert not torch.equal(of_all, of_triton)
     torch.testing.assert_close(with_regret - without, 2 * (of_all + of_triton))
 

@@ -62,13 +62,17 @@ class Packed:
         numbers = torch.arange(len(self), device=self.count.device)
         return torch.repeat_interleave(numbers, self.count, output_size=len(self.target))
 
-    def __getitem__(self, problems: Tensor) -> Packed:
-        """Return the problems at ``problems``, in that order."""
+    def rows_of(self, problems: Tensor) -> Tensor:
+        """Return where the configs of ``problems`` are, one problem after another."""
         count = self.count[problems]
         # What to add to a config's place in the result to get its place here.
         shift = (self.count.cumsum(0) - self.count)[problems] - (count.cumsum(0) - count)
         shift = torch.repeat_interleave(shift, count)
-        rows = shift + torch.arange(len(shift), device=shift.device)
+        return shift + torch.arange(len(shift), device=shift.device)
+
+    def __getitem__(self, problems: Tensor) -> Packed:
+        """Return the problems at ``problems``, in that order."""
+        count, rows = self.count[problems], self.rows_of(problems)
         return Packed(
             self.problem[problems], count, self.config[rows], self.target[rows], self.vendor[rows], self.estimate[rows]
         )

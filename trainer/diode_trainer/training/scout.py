@@ -42,6 +42,7 @@ def teach_scout(
     seed: int,
     device: str = "cpu",
     on_epoch: Callable[[EpochReport], None] | None = None,
+    threads: int = 1,
 ) -> None:
     """Give ``network`` a scout, taught on the problems that it was fitted to; a single member needs none.
 
@@ -51,6 +52,7 @@ def teach_scout(
         seed: of the scout's fit.
         device: where to fit.
         on_epoch: called after each epoch of it.
+        threads: of each operation.
 
     Raises:
         ModelError: the fit diverged.
@@ -59,6 +61,7 @@ def teach_scout(
         return
     taught = replace(packed, target=predict(network, packed).clone(), estimate=torch.zeros_like(packed.estimate))
     try:
-        network.scout = fit(taught, RECIPE, seed=seed, device=device, on_epoch=on_epoch).network
+        fitted = fit(taught, RECIPE, seed=seed, device=device, on_epoch=on_epoch, threads=threads)
     except ModelError:
         raise ModelError("the scout, which learns what the members predict, diverged; give another --seed") from None
+    network.scout = fitted.network

@@ -19,7 +19,17 @@ from diode_store.render import counted
 from diode_trainer.data.dataset import FEW
 from diode_trainer.data.tensors import Packed, normalise
 from diode_trainer.models import TimingNetwork, model_class
-from diode_trainer.training.losses import expected_regret, listwise, regression
+from diode_trainer.training.losses import (
+    Goals,
+    Ranking,
+    expected_regret,
+    goal_shares,
+    listwise,
+    regression,
+    regrets,
+    row_sums,
+    weights,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,6 +189,7 @@ class _Fitting:
         moved = packed.to(device)
         problem, config = network.normalised(moved.problem, moved.config)
         self.packed = replace(moved, problem=problem, config=config)
+        self.goals = _goals(moved, recipe)
         self.learns = _parts(len(packed), network.members, self.generator).to(device)  # (E, m)
         self.held_out = torch.nonzero(~self.learns.all(0)).flatten()
         self.parameters: list[Tensor] = list(self.network.parameters())
@@ -266,7 +277,7 @@ class _Fitting:
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.learning_rate * _schedule(self.step / self.steps)
         learns = self.learns[:, rows]
-        loss = _loss(self.network, self.packed[rows], self.recipe)  # (E, b)
+        loss = self._loss_of(self.network, rows)  # (E, b)
         # Members are independent, so their losses are summed: each gets the gradient it would get alone.
         losses = (loss * learns).sum(1) / max(len(rows), 1)
         self.optimiser.zero_grad(set_to_none=True)
@@ -278,13 +289,18 @@ class _Fitting:
             torch._foreach_lerp_(self.averages, self.parameters, 1 - decay)
         return losses.detach()
 
+    def _loss_of(self, network: TimingNetwork, problems: Tensor) -> Tensor:
+        """Return the loss of each member on each of ``problems``, shape (E, b)."""
+        goals = self.goals.take(self.packed.rows_of(problems))
+        return _loss(network, self.packed[problems], goals, self.recipe)
+
     def _validate(self) -> tuple[float, tuple[float, ...]]:
         """Return the mean loss of the averaged members on the problems that they do not learn from; and each one's."""
         losses, counts = torch.zeros(2, self.network.members, dtype=torch.float64, device=self.held_out.device)
         with torch.inference_mode():
             for rows in torch.split(self.held_out, _VALIDATION_BATCH):
                 judged = ~self.learns[:, rows]
-                losses += (_loss(self.average, self.packed[rows], self.recipe) * judged).sum(1)
+                losses += (self._loss_of(self.average, rows) * judged).sum(1)
                 counts += judged.sum(1)
         return float(losses.sum() / counts.sum()), tuple((losses / counts).tolist())
 
@@ -308,24 +324,36 @@ def _parts(problems: int, members: int, generator: torch.Generator) -> Tensor:
     return part.unsqueeze(0) != torch.arange(members).unsqueeze(1)
 
 
-def _loss(network: TimingNetwork, packed: Packed, recipe: Recipe) -> Tensor:
+def _goals(packed: Packed, recipe: Recipe) -> Goals:
+    problem_of, problems, target = packed.problem_of, len(packed), packed.target
+    weight = torch.where(packed.estimate, recipe.estimate_weight, 1.0)
+    weight = weight * torch.where(packed.vendor, recipe.vendor_weight, 1.0)
+    return Goals(
+        weights(weight, problem_of, problems),
+        tuple(
+            Ranking(
+                counted,
+                goal_shares(target, counted, problem_of, problems, recipe.temperature),
+                regrets(target, counted, problem_of, problems),
+            )
+            for counted in (torch.ones_like(packed.vendor), ~packed.vendor)
+        ),
+    )
+
+
+def _loss(network: TimingNetwork, packed: Packed, goals: Goals, recipe: Recipe) -> Tensor:
     """Return the loss of each member on each problem, shape (E, b)."""
     problem_of, problems = packed.problem_of, len(packed)
     predicted = network(packed.problem, packed.config, problem_of)
-    target = packed.target
-    weight = torch.where(packed.estimate, recipe.estimate_weight, 1.0)
-    weight = weight * torch.where(packed.vendor, recipe.vendor_weight, 1.0)
-    loss = regression(predicted, target, weight, problem_of, problems, recipe.huber_delta)
-    for importance, ranked in (
-        (recipe.listwise_weight, torch.ones_like(packed.vendor)),
-        (recipe.triton_listwise_weight, ~packed.vendor),
-    ):
+    loss = regression(predicted, packed.target, goals.weight, recipe.huber_delta)
+    importances = (recipe.listwise_weight, recipe.triton_listwise_weight)
+    for importance, goal in zip(importances, goals.rankings, strict=True):
         if importance:
-            loss = loss + importance * listwise(predicted, target, ranked, problem_of, problems, recipe.temperature)
+            loss = loss + importance * listwise(predicted, goal, problem_of, problems, recipe.temperature)
         if recipe.regret_weight:
-            lost = expected_regret(predicted, target, ranked, problem_of, problems, recipe.regret_temperature)
+            lost = expected_regret(predicted, goal, problem_of, problems, recipe.regret_temperature)
             loss = loss + recipe.regret_weight * lost
-    return loss
+    return row_sums(loss, problem_of, problems)
 
 
 def _schedule(done: float) -> float:
