@@ -60,6 +60,17 @@ def integer(what: str, value: object, *, least: int = -INT64 - 1, most: int = IN
     return value
 
 
+def number(what: str, value: object, *, least: float, most: float) -> float:
+    """Return ``value`` if it is a number from ``least`` to ``most``.
+
+    Raises:
+        RecordError: it is not.
+    """
+    if type(value) not in (float, int) or not least <= value <= most:  # type: ignore[operator] # just checked
+        raise RecordError(f"{what} must be a number from {least:g} to {most:g}, not {shown(value)}")
+    return value  # type: ignore[return-value] # likewise
+
+
 def flag(what: str, value: object) -> bool:
     """Return ``value`` if it is true or false.
 

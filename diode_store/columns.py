@@ -58,6 +58,16 @@ class ConfigColumns:
         by_column = dict(zip(INT_COLUMNS, np.ascontiguousarray(numbers.T), strict=False))
         return cls(templates, template_index, allow_tf32=numbers[:, -1] != 0, **by_column)
 
+    @classmethod
+    def joined(cls, parts: Sequence[ConfigColumns]) -> ConfigColumns:
+        """Return the configs of all ``parts``, end to end."""
+        templates = tuple(dict.fromkeys(template for part in parts for template in part.templates))
+        places = [np.array([templates.index(name) for name in part.templates], np.int32) for part in parts]
+        index = [place[part.template_index] for place, part in zip(places, parts, strict=True)]
+        names = (*INT_COLUMNS, "allow_tf32")
+        arrays = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        return cls(templates, np.concatenate(index), *arrays) if parts else cls.from_rows([])
+
     def config(self, index: int) -> KernelConfig:
         """Return the config at ``index``, with the fields that have columns."""
         template = self.templates[self.template_index[index]]

@@ -69,6 +69,17 @@ NamedDatabaseOption = Annotated[str | None, _database_option()]
 """``--database``, else ``DIODE_DATABASE_URL``, for a command that finds the user's own warehouse itself; give it the
 default ``None``."""
 
+HardwareOption = Annotated[
+    str | None,
+    typer.Option(
+        "--hardware",
+        metavar="NAME",
+        help="The device: an alias, its name, or the first words of its name.",
+        show_default="the only one measured",
+    ),
+]
+"""``--hardware`` where one device is meant; give it the default ``None``."""
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 """``--json``; give it the default ``False``."""
 

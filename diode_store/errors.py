@@ -32,6 +32,10 @@ class UnknownVersionError(CodecError):
     """The record was written by a newer torch-diode; upgrade this one to read it."""
 
 
+class OtherKindError(CodecError):
+    """The record is of another kind than the one that was asked for."""
+
+
 class SpoolError(DiodeError):
     """The spool cannot be used."""
 
@@ -99,6 +103,10 @@ class LakeValueError(LakeError):
 
 class ModelError(DiodeError):
     """The model cannot be used."""
+
+
+class PicksError(DiodeError):
+    """The picks file cannot be used; write it again with `diode lock`."""
 
 
 class ReportError(DiodeError):

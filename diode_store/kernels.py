@@ -86,6 +86,13 @@ def is_vendor_template(template: str) -> bool:
     return template.startswith("aten::")
 
 
+def agrees(found: KernelConfig, wanted: KernelConfig) -> bool:
+    """Whether ``found`` has every parameter that ``wanted`` names; not every source of a config names all of them."""
+    named = ((name, getattr(wanted, name)) for name in CONFIG_COLUMNS)
+    has_columns = all(value is None or getattr(found, name) == value for name, value in named)
+    return has_columns and set(wanted.kwargs) <= set(found.kwargs)
+
+
 def plain_scalar(value: Scalar) -> Scalar:
     """Return whole floats as ints, so that ``alpha=1.0`` and ``alpha=1`` are one problem."""
     if isinstance(value, float) and value.is_integer():

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from diode_store.decisions import DecisionRecord, KeptConfig
 from diode_store.records import (
     DeviceState,
     Environment,
@@ -130,5 +131,29 @@ MEASUREMENTS = st.builds(
     flags=st.lists(NAMES.filter(lambda flag: "," not in flag), max_size=2).map(tuple),
     licence=st.none() | TEXT,
     superseded_by=st.none() | st.binary(min_size=16, max_size=16),
+    extra=EXTRAS,
+)
+
+DECISIONS = st.builds(
+    DecisionRecord,
+    uid=st.binary(min_size=16, max_size=16),
+    hardware=HARDWARE,
+    environment=ENVIRONMENTS,
+    problem=problems(),
+    decided_by=TEXT,
+    reason=TEXT,
+    policy=TEXT,
+    mode=TEXT,
+    decided_at=st.datetimes(timezones=st.just(UTC)),
+    candidates=SMALL,
+    kept=st.lists(st.builds(KeptConfig, CONFIGS, st.none() | TIMES), max_size=4).map(tuple),
+    predicted_vendor_us=st.none() | TIMES,
+    p_within_2pct=st.none() | st.floats(0, 1),
+    model_sha256=st.none() | TEXT,
+    seconds=st.none() | st.floats(0, 1e9),
+    observed=st.booleans(),
+    failure=st.none() | TEXT,
+    host=st.none() | TEXT,
+    hook_version=st.none() | SMALL,
     extra=EXTRAS,
 )

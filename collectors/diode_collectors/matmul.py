@@ -12,8 +12,9 @@ from collections import deque
 from copy import deepcopy
 from typing import TYPE_CHECKING, Self
 
-from diode_collectors.feedback.collector import DEFAULT_QUEUE_RECORDS, DEFAULT_SEAL_EVERY_S, FeedbackCollector
+from diode_collectors.feedback.collector import FeedbackCollector
 from diode_collectors.feedback.listening import AutotuningListener, FeedbackStats
+from diode_collectors.spool.background import DEFAULT_QUEUE_RECORDS, DEFAULT_SEAL_EVERY_S
 from diode_collectors.spool.writer import DEFAULT_SPOOL_BYTES
 from diode_store.exchange.torch_diode import DatasetBuilder, NotHeld
 from diode_store.exchange.torch_diode_files import read_file, write_file

@@ -8,17 +8,21 @@ import time
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path  # noqa: TC003 - Typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from diode_store.commands.context_options import check_time
+from diode_store.commands.db_decisions import prune_decisions
 from diode_store.console import DatabaseOption, JsonOption, print_json, print_note, print_pairs, print_rows, progress
 from diode_store.errors import PruneError
 from diode_store.render import counted, quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Engine
 
     from diode_store.warehouse.pruning import Plan, Rule
@@ -70,6 +74,9 @@ _MeasuredBeforeOption = Annotated[
 def prune(  # noqa: PLR0913 - one a option
     database: DatabaseOption,
     *,
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="Decisions of the hook, not measurements: by age, hardware, or --all.")
+    ] = False,
     superseded: Annotated[bool, typer.Option("--superseded", help="Those that another measurement replaced.")] = False,
     replays: Annotated[bool, typer.Option("--replays", help="Those from Inductor's cache.")] = False,
     flagged: Annotated[bool, typer.Option("--flagged", help="Those marked as doubtful.")] = False,
@@ -91,8 +98,7 @@ def prune(  # noqa: PLR0913 - one a option
     Example: diode db prune --replays --older-than 180d
     """
     from diode_store.exchange.descriptions import time_of
-    from diode_store.warehouse.pruning import Rule, missing_dataset, plan
-    from diode_store.warehouse.store import Store
+    from diode_store.warehouse.pruning import Rule
 
     rule = Rule(
         superseded=superseded,
@@ -103,23 +109,44 @@ def prune(  # noqa: PLR0913 - one a option
         dataset=dataset,
         keep=0 if everything else keep,
     )
-    if rule.is_empty and hardware is None:
+    named = {"older-than": older_than, "measured-before": measured_before, "dataset": dataset, "hardware": hardware}
+    hardware_ids = partial(_hardware_ids, name=hardware, all_matches=all_matches)
+    if decisions:
+        reason = _reason(rule, named).replace("prune", "prune --decisions", 1)
+        prune_decisions(database, rule, reason, hardware_ids, yes=yes, as_json=as_json)
+    elif rule.is_empty and hardware is None:
         raise typer.BadParameter(str(PruneError()))
+    else:
+        _prune_measurements(database, rule, _reason(rule, named), hardware_ids, yes=yes, as_json=as_json)
+
+
+def _prune_measurements(
+    database: str,
+    rule: Rule,
+    reason: str,
+    hardware_ids_of: Callable[[Store], list[int] | None],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from diode_store.warehouse.pruning import missing_dataset, plan
+    from diode_store.warehouse.store import Store
+
     with Store.open(database) as store:
-        rule = replace(rule, hardware_ids=_hardware_ids(store, hardware, all_matches=all_matches))
+        rule = replace(rule, hardware_ids=hardware_ids_of(store))
         with store.engine.connect() as connection:
             wanted = plan(connection, rule)
-            missing = missing_dataset(connection, dataset) if dataset is not None and not wanted.ids else None
+            is_missing = rule.dataset is not None and not wanted.ids
+            missing = missing_dataset(connection, str(rule.dataset)) if is_missing else None
         if missing:
             print_note(missing)
-        if not yes:
+        if yes:
+            _delete(store.engine, wanted, reason, as_json=as_json)
+        else:
             _show_plan(wanted, as_json=as_json)
-            return
-        named = {"older-than": older_than, "measured-before": measured_before, "dataset": dataset, "hardware": hardware}
-        _delete(store.engine, wanted, _reason(rule, named), as_json=as_json)
 
 
-def _hardware_ids(store: Store, name: str | None, *, all_matches: bool) -> list[int] | None:
+def _hardware_ids(store: Store, *, name: str | None, all_matches: bool) -> list[int] | None:
     from diode_store.warehouse.hardware import describe, match
 
     if name is None:

@@ -12,7 +12,7 @@ import typer
 
 from diode_store.commands.query import CsvOption, NoSyncOption, connected
 from diode_store.commands.results import json_lines
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
+from diode_store.console import DatabaseOption, HardwareOption, JsonOption, make_app, print_note, print_rows
 from diode_store.devices import describe, match_hardware
 from diode_store.errors import QueryError
 from diode_store.normalise import DTYPES
@@ -158,14 +158,7 @@ class _Wanted:
 def fastest(
     database: DatabaseOption,
     *,
-    hardware: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The device: an alias, its name, or the first words of its name.",
-            show_default="the only one measured",
-        ),
-    ] = None,
+    hardware: HardwareOption = None,
     all_matches: Annotated[
         bool, typer.Option("--all-matches", help="Allow NAME to match several different devices.")
     ] = False,

@@ -15,6 +15,7 @@ MOST_ROWS = 200
 """Further rows are counted but not shown."""
 KEY_COLUMNS = (
     *("op", "m", "n", "k", "template", "runtime_us", "outcome", "triton_us", "vendor_us", "speedup", "ratio"),
+    *("regret", "picked_us", "best_us", "best_template", "predicted_us"),
     *("scope", "verdict", "template_before", "template_after", "runtime_us_before", "runtime_us_after"),
     *("rank", "dtype", "b", "layout", "hardware", "torch"),
     *("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m", "problems", "configs", "timings"),

@@ -67,6 +67,7 @@ _STARTS: Iterable[tuple[re.Pattern[bytes], ImportFormat]] = (
     (re.compile(rb"PAR1"), ImportFormat.PARQUET),
     (re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:results"\s*:\s*\[|schema_version"\s*:)'), ImportFormat.T4),
 )
+_PICKS = re.compile(rb'\s*\{\s*"format":\s*"torch-diode picks"')
 _LOOKUP_TABLE = re.compile(rb'\s*\{\s*"[^"]*\(\(torch\.')
 
 
@@ -92,6 +93,8 @@ def detect(file: str, stream: IO[bytes]) -> ImportFormat:
             return found
     if _LOOKUP_TABLE.match(start):
         raise ImportFileError(f"{file} is a lookup table of Inductor's, which has no times; import what it was made of")
+    if _PICKS.match(start):
+        raise ImportFileError(f"{file} is a picks file, which has the winners' times alone; import what it was made of")
     named = format_named(file)
     text = start.lstrip()[:_SHOWN_BYTES]
     if named == ExportFormat.CSV:

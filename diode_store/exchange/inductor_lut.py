@@ -55,6 +55,10 @@ class Ranked:
     problem: Problem
     configs: tuple[KernelConfig, ...]
     """The fastest one and those within noise of it."""
+    runtime_us: float | None = None
+    """Of the fastest; a table has no times."""
+    regime: str | None = None
+    """How it was timed."""
 
 
 @dataclass

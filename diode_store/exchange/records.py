@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import msgpack
 
-from diode_store.errors import RecordError, SegmentError
+from diode_store.errors import OtherKindError, RecordError, SegmentError
 from diode_store.exchange.context import BadLine
 from diode_store.keys import content_key
 from diode_store.records import Measurement
@@ -78,6 +78,10 @@ def _bad(number: int, reason: str) -> BadRecord:
 def _decoded(offset: int, decode: Callable[[], Measurement]) -> Measurement | str:
     try:
         return decode()
+    except OtherKindError as error:
+        return (
+            f"byte {offset}: {error}; put the file into a spool and run `diode-ingest --once`, which stores all kinds"
+        )
     except (RecordError, SegmentError) as error:
         return f"byte {offset}: {error}"
 

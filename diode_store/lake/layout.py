@@ -7,7 +7,7 @@ times are without a zone and in UTC, JSON stays text, and what may change after 
 
 from __future__ import annotations
 
-REVISION = "0003"
+REVISION = "0004"
 """Schema revision that these columns describe; equals ``diode_store.warehouse.schema.HEAD_REVISION``."""
 VERSION_TABLE = "diode_schema_version"
 """Where a database keeps its revision; equals ``diode_store.warehouse.schema.VERSION_TABLE``."""
@@ -122,6 +122,32 @@ SNAPSHOTS: dict[str, dict[str, str]] = {
         "use_fast_accum": FLAG,
         "acc_type": TEXT,
         "kwargs": JSON,
+        **_TEXTS,
+    },
+    "decisions": {
+        "id": INT,
+        "uid": BYTES,
+        "hardware_id": INT,
+        "environment_id": INT,
+        "problem_id": INT,
+        "decided_by": TEXT,
+        "reason": TEXT,
+        "mode": TEXT,
+        "policy": TEXT,
+        "model_sha256": TEXT,
+        "candidates": INT,
+        "config_id": INT,
+        "predicted_us": REAL,
+        "kept": JSON,
+        "predicted_vendor_us": REAL,
+        "p_within_2pct": REAL,
+        "seconds": REAL,
+        "observed": FLAG,
+        "failure": TEXT,
+        "decided_at": TIME,
+        "ingested_at": TIME,
+        "host": TEXT,
+        "hook_version": INT,
         **_TEXTS,
     },
     MARKS: {"id": INT, **_MARKS},

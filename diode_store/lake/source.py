@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 BLOCK = 4096
 """How many ids share a digest."""
 
-# Dimensions that grow large: told by their keys, and by how many have ``extra``, which may be filled in later.
-_KEYED = ("problems", "configs")
+# What grows large is told by its keys, and by how many rows have ``extra``, which may be filled in later.
+_KEYED = {"problems": "key", "configs": "key", "decisions": "uid"}
 _MARKED = "SELECT id, flags, superseded_by FROM measurements WHERE flags IS NOT NULL OR superseded_by IS NOT NULL"
 
 
@@ -106,7 +106,7 @@ def _rows_of(source: WarehouseRows, table: str) -> Iterator[bytes]:
 
 def _keyed(source: WarehouseRows, table: str) -> str:
     extras = list(source.rows(f"SELECT count(extra) FROM {table}"))  # noqa: S608 - our own names
-    return digest_of(repr(part).encode() for part in (extras, sorted(source.blocks(table, "key").items())))
+    return digest_of(repr(part).encode() for part in (extras, sorted(source.blocks(table, _KEYED[table]).items())))
 
 
 def digest_of(parts: Iterable[bytes]) -> str:

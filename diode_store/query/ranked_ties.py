@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
 from diode_store.exchange.inductor_lut import Ranked
-from diode_store.records import CONFIG_COLUMNS, KernelConfig, Problem, TensorSpec
+from diode_store.records import CONFIG_COLUMNS, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,11 +27,32 @@ GROUP BY ALL
 ORDER BY e.id
 """
 _RANKED = """
-SELECT f.op, f.inputs, f.scalars, f.tie_config_ids
+SELECT f.op, f.inputs, f.scalars, f.runtime_us, f.regime, f.tie_config_ids
 FROM fastest_configs AS f
-WHERE f.hardware_id = $1 AND f.environment_id = $2 AND ($3 IS NULL OR f.op = $3)
+WHERE f.hardware_id = $1 AND f.environment_id = $2 AND ($3 IS NULL OR f.op = $3) AND ($4 IS NULL OR f.regime = $4)
 QUALIFY regime_place(f.hardware_id, f.environment_id, f.problem_id, f.regime) = 1
 ORDER BY f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.problem_id
+"""
+_LEFT_OUT = """
+WITH measured AS (
+    SELECT m.problem_id, bool_or(m.environment_id = $2) AS is_here
+    FROM measurements AS m
+    JOIN problems AS p ON p.id = m.problem_id
+    WHERE m.hardware_id = $1 AND ($3 IS NULL OR p.op = $3) AND m.superseded_by IS NULL
+    GROUP BY m.problem_id
+),
+ranked AS (
+    SELECT problem_id, bool_or($4 IS NULL OR regime = $4) AS is_wanted
+    FROM fastest_configs
+    WHERE hardware_id = $1 AND environment_id = $2
+    GROUP BY problem_id
+)
+SELECT
+    count(*) FILTER (NOT m.is_here),
+    count(*) FILTER (m.is_here AND r.problem_id IS NULL),
+    count(*) FILTER (m.is_here AND NOT r.is_wanted)
+FROM measured AS m
+LEFT JOIN ranked AS r USING (problem_id)
 """
 
 
@@ -40,57 +61,94 @@ class FoundEnvironment:
     """An environment in which something was timed on a device."""
 
     id: int
-    torch: str
+    environment: Environment
     description: str
-    template_hashes: Mapping[str, str]
+
+    @property
+    def torch(self) -> str:
+        """Its version of torch."""
+        return self.environment.torch
+
+    @property
+    def template_hashes(self) -> Mapping[str, str]:
+        """Template uid → SHA-256 of its source there."""
+        return self.environment.template_hashes
+
+    def has_torch(self, version: str) -> bool:
+        """Whether it has a version of torch: ``2.13`` stands for 2.13.0+cu130 as well."""
+        return self.torch == version or self.torch.startswith((f"{version}.", f"{version}+"))
 
 
 def environment_of(
-    connection: duckdb.DuckDBPyConnection, device: StoredHardware, op: str | None, wanted: int | None
+    connection: duckdb.DuckDBPyConnection,
+    device: StoredHardware,
+    op: str | None,
+    wanted: int | None,
+    torch: str | None = None,
 ) -> FoundEnvironment:
-    """Return the environment with the id ``wanted``, or the only one there is.
+    """Return the environment with the id ``wanted`` and this version of torch, or the only one there is.
 
     Raises:
         ExportError: there is none, or there are several and none was named; the message lists them.
     """
     found = [_environment(row) for row in connection.execute(_ENVIRONMENTS, [device.id, op]).fetchall()]
-    chosen = [environment for environment in found if wanted in {None, environment.id}]
+    chosen = [each for each in found if wanted in {None, each.id} and (torch is None or each.has_torch(torch))]
     if len(chosen) == 1:
         return chosen[0]
     nothing = f"no {op} was measured" if op else "nothing was measured"
     if found:
-        listed = "; ".join(f"{environment.id} is {environment.description}" for environment in found)
+        listed = "; ".join(f"{each.id} is {each.description}" for each in chosen or found)
         why = f"name one environment with --environment-id: {listed}"
     else:
         why = f"{nothing} on this device; `diode hardware list` shows what was"
-    where = "" if wanted is None else f"{nothing} on {device.name} in environment {wanted}; "
+    asked = [f"in environment {wanted}"] if wanted is not None else []
+    asked += [f"with torch {torch}"] if torch is not None else []
+    where = f"{nothing} on {device.name} {' '.join(asked)}; " if asked and not chosen else ""
     raise ExportError(f"{where}{why}")
 
 
 def _environment(row: tuple[Any, ...]) -> FoundEnvironment:
-    number, torch, *others, hashes, problems = row
-    named = zip(("triton", "compute", "driver", "python", "os"), others, strict=True)
-    said = ", ".join(f"{name} {value}" for name, value in named if value != "unknown")
-    description = f"torch {torch}{', ' if said else ''}{said} ({problems:,} problems)"
-    return FoundEnvironment(number, torch, description, json.loads(hashes) if hashes else {})
+    number, *values, hashes, problems = row
+    fields = dict(zip(("torch", "triton", "compute", "driver", "python", "os"), values, strict=True))
+    environment = Environment(**fields, template_hashes=json.loads(hashes) if hashes else {})
+    said = ", ".join(f"{name} {value}" for name, value in fields.items() if name == "torch" or value != UNKNOWN)
+    return FoundEnvironment(number, environment, f"{said} ({problems:,} problems)")
+
+
+def left_out(
+    connection: duckdb.DuckDBPyConnection, hardware_id: int, environment_id: int, op: str | None, regime: str | None
+) -> dict[str, int]:
+    """Return why problems that were measured on a device are not among the ``ranked`` ones → how many."""
+    asked = [hardware_id, environment_id, op, regime]
+    [counts] = connection.execute(_LEFT_OUT, asked).fetchall()
+    reasons = (
+        "measured in another environment only (--environment-id takes another)",
+        "no time of theirs counts: failed, flagged, replayed or given up early",
+        f"not timed in the regime {regime}",
+    )
+    return {why: number for why, number in zip(reasons, counts, strict=True) if number}
 
 
 def ranked(
-    connection: duckdb.DuckDBPyConnection, hardware_id: int, environment_id: int, op: str | None
+    connection: duckdb.DuckDBPyConnection,
+    hardware_id: int,
+    environment_id: int,
+    op: str | None,
+    regime: str | None = None,
 ) -> Iterator[Ranked]:
     """Yield each problem that was timed there, in a stable order, with its tie set.
 
-    Of a problem that was timed in several regimes the one nearest to deployment counts.
+    Of a problem that was timed in several regimes the one nearest to deployment counts, unless one is named.
     """
-    rows = connection.execute(_RANKED, [hardware_id, environment_id, op]).fetchall()
-    wanted = sorted({number for row in rows for number in row[3]})
+    rows = connection.execute(_RANKED, [hardware_id, environment_id, op, regime]).fetchall()
+    wanted = sorted({number for row in rows for number in row[-1]})
     columns = ", ".join(CONFIG_COLUMNS)
     select = f"SELECT id, {columns}, kwargs FROM configs WHERE id IN (SELECT unnest($1::BIGINT[]))"  # noqa: S608 - our own names
     configs = {row[0]: _config(row[1:]) for row in connection.execute(select, [wanted]).fetchall()}
-    for name, inputs, scalars, ties in rows:
+    for name, inputs, scalars, runtime_us, timed_in, ties in rows:
         specs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in json.loads(inputs))
         problem = Problem(name, specs, tuple((n, v) for n, v in json.loads(scalars)))
-        yield Ranked(problem, tuple(configs[number] for number in ties))
+        yield Ranked(problem, tuple(configs[number] for number in ties), runtime_us, timed_in)
 
 
 def _config(row: tuple[Any, ...]) -> KernelConfig:

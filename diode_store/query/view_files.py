@@ -18,6 +18,7 @@ VIEWS = (
     "vendor_gap",
     "disagreements",
     "regressions",
+    "regret",
 )
 """The public views: their columns are documented and stable."""
 

@@ -31,8 +31,8 @@ class Unnested(NamedTuple):
     parameters: dict[str, Any]
 
 
-def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], key: str) -> None:
-    """Insert those of ``rows`` whose ``key`` is not there yet, in the order of their keys.
+def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], key: str) -> int:
+    """Insert those of ``rows`` whose ``key`` is not there yet, in the order of their keys; return how many those were.
 
     Writers that bring the same new rows at the same time then wait for each other in one order, and cannot deadlock.
 
@@ -45,14 +45,13 @@ def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Ma
     columns = [table.c[name] for name in rows[0]]
     in_order = sorted(rows, key=lambda row: bytes(row[key]))
     if connection.dialect.name == "sqlite":
-        insert_tuples(connection, table, columns, in_order, key)
-        return
+        return insert_tuples(connection, table, columns, in_order, key)
     unnested = unnest(connection, columns, in_order, key)
     insert = (
         f"INSERT INTO {table.name} ({unnested.names}) SELECT {unnested.selected} "  # noqa: S608 - our own names
         f"FROM {unnested.source} AS new ORDER BY new.{key} ON CONFLICT ({key}) DO NOTHING"
     )
-    connection.exec_driver_sql(insert, unnested.parameters)
+    return int(connection.exec_driver_sql(insert, unnested.parameters).rowcount)
 
 
 def insert_tuples(

@@ -79,7 +79,14 @@ class Dimension(Generic[_R]):
     fills in the row.
     """
 
-    def __init__(self, table: sa.Table, values: Callable[[_R], dict[str, Any]], fillable: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        table: sa.Table,
+        values: Callable[[_R], dict[str, Any]],
+        fillable: tuple[str, ...],
+        gathered: str | None = None,
+    ) -> None:
+        self._gathered = gathered
         self.ids: dict[_R, int] = {}
         self._table = table
         self._values: Callable[[_R], dict[str, Any]] = values
@@ -108,6 +115,8 @@ class Dimension(Generic[_R]):
             insert_missing(connection, self._table, [self._values(record) for record in new.values()], "key")
             ids.update(self._ids_by_key(connection, set(new)))
         self._fill(connection, keys)
+        if self._gathered is not None:
+            self._gather(connection, keys, self._gathered)
         return {record: ids[key] for record, key in keys.items()}
 
     def _ids_by_key(self, connection: sa.Connection, keys: Collection[bytes]) -> dict[bytes, int]:
@@ -129,6 +138,22 @@ class Dimension(Generic[_R]):
             values = [{"the_key": row["key"], **{f"new_{n}": row[n] for n in self._fillable}} for row in rows]
             connection.execute(self._fill_statement(), values)
 
+    def _gather(self, connection: sa.Connection, records: Iterable[_R], name: str) -> None:
+        """Add to a map of each row what a record has beyond it: one measurement knows the templates that it timed."""
+        wanted: dict[bytes, dict[str, Any]] = {}
+        for record in records:
+            if found := getattr(record, name):
+                there = wanted.setdefault(record.key, {})
+                there.update({key: value for key, value in found.items() if key not in there})
+        column, key = self._table.c[name], self._table.c.key
+        # In the order of the keys, as they are filled; PostgreSQL holds the rows until the commit.
+        rows = sa.select(key, column).where(key.in_(sorted(wanted)), column.is_not(None)).order_by(key)
+        held = [(bytes(row[0]), row[1]) for row in connection.execute(rows.with_for_update())] if wanted else []
+        more = [{"the_key": k, "all": {**wanted[k], **there}} for k, there in held if wanted[k].keys() - there.keys()]
+        if more:
+            new = sa.bindparam("all", type_=column.type)
+            connection.execute(sa.update(self._table).where(key == sa.bindparam("the_key")).values({name: new}), more)
+
     def _fill_statement(self) -> sa.Update:
         columns = self._table.c
         new = {name: sa.bindparam(f"new_{name}", type_=columns[name].type) for name in self._fillable}
@@ -143,7 +168,9 @@ class Dimensions:
 
     def __init__(self) -> None:
         self.hardware = Dimension(schema.hardware, hardware_values, (*_HARDWARE_ATTRIBUTES, "extra"))
-        self.environments = Dimension(schema.environments, environment_values, ("template_hashes", "extra"))
+        self.environments = Dimension(
+            schema.environments, environment_values, ("template_hashes", "extra"), gathered="template_hashes"
+        )
         self.problems = Dimension(schema.problems, problem_values, ("extra",))
         self.configs = Dimension(schema.configs, config_values, ("extra",))
         self.in_order: Sequence[Dimension[Any]] = (self.hardware, self.environments, self.problems, self.configs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -22,8 +22,10 @@ from diode_store.warehouse.database import write_transaction
 from diode_store.warehouse.tombstones import bury
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+Gone = TypeVar("Gone")
+"""What a transaction says that it deleted."""
 _TIMINGS_AT_ONCE = 20_000
 _MEASUREMENTS_AT_ONCE = 500
 _DATASETS_LISTED = 20
@@ -140,13 +142,28 @@ def carry_out(
     Raises:
         DatabaseError: the database failed; what was yielded before is deleted, and nothing else.
     """
+    batches = in_batches(_weighed(engine, ids), lambda pair: pair[1], _TIMINGS_AT_ONCE)
+    some = ([number for number, _ in batch] for batch in batches)
+    yield from in_turns(
+        engine, some, lambda connection, batch: bury(connection, batch, reason), on_progress, before_each
+    )
+
+
+def in_turns(
+    engine: sa.Engine,
+    batches: Iterable[Sequence[int]],
+    delete: Callable[[sa.Connection, Sequence[int]], Gone],
+    on_progress: Callable[[float], None],
+    before_each: Callable[[], None],
+) -> Iterator[Gone]:
+    """Delete each batch in a transaction of its own, pause as long as that took, and yield what ``delete`` returned."""
     pause_s = 0.0
-    for batch in in_batches(_weighed(engine, ids), lambda pair: pair[1], _TIMINGS_AT_ONCE):
+    for batch in batches:
         time.sleep(pause_s)
         before_each()
         started = time.monotonic()
         with write_transaction(engine) as connection:
-            gone = bury(connection, [number for number, _ in batch], reason)
+            gone = delete(connection, batch)
         pause_s = max(time.monotonic() - started, _LEAST_PAUSE_S)
         on_progress(len(batch))
         yield gone

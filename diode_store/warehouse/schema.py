@@ -28,7 +28,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD_REVISION = "0003"
+HEAD_REVISION = "0004"
 """The Alembic revision this code reads and writes; a test compares it with the newest migration."""
 VERSION_TABLE = "diode_schema_version"
 """Our own name, so that a warehouse can share a database with another Alembic project."""
@@ -194,6 +194,40 @@ timings = Table(
     _extra(),
     PrimaryKeyConstraint("measurement_id", "config_id"),
     sqlite_with_rowid=False,
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("uid", LargeBinary(16), nullable=False),
+    Column("hardware_id", _ID, ForeignKey("hardware.id"), nullable=False),
+    Column("environment_id", _ID, ForeignKey("environments.id"), nullable=False),
+    Column("problem_id", _ID, ForeignKey("problems.id"), nullable=False),
+    Column("decided_by", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("mode", String, nullable=False),
+    Column("policy", String, nullable=False),
+    Column("model_sha256", String),
+    Column("candidates", Integer, nullable=False),
+    Column("config_id", _ID, ForeignKey("configs.id"), comment="the first of kept; NULL where nothing was picked"),
+    Column("predicted_us", Float),
+    Column("kept", JSON, nullable=False, comment="[[config id, predicted us], ...] fastest first"),
+    Column("predicted_vendor_us", Float),
+    Column("p_within_2pct", Float),
+    Column("seconds", Float),
+    Column("observed", Boolean, nullable=False),
+    Column("failure", String, comment="why the graph with it could not be compiled; NULL unless it failed"),
+    Column("decided_at", DateTime(timezone=True), nullable=False),
+    Column("ingested_at", DateTime(timezone=True), nullable=False),
+    Column("host", String),
+    Column("hook_version", Integer),
+    _extra(),
+    UniqueConstraint("uid"),
+    # As for measurements.
+    Index(None, "ingested_at"),
+    comment="What the hook decided, a row each time it did",
+    sqlite_autoincrement=True,
 )
 
 tombstones = Table(

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_AT_ONCE = 1_000
+
+
 def broken_facts(engine: sa.Engine) -> list[str]:
-    """Return what is wrong with the rows of ``timings`` and ``measurements``, a line each; reads all of them.
+    """Return what is wrong with ``timings``, ``measurements`` and ``decisions``, a line each; reads all of them.
 
     Raises:
         DatabaseError: the database cannot be read.
@@ -32,6 +35,7 @@ def broken_facts(engine: sa.Engine) -> list[str]:
     strangers = sa.select(sa.func.count()).select_from(schema.timings).where(~known)
     empty = sa.select(sa.func.count()).select_from(schema.measurements).where(~timed)
     undead = sa.select(sa.func.count()).where(measurements.uid == schema.tombstones.c.uid)
+    undead_decisions = sa.select(sa.func.count()).where(schema.decisions.c.uid == schema.tombstones.c.uid)
 
     def found() -> Iterator[str]:
         with engine.connect() as connection:
@@ -40,9 +44,19 @@ def broken_facts(engine: sa.Engine) -> list[str]:
                 (strangers, "timing", "of configs that are not there"),
                 (empty, "measurement", "without any timing"),
                 (undead, "measurement", "both there and deleted"),
+                (undead_decisions, "decision", "both there and deleted"),
             ):
                 number = connection.scalar(query) or 0
                 if number:
                     yield f"{counted(number, what)} {problem}"
+            if strange := _with_unknown_configs(connection):
+                yield f"{counted(strange, 'decision')} of configs that are not there"
 
     return list(found())
+
+
+def _with_unknown_configs(connection: sa.Connection) -> int:
+    """Return how many decisions kept configs that are not there: their ids are in JSON, which has no foreign keys."""
+    known = set(connection.scalars(sa.select(schema.configs.c.id)))
+    rows = connection.execution_options(yield_per=_AT_ONCE).scalars(sa.select(schema.decisions.c.kept))
+    return sum(not known.issuperset(config_id for config_id, _ in kept) for kept in rows)

@@ -1,4 +1,4 @@
-"""Writes batches of measurements into the warehouse: each once, whole or not at all."""
+"""Writes batches of measurements and decisions into the warehouse: each once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 import sqlalchemy as sa
 
 from diode_store.errors import DatabaseError
-from diode_store.records import Outcome
+from diode_store.records import Measurement, Outcome
 from diode_store.warehouse import schema
 from diode_store.warehouse.binding import binding
 from diode_store.warehouse.database import describe, make_engine, write_transaction
+from diode_store.warehouse.decisions import insert_decisions
 from diode_store.warehouse.dimensions import Dimensions, select_by_key
 from diode_store.warehouse.facts import insert_measurements, insert_timings
 from diode_store.warehouse.migrate import require_current
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from diode_store.records import KernelConfig, Measurement
+    from diode_store.decisions import DecisionRecord
+    from diode_store.records import KernelConfig
     from diode_store.warehouse.copy_format import TimingRow
 
 
@@ -42,9 +44,11 @@ class WriteReport:
     measurements: int
     """New measurements written."""
     duplicates: int
-    """Measurements that were there already, or twice in the batch; nothing was written for them."""
+    """Records that were there already, or twice in the batch; nothing was written for them."""
     timings: int
     """Timings written with the new measurements."""
+    decisions: int = 0
+    """New decisions written."""
 
 
 class Store:
@@ -114,59 +118,69 @@ class Store:
         if revision != schema.HEAD_REVISION:
             require_current(self.engine)
 
-    def write(self, measurements: Iterable[Measurement]) -> WriteReport:
-        """Write those of ``measurements`` that are not there yet, durably, all or none.
+    def write(self, records: Iterable[Measurement | DecisionRecord]) -> WriteReport:
+        """Write those of ``records`` that are not there yet, durably, all or none.
 
         Raises:
             DatabaseError: the database failed; nothing was written but, perhaps, dimension rows.
             SchemaError: it was upgraded since it was opened; likewise.
             RecordError: a record holds a value that no database can store; likewise.
         """
-        batch = list(measurements)
-        fresh = self._fresh(batch)
+        batch = list(records)
+        fresh = list(self._fresh(batch).values())
+        measurements = [record for record in fresh if isinstance(record, Measurement)]
+        others = [record for record in fresh if not isinstance(record, Measurement)]
         try:
-            written, timings = self._write(list(fresh.values())) if fresh else (0, 0)
+            written, timings, decisions = self._write(measurements, others) if fresh else (0, 0, 0)
         except BaseException:
             self._forget()
             raise
-        return WriteReport(written, len(batch) - written, timings)
+        return WriteReport(written, len(batch) - written - decisions, timings, decisions)
 
     def known(self, uids: Iterable[bytes]) -> set[bytes]:
-        """Return those of ``uids`` whose measurements are in the warehouse, or were deleted from it."""
+        """Return those of ``uids`` whose records are in the warehouse, or were deleted from it."""
         wanted = list(uids)
         if not wanted:
             return set()
         with self.engine.connect() as connection:
-            here = {bytes(row.uid) for row in select_by_key(connection, schema.measurements.c.uid, wanted)}
+            tables = (schema.measurements, schema.decisions)
+            here = {bytes(row.uid) for table in tables for row in select_by_key(connection, table.c.uid, wanted)}
             return here | buried(connection, wanted)
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows by table, and of timings that failed as ``failures``."""
+        decisions = sa.select(sa.func.count()).select_from(schema.decisions)
         tables = (schema.hardware, schema.environments, schema.problems, schema.configs, schema.measurements)
         with self.engine.connect() as connection:
             counts = {t.name: connection.scalar(sa.select(sa.func.count()).select_from(t)) or 0 for t in tables}
             failed = sa.func.count(sa.case((schema.timings.c.outcome != Outcome.OK.value, 1)))
             timings, failures = connection.execute(sa.select(sa.func.count(), failed)).one()
-        return {**counts, "timings": timings, "failures": failures}
+            return {
+                **counts,
+                "timings": timings,
+                "failures": failures,
+                "decisions": connection.scalar(decisions) or 0,
+            }
 
-    def _fresh(self, batch: Sequence[Measurement]) -> dict[bytes, Measurement]:
+    def _fresh(self, batch: Sequence[Measurement | DecisionRecord]) -> dict[bytes, Measurement | DecisionRecord]:
         """Return what is new, the first of each uid, so that a replay costs one look-up."""
-        by_uid: dict[bytes, Measurement] = {}
-        for measurement in batch:
-            by_uid.setdefault(measurement.uid, measurement)
+        by_uid: dict[bytes, Measurement | DecisionRecord] = {}
+        for record in batch:
+            by_uid.setdefault(record.uid, record)
         known = self.known(by_uid)
-        return {uid: measurement for uid, measurement in by_uid.items() if uid not in known}
+        return {uid: record for uid, record in by_uid.items() if uid not in known}
 
     def _forget(self) -> None:
         self._dimensions.forget()
         self._config_ids.forget()
 
-    def _write(self, fresh: Sequence[Measurement]) -> tuple[int, int]:
+    def _write(self, fresh: Sequence[Measurement], decisions: Sequence[DecisionRecord]) -> tuple[int, int, int]:
+        """Return how many measurements, timings and decisions were written."""
         if self._was_lost.is_set():
             self._was_lost.clear()
             self._forget()
         tables = {m.uid: TimingTable.of(m.timings) for m in fresh}
-        config_ids = self._add_dimensions(fresh, tables)
+        config_ids = self._add_dimensions([*fresh, *decisions], tables)
         now = datetime.now(UTC)
         with write_transaction(self.engine) as connection:
             if self._was_lost.is_set():
@@ -177,20 +191,21 @@ class Store:
             ids = insert_measurements(connection, [self._measurement_values(m, now) for m in fresh])
             rows = _timing_rows((ids[uid], config_ids[uid], table) for uid, table in tables.items() if uid in ids)
             insert_timings(connection, rows)
-        return len(ids), sum(len(tables[uid]) for uid in ids)
+            decided = insert_decisions(connection, decisions, self._dimensions, now)
+        return len(ids), sum(len(tables[uid]) for uid in ids), decided
 
     def _add_dimensions(
-        self, fresh: Sequence[Measurement], tables: Mapping[bytes, TimingTable]
+        self, fresh: Sequence[Measurement | DecisionRecord], tables: Mapping[bytes, TimingTable]
     ) -> dict[bytes, Sequence[int]]:
         """Put missing dimension rows in their own short transaction; return the config ids of every table."""
         dimensions = self._dimensions
         found = {uid: self._config_ids.ids(table.configs) for uid, table in tables.items()}
         unsure = [tables[uid].configs for uid, ids in found.items() if ids is None]
         missing: Sequence[Iterable[Any]] = (
-            dimensions.hardware.missing(m.hardware for m in fresh),
-            dimensions.environments.missing(m.environment for m in fresh),
-            dimensions.problems.missing(m.problem for m in fresh),
-            dimensions.configs.missing(chain.from_iterable(unsure)),
+            dimensions.hardware.missing(record.hardware for record in fresh),
+            dimensions.environments.missing(record.environment for record in fresh),
+            dimensions.problems.missing(record.problem for record in fresh),
+            dimensions.configs.missing(chain(chain.from_iterable(unsure), _kept(fresh))),
         )
         if any(missing):
             with write_transaction(self.engine) as connection:
@@ -240,6 +255,13 @@ class Store:
             "superseded_by": m.superseded_by,
             "extra": dict(m.extra) or None,
         }
+
+
+def _kept(records: Iterable[Measurement | DecisionRecord]) -> Iterator[KernelConfig]:
+    """Yield the configs that decisions name."""
+    for record in records:
+        if not isinstance(record, Measurement):
+            yield from (config for config, _ in record.kept)
 
 
 class _ConfigIds:

@@ -1,7 +1,7 @@
-"""Deletes measurements, and remembers that they were deleted.
+"""Deletes measurements and decisions, and remembers that they were deleted.
 
 Delivery is at least once: a segment that is read again, or data that ships with torch-diode, would bring back what
-was deleted. So a measurement leaves a tombstone, and a question for known uids counts tombstones too.
+was deleted. So a record leaves a tombstone, and a question for known uids counts tombstones too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ class Tombstones:
 
     reason: str
     measurements: int
+    """How many records, decisions among them."""
     first_deleted_at: datetime
     last_deleted_at: datetime
 
 
 def buried(connection: sa.Connection, uids: Iterable[bytes]) -> set[bytes]:
-    """Return those of ``uids`` whose measurements were deleted.
+    """Return those of ``uids`` whose records were deleted.
 
-    Look for stored measurements *before* this: one that is deleted in between is then found in one of the two.
+    Look for stored records *before* this: one that is deleted in between is then found in one of the two.
     """
     wanted = list(uids)
     if not wanted:
@@ -58,13 +59,28 @@ def bury(connection: sa.Connection, ids: Sequence[int], reason: str) -> tuple[in
     rows = connection.execute(chosen if connection.dialect.name == "sqlite" else chosen.with_for_update()).all()
     if not rows:
         return 0, 0
-    now = datetime.now(UTC)
-    statement = insert_for(connection, schema.tombstones).on_conflict_do_nothing(index_elements=["uid"])
-    connection.execute(statement, [{"uid": row.uid, "deleted_at": now, "reason": reason} for row in rows])
+    _leave_tombstones(connection, [row.uid for row in rows], reason)
     found = [row.id for row in rows]
     gone = connection.execute(sa.delete(timings).where(timings.c.measurement_id.in_(found))).rowcount
     connection.execute(sa.delete(measurements).where(measurements.c.id.in_(found)))
     return len(found), gone
+
+
+def bury_decisions(connection: sa.Connection, ids: Sequence[int], reason: str) -> int:
+    """Delete decisions and leave tombstones, as ``bury`` does with measurements; return how many were deleted."""
+    decisions = schema.decisions
+    chosen = sa.select(decisions.c.id, decisions.c.uid).where(decisions.c.id.in_(ids)).order_by("id")
+    rows = connection.execute(chosen if connection.dialect.name == "sqlite" else chosen.with_for_update()).all()
+    if rows:
+        _leave_tombstones(connection, [row.uid for row in rows], reason)
+        connection.execute(sa.delete(decisions).where(decisions.c.id.in_([row.id for row in rows])))
+    return len(rows)
+
+
+def _leave_tombstones(connection: sa.Connection, uids: Iterable[bytes], reason: str) -> None:
+    now = datetime.now(UTC)
+    statement = insert_for(connection, schema.tombstones).on_conflict_do_nothing(index_elements=["uid"])
+    connection.execute(statement, [{"uid": uid, "deleted_at": now, "reason": reason} for uid in uids])
 
 
 def list_tombstones(connection: sa.Connection) -> list[Tombstones]:

@@ -46,11 +46,26 @@ def write_tables(timings: Sequence[Timing]) -> dict[str, Any]:
     """Return the fields that hold ``timings`` and their configs."""
     index: dict[KernelConfig, int] = {}
     positions = [index.setdefault(timing.config, len(index)) for timing in timings]
-    columns = (*CONFIG_TABLE, "extra") if any(config.extra for config in index) else CONFIG_TABLE
-    configs = [msgpack.packb([getattr(config, name) for name in columns]) for config in index]
+    columns, configs = write_configs(list(index))
     values = [_packed(column) for column in list(zip(*timings, strict=True))[1:]]
     in_order = None if positions == list(range(len(positions))) else positions
     return dict(zip(TABLE_FIELDS, (columns, configs, TIMING_TABLE, [in_order, *values]), strict=True))
+
+
+def write_configs(configs: Sequence[KernelConfig]) -> tuple[tuple[str, ...], list[bytes]]:
+    """Return the columns of a config table, and its rows."""
+    columns = (*CONFIG_TABLE, "extra") if any(config.extra for config in configs) else CONFIG_TABLE
+    return columns, [msgpack.packb([getattr(config, name) for name in columns]) for config in configs]
+
+
+def read_configs(content: dict[str, Any]) -> list[KernelConfig]:
+    """Return the configs of a record's config table, in its order.
+
+    Raises:
+        RecordError: as for ``read_tables``.
+    """
+    numbers, by_number = _configs(content)
+    return [by_number[number] for number in numbers]
 
 
 def _packed(column: Sequence[Any]) -> Any:

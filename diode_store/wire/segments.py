@@ -11,8 +11,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from diode_store.errors import CodecError, SegmentError, UnknownVersionError
-from diode_store.wire.codec import decode, decode_head
+from diode_store.errors import CodecError, OtherKindError, SegmentError, UnknownVersionError
+from diode_store.records import Measurement
+from diode_store.wire.codec import decode_head, decode_record
 from diode_store.wire.segment_layout import (
     END_BYTES,
     END_MARKER,
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from diode_store.records import Measurement
-    from diode_store.wire.codec import RecordHead
+    from diode_store.wire.codec import Record, RecordHead
 
 SEALED_SUFFIX = ".seg"
 OPEN_SUFFIX = ".open"
@@ -64,7 +64,7 @@ class Reason(StrEnum):
 
     @classmethod
     def of(cls, error: SegmentError | CodecError) -> Reason:
-        """Return why a whole frame has no valid record, from what ``Frame.measurement`` raised."""
+        """Return why a whole frame has no valid record, from what ``Frame.record`` raised."""
         if isinstance(error, UnknownVersionError):
             return cls.NEWER_RECORD
         return cls.BAD_COMPRESSION if isinstance(error, SegmentError) else cls.BAD_RECORD
@@ -95,16 +95,29 @@ class Frame(NamedTuple):
             raise SegmentError(f"offset {self.offset}: {self.error}")
         return unpack_payload(self.payload) if self.compressed else self.payload
 
-    def measurement(self) -> Measurement:
-        """Return the measurement it holds.
+    def record(self) -> Record:
+        """Return the record it holds, of whichever kind.
 
         Raises:
             SegmentError: as for ``record_bytes``.
             CodecError: it holds no valid record of its uid; ``UnknownVersionError`` when it is a newer one.
         """
-        measurement = decode(self.record_bytes())
-        self._check_uid(measurement.uid)
-        return measurement
+        record = decode_record(self.record_bytes())
+        self._check_uid(record.uid)
+        return record
+
+    def measurement(self) -> Measurement:
+        """Return the measurement it holds.
+
+        Raises:
+            OtherKindError: it holds a record of another kind.
+            SegmentError: as for ``record``.
+            CodecError: likewise.
+        """
+        record = self.record()
+        if not isinstance(record, Measurement):
+            raise OtherKindError("it is no measurement")
+        return record
 
     def head(self) -> RecordHead:
         """Return what its record says of the measurement, without the timings; raises what ``measurement`` does."""

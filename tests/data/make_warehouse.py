@@ -5,8 +5,8 @@
 
 Run it before a new revision is added: it writes with whatever ``diode_store`` it finds. The file holds bundled
 measurements and, after them, one of everything that a warehouse can hold: failures, estimates, replays, flagged and
-superseded measurements, fields that are all given or all missing, fields of a later release, names in many scripts, a
-tombstone, and a gap in the ids.
+superseded measurements, decisions, fields that are all given or all missing, fields of a later release, names in many
+scripts, a tombstone, and a gap in the ids.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import samples
+from decided import EVERY_FIELD, decision
 from diode_collectors.spool.reading import measurements_in
 from diode_store.normalise import kernel_config
 from diode_store.records import Measurement, Outcome, Timing
@@ -84,6 +85,7 @@ def main(url: str) -> None:
     with Store(engine) as store:
         store.write(bundled())
         store.write([samples.measurement(99), *unusual()])
+        store.write([decision(1), decision(2, **EVERY_FIELD), replace(decision(3), kept=(), decided_by="stock")])
         with write_transaction(engine) as connection:
             add_alias(connection, "NVIDIA H200", "das große")
             add_alias(connection, "NVIDIA H100 PCIe", "pcie")

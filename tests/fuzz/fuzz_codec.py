@@ -3,10 +3,10 @@
 Bytes either make a record, which is then as good as any other, or a ``CodecError`` or ``SegmentError``; nothing else
 may come out. Ends with 0 when nothing was found, as ``-max_total_time=SECONDS`` says when; flags are libFuzzer's.
 
-    mkdir corpus && PYTHONPATH=tests/faults python tests/fuzz/fuzz_codec.py --seed corpus
+    mkdir corpus && PYTHONPATH=tests:tests/faults python tests/fuzz/fuzz_codec.py --seed corpus
     python tests/fuzz/fuzz_codec.py corpus -max_total_time=60 -rss_limit_mb=600
 
-``--seed`` writes good records and segments of both wire versions into a folder, to begin from.
+``--seed`` writes good records of both kinds and segments of both wire versions into a folder, to begin from.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ import atheris
 with atheris.instrument_imports(
     include=[
         "diode_store.wire.codec",
+        "diode_store.wire.decision_map",
+        "diode_store.wire.record_parts",
         "diode_store.checks",
         "diode_store.wire.segment_layout",
         "diode_store.wire.segments",
     ]
 ):
     from diode_store.errors import CodecError, SegmentError
+    from diode_store.records import Measurement
     from diode_store.wire import codec
     from diode_store.wire.segment_layout import HEADER_BYTES, Header, end_to_bytes, frame_to_bytes
     from diode_store.wire.segments import SegmentReader, bytes_of_file, bytes_of_stream, read_segment
@@ -37,9 +40,12 @@ _SOME = 12
 def check_record(payload: bytes) -> None:
     """Decode; what is accepted must survive being written and read again, and its head must say the same."""
     try:
-        measurement = codec.decode(payload)
+        record = codec.decode_record(payload)
     except CodecError:
-        measurement = None
+        record = None
+    if record is not None:
+        assert codec.decode_record(codec.encode(record)) == record
+    measurement = record if isinstance(record, Measurement) else None
     try:
         head = codec.decode_head(payload)
     except CodecError:
@@ -48,7 +54,6 @@ def check_record(payload: bytes) -> None:
     if measurement is not None:
         assert head.uid == measurement.uid
         assert head.problem == measurement.problem
-        assert codec.decode(codec.encode(measurement)) == measurement
 
 
 def check_segment(content: bytes) -> None:
@@ -93,11 +98,14 @@ def one_input(data: bytes) -> None:
 
 
 def seed(folder: Path) -> None:
-    """Write good inputs: records of the older wire version that ships in test data, of today's, and segments."""
+    """Write good inputs: records of the older wire version that ships in test data, of today's, decisions, segments."""
     from producing import produce
 
+    from decided import EVERY_FIELD, decision
+
     older = [frame.record_bytes() for frame, _ in zip(read_segment(OLDER), range(_SOME), strict=False)]
-    records = [*older, *(codec.encode(m) for m in produce(1, range(_SOME)))]
+    decisions = [codec.encode(decision(number, **EVERY_FIELD)) for number in range(2)]
+    records = [*older, *decisions, *(codec.encode(m) for m in produce(1, range(_SOME)))]
     for number, record in enumerate(records):
         (folder / f"record-{number}").write_bytes(record)
     frames = b"".join(frame_to_bytes(codec.decode(record).uid, record) for record in records[-2:])

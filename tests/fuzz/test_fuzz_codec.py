@@ -29,7 +29,7 @@ def test_nothing_that_is_read_crashes_the_reader(tmp_path: Path, seconds: int) -
     """Some time of guided fuzzing: no exception but our own, no input that takes 5 s or 600 MiB."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    paths = (str(PROGRAM.parents[1] / "faults"), os.environ.get("PYTHONPATH", ""))
+    paths = (str(PROGRAM.parents[1]), str(PROGRAM.parents[1] / "faults"), os.environ.get("PYTHONPATH", ""))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     subprocess.run([sys.executable, PROGRAM, "--seed", corpus], env=environment, check=True)
     assert len(list(corpus.iterdir())) > 20

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from decided import decision
 from diode_store.normalise import kernel_config
 from diode_store.query import analytics, results
 from diode_store.records import KernelConfig, Outcome, Timing
@@ -52,6 +53,13 @@ class Warehouse:
         base = self._make(0)
         fields = {"uid": self._number.to_bytes(16, "big"), "timings": timings_of(times), **overrides}
         self._store.write([replace(base, **fields)])
+
+    def decide(self, *kept: tuple[KernelConfig, float | None], **overrides: Any) -> None:
+        """Write one decision on the same problem: the configs that were kept, with predicted microseconds."""
+        self._number += 1
+        base = self._make(0)
+        fields = {"hardware": base.hardware, "environment": base.environment, "problem": base.problem, **overrides}
+        self._store.write([decision(self._number, *kept, **fields)])
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
         """Return the rows of a query; config ids become the names in ``NAMES``."""

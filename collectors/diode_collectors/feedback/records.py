@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from diode_collectors.inductor.adapter import POLICY_ANNOTATION, annotations_of, config_of_choice, problem_of_nodes
+from diode_collectors.inductor.adapter import POLICY_ANNOTATION, annotations_of, config_of_choice
+from diode_collectors.inductor.choice_lists import problem_of_choices, template_hashes_of
 from diode_collectors.inductor.device import collector_version, detect_environment, detect_hardware, device_uuid
 from diode_store.errors import RecordError
 from diode_store.records import (
@@ -24,7 +25,6 @@ from diode_store.records import (
     KernelConfig,
     Measurement,
     Outcome,
-    Problem,
     Source,
     Timing,
     TimingMethod,
@@ -151,8 +151,8 @@ def measurement_from_feedback(
         context["extra"] = {**context.get("extra", {}), "unreadable_choices": unreadable}
     return Measurement(
         hardware=_hardware(name, device),
-        environment=replace(detect_environment(), template_hashes=_template_hashes(readable)),
-        problem=_problem(name, input_nodes, readable),
+        environment=replace(detect_environment(), template_hashes=template_hashes_of(readable)),
+        problem=problem_of_choices(name, input_nodes, readable),
         timings=found,
         measured_at=datetime.now(UTC),
         host=socket.gethostname(),
@@ -249,33 +249,6 @@ def _says_more(timing: Timing, other: Timing) -> bool:
     if timing.runtime_us is not None:
         return other.runtime_us is None or timing.runtime_us < other.runtime_us
     return other.outcome is Outcome.FAILED_UNSPECIFIED
-
-
-def _problem(name: str, input_nodes: Sequence[Any], choices: Sequence[Any]) -> Problem:
-    layouts = (getattr(choice, "layout", None) for choice in choices)
-    out_dtype = next((layout.dtype for layout in layouts if layout is not None), None)
-    overrides = (getattr(choice, "hint_override", None) for choice in choices)
-    hint_override = next((override for override in overrides if override is not None), None)
-    return problem_of_nodes(
-        name, input_nodes, scalars=_scalars(choices), out_dtype=out_dtype, hint_override=hint_override
-    )
-
-
-def _scalars(choices: Sequence[Any]) -> dict[str, Any]:
-    """Return alpha and beta: the inputs that the choices were made for know them, and so do ATen calls."""
-    for choice in choices:
-        ktc = annotations_of(choice).get("ktc")
-        if ktc is not None:
-            return dict(getattr(ktc.inputs, "_scalars", None) or {})
-    calls = (getattr(choice, "kwargs", None) for choice in choices)
-    arguments = next((call for call in calls if isinstance(call, dict) and "alpha" in call), {})
-    return {name: arguments[name] for name in ("alpha", "beta") if name in arguments}
-
-
-def _template_hashes(choices: Iterable[Any]) -> dict[str, str]:
-    templates = (getattr(annotations_of(choice).get("ktc"), "template", None) for choice in choices)
-    found = {template.uid: getattr(template, "src_hash", None) for template in templates if template is not None}
-    return {uid: digest for uid, digest in found.items() if digest}
 
 
 def _search_space() -> str:

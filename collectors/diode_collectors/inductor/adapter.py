@@ -50,18 +50,20 @@ _FLOAT32 = "float32"
 _NOT_PARAMETERS = frozenset({"backend", "name", "op_type", "kernel_call_name"})
 
 
-def problem_of_inputs(kernel_inputs: Any, op_name: str) -> Problem:
+def problem_of_inputs(kernel_inputs: Any, op_name: str, sizes: Mapping[Any, int] | None = None) -> Problem:
     """Return the problem that Inductor's ``KernelInputs`` describe.
 
     Args:
         kernel_inputs: as the choices hook gets them; symbolic sizes count as their hints.
         op_name: as the hook gets it, such as ``mm`` or ``mm-ah``.
+        sizes: symbol → what it counts as instead.
 
     Raises:
         RecordError: an op or inputs that are not a known matrix product.
     """
     scalars = getattr(kernel_inputs, "_scalars", None) or {}
-    return problem_of_nodes(op_name, kernel_inputs.nodes(), scalars=scalars, out_dtype=kernel_inputs.out_dtype())
+    nodes, out_dtype = kernel_inputs.nodes(), kernel_inputs.out_dtype()
+    return problem_of_nodes(op_name, nodes, scalars=scalars, out_dtype=out_dtype, sizes=sizes)
 
 
 def problem_of_nodes(
@@ -71,6 +73,7 @@ def problem_of_nodes(
     scalars: Mapping[str, Any] | None = None,
     out_dtype: Any = None,
     hint_override: int | None = None,
+    sizes: Mapping[Any, int] | None = None,
 ) -> Problem:
     """Return the problem of an op over Inductor's input nodes.
 
@@ -80,11 +83,12 @@ def problem_of_nodes(
         scalars: ``alpha`` and ``beta``; only values that are not 1 make another problem.
         out_dtype: torch dtype of the output; only one that is not the inputs' makes another problem.
         hint_override: the size that stands for every symbolic one, where Inductor compiles for several.
+        sizes: symbol → what it counts as instead of its hint.
 
     Raises:
         RecordError: an op or inputs that are not a known matrix product.
     """
-    inputs = tuple(_tensor_spec(node, hint_override) for node in input_nodes)
+    inputs = tuple(_tensor_spec(node, hint_override, sizes or {}) for node in input_nodes)
     found = {name: plain for name, value in (scalars or {}).items() if (plain := _number(value)) is not None}
     dtypes = {spec.dtype for spec in inputs}
     if out_dtype is not None and dtype_name(out_dtype) not in dtypes:
@@ -193,9 +197,16 @@ def hinted(expressions: Iterable[Any], hint_override: int | None = None) -> tupl
         return tuple(int(hint) for hint in hints)
 
 
-def _tensor_spec(node: Any, hint_override: int | None) -> TensorSpec:
-    sizes = hinted(node.get_size(), hint_override)
-    return TensorSpec(dtype_name(node.get_dtype()), sizes, hinted(node.get_stride(), hint_override))
+def _tensor_spec(node: Any, hint_override: int | None, sizes: Mapping[Any, int]) -> TensorSpec:
+    size, stride = (
+        [_with_sizes(e, sizes) for e in expressions] for expressions in (node.get_size(), node.get_stride())
+    )
+    return TensorSpec(dtype_name(node.get_dtype()), hinted(size, hint_override), hinted(stride, hint_override))
+
+
+def _with_sizes(expression: Any, sizes: Mapping[Any, int]) -> Any:
+    symbols = getattr(expression, "free_symbols", None)
+    return expression.subs({symbol: sizes[symbol] for symbol in symbols & sizes.keys()}) if symbols else expression
 
 
 def _tf32_is_asked() -> bool:

@@ -1,4 +1,4 @@
-"""Batches of measurements on their way from a spool into the warehouse.
+"""Batches of records on their way from a spool into the warehouse.
 
 On a database server one batch is committed while the next is read.
 """
@@ -12,31 +12,37 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_store.errors import RecordError
+from diode_store.records import Measurement
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from diode_store.records import Measurement
     from diode_store.warehouse.store import Store
+    from diode_store.wire.codec import Record
     from diode_store.wire.segments import Frame
 
 BATCH_TIMINGS = 50_000
 """A batch is committed when it has so many: each commit waits for the disk, 4 to 100 ms."""
 BATCH_S = 1.0
-"""Or when its first measurement has waited so long."""
+"""Or when its first record has waited so long."""
+
+
+def rows_of(record: Record) -> int:
+    """Return what a record weighs in its batch: the rows of its timings, or the one of a decision."""
+    return len(record.timings) if isinstance(record, Measurement) else 1
 
 
 class Pending(NamedTuple):
-    """A decoded measurement that waits for its batch, and where it came from."""
+    """A decoded record that waits for its batch, and where it came from."""
 
-    measurement: Measurement
+    record: Record
     segment: Path
     frame: Frame
 
 
 class Batch:
-    """Measurements that will be committed together, and the segments that are finished by it."""
+    """Records that will be committed together, and the segments that are finished by it."""
 
     def __init__(self) -> None:
         self.pending: list[Pending] = []
@@ -49,7 +55,7 @@ class Batch:
         if not self.pending:
             self._since = time.monotonic()
         self.pending.append(pending)
-        self._timings += len(pending.measurement.timings)
+        self._timings += rows_of(pending.record)
 
     def is_full(self) -> bool:
         """Whether it is time to commit."""
@@ -57,11 +63,11 @@ class Batch:
         return old or self._timings >= BATCH_TIMINGS
 
     def uids(self) -> set[bytes]:
-        """Return the uids of its measurements."""
-        return {pending.measurement.uid for pending in self.pending}
+        """Return the uids of its records."""
+        return {pending.record.uid for pending in self.pending}
 
     def write(self, store: Store) -> tuple[Counter[str], list[tuple[Pending, str]]]:
-        """Commit the batch; if the database refuses a value, find its measurement and commit the others.
+        """Commit the batch; if the database refuses a value, find its record and commit the others.
 
         Returns:
             The counts of what was written, and what was refused, with the reasons.
@@ -69,7 +75,7 @@ class Batch:
         if not self.pending:
             return Counter(), []
         try:
-            return Counter(asdict(store.write(pending.measurement for pending in self.pending))), []
+            return Counter(asdict(store.write(pending.record for pending in self.pending))), []
         except RecordError:
             return self._write_one_by_one(store)
 
@@ -78,7 +84,7 @@ class Batch:
         refused = []
         for pending in self.pending:
             try:
-                written.update(asdict(store.write([pending.measurement])))
+                written.update(asdict(store.write([pending.record])))
             except RecordError as error:
                 refused.append((pending, str(error)))
         return written, refused

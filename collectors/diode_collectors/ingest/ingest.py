@@ -15,6 +15,7 @@ from diode_collectors.ingest.batches import Batch, Committing, Pending
 from diode_collectors.spool.files import unreadable
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import CodecError, SegmentError, SpoolError
+from diode_store.records import Measurement
 from diode_store.wire.segments import OPEN_SUFFIX, Reason
 
 if TYPE_CHECKING:
@@ -64,9 +65,11 @@ class IngestReport:
     measurements: int = 0
     """New ones that are now in the warehouse."""
     duplicates: int = 0
-    """Measurements that were there already."""
+    """Records that were there already, of either kind."""
     timings: int = 0
     """Timings of the new measurements."""
+    decisions: int = 0
+    """New decisions of the hook that are now in the warehouse."""
     rejected: int = 0
     """Frames and stretches of damage that went to quarantine."""
     rejected_by_reason: Mapping[str, int] = field(default_factory=dict)
@@ -87,6 +90,7 @@ class IngestReport:
             measurements=self.measurements + other.measurements,
             duplicates=self.duplicates + other.duplicates,
             timings=self.timings + other.timings,
+            decisions=self.decisions + other.decisions,
             rejected=self.rejected + other.rejected,
             rejected_by_reason=dict(reasons),
             rejections=(self.rejections + other.rejections)[:_LISTED_REJECTIONS],
@@ -160,6 +164,7 @@ class _Tally:
             measurements=counts["measurements"],
             duplicates=counts["duplicates"],
             timings=counts["timings"],
+            decisions=counts["decisions"],
             torn_bytes=counts["torn_bytes"],
             rejected=self.reasons.total(),
             rejected_by_reason=dict(self.reasons),
@@ -271,15 +276,17 @@ class _Pass:
 
     def _decode(self, path: Path, frame: Frame) -> None:
         try:
-            measurement = frame.measurement()
+            record = frame.record()
         except (SegmentError, CodecError) as error:
             self._reject(path, frame, Reason.of(error), str(error))
             return
-        self._seen.add(measurement.uid)
-        if self._dry_run:
-            self._tally.counts.update(measurements=1, timings=len(measurement.timings))
+        self._seen.add(record.uid)
+        if not self._dry_run:
+            self._batch.add(Pending(record, path, frame))
+        elif isinstance(record, Measurement):
+            self._tally.counts.update(measurements=1, timings=len(record.timings))
         else:
-            self._batch.add(Pending(measurement, path, frame))
+            self._tally.counts.update(decisions=1)
 
     def _commit(self) -> None:
         """Have the batch committed after the one before it."""

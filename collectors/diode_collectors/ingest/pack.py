@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.spool.files import spool_errors
-from diode_collectors.spool.reading import NO_SEGMENT, SEGMENT_SUFFIXES, segments_of, strictly_decoded
+from diode_collectors.spool.reading import NO_SEGMENT, SEGMENT_SUFFIXES, records_of, segments_of
 from diode_collectors.spool.writer import DEFAULT_SEGMENT_BYTES
 from diode_store.errors import ImportFileError
 from diode_store.exchange.importing import read_strictly
 from diode_store.files import write_durably
-from diode_store.records import Outcome
+from diode_store.records import Measurement, Outcome
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_store.wire.segments import SEALED_SUFFIX
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_store.exchange.context import ImportContext
-    from diode_store.records import Measurement
+    from diode_store.wire.codec import Record
 
 _TO_BE_SHIPPED = 0o644
 """Mode of the segments; those in a spool are private."""
@@ -40,8 +40,11 @@ class Unsaid:
     regime: str | None = None
     """The regime of how kernels were timed."""
 
-    def told(self, measurement: Measurement) -> Measurement:
-        """Return ``measurement`` with what it did not say."""
+    def told(self, record: Record) -> Record:
+        """Return ``record`` with what it did not say; of a decision nothing is missing."""
+        if not isinstance(record, Measurement):
+            return record
+        measurement = record
         method = measurement.timing_method
         return replace(
             measurement,
@@ -60,11 +63,14 @@ class PackReport(NamedTuple):
     """Timings whose outcome is not ok."""
     of_a_family: int
     """Measurements that name the family they were swept for."""
+    decisions: int
+    """Decisions of the hook, which are packed as they are."""
 
 
 @dataclass
 class _Totals:
     measurements: int = 0
+    decisions: int = 0
     timings: int = 0
     failures: int = 0
     of_a_family: int = 0
@@ -81,7 +87,7 @@ def pack(
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     on_progress: Callable[[float], None] = lambda _measurements: None,
 ) -> PackReport:
-    """Write measurements as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
+    """Write records as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
 
     Args:
         files: spools, segments, or files in the format of ``diode_store.exchange.jsonl``; gzip is understood.
@@ -92,26 +98,33 @@ def pack(
         unsaid: what measurements that do not say it are to say.
         anonymous: leave out the host and its GPUs.
         segment_bytes: the size at which the next segment is begun.
-        on_progress: called with the number of measurements just done.
+        on_progress: called with the number of records just done.
 
     Raises:
         ImportFileError: a file cannot be read, or a line or record is bad; nothing was written.
         SpoolError: a spool cannot be read, or the output cannot be written.
     """
     totals = _Totals()
-    found = (unsaid.told(measurement) for path in files for measurement in _measurements(path, context))
+    found: Iterator[Record] = (unsaid.told(record) for path in files for record in _records(path, context))
     if anonymous:
-        found = (replace(measurement, host=None, device_uuid=None) for measurement in found)
+        found = map(_anonymous, found)
     frames = _told(_frames(found, totals), on_progress)
     contents = [_segment(group, i) for i, group in enumerate(_groups(frames, segment_bytes))]
     with spool_errors(output, "write the segments"):
         output.mkdir(parents=True, exist_ok=True)
         paths = tuple(output / f"{name}-{i:04d}{SEALED_SUFFIX}" for i in range(len(contents)))
         write_durably(dict(zip(paths, contents, strict=True)), mode=_TO_BE_SHIPPED)
-    return PackReport(paths, totals.measurements, totals.timings, totals.failures, totals.of_a_family)
+    return PackReport(paths, totals.measurements, totals.timings, totals.failures, totals.of_a_family, totals.decisions)
 
 
-def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
+def _anonymous(record: Record) -> Record:
+    if isinstance(record, Measurement):
+        return replace(record, host=None, device_uuid=None)
+    # A compiler's message names files of the machine.
+    return replace(record, host=None, failure=None if record.failure is None else "could not be compiled")
+
+
+def _records(path: Path, context: ImportContext) -> Iterator[Record]:
     if not path.is_dir() and path.suffix not in SEGMENT_SUFFIXES:
         yield from read_strictly(str(path), context)
         return
@@ -119,25 +132,32 @@ def _measurements(path: Path, context: ImportContext) -> Iterator[Measurement]:
     found = False
     for segment, frames in segments_of(path):
         found = True
-        for measurement in strictly_decoded(segment, frames):
-            yield replace(measurement, **said)
+        for record in records_of(segment, frames):
+            yield replace(record, **said) if isinstance(record, Measurement) else record
     if not found:
         raise ImportFileError(f"{path} {NO_SEGMENT}")
 
 
-def _frames(measurements: Iterable[Measurement], totals: _Totals) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the uid and the frame of each measurement, the first of those that are the same."""
+def _frames(records: Iterable[Record], totals: _Totals) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the uid and the frame of each record, the first of those that are the same."""
     seen = set()
-    for measurement in measurements:
-        if measurement.uid in seen:
+    for record in records:
+        if record.uid in seen:
             continue
-        seen.add(measurement.uid)
-        totals.measurements += 1
-        totals.of_a_family += measurement.family is not None
-        totals.timings += len(measurement.timings)
-        totals.failures += sum(timing.outcome is not Outcome.OK for timing in measurement.timings)
-        payload = pack_payload(encode(measurement), compress=True)
-        yield measurement.uid, frame_to_bytes(measurement.uid, payload)
+        seen.add(record.uid)
+        _count(record, totals)
+        payload = pack_payload(encode(record), compress=True)
+        yield record.uid, frame_to_bytes(record.uid, payload)
+
+
+def _count(record: Record, totals: _Totals) -> None:
+    if not isinstance(record, Measurement):
+        totals.decisions += 1
+        return
+    totals.measurements += 1
+    totals.of_a_family += record.family is not None
+    totals.timings += len(record.timings)
+    totals.failures += sum(timing.outcome is not Outcome.OK for timing in record.timings)
 
 
 def _told(frames: Iterable[tuple[bytes, bytes]], on_progress: Callable[[float], None]) -> Iterator[tuple[bytes, bytes]]:

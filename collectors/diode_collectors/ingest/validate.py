@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from diode_collectors.spool.files import open_segment, unreadable
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import CodecError, SegmentError, SpoolError
+from diode_store.records import Measurement
 from diode_store.wire.segments import OPEN_SUFFIX, Reason, SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from diode_store.wire.codec import Record
     from diode_store.wire.segments import Frame
 
 _INGEST = "`diode-ingest` keeps the good records and puts this into quarantine"
@@ -28,6 +30,8 @@ class Validation:
     frames: int
     """How many good records."""
     timings: int
+    decisions: int
+    """How many of the records are decisions of the hook."""
     torn_bytes: int
     """An unfinished write at the end of an unsealed segment: no error, ingesting cuts it off."""
     problems: tuple[str, ...]
@@ -55,15 +59,15 @@ def validate(path: Path) -> Validation:
     try:
         fd = open_segment(path, os.O_RDONLY)
     except FileNotFoundError as error:
-        return Validation(path, 0, 0, 0, (f"cannot be read: {error.strerror}; check the path",))
+        return Validation(path, 0, 0, 0, 0, (f"cannot be read: {error.strerror}; check the path",))
     except OSError as error:
-        return Validation(path, 0, 0, 0, (unreadable(error),))
+        return Validation(path, 0, 0, 0, 0, (unreadable(error),))
     try:
         return _validate(path, SegmentReader(bytes_of_file(fd), sealed=path.suffix != OPEN_SUFFIX))
     except SegmentError as error:
-        return Validation(path, 0, 0, 0, (f"offset 0: {error}",))
+        return Validation(path, 0, 0, 0, 0, (f"offset 0: {error}",))
     except OSError as error:
-        return Validation(path, 0, 0, 0, (unreadable(error),))
+        return Validation(path, 0, 0, 0, 0, (unreadable(error),))
     finally:
         os.close(fd)
 
@@ -76,23 +80,26 @@ def _segments(path: Path) -> list[Path]:
 
 
 def _validate(path: Path, reader: SegmentReader) -> Validation:
-    frames = timings = 0
+    frames = timings = decisions = 0
     problems = []
     for frame in reader.frames():
-        found = _timings_in(frame)
+        found = _record_in(frame)
         if isinstance(found, str):
             problems.append(f"offset {frame.offset}: {found}")
+            continue
+        frames += 1
+        if isinstance(found, Measurement):
+            timings += len(found.timings)
         else:
-            frames += 1
-            timings += found
-    return Validation(path, frames, timings, reader.torn_bytes, tuple(problems))
+            decisions += 1
+    return Validation(path, frames, timings, decisions, reader.torn_bytes, tuple(problems))
 
 
-def _timings_in(frame: Frame) -> int | str:
-    """Return the number of timings in a frame, or what is wrong with it."""
+def _record_in(frame: Frame) -> Record | str:
+    """Return the record in a frame, or what is wrong with it."""
     if frame.error is not None:
         return f"{frame.error}; {_INGEST}"
     try:
-        return len(frame.measurement().timings)
+        return frame.record()
     except (SegmentError, CodecError) as error:
         return str(error) if Reason.of(error) is Reason.NEWER_RECORD else f"{error}; {_INGEST}"

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.spool.files import open_regular, spool_errors
 from diode_collectors.spool.spool import Spool
-from diode_store.errors import CodecError, ImportFileError, SegmentError, SpoolError, UnknownVersionError
+from diode_store.errors import (
+    CodecError,
+    ImportFileError,
+    OtherKindError,
+    SegmentError,
+    SpoolError,
+    UnknownVersionError,
+)
 from diode_store.exchange.context import BadLine, ImportContext
 from diode_store.exchange.inputs import is_upstream_dataset, open_binary
+from diode_store.records import Measurement
 from diode_store.render import counted
 from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader, bytes_of_file
 
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from diode_store.records import Measurement
+    from diode_store.wire.codec import Record
     from diode_store.wire.segments import Frame
 
 log = logging.getLogger(__name__)
@@ -84,11 +92,13 @@ def segments_of(path: Path, *, since: float | None = None) -> Iterator[tuple[Pat
 
 
 def decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
-    """Yield the measurements of a segment; a damaged record is left out with a warning."""
+    """Yield the measurements of a segment, not its decisions; a damaged record is left out with a warning."""
     unread = 0
     for frame in frames:
         try:
             measurement = frame.measurement()
+        except OtherKindError:
+            continue
         except (SegmentError, CodecError):
             unread += 1
             continue
@@ -98,7 +108,16 @@ def decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
 
 
 def strictly_decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
-    """Yield the measurements of a segment that must be free of damage.
+    """Yield the measurements of a segment that must be free of damage, not its decisions.
+
+    Raises:
+        ImportFileError: something in it is damaged, or newer than this version.
+    """
+    return (record for record in records_of(segment, frames) if isinstance(record, Measurement))
+
+
+def records_of(segment: Path, frames: Iterable[Frame]) -> Iterator[Record]:
+    """Yield the records of a segment, of every kind, that must be free of damage.
 
     Raises:
         ImportFileError: something in it is damaged, or newer than this version.
@@ -161,9 +180,9 @@ def _frames(path: Path, fd: int) -> Iterator[Frame]:
         yield from SegmentReader(bytes_of_file(fd), sealed=path.suffix != OPEN_SUFFIX).frames()
 
 
-def _decoded(frame: Frame, segment: Path) -> Measurement:
+def _decoded(frame: Frame, segment: Path) -> Record:
     try:
-        return frame.measurement()
+        return frame.record()
     except UnknownVersionError as error:
         raise ImportFileError(f"{segment}: {error}") from error
     except (SegmentError, CodecError) as error:

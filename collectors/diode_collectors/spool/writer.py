@@ -1,4 +1,4 @@
-"""The writing end of a spool: one process appends measurements and learns when they are safe.
+"""The writing end of a spool: one process appends records and learns when they are safe.
 
 ``append`` keeps a record in memory, ``sync`` puts what was appended on the disk: when it returns, the records
 are *acknowledged* and survive a crash of the process or of the machine. A segment is sealed, which hands it to
@@ -28,7 +28,7 @@ from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from diode_store.records import Measurement
+    from diode_store.wire.codec import Record
 
 DEFAULT_SPOOL_BYTES = 2**30
 """How large a spool may grow before its writers are refused: 1 GiB, some hundred million timings."""
@@ -41,7 +41,7 @@ _writers: weakref.WeakSet[SpoolWriter] = weakref.WeakSet()
 
 
 class SpoolWriter:
-    """Appends measurements to segments of its own in a spool folder; safe to share between threads.
+    """Appends records to segments of its own in a spool folder; safe to share between threads.
 
     Nothing is created in the folder before the first record is synced. A forked child that goes on using its
     parent's writer gets a segment of its own.
@@ -91,16 +91,16 @@ class SpoolWriter:
         self._used_bytes = 0
         self._scanned_at = float("-inf")
 
-    def append(self, measurement: Measurement) -> None:
-        """Take ``measurement`` into memory; it is safe after the next ``sync``.
+    def append(self, record: Record) -> None:
+        """Take ``record`` into memory; it is safe after the next ``sync``.
 
         Raises:
             RecordError: it cannot be encoded, or is too large.
-            SpoolFullError: the spool has reached its limit; the measurement was not taken.
-            SpoolError: the spool cannot be written; the measurement was not taken.
+            SpoolFullError: the spool has reached its limit; the record was not taken.
+            SpoolError: the spool cannot be written; the record was not taken.
         """
-        payload = pack_payload(encode(measurement), compress=self._compress)
-        frame = frame_to_bytes(measurement.uid, payload)
+        payload = pack_payload(encode(record), compress=self._compress)
+        frame = frame_to_bytes(record.uid, payload)
         with self._lock:
             self._make_room(len(frame))
             self._pending += frame
@@ -116,6 +116,11 @@ class SpoolWriter:
         """
         with self._lock:
             self._sync()
+
+    @property
+    def pending_records(self) -> int:
+        """How many records were appended and are not safe yet."""
+        return self._pending_frames
 
     def seal(self) -> None:
         """Sync, and hand the segment over to `diode-ingest`; the next record begins a new one.

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.spool.reading import segments_of
-from diode_store.errors import CodecError, SegmentError
+from diode_store.errors import CodecError, OtherKindError, SegmentError
 from diode_store.records import STOCK_POLICY, Source, TimingMethod
 from diode_store.render import counted
 
@@ -135,6 +135,8 @@ def _in_segment(path: Path, frames: Iterable[Frame]) -> set[DoneKey]:
         for frame in frames:
             try:
                 head = frame.head()
+            except OtherKindError:
+                continue
             except (SegmentError, CodecError):
                 unread += 1
                 continue

@@ -24,20 +24,20 @@ def main(spool: str) -> None:
     """Collect, fork, and wait for the child, which an alarm ends if nothing else does."""
     collector = FeedbackCollector(spool, queue_records=1)
     held_up, go_on = threading.Event(), threading.Event()
-    append = collector._writer.append
+    append = collector._background.spool.append
 
     def slow(record: Any) -> None:
         held_up.set()
         go_on.wait()
         append(record)
 
-    collector._writer.append = slow  # type: ignore[method-assign]
+    collector._background.spool.append = slow  # type: ignore[method-assign]
     collector.start()
     collector.take(measurement())
     held_up.wait()
     for number in (1, 2):
         collector.take(measurement(number))
-    with collector._gate:  # as if another thread were at it
+    with collector._background.gate:  # as if another thread were at it
         child = os.fork()
     if child == 0:
         signal.alarm(CHILD_SECONDS)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_events import events, with_cuda_list
 
 from diode_collectors.inductor.adapter import config_of_ktc
 from diode_store.records import Outcome, TensorSpec
 from diode_store.wire.codec import decode, encode
+from inductor_events import events, with_cuda_list
 
 F32, BF16, F8 = "float32", "bfloat16", "float8_e4m3fn"
 

@@ -159,10 +159,10 @@ def test_a_writer_survives_errors_that_cannot_be_shown(spool: Path, caplog: pyte
         raise MuteError
 
     with FeedbackCollector(spool) as collector:
-        append, collector._writer.append = collector._writer.append, refuse  # type: ignore[method-assign]
+        append, collector._background.spool.append = collector._background.spool.append, refuse  # type: ignore[method-assign]
         collector.take(measurement())
         wait_until(lambda: "MuteError object" in caplog.text)
-        collector._writer.append = append  # type: ignore[method-assign]
+        collector._background.spool.append = append  # type: ignore[method-assign]
         collector.take(measurement(1))
     assert collector.stats.dropped == 1
     assert [found.problem.shape.m for found in spooled(spool)] == [65]
@@ -265,7 +265,7 @@ def test_a_spool_that_cannot_be_written_is_survived(spool: Path, caplog: pytest.
 def test_a_closed_writer_is_survived(spool: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A record that the spool refuses is counted as lost."""
     with triton_choices_on_cpu(), FeedbackCollector(spool) as collector:
-        collector._writer.close()
+        collector._background.spool.close()
         compile_and_run(torch.mm, A, B)
     assert collector.stats.dropped == 1
     assert "the spool writer is closed" in caplog.text
@@ -319,10 +319,10 @@ def test_stopping_does_not_wait_for_a_writer_that_is_gone(spool: Path) -> None:
         sys.exit()  # ends the thread
 
     collector = FeedbackCollector(spool, queue_records=1)
-    collector._writer.append = end  # type: ignore[method-assign]
+    collector._background.spool.append = end  # type: ignore[method-assign]
     collector.start()
     collector.take(measurement())
-    wait_until(lambda: not collector._thread.is_alive())
+    wait_until(lambda: not collector._background.thread.is_alive())
     collector.take(measurement(1))
     stopping = threading.Thread(target=collector.stop, daemon=True)
     stopping.start()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_events import A, B, Observer, events, plain_choice, saver
 from torch._dynamo.utils import counters
 from torch._inductor.choices import InductorChoices
 from torch._inductor.utils import fresh_cache
@@ -18,6 +17,7 @@ from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_environm
 from diode_store.errors import RecordError
 from diode_store.records import Outcome, Source, TensorSpec, TimingMethod
 from diode_store.wire.codec import decode, encode
+from inductor_events import A, B, Observer, events, plain_choice, saver
 from inductor_harness import compile_and_run, quiet_torch, triton_choices_on_cpu
 
 

@@ -11,7 +11,6 @@ from unittest import mock
 
 import pytest
 import torch
-from inductor_events import A, B, PlainChoice, plain_choice, saver
 from precompiling import PRECOMPILE, PRECOMPILES, block_m_is_64, precompile_like_inductor
 from torch._inductor.select_algorithm import (
     AlgorithmSelectorCache,
@@ -25,6 +24,7 @@ from diode_collectors.feedback.listening import AutotuningListener
 from diode_collectors.feedback.offered import ChoiceList, OfferedChoices
 from diode_collectors.feedback.records import measurement_from_feedback
 from diode_store.records import DeviceState, KernelConfig, Measurement, Outcome, Source, Timing, TimingMethod
+from inductor_events import A, B, PlainChoice, plain_choice, saver
 from inductor_harness import compile_and_run, triton_choices_on_cpu
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inductor_events import A, B, asked, events, plain_choice, problems, remembered_ktc, with_cuda_list
 
 from diode_collectors.inductor.adapter import (
     columns_of_choices,
@@ -21,6 +20,7 @@ from diode_collectors.inductor.adapter import (
 from diode_store.columns import INT_COLUMNS, ConfigColumns
 from diode_store.errors import RecordError
 from diode_store.records import KernelConfig, TensorSpec
+from inductor_events import A, B, asked, events, plain_choice, problems, remembered_ktc, with_cuda_list
 
 
 def test_addmm_carries_its_scalars_and_its_broadcast_bias() -> None:

@@ -94,6 +94,7 @@ def test_json(spool: Path, where: Sequence[object], database_path: Path) -> None
         "measurements": 2,
         "duplicates": 0,
         "timings": 4,
+        "decisions": 0,
         "rejected": 1,
         "rejected_by_reason": {"truncated": 1},
         "torn_bytes": 0,

@@ -250,6 +250,7 @@ def test_json_of_several(spools: tuple[Path, Path], config: Path, database_path:
         "measurements": 5,
         "duplicates": 0,
         "timings": 10,
+        "decisions": 0,
         "rejected": 1,
         "rejected_by_reason": {"newer_format": 1},
         "rejections": alone[1]["rejections"],
@@ -306,8 +307,8 @@ def test_what_ships_goes_into_the_first_spool(spools: tuple[Path, Path], config:
 def test_reports_add_up() -> None:
     """Numbers, reasons and lists; not more than a hundred rejections."""
     rejections = tuple(Rejection("a.seg", n, Reason.TRUNCATED, "cut") for n in range(60))
-    one = IngestReport(1, 2, 3, 4, 60, {"truncated": 60}, rejections, 5, ("x",), stopped=True)
-    both = IngestReport(2, 4, 6, 8, 120, {"truncated": 120}, (rejections * 2)[:100], 10, ("x", "x"), stopped=True)
+    one = IngestReport(1, 2, 3, 4, 7, 60, {"truncated": 60}, rejections, 5, ("x",), stopped=True)
+    both = IngestReport(2, 4, 6, 8, 14, 120, {"truncated": 120}, (rejections * 2)[:100], 10, ("x", "x"), stopped=True)
     assert one + one == both
     assert IngestReport() + one == one
 

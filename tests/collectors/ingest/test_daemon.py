@@ -283,6 +283,7 @@ def test_the_log_observer(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> N
         "measurements": 2,
         "duplicates": 0,
         "timings": 9,
+        "decisions": 0,
         "rejected": 1,
         "seconds": 0.5,
         "spool": tmp_path,

@@ -329,8 +329,9 @@ def test_the_commands_of_retention(site: Site) -> None:
     again = {"problem": samples.matmul(8, 8, 8), "sweep_id": "new"}
     with Store.open(site.url) as store:
         store.write([samples.measurement(5, **{**again, "sweep_id": "old"}), samples.measurement(6, **again)])
-    prune, supersede = BLOCK.findall(RETENTION)
+    prune, decisions, supersede = BLOCK.findall(RETENTION)
     assert site.run(prune).count("nothing to delete") == 2
+    assert site.run(decisions).count("nothing to delete") == 1
     said = site.run(f"OLD_SWEEP=old NEW_SWEEP=new\n{supersede}").splitlines()
     assert said[0].startswith("would supersede 1 measurement")
     assert said[1].startswith("superseded 1 measurement")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_events import asked
 
 from diode_collectors.problems.choices import can_use_tma, count_choices, seconds_estimate
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_store.errors import SettingsError
+from inductor_events import asked
 from inductor_harness import cuda_choices
 
 H200_BYTES = 232_448

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_events import events
 
 from diode_collectors.problems.problem import LAYOUTS, OPS, SweepProblem, parse_dtype, parse_problem
 from diode_store.errors import SettingsError
 from diode_store.records import TensorSpec
+from inductor_events import events
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from inductor_events import A, B, saver
 from torch._inductor.choices import InductorChoices
 from torch._inductor.virtualized import V
 
@@ -16,6 +15,7 @@ from diode_collectors.inductor.adapter import config_of_ktc
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.lane.sampling import SweepChoices
 from diode_store.records import STOCK_POLICY, is_vendor_template
+from inductor_events import A, B, saver
 from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cpu
 
 if TYPE_CHECKING:

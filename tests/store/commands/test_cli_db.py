@@ -82,9 +82,9 @@ def test_help_lists_every_command(diode: RunCommand) -> None:
 
 
 def test_help_starts_quickly() -> None:
-    """`diode --help` imports no command and takes under 0.3 seconds of a processor."""
-    best = min(_seconds(DIODE, "--help") for _ in range(3))
-    assert best < 0.3
+    """`diode --help` imports no command and takes hardly more of a processor than the framework it is made with."""
+    framework = min(_seconds(sys.executable, "-c", "import typer") for _ in range(3))
+    assert min(_seconds(DIODE, "--help") for _ in range(3)) < 3 * framework  # 1.8; with SQLAlchemy it would be 4
     code = (
         "import sys; from diode_store.cli import main\n"
         "heavy = {'sqlalchemy', 'duckdb', 'pyarrow', 'torch', 'numpy', 'rich'}\n"
@@ -213,6 +213,7 @@ def test_stats(diode: RunCommand, any_store: Store, any_url: str) -> None:
         "measurements": 2,
         "timings": 6,
         "failures": 2,
+        "decisions": 0,
     }
     assert "\ntimings       6\n" in diode("db", "stats", "--database", any_url).out
 

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 import samples
+from decided import decision
 from diode_store.commands.db_upkeep import span_of
 from diode_store.warehouse.schema import HEAD_REVISION
 
@@ -82,6 +83,9 @@ def test_a_newer_schema_is_refused_by_every_command(
     assert samples.sql(database_path, "SELECT count(*) FROM measurements") == [(0,)]
 
 
+DECISIONS_GO = "what the hook decided, and which of its picks could not be compiled; nothing brings that back"
+
+
 def test_downgrade_says_what_it_loses(diode: RunCommand, store: Store, database_path: Path) -> None:
     """Without --yes nothing changes; with it, the older revision is there and every command says how to go on."""
     store.write([samples.measurement(1), samples.measurement(2)])
@@ -91,6 +95,7 @@ def test_downgrade_says_what_it_loses(diode: RunCommand, store: Store, database_
     ended = diode("db", "downgrade", "0001", "--database", database_path)
     assert ended.out == (
         f"would bring {database_path} from revision {HEAD_REVISION} back to 0001, and lose\n"
+        f"  decisions (0 rows): {DECISIONS_GO}\n"
         "  tombstones (1 rows): which measurements were deleted; one that is delivered again will be stored again\n"
         "make a copy with `diode db backup` and do it with --yes\n"
     )
@@ -102,12 +107,13 @@ def test_downgrade_says_what_it_loses(diode: RunCommand, store: Store, database_
     assert samples.sql(database_path, "SELECT count(*) FROM timings") == [(3,)]
 
 
-def test_downgrade_that_loses_nothing_says_so(diode: RunCommand, store: Store, database_path: Path) -> None:
-    """What the older revision has no columns for it keeps elsewhere."""
-    store.write([samples.measurement(1, family="llama3-8b")])
+def test_downgrade_that_loses_a_whole_table_says_so(diode: RunCommand, store: Store, database_path: Path) -> None:
+    """What the older revision has no columns for it keeps elsewhere, what it has no table for is gone."""
+    store.write([samples.measurement(1, family="llama3-8b"), decision(1)])
     ended = diode("db", "downgrade", "0002", "--database", database_path)
     assert ended.out == (
-        f"would bring {database_path} from revision {HEAD_REVISION} back to 0002, and lose nothing\n"
+        f"would bring {database_path} from revision {HEAD_REVISION} back to 0002, and lose\n"
+        f"  decisions (1 rows): {DECISIONS_GO}\n"
         "make a copy with `diode db backup` and do it with --yes\n"
     )
 
@@ -119,7 +125,7 @@ def test_downgrade_to_nothing_that_is_there(diode: RunCommand, database_path: Pa
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
         f"error: {database_path} has schema revision {HEAD_REVISION} and cannot go back to {revision}; "
-        "name 0001 or 0002\n"
+        "name 0001 or 0002 or 0003\n"
     )
 
 

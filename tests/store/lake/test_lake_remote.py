@@ -65,7 +65,7 @@ def test_old_files_go_by_time(
     filesystem = fsspec.filesystem("memory")
     filesystem.pipe_file("/bucket/it's a lake/000009-left-timings.parquet", b"half")
     sync(database_url, remote, rebuild=True)
-    assert len(remote.folder.sizes()) == 2 * 8 + 2
+    assert len(remote.folder.sizes()) == 2 * 9 + 2
     monkeypatch.setattr(lake_module, "RETIREMENT_S", 0.0)
     sync(database_url, remote)
     manifest = remote.manifest()

@@ -20,6 +20,7 @@ import pytest
 import sqlalchemy as sa
 
 import samples
+from decided import decision
 from diode_collectors.spool.reading import measurements_in
 from diode_store.query import analytics
 from diode_store.records import Source, TimingMethod
@@ -38,12 +39,16 @@ if TYPE_CHECKING:
     from conftest import RunCommand
 
 DATA = Path(__file__).parents[2] / "data"
-FIRST, LAST = "0001", "0002"
-"""The oldest revision of which files are kept, and the newest but today's."""
+FIRST, SECOND, LAST = "0001", "0002", "0003"
+"""The revisions of which files are kept: all but today's."""
 OF_A_LATER_RELEASE = (10).to_bytes(16)
 """A record that 0002 stored with fields it has no columns for."""
 TABLES_OF_0001 = ("warehouse", "hardware", "hardware_aliases", "environments", "problems", "configs", "measurements")
-TIMINGS = {FIRST: 1212, LAST: 1164}
+ROWS = {
+    FIRST: {"problems": 35, "configs": 858, "measurements": 35, "timings": 1212},
+    SECOND: {"problems": 36, "configs": 858, "measurements": 35, "timings": 1164},
+    LAST: {"problems": 76, "configs": 1513, "measurements": 75, "timings": 2796},
+}
 MANY = 150_000
 WRITERS = 4
 _NUMBERS = count()
@@ -61,7 +66,7 @@ MIGRATE = (
 WAYS = {"upgrade": "migrate.upgrade(engine)", "downgrade": "migrate.downgrade(engine, '0001')"}
 
 
-@pytest.fixture(params=[FIRST, LAST])
+@pytest.fixture(params=[FIRST, SECOND, LAST])
 def revision(request: pytest.FixtureRequest) -> str:
     """Return the revision of a kept warehouse."""
     return str(request.param)
@@ -138,15 +143,12 @@ def test_the_kept_warehouse_goes_up(kept: sa.Engine, revision: str) -> None:
         "hardware": 3,
         "hardware_aliases": 2,
         "environments": 3,
-        "problems": 35 if revision == FIRST else 36,
-        "configs": 858,
-        "measurements": 35,
-        "timings": TIMINGS[revision],
+        **ROWS[revision],
     }
     assert migrate.upgrade(kept) == migrate.Upgrade(revision, schema.HEAD_REVISION)
-    after = contents(kept, without=("regime", "family"))
+    after = contents(kept, without=() if revision == LAST else ("regime", "family"))
     moved = {name: value for name, value in after.items() if value != before[name]}
-    if revision == FIRST:
+    if revision != SECOND:
         assert moved == {}
     else:  # but for what it had no columns for
         [changed] = [
@@ -168,6 +170,7 @@ def test_the_kept_warehouse_goes_down_again(kept: sa.Engine, revision: str) -> N
     assert migrate.differences(kept) == []
 
 
+@pytest.mark.parametrize("revision", [FIRST, SECOND], indirect=True)
 def test_old_sweeps_flushed_by_writing_and_bundled_problems_have_families(kept: sa.Engine) -> None:
     """What sweeps did before is known, and what was bundled is named by its lists; of the others nobody knows."""
     shipped = measurements_in(bundled_data_dir() / "h200-2026-11-0000.seg")
@@ -182,7 +185,7 @@ def test_old_sweeps_flushed_by_writing_and_bundled_problems_have_families(kept: 
     assert {found[uid][:2] for uid in others} == {(None, None)}
 
 
-@pytest.mark.parametrize("revision", [LAST], indirect=True)
+@pytest.mark.parametrize("revision", [SECOND], indirect=True)
 def test_what_an_older_release_had_no_columns_for_gets_them(kept: sa.Engine) -> None:
     """Regime and family of a newer record, which revision 0002 kept in ``extra``, leave it; the rest stays there."""
     migrate.upgrade(kept)
@@ -190,7 +193,7 @@ def test_what_an_older_release_had_no_columns_for_gets_them(kept: sa.Engine) -> 
     assert told(kept)[OF_A_LATER_RELEASE] == ("graph", "llama3-8b", rest)
 
 
-@pytest.mark.parametrize("revision", [LAST], indirect=True)
+@pytest.mark.parametrize("revision", [SECOND], indirect=True)
 def test_going_back_keeps_regime_and_family(kept: sa.Engine) -> None:
     """What an upgrade could not find again is in ``extra`` meanwhile, where the next upgrade takes it from."""
     migrate.upgrade(kept)
@@ -201,8 +204,8 @@ def test_going_back_keeps_regime_and_family(kept: sa.Engine) -> None:
         store.write([whole, named])
     before = told(kept)
     assert (before[whole.uid], before[named.uid]) == (("graph", "drawn", {"a": 1}), (None, "drawn", None))
-    assert migrate.losses(kept, LAST) == []
-    migrate.downgrade(kept, LAST)
+    assert [loss for loss in migrate.losses(kept, SECOND) if loss.table != "decisions"] == []
+    migrate.downgrade(kept, SECOND)
     extras = {bytes(row["uid"]): row["extra"] for row in _rows(kept)}
     assert extras[whole.uid] == {"a": 1, "timing_method": {"regime": "graph"}, "family": "drawn"}
     assert extras[named.uid] == {"family": "drawn"}
@@ -219,7 +222,7 @@ def _rows(engine: sa.Engine) -> list[dict[str, Any]]:
         ]
 
 
-def test_an_upgraded_warehouse_is_used(kept: sa.Engine) -> None:
+def test_an_upgraded_warehouse_is_used(kept: sa.Engine, revision: str) -> None:
     """What an older release stored is read as records, is known as duplicates, and takes new measurements."""
     migrate.upgrade(kept)
     old = list(iter_measurements(kept))
@@ -228,10 +231,11 @@ def test_an_upgraded_warehouse_is_used(kept: sa.Engine) -> None:
         hosts
     )
     with Store(kept) as store:
-        assert store.write(old).duplicates == len(old) == 35
+        assert store.write(old).duplicates == len(old) == ROWS[revision]["measurements"]
         report = store.write([samples.measurement(1000)])
         assert (report.measurements, report.timings) == (1, 3)
-        assert store.counts()["measurements"] == 36
+        assert store.counts()["measurements"] == len(old) + 1
+        assert store.write([decision(1)]).decisions == 1
 
 
 def test_an_upgraded_warehouse_is_queried(tmp_path: Path, diode: RunCommand, revision: str) -> None:
@@ -254,13 +258,34 @@ def test_going_back_loses_the_tombstones(kept: sa.Engine, revision: str) -> None
     migrate.upgrade(kept)
     with kept.begin() as connection:
         assert bury(connection, [4, 5], "prune")[0] == 2
-    [loss] = migrate.losses(kept, FIRST)
-    assert (loss.table, loss.rows) == ("tombstones", 2 if revision == FIRST else 3)
+    stones = 2 if revision == FIRST else 3
+    assert [(loss.table, loss.rows) for loss in migrate.losses(kept, FIRST)] == [
+        ("decisions", 0),
+        ("tombstones", stones),
+    ]
     migrate.downgrade(kept, FIRST)
     migrate.upgrade(kept)
     with kept.connect() as connection:
-        assert connection.scalar(sa.select(sa.func.count()).select_from(schema.measurements)) == 33
+        left = connection.scalar(sa.select(sa.func.count()).select_from(schema.measurements))
+        assert left == ROWS[revision]["measurements"] - 2
         assert connection.scalar(sa.select(sa.func.count()).select_from(schema.tombstones)) == 0
+
+
+@pytest.mark.parametrize("revision", [LAST], indirect=True)
+def test_going_back_loses_the_decisions(kept: sa.Engine) -> None:
+    """How many there are is said beforehand; measurements stay as they are, and so do the configs that were named."""
+    before = contents(kept)
+    migrate.upgrade(kept)
+    with Store(kept) as store:
+        store.write([decision(number) for number in range(3)])
+    [loss] = migrate.losses(kept, LAST)
+    assert (loss.table, loss.rows) == ("decisions", 3)
+    migrate.downgrade(kept, LAST)
+    after = contents(kept)
+    assert (after["measurements"], after["timings"]) == (before["measurements"], before["timings"])
+    migrate.upgrade(kept)
+    with Store(kept) as store:
+        assert store.counts()["decisions"] == 0
 
 
 def upgraded(url: str) -> str:

@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 WRITERS = 3
 PER_WRITER = 20
 
-EMPTY = {"hardware": 0, "environments": 0, "problems": 0, "configs": 0, "measurements": 0, "timings": 0, "failures": 0}
+EMPTY = {
+    "hardware": 0,
+    "environments": 0,
+    "problems": 0,
+    "configs": 0,
+    "measurements": 0,
+    "timings": 0,
+    "failures": 0,
+    "decisions": 0,
+}
 
 
 def write_shared(arguments: tuple[str, int]) -> WriteReport:
@@ -57,6 +66,7 @@ def test_write_counts_what_it_wrote(any_store: Store, make_measurement: MakeMeas
         "measurements": 2,
         "timings": 5,
         "failures": 2,
+        "decisions": 0,
     }
 
 
@@ -189,6 +199,7 @@ def test_concurrent_writers(any_url: str) -> None:
             "measurements": measurements,
             "timings": 3 * measurements,
             "failures": measurements,
+            "decisions": 0,
         }
         assert integrity_problems(store.engine) == []
 

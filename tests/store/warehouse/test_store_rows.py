@@ -155,6 +155,18 @@ def test_environment_attributes_are_filled_in_later(any_store: Store, any_url: s
     assert rows(any_url, "SELECT torch, template_hashes FROM environments") == [("2.11", '{"triton::mm": "d4"}')]
 
 
+def test_template_hashes_are_gathered(any_store: Store, any_url: str) -> None:
+    """Each measurement knows the templates that it timed; the row has all of them, each as it was first told."""
+    told = [{"triton::mm": "d4"}, {"triton::bmm": "16"}, {}, {"triton::mm": "ff", "triton::tma": "54"}]
+    environments = [Environment(torch="2.11", template_hashes=hashes) for hashes in told]
+    any_store.write([samples.measurement(1, environment=environments[0])])
+    any_store.write([samples.measurement(n, environment=each) for n, each in enumerate(environments[1:], 2)])
+    [(text,)] = rows(any_url, "SELECT template_hashes FROM environments")
+    assert json.loads(text) == {"triton::mm": "d4", "triton::bmm": "16", "triton::tma": "54"}
+    [(again,)] = rows(any_url, "SELECT count(*) FROM environments")
+    assert again == 1
+
+
 def test_config_extra_is_filled_in_later(any_store: Store, any_url: str) -> None:
     """A config known from an old writer gets what a newer one adds to it, in another batch or the same one."""
     config = samples.triton_config()

@@ -94,7 +94,10 @@ def validate(
             print_error(f"{report.file}: {problem}")
         if not as_json:
             verdict = f"{len(report.problems)} bad" if report.problems else "all good"
-            typer.echo(f"{report.file}: {counted(report.frames, 'record')}, {report.timings:,} timings, {verdict}")
+            decisions = f", {counted(report.decisions, 'decision')}" if report.decisions else ""
+            typer.echo(
+                f"{report.file}: {counted(report.frames, 'record')}, {report.timings:,} timings{decisions}, {verdict}"
+            )
     if any(report.problems for report in reports):
         raise typer.Exit(1)
 

@@ -206,9 +206,11 @@ def _summary(report: IngestReport, where: str = "", *, failed: int = 0) -> str:
     counts = f"{report.measurements:,} new, {report.duplicates:,} already stored"
     if report.rejected:
         counts += f", {report.rejected:,} rejected"
-    if not (report.segments or report.measurements or report.duplicates or report.rejected or report.stopped or failed):
+    new = report.measurements or report.decisions
+    if not (report.segments or new or report.duplicates or report.rejected or report.stopped or failed):
         return f"{counts}; nothing waits{where}"
     ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
     if failed:
         ending += f"; {counted(failed, 'spool')} failed"
-    return f"{counts}; {report.timings:,} new timings, {counted(report.segments, 'segment')} done{ending}"
+    decisions = f"{counted(report.decisions, 'new decision')}, " if report.decisions else ""
+    return f"{counts}; {report.timings:,} new timings, {decisions}{counted(report.segments, 'segment')} done{ending}"

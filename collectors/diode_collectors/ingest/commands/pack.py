@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from diode_store.commands.context_options import (
 )
 from diode_store.console import print_note, progress
 from diode_store.render import counted
+
+if TYPE_CHECKING:
+    from diode_collectors.ingest.pack import PackReport
 
 
 def pack(  # noqa: PLR0913 - one argument an option
@@ -68,9 +71,12 @@ def pack(  # noqa: PLR0913 - one argument an option
         typer.echo(path)
     if families:
         print_note(f"{packed.of_a_family:,} of {counted(packed.measurements, 'measurement')} name a family")
-    print_note(
-        f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
-    )
+    print_note(_counts(packed))
+
+
+def _counts(packed: PackReport) -> str:
+    counts = f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
+    return f"{counts}; {counted(packed.decisions, 'decision')}" if packed.decisions else counts
 
 
 def _name_of(path: Path) -> str:

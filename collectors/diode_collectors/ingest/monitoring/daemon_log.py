@@ -36,10 +36,10 @@ class LogObserver(Observer):
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
         """Log the counts, each rejection, and, when that changed, what could not be read."""
-        if report.segments or report.measurements or report.rejected:
+        if report.segments or report.measurements or report.decisions or report.rejected:
             counts = {
                 name: getattr(report, name)
-                for name in ("segments", "measurements", "duplicates", "timings", "rejected")
+                for name in ("segments", "measurements", "duplicates", "timings", "decisions", "rejected")
             }
             log(_logger, logging.INFO, "ingested", **counts, seconds=seconds, spool=spool)
         for rejection in report.rejections:

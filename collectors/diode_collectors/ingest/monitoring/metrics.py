@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 PREFIX = "diode_ingest_"
 _BATCH_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_TABLES = ("measurements", "timings", "decisions")
+"""Of whose rows new ones are counted; in a report they have the same names."""
 _WAITING = {
     "spool_bytes": ("Bytes of the segments in the spool, those being written included.", "bytes"),
     "segments_waiting": ("Sealed segments waiting to be ingested.", "segments"),
@@ -123,7 +125,7 @@ class Metrics(Observer):
         for path in spools:
             spool = str(path)
             self._unreadable.labels(spool).set_function(partial(self._health.unreadable, path))
-            for table in ("measurements", "timings"):
+            for table in _TABLES:
                 self._rows.labels(spool, table)
             for counted in (self._duplicates, self._segments, self._torn, self._trimmed, self._batch):
                 counted.labels(spool)
@@ -165,13 +167,13 @@ class Metrics(Observer):
             self._reached[spool] = _Reached(type(report)(), now)
         last, since_s = self._reached[spool]
         label = str(spool)
-        self._rows.labels(label, "measurements").inc(report.measurements - last.measurements)
-        self._rows.labels(label, "timings").inc(report.timings - last.timings)
+        for table in _TABLES:
+            self._rows.labels(label, table).inc(getattr(report, table) - getattr(last, table))
         self._duplicates.labels(label).inc(report.duplicates - last.duplicates)
         self._segments.labels(label).inc(report.segments - last.segments)
         for reason, number in report.rejected_by_reason.items():
             self._rejected.labels(label, reason).inc(number - last.rejected_by_reason.get(reason, 0))
-        committed = report.measurements > last.measurements
+        committed = (report.measurements, report.decisions) != (last.measurements, last.decisions)
         if committed:
             self._batch.labels(label).observe(now - since_s)
         self._reached[spool] = _Reached(report, now if committed else since_s)

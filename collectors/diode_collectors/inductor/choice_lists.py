@@ -1,0 +1,50 @@
+"""What the choices of one op say of it together: its problem, and the templates that made them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.inductor.adapter import annotations_of, problem_of_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from diode_store.records import Problem
+
+
+def problem_of_choices(name: str, input_nodes: Sequence[Any], choices: Sequence[Any]) -> Problem:
+    """Return the problem of an op whose choices are known.
+
+    Args:
+        name: Inductor's name of the op.
+        input_nodes: its inputs, the bias first.
+        choices: which know its scalars and the dtype of its output.
+
+    Raises:
+        RecordError: an op or inputs that are not a known matrix product.
+    """
+    layouts = (getattr(choice, "layout", None) for choice in choices)
+    out_dtype = next((layout.dtype for layout in layouts if layout is not None), None)
+    overrides = (getattr(choice, "hint_override", None) for choice in choices)
+    hint_override = next((override for override in overrides if override is not None), None)
+    return problem_of_nodes(
+        name, input_nodes, scalars=_scalars(choices), out_dtype=out_dtype, hint_override=hint_override
+    )
+
+
+def template_hashes_of(choices: Iterable[Any]) -> dict[str, str]:
+    """Return template uid → SHA-256 of its source, of the templates that have one."""
+    templates = (getattr(annotations_of(choice).get("ktc"), "template", None) for choice in choices)
+    found = {template.uid: getattr(template, "src_hash", None) for template in templates if template is not None}
+    return {uid: digest for uid, digest in found.items() if digest}
+
+
+def _scalars(choices: Sequence[Any]) -> dict[str, Any]:
+    """Return alpha and beta: the inputs that the choices were made for know them, and so do ATen calls."""
+    for choice in choices:
+        ktc = annotations_of(choice).get("ktc")
+        if ktc is not None:
+            return dict(getattr(ktc.inputs, "_scalars", None) or {})
+    calls = (getattr(choice, "kwargs", None) for choice in choices)
+    arguments = next((call for call in calls if isinstance(call, dict) and "alpha" in call), {})
+    return {name: arguments[name] for name in ("alpha", "beta") if name in arguments}

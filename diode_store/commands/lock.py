@@ -1,0 +1,143 @@
+"""Write the fastest known kernel of each problem on one device to a file that the hook obeys."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diode_store.console import DatabaseOption, HardwareOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.render import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diode_store.exchange.picks import Pick, Picks
+    from diode_store.warehouse.hardware import StoredHardware
+    from diode_store.warehouse.store import Store
+
+app = make_app(__doc__)
+
+
+@app.command(epilog="Example: diode lock --hardware h200 --torch 2.13 -o picks.json", no_args_is_help=True)
+def lock(  # noqa: PLR0913 - one parameter an option
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The picks file to make.")],
+    database: DatabaseOption,
+    *,
+    hardware: HardwareOption = None,
+    torch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="Where it was measured: in this torch, such as 2.13.",
+            show_default="if there is one",
+        ),
+    ] = None,
+    environment_id: Annotated[
+        int | None,
+        typer.Option(metavar="ID", help="Where it was measured.", show_default="if there is one"),
+    ] = None,
+    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
+    regime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGIME",
+            help="Only times of this regime, such as graph; see docs/views.md.",
+            show_default="of each problem the nearest to deployment",
+        ),
+    ] = None,
+    allow_changed_template: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changed-template", help="Say in FILE that picks hold although their template has changed since."
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the fastest known kernel of each problem, with those within noise of it, for review and for the hook.
+
+    The hook takes the file by DIODE_PICKS=FILE, or picks="FILE" of torch_diode.install(); see docs/hook.md.
+    """
+    from diode_store.commands.query import connected
+    from diode_store.errors import ExportError
+    from diode_store.exchange.picks import Pick, Picks
+    from diode_store.query import ranked_ties
+    from diode_store.warehouse.store import Store
+
+    if output.exists() and not force:  # said at once, not after the work; writing looks again
+        raise ExportError(f"{output} exists already; name another file, or replace it with --force")
+    with Store.open(database) as store:
+        device = _device(store, hardware)
+    print_note(f"hardware: {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)")
+    connection = connected(database)
+    found = ranked_ties.environment_of(connection, device, op, environment_id, torch)
+    print_note(f"environment: {found.id}, {found.description}")
+    left_out = ranked_ties.left_out(connection, device.id, found.id, op, regime)
+    picks: list[Pick] = []
+    with progress("locking, problems") as advance:
+        for item in ranked_ties.ranked(connection, device.id, found.id, op, regime):
+            picks.append(Pick(item.problem, item.configs, found.environment, item.runtime_us, item.regime))
+            advance(1)
+    notes = [f"{counted(number, 'problem')} left out: {why}" for why, number in left_out.items()]
+    if not picks:
+        raise ExportError("; ".join(["there is nothing to lock", *notes]))
+    notes += _unhashed(picks, allow_changed_template=allow_changed_template)
+    made = Picks.of(device.hardware, picks, allow_changed_template=allow_changed_template)
+    made.write(output, force=force)
+    _print(made, output, notes, as_json=as_json)
+
+
+def _device(store: Store, name: str | None) -> StoredHardware:
+    from diode_store.devices import describe
+    from diode_store.errors import ExportError
+    from diode_store.warehouse.hardware import list_hardware, match
+
+    with store.engine.connect() as connection:
+        everything = [row for row in list_hardware(connection) if row.measurements]
+        found = everything if name is None else match(connection, name, all_matches=True)
+    if not found:
+        raise ExportError("the warehouse holds no measurements; add some with `diode-ingest` or `diode import`")
+    if len(found) > 1:
+        raise ExportError(
+            f"a picks file is for one device; it could be any of: {describe(found)}; name it with --hardware"
+        )
+    return found[0]
+
+
+def _unhashed(picks: Sequence[Pick], *, allow_changed_template: bool) -> list[str]:
+    """Return a line for each template whose source nobody recorded."""
+    if allow_changed_template:
+        return []
+    counts: dict[str, int] = {}
+    for pick in picks:
+        first = pick.configs[0]
+        if not first.is_vendor and pick.template_hashes[first.template] is None:
+            counts[first.template] = counts.get(first.template, 0) + 1
+    return [
+        f"{counted(number, 'pick')} of {uid}: its source was not recorded, so torch {picks[0].environment.torch} alone"
+        " takes them (--allow-changed-template lets others)"
+        for uid, number in sorted(counts.items())
+    ]
+
+
+def _print(made: Picks, output: Path, notes: Sequence[str], *, as_json: bool) -> None:
+    found = list(made.picks.values())
+    ties = sum(len(pick.configs) - 1 for pick in found)
+    vendor = sum(pick.configs[0].is_vendor for pick in found)
+    if as_json:
+        counts = {
+            "picks": len(found),
+            "vendor": vendor,
+            "ties": ties,
+            "allow_changed_template": made.allow_changed_template,
+        }
+        print_json({"file": str(output), "hardware": made.device.name, **counts, "notes": list(notes)})
+        return
+    for line in notes:
+        print_note(line)
+    typer.echo(
+        f"{output}: {counted(len(found), 'pick')} ({vendor:,} of the vendor's kernels) and {counted(ties, 'tie')}"
+    )
+    typer.echo(f"use it: DIODE_PICKS={output}, or torch_diode.install(picks={str(output)!r})")
