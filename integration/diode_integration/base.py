@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from diode_store.errors import DiodeError, ModelError
 from diode_store.resources import trained_models_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 log = logging.getLogger("diode_integration")
@@ -201,6 +203,16 @@ class IntegrationRegistry:
             integration.withdraw()
             integration.state = "registered"
 
+    @contextmanager
+    def restored_on_error(self) -> Iterator[None]:
+        """Have what is registered now registered again if the block fails."""
+        entries = dict(self._entries)
+        try:
+            yield
+        except BaseException:
+            self._entries = entries
+            raise
+
     def status(self) -> dict[str, str]:
         """Return the state of each integration by name."""
         return {integration.name: integration.state for integration in self.integrations()}
@@ -226,6 +238,11 @@ def integrate_all() -> dict[str, bool]:
 def withdraw_all() -> None:
     """Withdraw every registered integration."""
     _registry.withdraw_all()
+
+
+def restored_on_error() -> AbstractContextManager[None]:
+    """Have what is registered in the process now registered again if the block fails."""
+    return _registry.restored_on_error()
 
 
 def get_integration_status() -> dict[str, str]:

@@ -7,24 +7,30 @@ wrong in it, stock Inductor's own list is used: the hook never raises inside a u
 from __future__ import annotations
 
 import logging
-import threading
+from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch._inductor import config as inductor_config
 from torch._inductor.choices import InductorChoices
 
-from diode_collectors.inductor.adapter import POLICY_ANNOTATION, columns_of_choices, detect_hardware, problem_of_inputs
-from diode_integration import final, uncovered
-from diode_integration.corrected import usable_corrections
-from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Listing, list_as_if_on_cuda, list_candidates
-from diode_integration.policy import Mode, Policy, make_policy, select
+from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
+from diode_integration import convolution, dynamic, final
+from diode_integration.candidates import KnownLists
+from diode_integration.fallbacks import Fallbacks
+from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Lister, Listing
+from diode_integration.options import hardware_named, policy_for, unknown_for, usable_predictor
+from diode_integration.picked import usable_picks
+from diode_integration.policy import Mode, Policy, select
 from diode_integration.predictor import AbstentionError, Predictor
-from diode_integration.stats import Decision, Stats
+from diode_integration.retry import Graph
+from diode_integration.spooling import recorder_for
+from diode_integration.stats import DecidedBy, Decision, Stats
+from diode_integration.unknown import FAILED, Unknown, VendorCalls, why_vendor
 from diode_store import safely
-from diode_store.devices import NVIDIA, known_device
-from diode_store.errors import DiodeError, HardwareError, RecordError, SettingsError
-from diode_trainer import artifact
+from diode_store.devices import NVIDIA
+from diode_store.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,14 +39,16 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
+    from diode_integration.picking import Sought
     from diode_integration.predictor import Model
+    from diode_store.exchange.picks import Picks
     from diode_store.records import Hardware, Problem
 
-log = logging.getLogger("diode_integration")
-
-HOOK_VERSION = 2
+HOOK_VERSION = 4
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 INHERIT = "inherit"
+_FOR_A_RANGE = Policy(mode=Mode.TOP_K, top_k_configs=8, performance_threshold=2.0)
+"""What one call of several leaves over a range of sizes, as candidates of the others move the regret of its own."""
 
 
 class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
@@ -64,54 +72,73 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         kernel_price: float | None = None,
         search_space: str = EXHAUSTIVE,
         hardware: Hardware | str | None = None,
+        unknown: Unknown | str | None = None,
         observe: bool = False,
         corrections: Path | str | None = None,
+        spool: Path | str | None = None,
+        picks: Picks | Path | str | None = None,
         model: Model | None = None,
     ) -> None:
         """Load the model and check the options.
 
         Args:
-            model_path: the checkpoint; the best shipped model when None.
-            top_k_configs: how many candidates to leave in "top_k" mode; 3 when None.
+            model_path: the checkpoint, or a model's name; when None what DIODE_MODEL says, else the best shipped one.
+            top_k_configs: how many candidates to leave in "top_k" mode; when None what DIODE_TOP_K says, else 3.
             enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
                 Inside a compile nothing is raised in either case.
             performance_threshold: in "top_k" mode, leave only candidates within this ratio of the best prediction; 1.1
                 when None.
             mode: "adaptive": leave one where the model is sure, else as many as are worth benchmarking; "top_k"; or
-                "zero": leave exactly one and benchmark nothing. When None, "adaptive", or "top_k" where one of its
-                options is given or the model does not know how sure it is.
+                "zero": leave exactly one and benchmark nothing. When None, what DIODE_MODE says, else "adaptive", or
+                "top_k" where one of its options is given or the model does not know how sure it is.
             kernel_price: in "adaptive" mode, for what relative gain a kernel is worth benchmarking, such as 0.01 for
                 1%; when None the model's own, for which one kernel an op is benchmarked in the mean.
             search_space: of the Triton templates that the model knows, rank Inductor's "EXHAUSTIVE" list, its
                 "DEFAULT" list, or ("inherit") the one that its configuration asks for.
             hardware: rank as if on this device, by name or alias, instead of the one that compiles.
+            unknown: who chooses where the model is not believed. "vendor": the vendor's kernel is kept alone and
+                nothing is benchmarked, convolutions included; "stock": Inductor; "auto": the vendor's kernel where
+                little could be won, and Inductor elsewhere and on devices that the model does not know. When None,
+                what DIODE_UNKNOWN says, else "vendor" in zero mode and "auto" in the others.
             observe: rank and record decisions, but let stock Inductor choose.
             corrections: a file by ``diode corrections``, whose offsets correct what the model predicts; when None,
                 the one that the environment variable DIODE_CORRECTIONS names, if it does.
+            spool: the folder that ``diode-ingest`` reads, for a record of each decision; when None, the one that
+                DIODE_SPOOL names, if it does; "" for none.
+            picks: a file by ``diode lock`` or ``torch_diode.lock``, whose kernels are kept before the model is asked;
+                when None, the one that DIODE_PICKS names, if it does.
             model: a loaded model, instead of ``model_path``.
 
         Raises:
             ModelError: no usable model, or corrections that cannot be used, and ``enable_fallback`` is False.
+            PicksError: picks that cannot be used, and ``enable_fallback`` is False.
             SettingsError: an option has a value that cannot be used.
             HardwareError: no device is known by the name ``hardware``.
+            SpoolError: ``spool`` cannot be used.
         """
         super().__init__()
         if search_space not in {EXHAUSTIVE, "DEFAULT", INHERIT}:
             raise SettingsError(f"search_space must be {EXHAUSTIVE}, DEFAULT or {INHERIT}, not {search_space!r}")
         self.observe = observe
         self._search_space = None if search_space == INHERIT else search_space
-        self._hardware = _known_hardware(hardware)
+        self._hardware = hardware_named(hardware)
         self._stats = Stats()
-        self._logged: set[str] = set()
-        self._lock = threading.Lock()
-        self._predictor, self._lacking = _usable_predictor(
+        self._known_lists = KnownLists()
+        self._fallbacks = Fallbacks(self._stats)
+        self._picks = usable_picks(picks, self._hardware, self._stats, enable_fallback=enable_fallback)
+        self._predictor, self._lacking = usable_predictor(
             model, model_path, corrections, enable_fallback=enable_fallback
         )
-        self.policy = _policy_for(self._predictor, mode, top_k_configs, performance_threshold, kernel_price)
+        self.policy = policy_for(self._predictor, mode, top_k_configs, performance_threshold, kernel_price)
+        self.unknown = unknown_for(unknown, self.policy.mode)
+        self._vendor_calls = VendorCalls()
+        self._recorder = recorder_for(spool, self._stats, self.policy, self.model, HOOK_VERSION)
+        forget_picks = () if self._picks is None else (self._picks.forget,)
+        self.graph = Graph(self._stats, self._recorder, self._vendor_calls.forget, *forget_picks)
 
     @property
     def model(self) -> Model | None:
-        """The model, or None without one, when stock Inductor chooses."""
+        """The model, or None without one."""
         return self._predictor.model if self._predictor else None
 
     @property
@@ -121,17 +148,23 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     def uuid(self) -> str:
         """Return this handler's part of Inductor's cache key: everything that its choices depend on."""
         device = self._hardware.key.hex() if self._hardware else "detected"
-        parts = (HOOK_VERSION, self._sha256, self.policy.key, self._search_space or INHERIT, device)
+        parts = (HOOK_VERSION, self._sha256, self.policy.key, self.unknown, self._search_space or INHERIT, device)
         corrected = self._predictor.corrections if self._predictor else None
-        also = (f"corrected by {corrected.key}",) if corrected else ()
+        also = [f"corrected by {corrected.key}"] if corrected else []
+        also += [f"picks {self._picks.key}"] if self._picks else []
         return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose", *also))
 
     def get_stats(self) -> dict[str, float]:
         """Return what the hook has done so far.
 
         ``total_calls`` of the hook; ``passed_through``: calls outside max-autotune; ``model_selections``: ops that
-        the model decided; ``fallback_<reason>``: calls left to stock Inductor; ``configs_filtered``: candidates
-        dropped, ``configs_kept``: those left; ``kept_alone``: ops of which one was left, and nothing benchmarked;
+        the model decided; ``picked_from_file``: those that a picks file did, and ``picks_missed``: those whose picks
+        were not to be had; ``unknown_vendor`` and ``unknown_stock``: ops that neither decided, by who chose;
+        ``fallback_<reason>``: calls in which it did not, by why; ``configs_filtered``: candidates dropped,
+        ``configs_kept``: those left; ``kept_alone``: ops of which one was left, and nothing benchmarked;
+        ``failed_graphs``: graphs that were compiled again as a kernel that was kept could not be used;
+        ``decisions_recorded``: those handed over to be spooled, ``decisions_dropped``: of these, those that were lost,
+        ``decisions_unrecorded``: those that no record can hold, on no known matrix product;
         ``corrected``: calls whose predictions were corrected; ``seconds`` spent, ``seconds_listing`` of them in
         Inductor's own listing of candidates.
         """
@@ -157,22 +190,37 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         offer = CandidateOffer(template_choices, kernel_inputs, templates, op_name, kwarg_overrides or {})
         result = self._result(offer)
         if isinstance(result, list):
-            return result
+            return self._marked(offer, result)
         stock: list[KernelTemplateChoice] = super()._finalize_template_configs(
             offer.replay(self), kernel_inputs, templates, op_name, kwarg_overrides
         )
         if result is not None:
             for ktc in stock:
                 self._mark(ktc, result)
-        return stock
+        return self._marked(offer, stock)
+
+    def keeps_vendors_convolution(self) -> bool:
+        """Whether the next convolution is to be the vendor's, without tuning."""
+        try:
+            wanted = self.unknown is Unknown.VENDOR and not self.observe and _max_autotune()
+            return wanted and convolution.offers_vendor()
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            self.failed(error)
+            return False
 
     def settled(self, decision: Decision) -> None:
         """Record a decision on a whole op."""
         self._stats.decide(decision)
+        self.graph.settled(decision)
+
+    def flush(self) -> None:
+        """Put the decisions that wait into the spool, for ``diode-ingest`` to take; harmless without one."""
+        if self._recorder is not None:
+            self._recorder.close()
 
     def failed(self, error: Exception) -> None:
         """Record an error that the compile survived."""
-        self._fall_back("error", safely.in_words(error), logging.WARNING, error)
+        self._fallbacks.count("error", safely.in_words(error), logging.WARNING, error)
 
     def _result(
         self, offer: CandidateOffer
@@ -183,26 +231,52 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             if not _max_autotune():
                 self._stats.count("passed_through")
                 return None
+            final.ensure_registered()  # makes Inductor's selector, which takes long once, and which it needs anyway
+            offer.started = perf_counter()
             with self._stats.timed("seconds"):
-                final.ensure_registered()
                 return self._choose(offer)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
             reason = f"error: {safely.in_words(error)}"
-            return final.AbstainedCall(self, Decision(offer.op_name, None, "", 0, (), None, reason))
+            decision = Decision(offer.op_name, None, "", 0, (), None, reason, decided_by=DecidedBy.STOCK)
+            return final.AbstainedCall(self, decision)
 
     def _choose(
         self, offer: CandidateOffer
     ) -> list[KernelTemplateChoice] | final.RankedCall | final.AbstainedCall | None:
+        with self._stats.timed("seconds_listing"):
+            sought = self._sought(offer)
+        if sought is not None:
+            offer.on_listed = sought.mark
+            if (picked := sought.kept()) is not None:
+                return picked
         try:
             listing, call = self._rank(offer)
         except AbstentionError as abstention:
-            self._say_abstained(offer, abstention)
-            return final.AbstainedCall(self, self._abstained(offer, abstention))
+            return self._unranked(offer, abstention)
         if call is None:
             self._stats.count("passed_through")
             return None
         return call if self.observe else self._preselect(call) + listing.unranked
+
+    def _sought(self, offer: CandidateOffer) -> Sought | None:
+        """Look for what a picks file names for a call; None if it names nothing."""
+        hinted = getattr(inductor_config, "multi_kernel_hints", None)
+        if self._picks is None or self.graph.is_without_model or hinted:
+            return None
+        hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
+        problem = _problem_or_none(offer)
+        if hardware is None or problem is None or dynamic.stated_range(offer.kernel_inputs, offer.op_name):
+            return None  # a kernel that was measured at one size says nothing of a range
+        return self._picks.sought(Lister(offer, self, problem, self._known_lists, None), self, hardware)
+
+    def _marked(self, offer: CandidateOffer, listed: list[KernelTemplateChoice]) -> list[KernelTemplateChoice]:
+        try:
+            if offer.on_listed is not None:
+                offer.on_listed(listed)
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            self.failed(error)
+        return listed
 
     def _rank(self, offer: CandidateOffer) -> tuple[Listing, final.RankedCall | None]:
         """Rank the candidates of a call; None when it offers nothing that the model knows.
@@ -212,18 +286,26 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         """
         predictor = self._ready()
         hardware = self._device(offer)
-        problem = _problem(offer)
+        problem = dynamic.problem_at_hint(offer.kernel_inputs, offer.op_name)
         predictor.check(problem, hardware)
+        over = dynamic.stated_range(offer.kernel_inputs, offer.op_name)
         with self._stats.timed("seconds_listing"):
-            listing = self._list(offer, predictor, hardware)
+            listing = self._list(offer, problem, predictor, hardware, over.largest if over else None)
         if not listing.ranked:
             return listing, None
-        ranking = predictor.rank(problem, hardware, columns_of_choices(listing.ranked))
+        columns = listing.ranked.columns
+        ranking = predictor.rank(problem, hardware, columns)
+        if over is not None:
+            ranking = dynamic.over_range(predictor, ranking, over, hardware, columns)
         if ranking.corrected:
             self._stats.count("corrected")
-        return listing, final.RankedCall(self, offer.op_name, ranking, listing.ranked)
+        return listing, final.RankedCall(
+            self, offer.op_name, ranking, listing.ranked, seconds=perf_counter() - offer.started
+        )
 
     def _ready(self) -> Predictor:
+        if self.graph.is_without_model:
+            raise AbstentionError(FAILED, "a kernel that was picked for this graph cannot be used")
         if self._predictor is None:
             raise AbstentionError("no_model", self._lacking)
         if getattr(inductor_config, "multi_kernel_hints", None):
@@ -237,10 +319,18 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             raise AbstentionError("hardware", f"torch-diode cannot identify this {device.type} device")
         return hardware
 
-    def _list(self, offer: CandidateOffer, predictor: Predictor, hardware: Hardware) -> Listing:
-        listing = list_candidates(offer, self, predictor.knows, self._search_space)
+    def _list(
+        self,
+        offer: CandidateOffer,
+        problem: Problem,
+        predictor: Predictor,
+        hardware: Hardware,
+        largest: Problem | None = None,
+    ) -> Listing:
+        lister = Lister(offer, self, problem, self._known_lists, self._search_space, largest)
+        listing = lister.list_candidates(predictor.knows)
         if self.observe and hardware.vendor == NVIDIA and _lists_for_cpu(offer):
-            listing.ranked.extend(list_as_if_on_cuda(offer, self._search_space))
+            lister.add_as_if_on_cuda(listing.ranked)
         return listing
 
     def _preselect(self, call: final.RankedCall) -> list[KernelTemplateChoice]:
@@ -250,7 +340,8 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         enough. All vendor kernels are kept: they cost nothing until then, and replace a template that fails.
         """
         ranking = call.ranking
-        best = select(ranking.predicted_us, ranking.is_vendor, self.policy, ranking.spread, preliminary=True).indices
+        policy = self.policy if ranking.over is None else _FOR_A_RANGE
+        best = select(ranking.predicted_us, ranking.is_vendor, policy, ranking.spread, preliminary=True).indices
         kept = list(dict.fromkeys((*best, *np.flatnonzero(ranking.is_vendor).tolist())))
         for index in kept:
             annotations = call.ktcs[index].annotations
@@ -266,86 +357,37 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
 
-    def _say_abstained(self, offer: CandidateOffer, abstention: AbstentionError) -> None:
-        """Count an abstention; warn of an unknown GPU, unless that was done at import."""
-        unknown_gpu = abstention.reason == "hardware" and offer.kernel_inputs.device_type != "cpu"
-        if unknown_gpu and uncovered.first_time():
-            self._fall_back(abstention.reason, f"{abstention}; {uncovered.REMEDY}", logging.WARNING)
-        else:
-            self._fall_back(abstention.reason, str(abstention), logging.INFO)
-
-    def _abstained(self, offer: CandidateOffer, abstention: AbstentionError) -> Decision:
+    def _unranked(
+        self, offer: CandidateOffer, abstention: AbstentionError
+    ) -> list[KernelTemplateChoice] | final.AbstainedCall:
+        """Return the vendor's kernels of a call that the model does not rank; or how to mark what Inductor lists."""
         hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
+        problem = _problem_or_none(offer)
+        why = None if self.observe else why_vendor(self.unknown, abstention.reason, problem, hardware)
+        vendors = None if why is None else self._vendor_calls.kept(offer)
+        chooser = DecidedBy.STOCK if vendors is None else DecidedBy.VENDOR
+        reason = str(abstention) if vendors is None else f"{abstention}; {why}"
         name = hardware.name if hardware else str(offer.kernel_inputs.device())
-        try:
-            problem = _problem(offer)
-        except AbstentionError:
-            problem = None
-        return Decision(offer.op_name, problem, name, 0, (), None, str(abstention))
-
-    def _fall_back(self, reason: str, detail: str, level: int, error: Exception | None = None) -> None:
-        """Count a call left to stock Inductor, and log the reason the first time."""
-        self._stats.count(f"fallback_{reason}")
-        with self._lock:
-            first = reason not in self._logged
-            self._logged.add(reason)
-        if first:
-            safely.log(log, level, f"stock Inductor chooses: {detail} (logged once for each reason)", error)
-
-
-def _policy_for(
-    predictor: Predictor | None,
-    mode: Mode | str | None,
-    top_k_configs: int | None,
-    performance_threshold: float | None,
-    kernel_price: float | None,
-) -> Policy:
-    """Return the policy that options ask for, and log where the model cannot follow it."""
-    is_sure = predictor is not None and predictor.knows_its_spread
-    policy = make_policy(mode, top_k_configs, performance_threshold, kernel_price, knows_its_spread=is_sure)
-    if policy.mode is Mode.ADAPTIVE and predictor is not None and not is_sure:
-        what = f"adaptive mode keeps {policy.top_k_configs} candidates like top_k mode"
-        remedy = "train one of several members with `diode-train --folds 5`"
-        safely.log(log, logging.WARNING, f"the model does not say how sure it is, so {what}; {remedy}")
-    return policy
+        decision = Decision(offer.op_name, problem, name, 0, (), None, reason, decided_by=chooser, device=hardware)
+        call = final.AbstainedCall(self, replace(decision, seconds=perf_counter() - offer.started))
+        self._fallbacks.abstained(abstention, offer.kernel_inputs.device_type, chooser)
+        if vendors is None:
+            return call
+        for ktc in vendors:
+            ktc.annotations[final.ANNOTATION] = final.Mark(call)
+            ktc.annotations[POLICY_ANNOTATION] = f"hook:{self._sha256}"
+        return vendors
 
 
 def _max_autotune() -> bool:
     return bool(inductor_config.max_autotune or inductor_config.max_autotune_gemm)
 
 
-def _problem(offer: CandidateOffer) -> Problem:
+def _problem_or_none(offer: CandidateOffer) -> Problem | None:
     try:
-        return problem_of_inputs(offer.kernel_inputs, offer.op_name)
-    except RecordError as error:
-        raise AbstentionError("op", str(error)) from None
-
-
-def _known_hardware(hardware: Hardware | str | None) -> Hardware | None:
-    if not isinstance(hardware, str):
-        return hardware
-    known = known_device(hardware)
-    if known is None:
-        raise HardwareError(f"no device is known by the name {hardware!r}; pass a Hardware record instead")
-    return known
-
-
-def _usable_predictor(
-    model: Model | None, model_path: Path | str | None, corrections: Path | str | None, *, enable_fallback: bool
-) -> tuple[Predictor | None, str]:
-    """Return the model's predictor; or, with ``enable_fallback``, None and the reason."""
-    try:
-        model = model or _load(model_path)
-        return Predictor(model, usable_corrections(corrections, model, enable_fallback=enable_fallback)), ""
-    except DiodeError as error:
-        if not enable_fallback:
-            raise
-        safely.log(log, logging.WARNING, f"no usable model, stock Inductor chooses: {error}")
-        return None, str(error)
-
-
-def _load(model_path: Path | str | None) -> Model:
-    return artifact.load_shipped() if model_path is None else artifact.load(model_path)
+        return dynamic.problem_at_hint(offer.kernel_inputs, offer.op_name)
+    except AbstentionError:
+        return None
 
 
 def _lists_for_cpu(offer: CandidateOffer) -> bool:

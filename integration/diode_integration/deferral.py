@@ -12,6 +12,7 @@ from diode_store import safely
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import ExitStack
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
@@ -20,6 +21,17 @@ log = logging.getLogger("diode_integration")
 
 ENTRANCES = ("torch._inductor.compile_fx", "torch._inductor.choices")
 """Every compile imports the first before it computes a cache key; asking for a choices handler imports the second."""
+
+
+def once_inductor_is_there(action: Callable[[], bool], undo: ExitStack) -> None:
+    """Call ``action``, which returns whether it is done; if it is not, again after Inductor was imported.
+
+    Until ``undo`` is closed.
+    """
+    if not action():
+        waiting = AfterInductor(action)
+        waiting.start()
+        undo.callback(waiting.cancel)
 
 
 class AfterInductor(MetaPathFinder):

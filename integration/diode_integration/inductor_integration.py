@@ -15,7 +15,7 @@ def create_diode_choices(model_path: Path | str | None = None, **options: Any) -
     """Return a choices handler without installing it.
 
     Args:
-        model_path: the checkpoint; the best shipped model when None.
+        model_path: the checkpoint, or a model's name; the best shipped model when None.
         options: further options of ``DiodeInductorChoices``.
 
     Raises:
@@ -35,13 +35,13 @@ def install_diode_choices(
     """Let a model choose the kernels of every later ``torch.compile`` of this process.
 
     Args:
-        model_path: the checkpoint; the best shipped model when None.
+        model_path: the checkpoint, or a model's name; the best shipped model when None.
         top_k_configs: how many candidates Inductor still benchmarks, the same for every product; given, it asks for
             "top_k" mode.
         performance_threshold: likewise, keep candidates within this ratio of the best prediction.
         enable_fallback: without a usable model, let stock Inductor choose; if False, raise.
         options: further options of ``DiodeInductorChoices``: ``mode``, ``kernel_price``, ``search_space``,
-            ``hardware``, ``observe``, ``corrections``.
+            ``hardware``, ``unknown``, ``observe``, ``corrections``, ``picks``, ``spool``.
 
     Returns:
         The installed handler, for its ``get_stats()`` and ``decisions()``.

@@ -9,11 +9,13 @@ differ between versions of torch; what this torch has decides, not its version n
   ask the class for its ``uuid`` (2.10, 2.11), ``cache_key_tag`` carries it.
 
 What threads get is a ``ProcessChoices``, which asks for the installed handler each time: threads that keep theirs
-follow a later install or uninstall. A thread that compiled before the first install keeps stock Inductor.
+follow a later install or uninstall. A thread that compiled before keeps a stock handler, out of reach, so the methods
+of its class ask for the installed handler as well: autograd's thread, which compiles backward graphs, is often such.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from contextlib import ExitStack
@@ -26,7 +28,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 
-from diode_integration import final
+from diode_integration import convolution, final, retry
 from diode_store import safely
 from diode_store.errors import DiodeError
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("diode_integration")
 
 _KEY = "torch-diode"
+_HOOK = "_finalize_template_configs"
+"""The method of Inductor's handlers that the hook overrides."""
 _NO_HANDLER = object()
 
 _lock = threading.RLock()
@@ -83,6 +87,20 @@ class ProcessChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not 
         return handler._finalize_template_configs(*args, **kwargs)  # noqa: SLF001 - the one hook Inductor has
 
 
+def _reach_stock_handlers(undo: ExitStack) -> None:
+    """Have handlers that are stock Inductor's, in whichever thread, ask for the installed one."""
+    stock = getattr(InductorChoices, _HOOK)
+
+    @functools.wraps(stock)
+    def finalize(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Of a subclass this is the call of super(), which means stock.
+        handler = installed() if type(self) is InductorChoices else None
+        return stock(self, *args, **kwargs) if handler is None else getattr(handler, _HOOK)(*args, **kwargs)
+
+    undo.callback(setattr, InductorChoices, _HOOK, stock)
+    setattr(InductorChoices, _HOOK, finalize)
+
+
 def process_choices() -> ProcessChoices:
     """Return a thread's handler; at module level, because cache keys pickle it by name."""
     return ProcessChoices()
@@ -90,7 +108,7 @@ def process_choices() -> ProcessChoices:
 
 def missing_capability() -> str | None:
     """Return what this torch is missing for an installation, or None."""
-    if not hasattr(InductorChoices, "_finalize_template_configs"):
+    if not hasattr(InductorChoices, _HOOK):
         return f"torch {torch.__version__} has no hook for kernel choices; torch-diode needs torch 2.10 or later"
     if hasattr(inductor_choices, "register_inductor_choices") or hasattr(inductor_config, "inductor_choices_class"):
         return None
@@ -143,9 +161,13 @@ def installed() -> DiodeInductorChoices | None:
 
 
 def _engage(choices: DiodeInductorChoices, undo: ExitStack) -> None:
+    undo.callback(choices.flush)
     undo.callback(final.unregister)
     # Last in, first out: the thread's handler comes back after everything else was undone.
     undo.callback(_restore_handler, threading.get_ident(), _current_handler())
+    _reach_stock_handlers(undo)
+    retry.guard(installed, undo)
+    convolution.guard(installed, undo)
     if hasattr(inductor_choices, "register_inductor_choices"):
         undo.callback(inductor_choices.unregister_inductor_choices, _KEY)
         inductor_choices.register_inductor_choices(_KEY, process_choices)

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from diode_integration import install
 from diode_integration.base import BaseIntegration, ModelPointer
+from diode_integration.options import hardware_named, model_named
 from diode_integration.registry import ModelRegistry
+from diode_store.errors import DiodeError, ModelError
 from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from diode_store.exchange.picks import Picks
     from diode_trainer.artifact import TimingModel
 
 
@@ -23,6 +27,8 @@ class MatmulIntegration(BaseIntegration):
         self,
         model_pointers: Sequence[ModelPointer] | None = None,
         *,
+        model: Path | str | None = None,
+        model_path: Path | str | None = None,
         enable_fallback: bool = True,
         execute_order: int | None = None,
         **options: Any,
@@ -30,7 +36,9 @@ class MatmulIntegration(BaseIntegration):
         """Keep what to install.
 
         Args:
-            model_pointers: the models, best first; the shipped ones when None.
+            model_pointers: the models, best first; when None ``model``, or the shipped ones.
+            model: a checkpoint or a model's name; when None the one that DIODE_MODEL names, if it does.
+            model_path: another name of ``model``.
             enable_fallback: go on without a model when none can be used.
             execute_order: its place among several integrations.
             options: of ``DiodeInductorChoices``.
@@ -38,8 +46,13 @@ class MatmulIntegration(BaseIntegration):
         Raises:
             DiodeError: the installation is incomplete.
         """
+        self._no_such_model: ModelError | None = None
         if model_pointers is None:
-            model_pointers = ModelRegistry.shipped().models(MATMUL_PURPOSE)
+            try:
+                path = model_named(model if model is not None else model_path)
+                model_pointers = ModelRegistry.shipped().models(MATMUL_PURPOSE) if path is None else [_pointer(path)]
+            except ModelError as error:
+                self._no_such_model, model_pointers = error, ()
         super().__init__(
             MATMUL_PURPOSE,
             "torch._inductor.choices",
@@ -48,7 +61,20 @@ class MatmulIntegration(BaseIntegration):
             execute_order=execute_order,
         )
         self._options = options
+        self._is_model_named = model is not None or model_path is not None
         self._installation: install.Installation | None = None
+
+    def _engage(self) -> ModelPointer:
+        try:
+            if self._no_such_model is not None:
+                raise self._no_such_model
+            return super()._engage()
+        except ModelError:
+            picks = None if self._is_model_named else self._usable_picks()
+            if picks is None:
+                raise
+        self.register_model(None)
+        return ModelPointer(f"{picks.file or 'the given picks'}, without a model")
 
     def interface_problem(self) -> str | None:
         """Return what this PyTorch is missing for the choices hook, or None."""
@@ -70,7 +96,29 @@ class MatmulIntegration(BaseIntegration):
         """
         from diode_integration.choices import DiodeInductorChoices  # imports Inductor, which may be missing
 
-        self._installation = install.install(DiodeInductorChoices(model=model, **self._options))
+        options = dict(self._options)
+        if not self.enable_fallback:  # what is given raises; what stands in for it in the environment is logged
+            if options.get("picks"):
+                options["picks"] = self._usable_picks()
+            options["enable_fallback"] = options.get("corrections") is None
+        self._installation = install.install(DiodeInductorChoices(model=model, **options))
+
+    def _usable_picks(self) -> Picks | None:
+        """Return the picks that the hook would obey; None without any.
+
+        Raises:
+            DiodeError: they are given as an option and cannot be used, and ``enable_fallback`` is False.
+        """
+        from diode_integration.picked import picks_named, read_for  # imports Inductor, which may be missing
+
+        given = self._options.get("picks")
+        named = picks_named(given)
+        try:
+            return read_for(named, hardware_named(self._options.get("hardware"))) if named else None
+        except DiodeError:
+            if given and not self.enable_fallback:
+                raise
+            return None
 
     def withdraw(self) -> None:
         """Uninstall the hook, unless another was installed since."""
@@ -79,10 +127,14 @@ class MatmulIntegration(BaseIntegration):
             self._installation = None
 
 
+def _pointer(path: Path) -> ModelPointer:
+    return ModelPointer(path.name, model_purpose=MATMUL_PURPOSE, folder=path.parent)
+
+
 def create_matmul_integration(
     *, enable_fallback: bool = True, execute_order: int | None = None, **options: Any
 ) -> MatmulIntegration:
-    """Return the integration of the shipped models; ``options`` are those of ``DiodeInductorChoices``.
+    """Return the integration of the shipped models, or of ``model``; other ``options`` are of ``DiodeInductorChoices``.
 
     Raises:
         DiodeError: the installation is incomplete.

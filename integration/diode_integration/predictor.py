@@ -1,7 +1,7 @@
 """From an artifact to predicted times, or to the reason why there are none.
 
 A model is used only inside the domain that its card declares; outside it, a ``Predictor`` abstains with a reason, and
-stock Inductor chooses. Predictions are cached: the layers of a network repeat.
+another chooses. Predictions are cached: the layers of a network repeat.
 """
 
 from __future__ import annotations
@@ -59,12 +59,32 @@ class MembersModel(Model, Protocol):
 
 
 class AbstentionError(DiodeError):
-    """This is outside the model's domain, so stock Inductor chooses."""
+    """This is outside the model's domain; who chooses instead is a setting (``unknown``)."""
 
     def __init__(self, reason: str, detail: str) -> None:
         """Keep ``reason``, one word that ends the name of a ``fallback_`` statistic, and a line for a person."""
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
+
+
+@dataclass(frozen=True, eq=False)
+class SizeRange:
+    """What is predicted for n candidates at several sizes of a range."""
+
+    predicted_us: NDArray[np.float64]
+    """Shape (sizes, n), that at the hint first; inf for what cannot run."""
+    text: str
+    """The range, for a person."""
+
+    def at_hint_us(self) -> tuple[NDArray[np.float64], str]:
+        """Return each candidate's worst regret times the best time at the hint, shape (n,), and a line about it.
+
+        Sizes at which nothing can run do not count.
+        """
+        best = self.predicted_us.min(axis=1)
+        table, best = self.predicted_us[np.isfinite(best)], best[np.isfinite(best)]
+        worst = (table / best[:, None]).max(axis=0)
+        return worst * best[0], f"worst regret {worst.min() - 1:.1%} over {self.text}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +102,8 @@ class Ranking:
     spread: Spread | None = None
     """What the model's members say of the best candidates; None if it is not calibrated, or they did not all score the
     one that is predicted fastest."""
+    over: SizeRange | None = None
+    """What is predicted at other sizes, where a range of them is stated; then ``predicted_us`` is by worst regret."""
 
     @property
     def p_within_2pct(self) -> float | None:

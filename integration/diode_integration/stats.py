@@ -5,26 +5,59 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-    from diode_store.records import KernelConfig, Problem
+    from diode_store.records import Hardware, KernelConfig, Problem
 
 _KEPT_DECISIONS = 1000
-_ALWAYS = ("total_calls", "passed_through", "model_selections", "configs_filtered", "configs_kept", "kept_alone")
+_ALWAYS = (
+    "total_calls",
+    "passed_through",
+    "model_selections",
+    "picked_from_file",
+    "picks_missed",
+    "unknown_vendor",
+    "unknown_stock",
+    "configs_filtered",
+    "configs_kept",
+    "kept_alone",
+    "failed_graphs",
+    "decisions_recorded",
+    "decisions_unrecorded",
+    "decisions_dropped",
+)
 _TIMES = ("seconds", "seconds_listing")
 
 
 @dataclass(frozen=True)
 class PredictedConfig:
-    """A config and what the model predicts for it, in microseconds."""
+    """A config and its time."""
 
     config: KernelConfig
-    predicted_us: float
+    predicted_us: float | None
+    """Microseconds: as the model predicts, or as a picks file has measured; None if that says none."""
+
+    def describe(self) -> str:
+        """Return both for a person."""
+        return self.config.describe() + ("" if self.predicted_us is None else f" {self.predicted_us:.1f} us")
+
+
+class DecidedBy(StrEnum):
+    """Who decided on an op."""
+
+    PICKS = "picks"
+    """A picks file."""
+    MODEL = "model"
+    VENDOR = "vendor"
+    """Nobody: the model is not believed here, and the vendor's kernel was kept alone."""
+    STOCK = "stock"
+    """Stock Inductor: the model is not believed here."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +69,9 @@ class Decision:
     """None when the inputs are no matrix product that torch-diode has a name for."""
     hardware: str
     candidates: int
-    """How many the model ranked; 0 when it abstained."""
+    """How many the model ranked, 0 when it abstained; of a picks file how many it names."""
     chosen: tuple[PredictedConfig, ...]
-    """What was left to Inductor, fastest predicted first; empty when the model abstained."""
+    """What was left to Inductor, fastest first; empty when the model abstained."""
     vendor_us: float | None
     """Best prediction for a vendor's kernel, in microseconds; None when none was offered."""
     reason: str
@@ -46,22 +79,38 @@ class Decision:
     """Whether the choice was only recorded, and stock Inductor went on."""
     p_within_2pct: float | None = None
     """How likely the first of ``chosen`` is within 2% of the best candidate; None if the model cannot say."""
+    decided_by: DecidedBy = DecidedBy.MODEL
+    picks_sha256: str | None = None
+    """Of the picks file that decided; None where none did."""
+    device: Hardware | None = None
+    """What ``hardware`` names; None where it cannot be identified."""
+    seconds: float = 0.0
+    """What the hook took for it."""
+    failure: str | None = None
+    """Why the graph that it was made for could not be compiled with what was kept, and was compiled anew; else None."""
 
     @property
     def abstained(self) -> bool:
-        """Whether the choice was left to stock Inductor, as there was no prediction."""
-        return not self.chosen
+        """Whether the model did not decide, as it is not believed here."""
+        return self.decided_by in {DecidedBy.VENDOR, DecidedBy.STOCK}
+
+    @property
+    def keeps_template(self) -> bool:
+        """Whether a template was left, which is compiled with the graph if it is taken, and may fail there."""
+        return not self.observed and not all(choice.config.is_vendor for choice in self.chosen)
 
     def describe(self) -> str:
         """Return one line for a person."""
         shape = self.problem.shape if self.problem else None
         size = f" {shape.arithmetic} B={shape.b} M={shape.m} N={shape.n} K={shape.k} {shape.layout}" if shape else ""
         what = f"{self.op}{size} on {self.hardware}"
+        failed = f"; the graph could not be compiled so: {self.failure}" if self.failure is not None else ""
         if self.abstained:
-            return f"{what}: left to Inductor ({self.reason})"
-        kept = ", ".join(f"{c.config.describe()} {c.predicted_us:.1f} us" for c in self.chosen)
+            kept = "the vendor's kernel is kept alone" if self.decided_by is DecidedBy.VENDOR else "left to Inductor"
+            return f"{what}: {kept} ({self.reason}){failed}"
+        kept = ", ".join(choice.describe() for choice in self.chosen)
         verb = "would keep" if self.observed else "kept"
-        return f"{what}: {verb} {len(self.chosen)} of {self.candidates}: {kept} ({self.reason})"
+        return f"{what}: {verb} {len(self.chosen)} of {self.candidates}: {kept} ({self.reason}){failed}"
 
 
 class Stats:
@@ -92,12 +141,24 @@ class Stats:
         """Keep a decision, dropping the oldest when there are too many."""
         with self._lock:
             self._decisions.append(decision)
-            if not decision.abstained:
+            if decision.abstained:
+                self._counts[f"unknown_{decision.decided_by}"] += 1
+            elif decision.decided_by is DecidedBy.PICKS:
+                self._counts["picked_from_file"] += 1
+                self._counts["kept_alone"] += not decision.observed
+            else:
                 self._counts["model_selections"] += 1
-            if not decision.abstained and not decision.observed:
+            if decision.decided_by is DecidedBy.MODEL and not decision.observed:
                 self._counts["configs_filtered"] += decision.candidates - len(decision.chosen)
                 self._counts["configs_kept"] += len(decision.chosen)
                 self._counts["kept_alone"] += len(decision.chosen) == 1
+
+    def mark_failed(self, failed: Collection[Decision], failure: str) -> None:
+        """Say of those of the decisions that are ``failed`` that they did not stand, and why."""
+        ids = set(map(id, failed))
+        with self._lock:
+            marked = [replace(d, failure=failure) if id(d) in ids else d for d in self._decisions]
+            self._decisions = deque(marked, maxlen=_KEPT_DECISIONS)
 
     def snapshot(self) -> dict[str, float]:
         """Return every counter and time."""

@@ -1,4 +1,4 @@
-"""Logs once that no shipped model knows this device, so that stock Inductor chooses.
+"""Logs once that no shipped model knows this device, so that nothing is chosen by one.
 
 It is logged, not a Python warning, which would end a program that runs with ``-W error``.
 """
@@ -44,7 +44,11 @@ def say_at_import() -> None:
     if known and first_time():
         devices = f"does not know {', '.join(sorted(here))}" if here else "finds no GPU"
         line = f"torch-diode abstains: it {devices}; its models are for {', '.join(sorted(known))}"
-        safely.log(log, logging.WARNING, f"{line}. Stock Inductor chooses the kernels; {REMEDY}")
+        safely.log(
+            log,
+            logging.WARNING,
+            f"{line}. Stock Inductor chooses the kernels (in zero mode the vendor's are kept); {REMEDY}",
+        )
 
 
 def gpus_here() -> set[str] | None:

@@ -8,33 +8,50 @@ been imported. To use models without it, see ``diode_integration``.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diode_integration.deferral import AfterInductor
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
-__all__ = ["get_integration_status", "get_stats", "install", "reset_stats", "uninstall"]
+    from diode_integration.chosen import ChosenKernels
+    from diode_integration.deferral import AfterInductor
+    from diode_integration.report import Report
+
+__all__ = ["get_integration_status", "get_stats", "install", "lock", "report", "reset_stats", "uninstall"]
 
 log = logging.getLogger("torch_diode")
 
 _deferred: AfterInductor | None = None
 
 
-def install() -> bool:
+def install(**options: Any) -> bool:
     """Install the shipped models now, in place of a handler that is installed; imports Inductor.
+
+    Args:
+        options: ``model``, a checkpoint or a model's name, and any of ``DiodeInductorChoices``, such as ``mode``,
+            ``unknown`` and ``picks``. What is not given is taken from the environment (DIODE_MODEL, DIODE_MODE and so
+            on).
 
     Returns:
         Whether a model chooses kernels now; if not, the reason is logged.
+
+    Raises:
+        DiodeError: options are given, and one has a value that cannot be used.
     """
     _cancel()
     from diode_store import safely
+    from diode_store.errors import DiodeError
 
     try:
-        reason = _install()
-    except Exception as error:  # noqa: BLE001 - an import or a compile must not fail because of a missing optimisation
+        reason = _install(options)
+    except Exception as error:
+        if options and isinstance(error, (DiodeError, TypeError)):
+            raise
         reason = safely.in_words(error)
     if reason is not None:
         safely.log(log, logging.WARNING, f"torch-diode chooses no kernels: {reason}")
@@ -72,6 +89,36 @@ def reset_stats() -> None:
         choices.reset_stats()
 
 
+def report() -> Report:
+    """Return what the installed hook decided, op by op, and where the seconds of compiling went; print it to read it.
+
+    With ``DIODE_REPORT=1`` it is printed to stderr when the process ends.
+    """
+    from diode_integration.report import make_report
+
+    return make_report(_handler())
+
+
+def lock(path: Path | str, **options: Any) -> AbstractContextManager[ChosenKernels]:
+    """Record what is compiled within this context, whoever chose it, and write it to a picks file at the end.
+
+    The file is for ``install(picks=…)`` and ``DIODE_PICKS``. It is written also when the block raises. Nothing is
+    installed. Picks of the same device that are there are kept, but for problems that are compiled within.
+
+    Args:
+        path: the file.
+        options: ``replace=True`` starts anew instead of adding to what is there; ``device``: whose choices are
+            recorded, such as "cpu"; the GPU where there is one unless given.
+
+    Raises:
+        DiodeError: at the beginning, the file that is there is damaged or of another device; at the end, it cannot be
+            written.
+    """
+    from diode_integration.lock import lock as locked
+
+    return locked(path, **options)
+
+
 def __getattr__(name: str) -> str:
     """Return ``__version__``, which is looked up when it is asked for."""
     if name == "__version__":
@@ -81,16 +128,22 @@ def __getattr__(name: str) -> str:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _install() -> str | None:
+def _install(options: dict[str, Any]) -> str | None:
     """Install, or return the reason why no model was installed."""
-    from diode_integration.base import discover_and_register_integrations, integrate_all
-    from diode_integration.base import get_integration_status as status
+    from diode_integration import base
 
-    discover_and_register_integrations()
-    engaged = integrate_all()
+    with base.restored_on_error():
+        base.discover_and_register_integrations()
+        if options:
+            from diode_integration.matmul import create_matmul_integration
+
+            ours = create_matmul_integration(**{"enable_fallback": False, **options})
+            base.register_integration(ours, execute_order=1)
+        engaged = base.integrate_all()
     if any(engaged.values()):
         return None
-    return "; ".join(f"{name}: {state}" for name, state in status().items()) or "no integration could be made"
+    states = base.get_integration_status()
+    return "; ".join(f"{name}: {state}" for name, state in states.items()) or "no integration could be made"
 
 
 def _install_with_inductor() -> None:
@@ -141,6 +194,19 @@ def _say_if_uncovered() -> None:
         safely.log(log, logging.DEBUG, f"cannot tell whether a model knows this machine: {safely.in_words(error)}")
 
 
+def _report_at_exit() -> None:
+    if _handler() is None:  # nothing was compiled, or the hook was taken out
+        return
+    from diode_store import safely
+
+    try:
+        print(report(), file=sys.stderr)  # noqa: T201 - what it was asked for
+    except Exception as error:  # noqa: BLE001 - a program must not end in an error because of its report
+        safely.log(log, logging.WARNING, f"torch-diode has no report: {safely.in_words(error)}")
+
+
 if os.environ.get("DIODE_DISABLE") != "1":
     _install_with_inductor()
     _say_if_uncovered()
+    if os.environ.get("DIODE_REPORT") == "1":
+        atexit.register(_report_at_exit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -16,6 +17,7 @@ from diode_trainer.models import MatmulTimingModel
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
 
 class SaveModel(Protocol):
@@ -58,3 +60,27 @@ def registered() -> Iterator[base.IntegrationRegistry]:
     yield base._registry
     base.withdraw_all()
     base._registry._entries.clear()
+
+
+@pytest.fixture
+def torch_diode(
+    monkeypatch: pytest.MonkeyPatch, registered: base.IntegrationRegistry, models_folder: Path
+) -> Iterator[ModuleType]:
+    """Return the package, imported without its effect; the folder of models is empty."""
+    monkeypatch.setenv("DIODE_DISABLE", "1")
+    sys.modules.pop("torch_diode", None)
+    import torch_diode
+
+    yield torch_diode
+    torch_diode.uninstall()
+    sys.modules.pop("torch_diode", None)
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_handler() -> Iterator[None]:
+    """Check that a test leaves Inductor as it was; the next one would be told that a user's class is replaced."""
+    yield
+    from torch._inductor import config
+
+    entry = config._config["inductor_choices_class"]
+    assert (entry.default, config.inductor_choices_class) == (None, None)

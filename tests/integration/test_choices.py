@@ -166,8 +166,18 @@ def test_stats_can_be_reset() -> None:
 def test_stats_name_what_was_promised() -> None:
     """Before any call every promised statistic is there, and zero."""
     stats = hooked().get_stats()
-    counts = ("total_calls", "passed_through", "model_selections", "configs_filtered", "configs_kept", "kept_alone")
-    assert stats == dict.fromkeys((*counts, "seconds", "seconds_listing"), 0)
+    ops = (
+        "model_selections",
+        "picked_from_file",
+        "picks_missed",
+        "unknown_vendor",
+        "unknown_stock",
+        "kept_alone",
+        "failed_graphs",
+    )
+    counts = ("total_calls", "passed_through", "configs_filtered", "configs_kept")
+    spooled = ("decisions_recorded", "decisions_unrecorded", "decisions_dropped")
+    assert stats == dict.fromkeys((*ops, *counts, *spooled, "seconds", "seconds_listing"), 0)
 
 
 def test_listing_is_most_of_the_time() -> None:

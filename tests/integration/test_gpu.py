@@ -15,6 +15,7 @@ from torch._inductor.utils import fresh_cache
 
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.install import install
+from diode_integration.report import make_report
 from inductor_harness import quiet_torch
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ OPS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]] 
 each_op = pytest.mark.parametrize("op", list(OPS))
 
 
-def handler(**options: Any) -> DiodeInductorChoices:
+def handler(vendor_us: float = 20.5, **options: Any) -> DiodeInductorChoices:
     """Return a handler whose model knows every device and predicts a template to win."""
+    tile = {"favourite": options.pop("favourite")} if "favourite" in options else {}
     card = card_of(replace(DOMAIN, hardware=()))
-    return DiodeInductorChoices(model=TileModel(vendor_us=20.5, card=card), **options)
+    return DiodeInductorChoices(model=TileModel(vendor_us=vendor_us, card=card, **tile), **options)
 
 
 @contextmanager
@@ -75,6 +77,44 @@ def test_zero_mode_runs_the_chosen_template(op: str) -> None:
         assert benchmarks() == 0
     (decision,) = installed.decisions()
     assert decision.chosen[0].config.template.startswith("triton::")
+
+
+@each_op
+@pytest.mark.parametrize("mode", ["zero", "top_k"])
+def test_a_kernel_too_large_for_the_device_fails_no_compile(op: str, mode: str) -> None:
+    """A tile that needs more shared memory than there is cannot be loaded; the vendor's kernel takes over."""
+    with hooked_gpu(mode=mode, vendor_us=1000.0, favourite=(256, 256, 256)) as installed:
+        torch.testing.assert_close(*compiled(op), rtol=2e-2, atol=2e-1)
+    stats = installed.get_stats()
+    assert stats["model_selections"] == 1
+    assert stats["failed_graphs"] == (mode == "zero")
+
+
+def test_the_report_of_a_compile() -> None:
+    """It has a line for the op, with what is predicted, and seconds of each part that this torch times."""
+    with hooked_gpu() as installed:
+        compiled("mm")
+        found = make_report(installed)
+    (line,) = found.ops
+    assert line.picked
+    assert line.vendor_us == 20.5
+    seconds = {part.name: part.seconds for part in found.parts}
+    assert seconds["benchmarking GEMMs"] > 0
+    assert found.total_s > seconds["listing candidates"] > 0
+
+
+@pytest.mark.parametrize("rows", [2, 100, 1024])
+def test_one_kernel_serves_a_stated_range(rows: int) -> None:
+    """What was picked for a range of rows is right at its ends and between."""
+    b = torch.randn(512, 384, device="cuda", dtype=torch.bfloat16)
+    with hooked_gpu(mode="zero") as installed, torch.no_grad():
+        product = torch.compile(torch.mm, mode="max-autotune-no-cudagraphs")
+        for count in (64, rows):
+            a = torch.randn(count, 512, device="cuda", dtype=torch.bfloat16)
+            torch._dynamo.mark_dynamic(a, 0, min=2, max=1024)
+            torch.testing.assert_close(product(a, b), a @ b, rtol=2e-2, atol=2e-1)
+    (decision,) = installed.decisions()
+    assert decision.reason.endswith("in 2 to 1,024")
 
 
 def test_backward_in_autograds_thread_is_hooked() -> None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from diode_store.records import Measurement
 
 
-def collected(spool: Path, model: TileModel) -> list[Measurement]:
+def collected(spool: Path, model: TileModel, **options: str) -> list[Measurement]:
     """Compile each op with the hook and a collector; return what reached the spool."""
     with FeedbackCollector(spool):
         for op in OPS:
-            compile_op(op, hooked(model))
+            compile_op(op, hooked(model, **options))
     frames = [frame for segment in Spool(spool).sealed() for frame in read_segment(segment)]
     return [frame.measurement() for frame in frames]
 
@@ -37,6 +37,6 @@ def test_a_filtered_list_says_whose_filter_it_was(tmp_path: Path) -> None:
 def test_an_abstention_is_recorded_as_stock(tmp_path: Path) -> None:
     """Where the model abstains Inductor lists its own choices, and the record says so."""
     model = TileModel(card=card_of(replace(DOMAIN, dtypes=("bfloat16",))))
-    measurements = collected(tmp_path / "spool", model)
+    measurements = collected(tmp_path / "spool", model, unknown="stock")
     assert [m.choice_policy for m in measurements] == ["stock"] * len(OPS)
     assert min(len(m.timings) for m in measurements) > 10

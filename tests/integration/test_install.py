@@ -78,6 +78,7 @@ def process_state() -> tuple[Any, ...]:
         compiler_config.cache_key_tag,
         in_thread(lambda: compiler_config.cache_key_tag),
         registered,
+        hasattr(InductorChoices._finalize_template_configs, "__wrapped__"),
         [
             function
             for function in get_algorithm_selector_cache().preprocessing_fns
@@ -230,6 +231,26 @@ def test_running_thread_follows() -> None:
     assert answers == [handlers[0].uuid(), handlers[1].uuid(), "torch-diode/none"]
 
 
+def test_a_thread_that_compiled_before_the_install_is_reached() -> None:
+    """A stock handler that a thread keeps asks the installed one, and is stock again after the uninstall."""
+    stock, state = V.choices, process_state()
+    assert type(stock) is InductorChoices
+    handler = hooked()
+
+    def calls(of: InductorChoices = stock) -> int:
+        before = handler.get_stats()["total_calls"]
+        assert of._finalize_template_configs({}, None, [], "mm") == []
+        return int(handler.get_stats()["total_calls"] - before)
+
+    assert calls() == 0
+    with install(handler):
+        assert calls() == 1
+        assert in_thread(calls) == 1
+        assert calls(UsersChoices()) == 0
+    assert calls() == 0
+    assert process_state() == state
+
+
 def test_threads_that_keep_their_handler_compile_as_stock_after_uninstall() -> None:
     """What a thread still holds after the uninstall leaves every choice to stock Inductor."""
     function, shapes = OPS["mm"]
@@ -304,9 +325,12 @@ def test_users_own_handler_comes_back() -> None:
 def test_users_class_set_later_is_kept() -> None:
     """A handler class that the user configures after the install survives the uninstall."""
     install(hooked())
-    with inductor_config.patch(inductor_choices_class=users_choices):
+    inductor_config.inductor_choices_class = users_choices
+    try:
         uninstall()
         assert inductor_config.inductor_choices_class is users_choices
+    finally:
+        inductor_config.inductor_choices_class = None
 
 
 def test_users_cache_tag_is_kept() -> None:

@@ -11,15 +11,14 @@ import pytest
 
 from diode_integration import install
 from diode_integration.choices import DiodeInductorChoices
+from diode_store.errors import DiodeError, SpoolError
 from diode_store.resources import trained_models_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from types import ModuleType
 
     from conftest import SaveModel
-    from diode_integration.base import IntegrationRegistry
 
 SHIPPED = any(trained_models_dir().rglob("*.pt"))
 
@@ -29,20 +28,6 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, **environment}
     )
-
-
-@pytest.fixture
-def torch_diode(
-    monkeypatch: pytest.MonkeyPatch, registered: IntegrationRegistry, models_folder: Path
-) -> Iterator[ModuleType]:
-    """Return the package, imported without its effect."""
-    monkeypatch.setenv("DIODE_DISABLE", "1")
-    sys.modules.pop("torch_diode", None)
-    import torch_diode
-
-    yield torch_diode
-    torch_diode.uninstall()
-    sys.modules.pop("torch_diode", None)
 
 
 COMPILE = """
@@ -70,6 +55,19 @@ def test_first_compile_installs_the_shipped_model(tmp_path: Path) -> None:
     assert hooked[2] == "1 0", "a graph that stock Inductor had cached was served"
     assert hooked[3].startswith("1 engaged ")
     assert hooked[4] == "InductorChoices {}"
+
+
+def test_a_report_is_printed_at_the_end_where_it_is_asked_for() -> None:
+    """To stderr, once something was compiled; a program that compiles nothing has nothing to report."""
+    code = "import torch, torch_diode; torch.compile(lambda a: a @ a)(torch.eye(16)); print('done')"
+    result = run(code, DIODE_REPORT="1")
+    assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
+    assert "torch-diode: 0 ops decided" in result.stderr  # outside max-autotune nothing is
+    assert " s of compiling, of that:" in result.stderr
+    for program, report in ((code, "0"), ("import torch_diode", "1")):
+        result = run(program, DIODE_REPORT=report)
+        assert result.returncode == 0
+        assert "ops decided" not in result.stderr
 
 
 def test_disabled_import_does_nothing() -> None:
@@ -140,6 +138,67 @@ def test_stats_can_be_reset(torch_diode: ModuleType, save_model: SaveModel) -> N
     assert torch_diode.get_stats()["total_calls"] == 0
 
 
+def test_install_takes_options(torch_diode: ModuleType, save_model: SaveModel) -> None:
+    """Those of the handler, and a model by name; without any it is the default again."""
+    save_model("best", created_at="2026-02-01")
+    save_model("other", created_at="2026-01-01")
+    assert torch_diode.install(model="other", mode="zero", unknown="stock")
+    choices = install.installed()
+    assert choices is not None
+    assert choices.model is not None
+    assert (choices.model.card.name, choices.policy.mode, choices.unknown) == ("other", "zero", "stock")
+    assert torch_diode.get_integration_status()["matmul_kernel_runtime_prediction"] == "engaged other.pt"
+    assert torch_diode.install()
+    again = install.installed()
+    assert again is not None
+    assert again.model is not None
+    assert (again.model.card.name, again.unknown) == ("best", "auto")
+
+
+def test_an_option_that_cannot_be_used_changes_nothing(torch_diode: ModuleType, save_model: SaveModel) -> None:
+    """What was installed before still chooses, and a later install without options is as ever."""
+    save_model("best")
+    assert torch_diode.install(mode="zero")
+    before, status = install.installed(), torch_diode.get_integration_status()
+    for wrong in ({"mode": "fast"}, {"unknown": "maybe"}, {"model": "none-of-these"}, {"speed": 3}):
+        with pytest.raises((DiodeError, TypeError)):
+            torch_diode.install(**wrong)
+        assert install.installed() is before
+        assert torch_diode.get_integration_status() == status
+    assert torch_diode.install()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "fast"}, "mode must be one of"),
+        ({"unknown": "fast"}, "unknown must be one of"),
+        ({"model": "missing"}, "no model 'missing'"),
+        ({"model_path": "missing"}, "no model 'missing'"),
+        ({"top_k": 3}, "unexpected keyword argument 'top_k'"),
+    ],
+)
+def test_install_refuses_options_that_cannot_be_used(
+    options: dict[str, str], message: str, torch_diode: ModuleType, save_model: SaveModel
+) -> None:
+    """What is given in code is refused there."""
+    save_model()
+    with pytest.raises((DiodeError, TypeError), match=message):
+        torch_diode.install(**options)
+
+
+def test_install_logs_what_the_environment_cannot_mean(
+    torch_diode: ModuleType, save_model: SaveModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A variable that cannot be used stops no program: one line says so."""
+    save_model()
+    monkeypatch.setenv("DIODE_MODE", "fast")
+    assert not torch_diode.install()
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith(("torch_diode", "diode"))]
+    assert len(lines) == 1
+    assert "DIODE_MODE: mode must be one of top_k, zero, adaptive, not 'fast'" in lines[0]
+
+
 def test_install_twice_is_harmless(torch_diode: ModuleType, save_model: SaveModel) -> None:
     """Installing again leaves one handler, which one uninstall removes."""
     save_model("v1")
@@ -147,6 +206,16 @@ def test_install_twice_is_harmless(torch_diode: ModuleType, save_model: SaveMode
     torch_diode.uninstall()
     assert install.installed() is None
     assert torch_diode.get_stats() == {}
+
+
+def test_install_takes_a_spool(torch_diode: ModuleType, save_model: SaveModel, tmp_path: Path) -> None:
+    """An option like the others: decisions are recorded there, and one that cannot be used raises."""
+    save_model("v1")
+    assert torch_diode.install(spool=tmp_path / "spool")
+    assert (tmp_path / "spool").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(SpoolError, match="cannot create the spool folder"):
+        torch_diode.install(spool=tmp_path / "file" / "spool")
 
 
 def test_install_without_a_model_says_so(torch_diode: ModuleType, caplog: pytest.LogCaptureFixture) -> None:

@@ -58,8 +58,8 @@ def test_an_unknown_machine_is_named_once(
     uncovered.say_at_import()
     (line,) = said(caplog)
     assert line == (
-        f"torch-diode abstains: it {words}; its models are for NVIDIA H200. Stock Inductor chooses the kernels;"
-        f" {uncovered.REMEDY}"
+        f"torch-diode abstains: it {words}; its models are for NVIDIA H200. Stock Inductor chooses the kernels (in zero"
+        f" mode the vendor's are kept); {uncovered.REMEDY}"
     )
 
 
@@ -88,7 +88,11 @@ def test_the_first_compile_says_it_if_the_import_did_not(machine: Any, caplog: p
     """A GPU that the model does not know is named at the first matrix product, once in the process."""
     machine()
     nothing = SimpleNamespace(
-        device=lambda: torch.device("cuda"), device_type="cuda", nodes=list, out_dtype=lambda: None
+        device=lambda: torch.device("cuda"),
+        device_type="cuda",
+        nodes=list,
+        out_dtype=lambda: None,
+        shapes_symbolic=tuple,
     )
     with torch._inductor.config.patch(max_autotune=True):
         for _ in range(2):

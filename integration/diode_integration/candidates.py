@@ -1,0 +1,187 @@
+"""The candidates of one call, of which only those that are kept are made.
+
+Listing 1,400 candidates takes Inductor 17 ms and more, nearly all of it for objects of which a few are kept. A list
+depends on little: ``class_of`` says on what, and problems that agree in it are of one class. Inductor lists a
+class once; for another problem of the class a candidate is a copy of the first one that Inductor lists for it, with
+the parameters that the class's list has at its place.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch._inductor import config as inductor_config
+
+from diode_collectors.inductor.adapter import annotations_of, columns_of_choices
+from diode_store.columns import ConfigColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from torch._inductor.kernel_inputs import KernelInputs
+    from torch._inductor.kernel_template_choice import KernelTemplateChoice
+
+    from diode_store.records import Problem
+
+_CLASSED = frozenset({"triton::mm", "triton::bmm", "triton::mm_persistent_tma"})
+"""Templates whose lists are known to depend on nothing but the class."""
+_LARGEST_BLOCK = 256
+"""A dimension that is no smaller does not make Inductor scale blocks down; lists with larger ones are not kept."""
+_EVEN_K = "EVEN_K"
+_KEPT_CLASSES = 32
+"""A list takes 0.3 MB."""
+
+
+@dataclass(frozen=True, eq=False)
+class KnownList:
+    """A template's candidates for all problems of a class: n of them."""
+
+    names: tuple[str, ...]
+    """Of a candidate's parameters."""
+    values: tuple[tuple[Any, ...], ...]
+    """Of each candidate, in the order of ``names``."""
+    columns: ConfigColumns
+
+    @classmethod
+    def of(cls, listed: Sequence[KernelTemplateChoice], k: int) -> KnownList | None:
+        """Return what Inductor listed for a problem of this K, or None if it cannot stand for another one."""
+        arguments = [ktc.params.to_kwargs() for ktc in listed]
+        names = tuple(arguments[0])
+        values = tuple(tuple(found.values()) for found in arguments)
+        is_plain = all(value is None or isinstance(value, (bool, int, float, str)) for row in values for value in row)
+        same_names = all(tuple(found) == names for found in arguments)
+        follows = all(found == _with_even_k(dict(found), k) for found in arguments)
+        extra = listed[0].extra_kwargs
+        columns = columns_of_choices(listed)
+        fits = max(column.max() for column in (columns.block_m, columns.block_n, columns.block_k)) <= _LARGEST_BLOCK
+        if not (is_plain and same_names and follows and fits and all(ktc.extra_kwargs is extra for ktc in listed)):
+            return None
+        return cls(names, values, columns)
+
+    def arguments(self, index: int, k: int) -> dict[str, Any]:
+        """Return the parameters of a candidate for a problem of this K."""
+        return _with_even_k(dict(zip(self.names, self.values[index], strict=True)), k)
+
+
+class KnownLists:
+    """Lists by class, safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lists: OrderedDict[Hashable, KnownList] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> KnownList | None:
+        """Return the list of a class."""
+        with self._lock:
+            if key not in self._lists:
+                return None
+            self._lists.move_to_end(key)
+            return self._lists[key]
+
+    def keep(self, key: Hashable, listed: Sequence[KernelTemplateChoice], k: int) -> KnownList | None:
+        """Keep what Inductor listed for a problem of this K, if it can stand for all problems of the class ``key``."""
+        known = KnownList.of(listed, k) if listed else None
+        if known is None:
+            return None
+        with self._lock:
+            self._lists[key] = known
+            while len(self._lists) > _KEPT_CLASSES:
+                self._lists.popitem(last=False)
+        return known
+
+
+class Candidates(Sequence["KernelTemplateChoice"]):
+    """The candidates of one call, end to end; one that stands in a known list is made when it is asked for."""
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self._made: list[KernelTemplateChoice | None] = []
+        self._parts: list[tuple[int, KernelTemplateChoice, KnownList]] = []
+        self._columns: list[ConfigColumns] = []
+
+    def extend(self, listed: Sequence[KernelTemplateChoice]) -> None:
+        """Add what Inductor listed."""
+        if listed:
+            self._made.extend(listed)
+            self._columns.append(columns_of_choices(listed))
+
+    def extend_like(self, first: KernelTemplateChoice, known: KnownList) -> None:
+        """Add the candidates of ``known`` for the problem of ``first``, one of the template's choices for it."""
+        self._parts.append((len(self._made), first, known))
+        self._made.extend([None] * len(known.values))
+        self._columns.append(known.columns)
+
+    @property
+    def columns(self) -> ConfigColumns:
+        """Their configs, in order."""
+        return ConfigColumns.joined(self._columns)
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self._made)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a candidate, each time the same object."""
+        found = self._made[index]
+        if found is None:
+            start, first, known = next(part for part in reversed(self._parts) if part[0] <= index)
+            found = self._made[index] = _like(first, known.arguments(index - start, self._k))
+        return found
+
+
+def class_of(
+    uid: str,
+    problem: Problem,
+    kernel_inputs: KernelInputs,
+    op_name: str,
+    overrides: Mapping[str, Any],
+    search_space: str,
+) -> Hashable | None:
+    """Return the class of a problem, in which Inductor lists the same candidates; None if it is of none.
+
+    Blocks are scaled down to the next power of two of a smaller dimension; some parameters follow from layouts and
+    dtypes, others from Inductor's configuration. One, EVEN_K, follows from K and is set for each problem.
+    """
+    k = kernel_inputs.mnk_symbolic()[2]
+    if uid not in _CLASSED or not getattr(k, "is_Integer", isinstance(k, int)):
+        return None
+    shape = problem.shape
+    return (
+        uid,
+        op_name,
+        search_space,
+        str(kernel_inputs.device()),
+        tuple((spec.dtype, len(spec.size)) for spec in problem.inputs),
+        str(kernel_inputs.out_dtype()),
+        shape.arithmetic,
+        shape.layout,
+        tuple(node.get_layout().is_transposed() for node in kernel_inputs.nodes()[-2:]),
+        tuple(min(_next_power_of_2(size), _LARGEST_BLOCK) for size in (shape.m, shape.n, shape.k)),
+        repr(sorted(overrides.items())),
+        inductor_config.get_hash(),
+    )
+
+
+def _next_power_of_2(size: int) -> int:
+    return 1 << (size - 1).bit_length()
+
+
+def _with_even_k(arguments: dict[str, Any], k: int) -> dict[str, Any]:
+    """Return the parameters with the one set that says whether blocks divide K, which spares the kernel a mask."""
+    if _EVEN_K in arguments:
+        arguments[_EVEN_K] = k % arguments["BLOCK_K"] == 0
+    return arguments
+
+
+def _like(first: KernelTemplateChoice, arguments: dict[str, Any]) -> KernelTemplateChoice:
+    """Return a choice of the same template for the same problem, with other parameters."""
+    made = copy.copy(first)
+    made.params = type(first.params).from_dict(arguments)
+    made.annotations = {**annotations_of(first), "ktc": made}
+    vars(made).pop("_choice", None)
+    return made
