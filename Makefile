@@ -49,7 +49,7 @@ format: $(STAMP)  ## format, and fix what the linter can
 
 benchmarks: $(STAMP)  ## run every benchmark that needs no GPU
 	@for script in bench_collector_overhead bench_ingest bench_ingest_postgres bench_daemon bench_lake bench_views \
-		bench_predict bench_import bench_query bench_corrections; do \
+		bench_predict bench_hook bench_import bench_query bench_corrections; do \
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean:  ## remove the virtual environment and caches

@@ -3,10 +3,10 @@
     PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_models_gpu.py --output results.jsonl
 
 Each model is made from its configuration with random weights and compiled from nothing (empty Inductor and Triton
-caches, warmed compile workers) by plain ``torch.compile``, with ``max_autotune_gemm`` alone, and with the hook in each
-of its modes beside that. Then all take turns under CUDA graphs. Needs a GPU, torch, triton, numpy, msgpack and
-transformers. Each model is a process of its own, and its results are appended to the file, so that a run can be spread
-over several.
+caches, warmed compile workers) by plain ``torch.compile``, with ``max_autotune_gemm`` alone, with the hook in each of
+its modes beside that, and all again with ``mode="max-autotune"``. Then all take turns under CUDA graphs. Needs a GPU,
+torch, triton, numpy, msgpack and transformers. Each model is a process of its own, and its results are appended to the
+file, so that a run can be spread over several; what it is compared with must be in the same run.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,74 +35,39 @@ use_torchs_assembler()
 import torch  # noqa: E402 - reads the environment set above
 from compiling import from_nothing, own_code  # noqa: E402
 from torch._inductor import config as inductor_config  # noqa: E402
+from torch._inductor import list_mode_options  # noqa: E402
 from torch._inductor.async_compile import AsyncCompile  # noqa: E402
+from whole_models import CASES, Workload  # noqa: E402
 
 from diode_integration.choices import DiodeInductorChoices  # noqa: E402
 
 _ROUNDS = 7
 _CALLS = 20
 """Calls a round, timed one by one."""
-_STOCK = "max_autotune_gemm"
-VARIANTS: dict[str, dict[str, Any] | None] = {
-    "torch.compile": None,
-    _STOCK: None,
-    "hook zero": {"mode": "zero"},
-    "hook top 3": {"top_k_configs": 3},
-    "hook adaptive": {"mode": "adaptive"},
-}
-"""The options of the hook, where there is one."""
+PLAIN, STOCK = "torch.compile", "max_autotune_gemm"
+_GEMM = {"triton.cudagraphs": True, STOCK: True}
+_ALL = {**list_mode_options("max-autotune")}
 
 
-class Case(NamedTuple):
-    """A model, by the names of ``transformers``, and its input."""
+class Variant(NamedTuple):
+    """A way to compile; without options, the model runs as it is."""
 
-    config: str
-    model: str
-    sizes: dict[str, int]
-    dtype: torch.dtype
-    batch: int
-    tokens: int
+    options: dict[str, Any] | None = None
+    """Of ``torch.compile``."""
+    hook: dict[str, Any] | None = None
+    """Of the hook, where there is one."""
 
 
-CASES = {
-    "llama3-8b-16": Case(
-        "LlamaConfig",
-        "LlamaModel",
-        {
-            "hidden_size": 4096,
-            "intermediate_size": 14336,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "vocab_size": 128256,
-        },
-        torch.bfloat16,
-        1,
-        16,
-    ),
-    "bert-large": Case(
-        "BertConfig",
-        "BertModel",
-        {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 6, "num_attention_heads": 16},
-        torch.float16,
-        32,
-        128,
-    ),
-    "decoder-2304": Case(
-        "LlamaConfig",
-        "LlamaModel",
-        {
-            "hidden_size": 2304,
-            "intermediate_size": 5760,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 36,
-            "num_key_value_heads": 36,
-            "vocab_size": 122753,
-        },
-        torch.bfloat16,
-        4,
-        300,
-    ),
+VARIANTS = {
+    "eager": Variant(),
+    PLAIN: Variant({"triton.cudagraphs": True}),
+    STOCK: Variant(_GEMM),
+    "hook zero": Variant(_GEMM, {"mode": "zero"}),
+    "hook top 3": Variant(_GEMM, {"top_k_configs": 3}),
+    "hook adaptive": Variant(_GEMM, {"mode": "adaptive"}),
+    "max-autotune": Variant(_ALL),
+    "max-autotune hook zero": Variant(_ALL, {"mode": "zero"}),
+    "max-autotune hook top 3": Variant(_ALL, {"top_k_configs": 3}),
 }
 
 
@@ -131,84 +99,87 @@ def main() -> int:
 
 def _run(name: str, variants: list[str], options: argparse.Namespace) -> int:
     """Compile one model in every way, time all in turns, and append what was seen."""
-    call, inputs = _model(CASES[name])
+    workload = CASES[name]()
     AsyncCompile.warm_pool()
     AsyncCompile.wait_pool_ready()
-    with torch.no_grad():
-        expected = call(inputs)
+    with nullcontext() if workload.parameters else torch.no_grad():
+        expected = _results(workload, workload.call)
         # What every first compile and every first use of the hook loads is paid for before anything is timed.
         with from_nothing(DiodeInductorChoices(options.model, mode="zero")):
-            torch.compile(lambda a: a @ a, options={_STOCK: True})(torch.eye(256, device="cuda", dtype=expected.dtype))
+            square = torch.eye(256, device="cuda", dtype=torch.bfloat16)
+            torch.compile(lambda a: a @ a, options={STOCK: True})(square)
         results, compiled = {}, {}
         for variant in variants:
-            compiled[variant], results[variant] = _compile(call, inputs, variant, options.model)
+            compiled[variant], results[variant] = _compile(workload, VARIANTS[variant], options.model)
             torch.compiler.cudagraph_mark_step_begin()
-            got = compiled[variant](inputs).clone()
-            results[variant]["max_relative_error"] = float((got - expected).abs().max() / expected.abs().max())
+            got = _results(workload, compiled[variant])
+            errors = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(got, expected, strict=True)]
+            results[variant]["max_relative_error"] = max(errors)
         rounds: dict[str, list[float]] = {variant: [] for variant in variants}
         for _ in range(_ROUNDS):
             for variant in variants:
-                rounds[variant].append(_time_ms(compiled[variant], inputs))
+                rounds[variant].append(_time_ms(workload, compiled[variant]))
     with options.output.open("a") as output:
         for variant in variants:
             spread = {"call_ms": statistics.median(rounds[variant]), "rounds_ms": rounds[variant]}
-            output.write(
-                json.dumps({"model": name, "variant": variant, **results[variant], **spread, **_where()}) + "\n"
-            )
+            line = {"model": name, "variant": variant, **results[variant], **spread, **_where()}
+            output.write(json.dumps(line) + "\n")
     return 0
 
 
-def _model(case: Case) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
-    """Return a model with random weights, as a function of its tokens, and tokens."""
-    import transformers
-
-    torch.manual_seed(0)
-    configuration = getattr(transformers, case.config)(**case.sizes)
-    torch.set_default_dtype(case.dtype)
-    with torch.device("cuda"):
-        model = getattr(transformers, case.model)(configuration).eval()
-    torch.set_default_dtype(torch.float32)
-    tokens = torch.randint(0, configuration.vocab_size, (case.batch, case.tokens), device="cuda")
-    has_cache = {"use_cache": False} if hasattr(configuration, "use_cache") else {}
-
-    def call(ids: torch.Tensor) -> torch.Tensor:
-        hidden: torch.Tensor = model(ids, **has_cache).last_hidden_state
-        return hidden
-
-    return call, tokens
+def _results(workload: Workload, call: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+    """Return copies of what a step computes: the output, and some of the gradients."""
+    output = workload.run(call).detach().float().clone()
+    some = workload.parameters[:: max(len(workload.parameters) // 8, 1)]
+    results = [output, *(p.grad.float().clone() for p in some if p.grad is not None)]
+    workload.forget_gradients()
+    return results
 
 
 def _compile(
-    call: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor, variant: str, model: Path | None
+    workload: Workload, variant: Variant, model: Path | None
 ) -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
     """Compile from nothing; return the compiled model and what its first call showed."""
-    hook = VARIANTS[variant]
-    handler = DiodeInductorChoices(model, enable_fallback=False, **hook) if hook is not None else None
-    settings = {"triton.cudagraphs": True, _STOCK: variant != "torch.compile"}
+    if variant.options is None:
+        return workload.call, {"first_call_s": None, "kernels_benchmarked": 0, "tuned": 0, "hook": {}}
+    handler = DiodeInductorChoices(model, enable_fallback=False, **variant.hook) if variant.hook is not None else None
     with from_nothing(handler) as timings, inductor_config.patch(autotune_local_cache=False):
-        compiled = torch.compile(own_code(call), options=settings)
+        # A graph break would leave frames behind that the next variant finds compiled.
+        compiled = torch.compile(own_code(workload.call), options=variant.options, fullgraph=True)
         torch.cuda.synchronize()
         torch.compiler.cudagraph_mark_step_begin()
         started = time.perf_counter()
-        compiled(inputs)
+        workload.run(compiled)
         torch.cuda.synchronize()
         seconds = time.perf_counter() - started
-    stats = handler.get_stats() if handler else {}
+    workload.forget_gradients()
     kernels = sum(map(len, timings))
-    return compiled, {"first_call_s": seconds, "kernels_benchmarked": kernels, "tuned": len(timings), "hook": stats}
+    found = {"first_call_s": seconds, "kernels_benchmarked": kernels, "tuned": len(timings)}
+    return compiled, {**found, "hook": _what_it_did(handler) if handler else {}}
 
 
-def _time_ms(call: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> float:
-    """Return the median device time of a call."""
+def _what_it_did(handler: DiodeInductorChoices) -> dict[str, Any]:
+    """Return the hook's statistics, and who decided on which matrix products, each counted once and by call."""
+    decided = [decision for decision in handler.decisions() if decision.op != "convolution"]
+    distinct = {(decision.op, str(decision.problem)): decision for decision in decided}
+    calls, once = (Counter(str(d.decided_by) for d in found) for found in (decided, distinct.values()))
+    left = sorted({d.describe() for d in handler.decisions() if d.abstained})
+    return {**handler.get_stats(), "calls": calls, "distinct": once, "not_decided": left}
+
+
+def _time_ms(workload: Workload, call: Callable[[torch.Tensor], torch.Tensor]) -> float:
+    """Return the median device time of a step."""
     for _ in range(3):
         torch.compiler.cudagraph_mark_step_begin()
-        call(inputs)
+        workload.run(call)
+        workload.forget_gradients()
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(_CALLS)]
     for start, end in events:
         torch.compiler.cudagraph_mark_step_begin()
         start.record()
-        call(inputs)
+        workload.run(call)
         end.record()
+        workload.forget_gradients()
     torch.cuda.synchronize()
     return statistics.median(start.elapsed_time(end) for start, end in events)
 
@@ -230,16 +201,33 @@ def _report(path: Path) -> str:
     for line in path.read_text().splitlines() if path.exists() else []:
         result = json.loads(line)
         found.setdefault(result["model"], {})[result["variant"]] = result
-    columns = ("model", "variant", "first call, s", "call, ms", "against stock", "benchmarked", "error")
+    columns = ("model", "variant", "first call, s", "call, ms", "against stock", "against plain")
+    columns += ("benchmarked", "decided", "distinct", "error")
     lines = [columns, ("---",) * len(columns)]
     for name, variants in found.items():
-        stock = variants.get(_STOCK)
         for variant, result in variants.items():
-            ratio = f"{result['call_ms'] / stock['call_ms']:.3f}" if stock else ""
-            seconds, call = f"{result['first_call_s']:.1f}", f"{result['call_ms']:.3f}"
+            seconds = "" if result["first_call_s"] is None else f"{result['first_call_s']:.1f}"
+            ratios = [_ratio(result, variants.get(base)) for base in (STOCK, PLAIN)]
+            hook = result["hook"]
+            shares = [_share(hook.get(of)) for of in ("calls", "distinct")]
             kernels, error = str(result["kernels_benchmarked"]), f"{result['max_relative_error']:.0e}"
-            lines.append((name, variant, seconds, call, ratio, kernels, error))
+            lines.append((name, variant, seconds, f"{result['call_ms']:.3f}", *ratios, kernels, *shares, error))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _ratio(result: dict[str, Any], base: dict[str, Any] | None) -> str:
+    """Return the ratio of medians, and in brackets its 95% interval: that of the rounds' ratios, by bootstrap."""
+    if base is None or base is result:
+        return ""
+    ratios = [mine / its for mine, its in zip(result["rounds_ms"], base["rounds_ms"], strict=False)]
+    draws = random.Random(0)  # noqa: S311 - not cryptography
+    medians = sorted(statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return f"{result['call_ms'] / base['call_ms']:.3f} ({medians[50]:.3f} to {medians[1949]:.3f})"
+
+
+def _share(counts: dict[str, int] | None) -> str:
+    """Return how many of the matrix products the model decided."""
+    return f"{counts.get('model', 0)} of {sum(counts.values())}" if counts else ""
 
 
 if __name__ == "__main__":

@@ -1,0 +1,221 @@
+"""The models of ``bench_models_gpu.py``: shapes of well-known ones with a few layers and random weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Workload(NamedTuple):
+    """What is compiled and called."""
+
+    call: Callable[[Tensor], Tensor]
+    """What is compiled: from the input to an output, or to a loss."""
+    inputs: Tensor
+    parameters: tuple[Tensor, ...] = ()
+    """Of which a call also computes the gradients; none in inference."""
+
+    def run(self, call: Callable[[Tensor], Tensor]) -> Tensor:
+        """Run one step with ``call`` in place of ``self.call``."""
+        output = call(self.inputs)
+        if self.parameters:
+            torch.autograd.backward(output)
+        return output
+
+    def forget_gradients(self) -> None:
+        """Leave no gradient to the next step."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+def decoder(tokens: int, batch: int = 1, **sizes: int) -> Workload:
+    """Return a Llama-like decoder: the hidden states of a batch of tokens (prefill, no cache)."""
+    model = _of_transformers("Llama", torch.bfloat16, num_hidden_layers=4, **sizes)
+    return _of_tokens(model, batch, tokens, use_cache=False)
+
+
+def mixture_of_experts() -> Workload:
+    """Return a decoder of Qwen3-30B-A3B's sizes with fewer experts, each token routed to eight."""
+    model = _of_transformers(
+        "Qwen3Moe",
+        torch.bfloat16,
+        hidden_size=2048,
+        moe_intermediate_size=768,
+        num_hidden_layers=3,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        head_dim=128,
+        num_experts=32,
+        num_experts_per_tok=8,
+        vocab_size=151936,
+    )
+    return _of_tokens(model, 1, 512, use_cache=False)
+
+
+def encoder() -> Workload:
+    """Return BERT-large with six layers, 32 x 128 tokens."""
+    sizes = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 6, "num_attention_heads": 16}
+    return _of_tokens(_of_transformers("Bert", torch.float16, **sizes), 32, 128)
+
+
+def vision_transformer() -> Workload:
+    """Return ViT-H/14 with six layers, 16 images of 224 x 224."""
+    sizes = {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 6, "num_attention_heads": 16}
+    model = _of_transformers("ViT", torch.float16, patch_size=14, image_size=224, **sizes)
+    return Workload(lambda images: model(images).last_hidden_state, _normal(16, 3, 224, 224, dtype=torch.float16))
+
+
+def convolutional() -> Workload:
+    """Return ResNet-50, 32 images of 224 x 224."""
+    model = _of_transformers("ResNet", torch.float16)
+    return Workload(lambda images: model(images).last_hidden_state, _normal(32, 3, 224, 224, dtype=torch.float16))
+
+
+def speech_encoder() -> Workload:
+    """Return the encoder of Whisper-large with six layers, four pieces of 30 seconds."""
+    model = _of_transformers(
+        "Whisper",
+        torch.bfloat16,
+        d_model=1280,
+        encoder_layers=6,
+        decoder_layers=1,
+        encoder_attention_heads=20,
+        decoder_attention_heads=20,
+        encoder_ffn_dim=5120,
+        decoder_ffn_dim=5120,
+        num_mel_bins=128,
+    ).encoder
+    return Workload(lambda mel: model(mel).last_hidden_state, _normal(4, 128, 3000, dtype=torch.bfloat16))
+
+
+def diffusion_transformer() -> Workload:
+    """Return DiT-XL/2 (Peebles and Xie, 2023) with six blocks, 16 latents of 32 x 32."""
+    model = _made(lambda: _DiT(width=1152, heads=16, blocks=6), torch.bfloat16)
+    return Workload(model, _normal(16, 4, 32, 32, dtype=torch.bfloat16))
+
+
+def training_step() -> Workload:
+    """Return a step of GPT-2 medium with four layers: loss and gradients of 8 x 512 tokens."""
+    sizes = {"n_embd": 1024, "n_layer": 4, "n_head": 16}
+    dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    model = _of_transformers("GPT2", torch.bfloat16, **sizes, **dropouts).train()
+    vocabulary: int = model.config.vocab_size
+    tokens = torch.randint(0, vocabulary, (8, 512), device="cuda")
+
+    def loss(ids: Tensor) -> Tensor:
+        hidden: Tensor = model(ids, use_cache=False).last_hidden_state[:, :-1]
+        logits = functional.linear(hidden, model.wte.weight)  # the head is tied to the embedding
+        return functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    return Workload(loss, tokens, tuple(model.parameters()))
+
+
+LLAMA3_8B = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+}
+DECODER_2304 = {
+    "hidden_size": 2304,
+    "intermediate_size": 5760,
+    "num_attention_heads": 36,
+    "num_key_value_heads": 36,
+    "vocab_size": 122753,
+}
+CASES: Mapping[str, Callable[[], Workload]] = {
+    "llama3-8b-16": lambda: decoder(16, **LLAMA3_8B),
+    "llama3-8b-512": lambda: decoder(512, **LLAMA3_8B),
+    "decoder-2304": lambda: decoder(300, 4, **DECODER_2304),
+    "qwen3-moe": mixture_of_experts,
+    "bert-large": encoder,
+    "vit-huge": vision_transformer,
+    "resnet-50": convolutional,
+    "dit-xl": diffusion_transformer,
+    "whisper-encoder": speech_encoder,
+    "gpt2-training": training_step,
+}
+
+
+class _Block(nn.Module):
+    """A block of a DiT: attention and a perceptron, both shifted, scaled and gated by the condition."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6)
+        self.condition = nn.Linear(width, 6 * width)
+        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """Map (batch, tokens, width) to the same."""
+        shifts = self.condition(functional.silu(condition)).unsqueeze(1).chunk(6, -1)
+        y = self.norm(x) * (1 + shifts[1]) + shifts[0]
+        batch, tokens, width = y.shape
+        qkv = self.qkv(y).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(*qkv.unbind(0))
+        x = x + shifts[2] * self.projection(attended.transpose(1, 2).reshape(batch, tokens, width))
+        y = self.norm(x) * (1 + shifts[4]) + shifts[3]
+        result: Tensor = x + shifts[5] * self.down(functional.gelu(self.up(y), approximate="tanh"))
+        return result
+
+
+class _DiT(nn.Module):
+    """A diffusion transformer over latents, at one fixed time."""
+
+    def __init__(self, width: int, heads: int, blocks: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(4, width, 2, stride=2)
+        self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
+        self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(blocks))
+        self.norm, self.out = nn.LayerNorm(width, elementwise_affine=False, eps=1e-6), nn.Linear(width, 2 * 2 * 8)
+        self.register_buffer("frequencies", torch.randn(1, 256))
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """Map (batch, 4, 32, 32) to (batch, 256, 32)."""
+        x = self.patches(latents).flatten(2).transpose(1, 2)
+        condition = self.time(self.frequencies).expand(len(x), -1)
+        for block in self.blocks:
+            x = block(x, condition)
+        result: Tensor = self.out(self.norm(x))
+        return result
+
+
+def _of_transformers(name: str, dtype: torch.dtype, suffix: str = "Model", **sizes: Any) -> Any:
+    """Return ``transformers``' model of a name with these sizes and random weights, on the GPU."""
+    import transformers
+
+    configuration = getattr(transformers, f"{name}Config")(**sizes)
+    return _made(lambda: getattr(transformers, f"{name}{suffix}")(configuration), dtype)
+
+
+def _made(make: Callable[[], nn.Module], dtype: torch.dtype) -> Any:
+    torch.manual_seed(0)
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("cuda"):
+            return make().eval()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _of_tokens(model: Any, batch: int, tokens: int, **options: bool) -> Workload:
+    ids = torch.randint(0, model.config.vocab_size, (batch, tokens), device="cuda")
+
+    def call(ids: Tensor) -> Tensor:
+        hidden: Tensor = model(ids, **options).last_hidden_state
+        return hidden
+
+    return Workload(call, ids)
+
+
+def _normal(*shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(*shape, device="cuda", dtype=dtype)
