@@ -7,6 +7,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from diode_store import checks
 from diode_store.keys import content_key
 
 if TYPE_CHECKING:
@@ -94,8 +95,11 @@ def agrees(found: KernelConfig, wanted: KernelConfig) -> bool:
 
 
 def plain_scalar(value: Scalar) -> Scalar:
-    """Return whole floats as ints, so that ``alpha=1.0`` and ``alpha=1`` are one problem."""
-    if isinstance(value, float) and value.is_integer():
+    """Return whole floats as ints, so that ``alpha=1.0`` and ``alpha=1`` are one problem.
+
+    Those beyond 64 bits, which neither a record nor a database holds as an int, stay floats.
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) <= checks.INT64:
         return int(value)
     return value
 

@@ -38,7 +38,8 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 # Unknown keys travel beside `extra`, so that a key of its own called "extra" could not be told from it.
 EXTRAS = st.dictionaries(TEXT, JSON_VALUES, max_size=3)
-FINITE = st.floats(allow_nan=False, allow_infinity=False).filter(lambda value: not value.is_integer())
+# Whole ones within 64 bits become ints.
+FINITE = st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: not x.is_integer() or abs(x) >= 2.0**63)
 SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | FINITE | TEXT
 
 HARDWARE = st.builds(

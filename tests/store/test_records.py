@@ -21,6 +21,7 @@ from diode_store.records import (
     TensorSpec,
     Timing,
 )
+from diode_store.wire.codec import decode, encode
 
 A = TensorSpec("bfloat16", (64, 128), (128, 1))
 B = TensorSpec("bfloat16", (128, 256), (256, 1))
@@ -136,6 +137,17 @@ def test_default_scalars_are_dropped() -> None:
     scaled = Problem.create("addmm", (bias, A, B), {"beta": 0, "alpha": 2.0, "ALLOW_TF32": None, "OUT": "bf16"})
     assert scaled.scalars == (("OUT", "bf16"), ("alpha", 2), ("beta", 0))
     assert scaled.key != plain.key
+
+
+@pytest.mark.parametrize("alpha", [2.0**63, -(2.0**122), 1e300])
+def test_whole_numbers_beyond_64_bits_stay_floats(alpha: float) -> None:
+    """As an int, no record could hold one: a measurement that was read could not be written again."""
+    bias = TensorSpec("bfloat16", (256,), (1,))
+    problem = Problem.create("addmm", (bias, A, B), {"alpha": alpha})
+    assert [type(value) for _, value in problem.scalars] == [float]
+    measurement = replace(samples.measurement(), problem=problem)
+    assert decode(encode(measurement)) == measurement
+    assert Problem.create("addmm", (bias, A, B), {"alpha": 2.0**62}).scalars == (("alpha", 2**62),)
 
 
 def test_dtypes_are_different_problems() -> None:
