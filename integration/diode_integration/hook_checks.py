@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
+from diode_store.errors import DiodeError
+from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +32,8 @@ def check_models(_setup: Setup) -> Iterator[Finding]:
 
 
 def check_hook(_setup: Setup) -> Iterator[Finding]:
-    """Yield whether `import torch_diode` would install the hook, and whether a model would choose on this device."""
+    """Yield whether `import torch_diode` would install the hook, and who would choose here, as the environment says."""
     from diode_integration import install
-    from diode_trainer.artifact import load_shipped
 
     wrong = install.missing_capability()
     if wrong is not None:
@@ -40,8 +41,10 @@ def check_hook(_setup: Setup) -> Iterator[Finding]:
         return
     if os.environ.get("DIODE_DISABLE") == "1":
         yield warning("hook", "DIODE_DISABLE=1: `import torch_diode` does nothing", "unset it")
-    model = load_shipped()
-    yield hook_finding(model.path.stem, model.card, _gpu())
+    gpu = _gpu()
+    yield from _model_in_use(gpu)
+    yield from _settings_in_use()
+    yield from _picks_in_use(gpu)
 
 
 def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:
@@ -53,6 +56,46 @@ def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:
         text = f"would abstain: {name} knows {known}, not {gpu.name}; stock Inductor chooses"
         return warning("hook", text, f'measure and train: `diode-collect`, `diode-train --hardware "{gpu.name}"`')
     return ok("hook", f"{name} chooses the kernels of {', '.join(card.ops)} in {', '.join(card.dtypes)} on {gpu.name}")
+
+
+def _model_in_use(gpu: Hardware | None) -> Iterator[Finding]:
+    from diode_integration.options import MODEL, model_named
+    from diode_trainer.artifact import load, load_shipped
+
+    try:
+        path = model_named(None)
+        model = load_shipped() if path is None else load(path)
+    except DiodeError as error:
+        yield problem("hook", f"no usable model: {error}", f"correct {MODEL}, or unset it for the shipped model")
+    else:
+        yield hook_finding(model.path.stem, model.card, gpu)
+
+
+def _settings_in_use() -> Iterator[Finding]:
+    from diode_integration.options import policy_for, unknown_for
+
+    try:
+        unknown_for(None, policy_for(None, None, None, None, None).mode)
+    except DiodeError as error:
+        yield problem("hook", f"{error}", "correct the variable, or unset it; docs/hook.md lists what it may be")
+
+
+def _picks_in_use(gpu: Hardware | None) -> Iterator[Finding]:
+    from diode_integration.picked import VARIABLE, picks_named, read_for
+
+    named = picks_named(None)
+    if not named:
+        return
+    try:
+        found = read_for(named, None)
+    except DiodeError as error:
+        yield problem_of("picks", f"{VARIABLE}: {error}", "make one with `diode lock`, or unset the variable")
+        return
+    text = f"{named}: {counted(len(found.picks), 'pick')} for {found.device.name}"
+    if gpu is not None and gpu.key != found.device.key:
+        yield warning("picks", f"{text}; none is used on {gpu.name}", f"unset {VARIABLE}, or name a file of this GPU")
+    else:
+        yield ok("picks", text)
 
 
 def _covers(path: Path, gpu: Hardware | None) -> str:

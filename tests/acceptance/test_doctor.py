@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,18 +25,14 @@ from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.ingest.settings import Address
 from diode_collectors.spool.spool import Spool
 from diode_collectors.spool.writer import SpoolWriter
-from diode_integration.hook_checks import hook_finding
 from diode_store import diagnosis
 from diode_store.commands import warehouse_checks
-from diode_store.devices import known_device
 from diode_store.diagnosis import Finding, Level, Setup
 from diode_store.errors import SpoolError
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
-from diode_store.resources import trained_models_dir
 from diode_store.settings import default_database_url
 from diode_store.warehouse.store import Store
-from diode_trainer.card import MATMUL_PURPOSE, card_path, read_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -378,16 +373,3 @@ def test_what_torch_sees(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert torch_finding(build, by_driver, by_torch).level is level
-
-
-def test_what_the_hook_would_do() -> None:
-    """On a GPU that the model knows it chooses; on another it abstains, which is a warning that says how to train."""
-    card = read_card(card_path(next((trained_models_dir() / MATMUL_PURPOSE).glob("*.pt"))))
-    known, other = known_device("h200"), known_device("a10g")
-    assert known is not None
-    assert other is not None
-    assert hook_finding(card.name, card, known).level is Level.OK
-    assert hook_finding(card.name, card, replace(known, multiprocessors=66)).level is Level.WARNING
-    found = hook_finding(card.name, card, other)
-    assert (found.level, '--hardware "NVIDIA A10G"' in str(found.remedy)) == (Level.WARNING, True)
-    assert hook_finding(card.name, card, None).level is Level.OK
