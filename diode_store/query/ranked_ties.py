@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
 from diode_store.exchange.inductor_lut import Ranked
-from diode_store.records import CONFIG_COLUMNS, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
+from diode_store.records import CONFIG_COLUMNS, REGIMES, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,7 +124,7 @@ def left_out(
     reasons = (
         "measured in another environment only (--environment-id takes another)",
         "no time of theirs counts: failed, flagged, replayed or given up early",
-        f"not timed in the regime {regime}",
+        f"not timed in the regime {regime}" + ("" if regime in REGIMES else f" (usual ones: {', '.join(REGIMES)})"),
     )
     return {why: number for why, number in zip(reasons, counts, strict=True) if number}
 
