@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from diode_integration import install
 from diode_integration.base import BaseIntegration, ModelPointer
 from diode_integration.options import hardware_named, model_named
 from diode_integration.registry import ModelRegistry
-from diode_store.errors import DiodeError, ModelError
+from diode_store.errors import DiodeError, ModelError, SettingsError
 from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from diode_store.exchange.picks import Picks
@@ -92,11 +94,12 @@ class MatmulIntegration(BaseIntegration):
         """Install the hook, process-wide.
 
         Raises:
-            DiodeError: an option has a value that cannot be used, or PyTorch has no hook.
+            DiodeError: there is no such option, or it has a value that cannot be used, or PyTorch has no hook.
         """
         from diode_integration.choices import DiodeInductorChoices  # imports Inductor, which may be missing
 
         options = dict(self._options)
+        _check_names(options, inspect.signature(DiodeInductorChoices).parameters)
         if not self.enable_fallback:  # what is given raises; what stands in for it in the environment is logged
             if options.get("picks"):
                 options["picks"] = self._usable_picks()
@@ -125,6 +128,14 @@ class MatmulIntegration(BaseIntegration):
         if self._installation is not None:
             self._installation.close()
             self._installation = None
+
+
+def _check_names(options: Iterable[str], known: Iterable[str]) -> None:
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}"
+            raise SettingsError(f"torch_diode.install() has no option {name}; {remedy}")
 
 
 def _pointer(path: Path) -> ModelPointer:

@@ -41,7 +41,7 @@ def install(**options: Any) -> bool:
         Whether a model chooses kernels now; if not, the reason is logged.
 
     Raises:
-        DiodeError: options are given, and one has a value that cannot be used.
+        DiodeError: options are given, and one is not known or has a value that cannot be used.
     """
     _cancel()
     from diode_store import safely
@@ -50,7 +50,7 @@ def install(**options: Any) -> bool:
     try:
         reason = _install(options)
     except Exception as error:
-        if options and isinstance(error, (DiodeError, TypeError)):
+        if options and isinstance(error, DiodeError):
             raise
         reason = safely.in_words(error)
     if reason is not None:
