@@ -22,14 +22,12 @@ from torch._inductor.virtualized import V
 
 from diode_integration import final
 from diode_integration import install as install_module
-from diode_integration.inductor_integration import create_diode_choices, install_diode_choices
 from diode_integration.install import install, installed, missing_capability, process_choices, uninstall
 from diode_store.errors import DiodeError
 from inductor_harness import quiet_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from diode_integration.choices import DiodeInductorChoices
 
@@ -386,17 +384,3 @@ def test_torch_without_the_capability_is_refused(lacking: str, monkeypatch: pyte
 def test_this_torch_has_the_capability() -> None:
     """Every supported torch can install a handler."""
     assert missing_capability() is None
-
-
-def test_install_diode_choices_installs(tmp_path: Path) -> None:
-    """The promised function makes a handler with the promised options, installs and returns it."""
-    handler = install_diode_choices(tmp_path / "none.pt", top_k_configs=5, performance_threshold=1.2, mode="zero")
-    assert installed() is handler
-    assert (handler.policy.top_k_configs, handler.policy.performance_threshold) == (5, 1.2)
-
-
-def test_create_diode_choices_installs_nothing(tmp_path: Path) -> None:
-    """The promised factory only makes the handler."""
-    handler = create_diode_choices(tmp_path / "none.pt", top_k_configs=5)
-    assert handler.policy.top_k_configs == 5
-    assert installed() is None

@@ -13,10 +13,13 @@ from diode_store.devices import known_device
 from diode_store.records import Environment, Hardware, Measurement, ProblemShape, Source, Timing
 from diode_trainer.data.dataset import Examples, ExampleSet, canonical
 from diode_trainer.features import CONFIG_FEATURES, config_features, roofline_us
+from diode_trainer.training.train import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+QUICK = Recipe("deep", (16, 16), members=2, epochs=10, patience=0)
+"""What learns ``learnable`` problems in a moment."""
 H200 = known_device("NVIDIA H200") or Hardware("nvidia", "NVIDIA H200", "sm_90", 132)
 MM = ProblemShape("mm", "bfloat16", 1, 1024, 1024, 1024, "nn")
 VENDOR_ROW = ("aten::mm", 0, 0, 0, 0, 0, 0, False)
