@@ -27,6 +27,8 @@ from diode_collectors.inductor.device import use_torchs_assembler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from diode_integration.stats import Decision
+
 use_torchs_assembler()
 
 import torch  # noqa: E402 - reads the environment set above
@@ -61,6 +63,7 @@ SHAPES = ((16, 4096, 4096), (512, 14336, 4096), (4096, 4096, 1024), (1200, 2304,
 
 
 EPILOGUES: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
+    "nothing": ("xw", F.linear),
     "bias": ("xwb", F.linear),
     "gelu": ("xw", lambda x, w: F.gelu(F.linear(x, w))),
     "bias + gelu": ("xwb", lambda x, w, b: F.gelu(F.linear(x, w, b))),
@@ -75,7 +78,10 @@ EPILOGUES: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
     "sum behind": ("xw", lambda x, w: F.gelu(F.linear(x, w)).sum(-1)),
     "norm behind": ("xwbr", lambda x, w, b, r: F.rms_norm(F.linear(x, w) + r, (w.shape[0],), b)),
 }
-"""What follows a product of x (M, K) and w (N, K): the tensors it takes, and the whole; b is (N,), r (M, N), v as w."""
+"""What follows a product of x (M, K) and w (N, K): the tensors it takes, and the whole; b is (N,), r (M, N), v as w.
+
+Against ``nothing`` the others show what a kernel behind the vendor's costs.
+"""
 
 
 @dataclass(frozen=True)
@@ -183,8 +189,14 @@ def _compile(
         compiled(*inputs)
         torch.cuda.synchronize()
         seconds = time.perf_counter() - started
-    decided = [decision.describe() for decision in handler.decisions()] if handler else []
+    decided = [_plain(decision) for decision in handler.decisions()] if handler else []
     return compiled, {"first_call_s": seconds, "benchmarked": sum(map(len, timings)), "decisions": decided}
+
+
+def _plain(decision: Decision) -> dict[str, Any]:
+    """Return what was chosen for one product, and the predictions that it was chosen by."""
+    chosen = [(choice.config.describe(), choice.config.is_vendor, choice.predicted_us) for choice in decision.chosen]
+    return {"decided_by": decision.decided_by, "chosen": chosen, "vendor_us": decision.vendor_us}
 
 
 def _replay(compiled: Callable[..., torch.Tensor], sets: OperandSets, stream: torch.cuda.Stream) -> Callable[[], float]:
@@ -218,7 +230,7 @@ def _report(path: Path) -> str:
     """Return all results of a file as a Markdown table; the last run of a graph counts."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     found = {line["graph"]: line["variants"] for line in lines if "variants" in line}
-    columns = ("graph", *(f"{name}, us" for name in VARIANTS), "zero's loss", "stock's loss")
+    columns = ("graph", *(f"{name}, us" for name in VARIANTS), "zero takes", "zero's loss", "stock's loss")
     rows = [columns, ("---",) * len(columns)]
     losses: dict[str, list[float]] = {"zero": [], "stock": []}
     for name, variants in found.items():
@@ -227,10 +239,20 @@ def _report(path: Path) -> str:
         for of, ratio in ratios.items():
             losses[of].append(ratio)
         times = [f"{variants[variant]['us']:.1f}" if variant in variants else "" for variant in VARIANTS]
-        rows.append((name, *times, *(f"{ratio:.3f}" for ratio in ratios.values())))
-    rows.append((f"**{len(found)}: geometric mean; worst**", *[""] * len(VARIANTS), *map(_summary, losses.values())))
+        rows.append((name, *times, _taken(variants.get("zero")), *(f"{ratio:.3f}" for ratio in ratios.values())))
+    rows.append(
+        (f"**{len(found)}: geometric mean; worst**", *[""] * len(VARIANTS), "", *map(_summary, losses.values()))
+    )
     failed = [f"{line['graph']}: {line['error']}" for line in lines if "error" in line and line["graph"] not in found]
     return "\n".join(["| " + " | ".join(row) + " |" for row in rows] + failed)
+
+
+def _taken(zero: dict[str, Any] | None) -> str:
+    """Return whose kernels zero mode took."""
+    if zero is None:
+        return ""
+    vendors = [is_vendor for decision in zero["decisions"] for _, is_vendor, _ in decision["chosen"][:1]]
+    return " + ".join("vendor" if is_vendor else "template" for is_vendor in vendors)
 
 
 def _summary(losses: Iterable[float]) -> str:
