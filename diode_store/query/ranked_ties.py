@@ -42,7 +42,7 @@ WITH measured AS (
     GROUP BY m.problem_id
 ),
 ranked AS (
-    SELECT problem_id, bool_or($4 IS NULL OR regime = $4) AS is_wanted
+    SELECT problem_id, bool_or($4 IS NULL OR coalesce(regime = $4, false)) AS is_wanted
     FROM fastest_configs
     WHERE hardware_id = $1 AND environment_id = $2
     GROUP BY problem_id

@@ -14,7 +14,7 @@ import shlex
 import threading
 import time
 import weakref
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -205,8 +205,8 @@ class SpoolWriter:
 
     def _after_fork(self) -> None:
         """In a forked child: leave the parent's segment and unwritten records to the parent."""
-        # Closing our copy of the descriptor does not release the lock, which parent and child share.
-        self._let_go()
+        if self._segment is not None:
+            self._segment.leave()
         self._start_over()
 
 
@@ -214,7 +214,8 @@ class _OpenSegment:
     """An unsealed segment of this process, under its lock."""
 
     def __init__(self, directory: Path, header: Header, time_ns: Callable[[], int]) -> None:
-        self._path, self._fd = _create(directory, header, time_ns)
+        self._create = partial(_create, directory, header, time_ns)
+        self._path, self._fd = self._create()
         self._header = header.to_bytes()
         self._frames = 0
         self.size = 0
@@ -222,6 +223,7 @@ class _OpenSegment:
 
     def write(self, frames: bytes, count: int) -> None:
         """Write and sync whole frames; after an error the file is as before."""
+        self._restore()
         data = frames if self.size else self._header + frames
         self._write(data)
         if not self.size:
@@ -231,6 +233,7 @@ class _OpenSegment:
 
     def seal(self) -> None:
         """Write the end mark and give the file its final name."""
+        self._restore()
         self._write(end_to_bytes(self._frames))
         self._path.rename(self._path.with_suffix(SEALED_SUFFIX))
         # If the new name is not durable, the old one is, and the daemon seals it again.
@@ -243,6 +246,28 @@ class _OpenSegment:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         os.close(self._fd)
+
+    def leave(self) -> None:
+        """Leave the segment to the process that this one was forked from, which may be writing to it just now."""
+        os.close(self._fd)  # does not release the lock, which the two share
+
+    def _restore(self) -> None:
+        """Give the file a name again if somebody took it away, such as a clean-up job: what it has is acknowledged."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(self._path.stat(), os.fstat(self._fd)):
+                return
+        content = os.pread(self._fd, self.size, 0)
+        path, fd = self._create()
+        try:
+            write_at(fd, 0, content)
+            os.fsync(fd)
+            sync_folder(path.parent)
+        except OSError:
+            path.unlink(missing_ok=True)
+            os.close(fd)
+            raise
+        os.close(self._fd)
+        self._path, self._fd = path, fd
 
     def _write(self, data: bytes) -> None:
         try:

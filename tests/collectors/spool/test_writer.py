@@ -243,6 +243,69 @@ class FailingDisk:
         self.real(fd)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_amid_the_first_write_leaves_the_segment(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child takes nothing away from a parent that is just putting its first record on the disk."""
+    fsync = os.fsync
+
+    def fork_first(fd: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        fsync(fd)
+
+    with SpoolWriter(directory) as writer:
+        monkeypatch.setattr(os, "fsync", fork_first)
+        writer.append(sample(1))
+        writer.sync()
+        writer.append(sample(2))
+    assert numbers_in(directory) == [1, 2]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_segment_that_was_taken_away_is_written_again(directory: Path, *, moved: bool) -> None:
+    """What a clean-up job removed or moved while it was open comes back with the next write, or with the seal."""
+    for more in (False, True):
+        writer = SpoolWriter(directory)
+        writer.append(sample(1))
+        writer.sync()
+        (open_file,) = directory.glob("*.open")
+        if moved:
+            open_file.rename(directory.parent / "elsewhere")
+        else:
+            open_file.unlink()
+        if more:
+            writer.append(sample(2))
+            writer.sync()
+        writer.close()
+        assert numbers_in(directory) == ([1, 2] if more else [1])
+        assert [path.suffix for path in directory.iterdir()] == [".seg"]
+        next(directory.iterdir()).unlink()
+
+
+def test_a_segment_that_cannot_be_written_again_is_kept(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again with the next write, and nothing is left of the try that failed."""
+    writer = SpoolWriter(directory)
+    writer.append(sample(1))
+    writer.sync()
+    next(directory.glob("*.open")).unlink()
+    writer.append(sample(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(writer_module, "write_at", _no_space)
+        with pytest.raises(SpoolError):
+            writer.sync()
+    assert list(directory.iterdir()) == []
+    assert writer.pending_records == 1
+    writer.close()
+    assert numbers_in(directory) == [1, 2]
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no space")
+
+
 def test_a_failed_sync_can_be_repeated(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that could not be made durable stay with the writer; the file never holds half of them."""
     writer = SpoolWriter(directory)
