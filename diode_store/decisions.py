@@ -62,7 +62,7 @@ class DecisionRecord:
     observed: bool = False
     """Whether the choice was only recorded, and stock Inductor went on."""
     failure: str | None = None
-    """Why the graph that had what was kept could not be compiled; None unless that happened."""
+    """Why the graph that had what was kept could not be compiled, or was not to its end; None unless that happened."""
     host: str | None = None
     hook_version: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)

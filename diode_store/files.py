@@ -90,6 +90,24 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process or thread is in this block for the same folder.
+
+    Where the file system has no locks for folders, such as some network's, nothing is waited for.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
 def is_another(path: Path, beginning: bytes) -> bool:
     """Return whether a file with content is there that does not begin as what would replace it does."""
     try:

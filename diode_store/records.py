@@ -13,6 +13,7 @@ from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diode_store.checks import shown
 from diode_store.errors import RecordError
 from diode_store.kernels import CONFIG_COLUMNS, KernelConfig, Scalar, is_vendor_template, plain_scalar, same_scalars
 from diode_store.keys import KEY_BYTES, content_key
@@ -201,7 +202,7 @@ class Problem:
             RecordError: unknown op, or inputs that do not make a matrix product.
         """
         if op not in MATMUL_OPERANDS:
-            raise RecordError(f"unknown op {op!r}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
+            raise RecordError(f"unknown op {shown(op)}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
         first, second, bias = MATMUL_OPERANDS[op]
         _check_inputs(op, inputs, first, second)
         if op == "bmm" and len(inputs[first].size) == _MATRIX_DIMENSIONS:

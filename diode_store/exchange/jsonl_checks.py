@@ -105,7 +105,7 @@ def problem_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     op = typed(row["op"], str, "op", "text")
     if op not in MATMUL_OPERANDS:
-        raise RecordError(f"unknown op {op!r}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
+        raise RecordError(f"unknown op {shown(op)}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
     scalars = typed(row.get("scalars") or {}, dict, "scalars", "an object")
     specs = [_input(f"inputs[{i}]", spec) for i, spec in enumerate(typed(row["inputs"], list, "inputs", "a list"))]
     return {"op": op, "inputs": specs, "scalars": list(scalars.items()), "extra": row.get("problem_extra") or {}}

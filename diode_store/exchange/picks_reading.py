@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from diode_store import checks
 from diode_store.errors import PicksError, RecordError
-from diode_store.exchange.jsonl_checks import problem_of, typed
+from diode_store.exchange.jsonl_checks import problem_of, typed, unstorable
 from diode_store.exchange.picks import DEVICE_FIELDS, ENVIRONMENT_FIELDS, FORMAT, VERSION, Pick, Picks
 from diode_store.normalise import kernel_config
 from diode_store.records import Environment, Hardware, KernelConfig, Problem, TensorSpec
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _AGAIN = "write it again with `diode lock`"
+_LONGEST_NAME = 100
 _HEAD = ("format", "version", "device", "allow_changed_template", "environments", "picks")
 _ENTRY = ("problem", "op", "inputs", "environment", "regime", "runtime_us", "pick", "ties")
 
@@ -42,7 +43,7 @@ def read_picks(path: Path) -> Picks:
         return replace(found, sha256=hashlib.sha256(content).hexdigest(), file=str(path))
     except json.JSONDecodeError as error:
         raise PicksError(f"{path}, line {error.lineno}: not whole JSON ({error.msg}); {_AGAIN}") from None
-    except (UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # it is not Unicode, too deep, or has a number of thousands of digits
         raise PicksError(f"{path}: not a picks file; {_AGAIN}") from None
     except RecordError as error:
         raise PicksError(f"{path}: {error}; mend it, or {_AGAIN}") from None
@@ -53,6 +54,8 @@ def _picks(plain: object) -> Picks:
         raise RecordError(f'not a picks file: it does not begin with "format": "{FORMAT}"')
     if type(plain.get("version")) is not int or plain["version"] != VERSION:
         raise RecordError(f"picks of version {checks.shown(plain.get('version'))}, where {VERSION} is expected")
+    if (what := unstorable(plain)) is not None:
+        raise RecordError(what)
     _exactly("the file", plain, _HEAD)
     device = _device(plain["device"])
     environments = {
@@ -75,7 +78,9 @@ def _picks(plain: object) -> Picks:
 
 def _called(entry: object) -> str:
     name = entry.get("problem") if isinstance(entry, dict) else None
-    return f" ({name if name.isprintable() else checks.shown(name)})" if isinstance(name, str) else ""
+    if not isinstance(name, str):
+        return ""
+    return f" ({name if name.isprintable() and len(name) <= _LONGEST_NAME else checks.shown(name)})"
 
 
 def _device(content: object) -> Hardware:

@@ -375,7 +375,7 @@ def inputs_of(op: str, shape: MMShape) -> tuple[TensorSpec, ...]:
         RecordError: an unknown op, or a batch where the op has none.
     """
     if op not in MATMUL_OPERANDS:
-        raise RecordError(f"unknown op {op!r}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
+        raise RecordError(f"unknown op {shown(op)}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
     batch = (shape.B,) if op in _BATCHED else ()
     if not batch and shape.B != 1:
         raise RecordError(f"{op} has no batch, but B is {shape.B}; name the op bmm or baddbmm")

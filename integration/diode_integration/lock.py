@@ -15,9 +15,10 @@ from diode_integration.chosen import ChosenKernels
 from diode_integration.picked import expanded
 from diode_store import safely
 from diode_store.devices import describe
-from diode_store.errors import DiodeError, PicksError
+from diode_store.errors import DiodeError, ExportError, PicksError
 from diode_store.exchange.picks import Picks
 from diode_store.exchange.picks_reading import read_picks
+from diode_store.files import alone_in, barrier_to
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -73,8 +74,12 @@ def _write(file: Path, recorder: ChosenKernels, before: Picks, cached: int, *, i
     if not picks:
         safely.log(log, logging.WARNING, f"{file}: not written: no matrix product was compiled with max-autotune")
         return
-    made = before if is_new else _newest(file, before)
-    made.updated(picks).write(file, force=True)
+    try:
+        with alone_in(file.parent):  # other processes may end at the same time
+            made = before if is_new else _newest(file, before)
+            made.updated(picks).write(file, force=True)
+    except OSError as error:
+        raise ExportError(f"{file} cannot be written: {error.strerror or error}; check its folder") from None
     safely.log(log, logging.INFO, f"{file}: locked {counted(len(picks), 'pick')}")
 
 
@@ -82,6 +87,8 @@ def _checked(file: Path, hardware: Hardware) -> Picks:
     """Return the picks that are there, of which there may be none; and see that they can be written."""
     if not file.parent.is_dir():
         raise PicksError(f"{file}: there is no folder {file.parent}; make it first")
+    if barrier := barrier_to(file.parent):
+        raise PicksError(f"{file}: cannot be written: {barrier}; name another file")
     if not file.exists():
         return Picks.of(hardware, [])
     there = read_picks(file)
@@ -94,10 +101,13 @@ def _checked(file: Path, hardware: Hardware) -> Picks:
 
 
 def _newest(file: Path, before: Picks) -> Picks:
-    """Return what is there by now: another process may have added to it."""
+    """Return what is there by now: another process may have added to it. What cannot be added to is moved aside."""
     try:
-        return _checked(file, before.device) if file.exists() else before
-    except DiodeError:
+        return _checked(file, before.device) if file.is_file() else before
+    except DiodeError as error:
+        aside = file.with_name(f"{file.name}.old")
+        file.replace(aside)
+        safely.log(log, logging.WARNING, f"{error}; it has become so meanwhile, and is now {aside}")
         return before
 
 

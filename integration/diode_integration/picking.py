@@ -123,16 +123,23 @@ class FilePicks:
         self.say_once(f"changed {template}", f"{self.file}: picks of {template} are ignored: {why}; {remedy}")
         return False
 
-    def missed(self, pick: Pick) -> None:
-        """Count an op for which none of the picked kernels is to be had, and say it once for each template."""
+    def missed(self, pick: Pick, *, is_listed: bool) -> None:
+        """Count an op for which none of the picked kernels is to be had, and say it once for each template.
+
+        ``is_listed``: Inductor lists one, and cannot generate its code.
+        """
         self._stats.count("picks_missed")
         config = next((each for each in pick.configs if f"changed {each.template}" not in self._said), None)
         if config is None:  # that was said
             return
         hint = ", with torch._inductor.config.triton.enable_persistent_tma_matmul off"
-        why = f"this torch does not list it{hint if is_switched_off(config.template) else ''}"
-        what = f"{self.file}: {_in_full(config)}, picked for {pick.name}, is not to be had: {why}; the model decides"
-        self.say_once(f"missed {config.template}", what)
+        why = f"this torch does not list it{hint if is_switched_off(config.template) else ''}; the model decides"
+        if is_listed:
+            why = "Inductor cannot generate its code; the vendor's kernel is kept"
+        self.say_once(
+            f"missed {config.template}",
+            f"{self.file}: {_in_full(config)}, picked for {pick.name}, is not to be had: {why}",
+        )
 
     def say_once(self, what: str, line: str) -> None:
         """Log a line the first time that it is about ``what``."""
@@ -308,9 +315,10 @@ def settle(choices: list[Any]) -> list[Any] | None:
 
 def _without_pick(sought: Sought, choices: list[Any], marks: list[PickMark | None]) -> list[Any] | None:
     """Return the vendor's kernel where the pick's code cannot be generated; else None, and the model decides."""
-    sought.source.missed(sought.pick)
     stand_ins = [choice for choice, mark in zip(choices, marks, strict=True) if mark and mark.sought.stand_ins]
-    if not stand_ins or sought.owner.observe:
+    is_vendors = bool(stand_ins) and not sought.owner.observe
+    sought.source.missed(sought.pick, is_listed=is_vendors)
+    if not is_vendors:
         return None
     reason = f"Inductor cannot generate {sought.pick.configs[0].describe()}, which {sought.source.name} picks"
     device, problem = sought.hardware, sought.pick.problem

@@ -10,6 +10,7 @@ import atexit
 import logging
 import math
 import os
+import re
 import socket
 import threading
 import uuid
@@ -35,6 +36,7 @@ log = logging.getLogger("diode_integration")
 
 _MOST_WORDS = 2_000
 """Characters that are kept of a reason or a failure; compilers print whole programs."""
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class Chooser(NamedTuple):
@@ -97,7 +99,8 @@ class Recorder:
             self._stats.count("decisions_unrecorded")
             return
         self._stats.count("decisions_recorded")
-        self._running().put(_Waiting(decision, decided_at))
+        with self._lock:  # or ``close`` could stop the writer in between
+            self._running().put(_Waiting(decision, decided_at))
 
     def close(self) -> None:
         """Write what waits and hand it over to ``diode-ingest``; a decision that comes later begins anew."""
@@ -129,16 +132,15 @@ class Recorder:
             safely.log(log, logging.WARNING, f"{message} (logged once)")
 
     def _running(self) -> BackgroundWriter[_Waiting]:
-        """Return this process's writer; start it if it does not run."""
-        with self._lock:
-            if self._background is None:
-                background = BackgroundWriter(
-                    self._spool, self._record, self, name="diode-decisions", queue_records=self._queue_records
-                )
-                background.start()
-                atexit.register(self.close)
-                self._background = background
-            return self._background
+        """Return this process's writer, under the lock; start it if it does not run."""
+        if self._background is None:
+            background = BackgroundWriter(
+                self._spool, self._record, self, name="diode-decisions", queue_records=self._queue_records
+            )
+            background.start()
+            atexit.register(self.close)
+            self._background = background
+        return self._background
 
     def _record(self, waiting: _Waiting) -> DecisionRecord:
         """Return a decision as a record; runs in the writer's thread."""
@@ -172,7 +174,7 @@ class Recorder:
 
 def _words(text: str) -> str:
     """Return ``text`` as a record can hold it."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")[:_MOST_WORDS]
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)[:_MOST_WORDS]
 
 
 def _time(us: float | None) -> float | None:

@@ -43,6 +43,9 @@ class Taker(Protocol):
     def take(self, decision: Decision, decided_at: datetime) -> None:
         """Record one."""
 
+    def say_once(self, message: str) -> None:
+        """Log a warning, unless one that begins likewise was logged before."""
+
 
 class _Settled(NamedTuple):
     decision: Decision
@@ -55,7 +58,8 @@ class Graph:
     def __init__(self, stats: Stats, recorder: Taker | None, *forget: Callable[[], None]) -> None:
         """Count in ``stats``; ``forget`` drops what is remembered of this thread's last graph.
 
-        Decisions go to ``recorder`` once their graph is compiled: only then it is known which of them stand.
+        Decisions go to ``recorder`` once their graph is compiled, or is given up: only then it is known which of them
+        stand.
         """
         self._stats = stats
         self._recorder = recorder
@@ -72,6 +76,9 @@ class Graph:
             forget()
         try:
             yield
+        except BaseException as error:
+            self._failed(safely.in_words(error))
+            raise
         finally:
             settled, self._thread.settled = self._thread.settled, outer
             self._thread.has_picked = outer_has_picked
@@ -96,7 +103,16 @@ class Graph:
             self._recorder.take(*each)
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self._stats.count("decisions_dropped")
-            safely.log(log, logging.DEBUG, f"a decision is not recorded: {safely.in_words(error)}", error)
+            self._recorder.say_once(f"a decision is not recorded: {safely.in_words(error)}")
+
+    def _failed(self, failure: str) -> None:
+        """Say of this thread's decisions that there is no graph for them."""
+        new = [each.decision for each in self._thread.settled if each.decision.failure is None]
+        self._stats.mark_failed(new, failure)
+        self._thread.settled = [
+            each if each.decision.failure else _Settled(replace(each.decision, failure=failure), each.at)
+            for each in self._thread.settled
+        ]
 
     def picked(self) -> None:
         """Remember that a template was kept."""

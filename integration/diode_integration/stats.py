@@ -87,7 +87,7 @@ class Decision:
     seconds: float = 0.0
     """What the hook took for it."""
     failure: str | None = None
-    """Why the graph that it was made for could not be compiled with what was kept, and was compiled anew; else None."""
+    """Why the graph that it was made for could not be compiled, or was not compiled to its end; else None."""
 
     @property
     def abstained(self) -> bool:

@@ -7,6 +7,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,18 +23,18 @@ from diode_collectors.inductor.device import detect_hardware
 from diode_integration import final
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.install import install
-from diode_integration.lock import lock
+from diode_integration.lock import _write, lock
 from diode_integration.stats import DecidedBy
 from diode_store.errors import ExportError, PicksError
-from diode_store.exchange.picks import Picks
+from diode_store.exchange.picks import Pick, Picks
 from diode_store.exchange.picks_reading import read_picks
+from diode_store.records import Environment
 from inductor_harness import compile_and_run, quiet_torch, triton_choices_on_cpu
+from samples import matmul
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from diode_store.exchange.picks import Pick
 
 CPU = detect_hardware("cpu")
 assert CPU is not None
@@ -192,6 +193,36 @@ def test_what_was_added_meanwhile_stays(tmp_path: Path) -> None:
         compile_op("mm", None)
         write(path, {"bmm": (tile("bmm"),)}, device=CPU)
     assert sorted(picks_in(path)) == ["bmm", "mm"]
+
+
+def test_what_became_damaged_meanwhile_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is recorded is written all the same, beside what was there at the beginning."""
+    path = write(tmp_path / "p.json", {"bmm": (tile("bmm"),)}, device=CPU)
+    with lock(path):
+        compile_op("mm", None)
+        path.write_text("{")
+    assert sorted(picks_in(path)) == ["bmm", "mm"]
+    assert (tmp_path / "p.json.old").read_text() == "{"
+    assert said(caplog)[0].endswith(f"it has become so meanwhile, and is now {path}.old")
+
+
+def test_runs_that_end_together_keep_all_they_recorded(tmp_path: Path) -> None:
+    """Each adds to what the others wrote, and none takes another's temporary file for its own."""
+    path = tmp_path / "p.json"
+    picks = [Pick(matmul(8, 8, 8 * size), (VENDOR["mm"],), Environment()) for size in range(1, 25)]
+    starts = threading.Barrier(len(picks))
+
+    def end(pick: Pick) -> None:
+        starts.wait()
+        _write(path, Mock(picks=[pick]), Picks.of(CPU, []), 0, is_new=False)
+
+    threads = [threading.Thread(target=end, args=(pick,)) for pick in picks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(read_picks(path).picks) == {pick.problem.key for pick in picks}
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def fail_after(work: Callable[[], object]) -> None:

@@ -200,6 +200,26 @@ def fails(handler: DiodeInductorChoices) -> None:
     raise ZeroDivisionError
 
 
+def compile_in_part(handler: DiodeInductorChoices, error: BaseException) -> None:
+    """Decide in a graph and in one amid it, and raise ``error`` in the outer one."""
+    with handler.graph.compiling():
+        handler.graph.settled(decision(16))
+        with handler.graph.compiling():
+            handler.graph.settled(decision(32))
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_graph_that_is_given_up_is_recorded_as_failed(spool: Path, error: type[BaseException]) -> None:
+    """What was decided for a compile that was interrupted, or failed by itself, was never deployed."""
+    handler = hooked(spool=spool)
+    with pytest.raises(error):
+        compile_in_part(handler, error("amid it"))
+    handler.flush()
+    found = [(record.problem.shape.m, record.failure) for record in recorded(spool)]
+    assert found == [(32, None), (16, f"{error.__name__}: amid it")]
+
+
 def test_a_graph_amid_another(spool: Path) -> None:
     """Each graph's decisions are recorded when it is compiled, and a failure is its own."""
     handler = hooked(spool=spool)
@@ -229,14 +249,14 @@ def test_what_no_record_can_hold_is_counted(spool: Path) -> None:
 
 
 def test_odd_values_are_made_to_fit(spool: Path) -> None:
-    """Predictions that are no times are left out, words are shortened, and NUL, which no database takes, replaced."""
+    """Predictions that are no times are left out, words are shortened, and what no database takes is replaced."""
     recorder = Recorder(spool, CHOOSER, Stats())
     picked = (PredictedConfig(KernelConfig("aten::mm"), float("inf")),)
-    odd = replace(decision(16), chosen=picked, vendor_us=float("nan"), reason="a\0b" + "x" * 10_000, failure="\0")
+    odd = replace(decision(16), chosen=picked, vendor_us=float("nan"), reason="a\0b" + "x" * 10_000, failure="\0\ud800")
     recorder.take(replace(odd, decided_by=DecidedBy.STOCK), NOW)
     recorder.close()
     [record] = recorded(spool)
-    assert (record.kept[0].predicted_us, record.predicted_vendor_us, record.failure) == (None, None, "\ufffd")
+    assert (record.kept[0].predicted_us, record.predicted_vendor_us, record.failure) == (None, None, "\ufffd\ufffd")
     assert (record.reason[:3], len(record.reason)) == ("a\ufffdb", 2000)
 
 

@@ -262,6 +262,17 @@ BAD = {
     ),
     "name twice": (FILE.replace('"regime": null,', '"regime": null, "regime": "x",'), ": an object has 'regime' twice"),
     "NaN": (FILE.replace("12.346", "NaN"), ": NaN is no number that a pick can have"),
+    "digits": (FILE.replace("12.346", "1" * 5000), ": not a picks file; write it again"),
+    "half a character": (
+        edited(lambda f: f["picks"][1].update(regime="\ud800")),
+        ": picks[1].regime must be text of whole Unicode characters",
+    ),
+    "long name": (edited(lambda f: f["picks"][1].update(problem="m" * 5000)), ": entry 2 ('mmm"),
+    "long op": (edited(lambda f: f["picks"][1].update(op="m" * 5000)), f": {SECOND}unknown op 'mmm"),
+    "long size": (
+        edited(lambda f: f["picks"][1]["inputs"][0].update(size=[1] * 5000)),
+        f": {SECOND}",
+    ),
     "terminal": (
         edited(lambda f: f["picks"][1].update(problem="\x1b[2J")),
         r": entry 2 ('\x1b[2J'): its inputs make it mm bf16 64x256x128 nn",
@@ -281,6 +292,7 @@ def test_bad_files(case: str, path: Path) -> None:
     assert expected in said
     assert "write it again with `diode lock`" in said
     assert "\n" not in said
+    assert len(said) < 400 + len(str(path))
 
 
 def test_a_file_that_is_not_there(path: Path) -> None:
