@@ -114,9 +114,9 @@ class Dimension(Generic[_R]):
         if new:
             insert_missing(connection, self._table, [self._values(record) for record in new.values()], "key")
             ids.update(self._ids_by_key(connection, set(new)))
-        self._fill(connection, keys)
         if self._gathered is not None:
             self._gather(connection, keys, self._gathered)
+        self._fill(connection, keys)
         return {record: ids[key] for record, key in keys.items()}
 
     def _ids_by_key(self, connection: sa.Connection, keys: Collection[bytes]) -> dict[bytes, int]:
@@ -142,14 +142,13 @@ class Dimension(Generic[_R]):
         """Add to a map of each row what a record has beyond it: one measurement knows the templates that it timed."""
         wanted: dict[bytes, dict[str, Any]] = {}
         for record in records:
-            if found := getattr(record, name):
-                there = wanted.setdefault(record.key, {})
-                there.update({key: value for key, value in found.items() if key not in there})
+            there = wanted.setdefault(record.key, {})
+            there.update({key: value for key, value in getattr(record, name).items() if key not in there})
         column, key = self._table.c[name], self._table.c.key
-        # In the order of the keys, as they are filled; PostgreSQL holds the rows until the commit.
-        rows = sa.select(key, column).where(key.in_(sorted(wanted)), column.is_not(None)).order_by(key)
-        held = [(bytes(row[0]), row[1]) for row in connection.execute(rows.with_for_update())] if wanted else []
-        more = [{"the_key": k, "all": {**wanted[k], **there}} for k, there in held if wanted[k].keys() - there.keys()]
+        # All rows that may be filled later, in the order of the keys: PostgreSQL holds them until the commit.
+        rows = sa.select(key, column).where(key.in_(sorted(wanted))).order_by(key)
+        held = {bytes(row[0]): row[1] or {} for row in connection.execute(rows.with_for_update())}
+        more = [{"the_key": k, "all": {**wanted[k], **held[k]}} for k in held if wanted[k].keys() - held[k].keys()]
         if more:
             new = sa.bindparam("all", type_=column.type)
             connection.execute(sa.update(self._table).where(key == sa.bindparam("the_key")).values({name: new}), more)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diode_integration")
 
+_BUILD = re.compile(r"\+(cpu|cu\d+|rocm[\d.]+|xpu)$")
 ANNOTATION = "diode_pick"
 """Key of the mark in a choice's ``annotations``."""
 
@@ -123,23 +125,18 @@ class FilePicks:
         self.say_once(f"changed {template}", f"{self.file}: picks of {template} are ignored: {why}; {remedy}")
         return False
 
-    def missed(self, pick: Pick, *, is_listed: bool) -> None:
-        """Count an op for which none of the picked kernels is to be had, and say it once for each template.
-
-        ``is_listed``: Inductor lists one, and cannot generate its code.
-        """
+    def missed(self, pick: Pick, *, vendor_is_kept: bool) -> None:
+        """Count an op for which none of the picked kernels is to be had, and say it once for each template."""
         self._stats.count("picks_missed")
         config = next((each for each in pick.configs if f"changed {each.template}" not in self._said), None)
         if config is None:  # that was said
             return
         hint = ", with torch._inductor.config.triton.enable_persistent_tma_matmul off"
         why = f"this torch does not list it{hint if is_switched_off(config.template) else ''}; the model decides"
-        if is_listed:
+        if vendor_is_kept:
             why = "Inductor cannot generate its code; the vendor's kernel is kept"
-        self.say_once(
-            f"missed {config.template}",
-            f"{self.file}: {_in_full(config)}, picked for {pick.name}, is not to be had: {why}",
-        )
+        what = f"{self.file}: {_in_full(config)}, picked for {pick.name}, is not to be had: {why}"
+        self.say_once(f"missed {config.template}", what)
 
     def say_once(self, what: str, line: str) -> None:
         """Log a line the first time that it is about ``what``."""
@@ -273,7 +270,12 @@ def is_unchanged(pick: Pick, template: str, source: str | None) -> bool:
     then = pick.template_hashes[template]
     if is_vendor_template(template) or (then is not None and then == source):
         return True
-    return (then is None or source is None) and pick.environment.torch == str(torch.__version__)
+    return (then is None or source is None) and _release(pick.environment.torch) == _release(str(torch.__version__))
+
+
+def _release(version: str) -> str:
+    """Return a version of torch without the platform that it was built for, on which templates do not depend."""
+    return _BUILD.sub("", version)
 
 
 def mark_of(choice: Any) -> PickMark | None:
@@ -316,9 +318,9 @@ def settle(choices: list[Any]) -> list[Any] | None:
 def _without_pick(sought: Sought, choices: list[Any], marks: list[PickMark | None]) -> list[Any] | None:
     """Return the vendor's kernel where the pick's code cannot be generated; else None, and the model decides."""
     stand_ins = [choice for choice, mark in zip(choices, marks, strict=True) if mark and mark.sought.stand_ins]
-    is_vendors = bool(stand_ins) and not sought.owner.observe
-    sought.source.missed(sought.pick, is_listed=is_vendors)
-    if not is_vendors:
+    vendor_is_kept = bool(stand_ins) and not sought.owner.observe
+    sought.source.missed(sought.pick, vendor_is_kept=vendor_is_kept)
+    if not vendor_is_kept:
         return None
     reason = f"Inductor cannot generate {sought.pick.configs[0].describe()}, which {sought.source.name} picks"
     device, problem = sought.hardware, sought.pick.problem

@@ -17,12 +17,16 @@ from torch._inductor import select_algorithm
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION
 from diode_integration import report as hook_report
 from diode_integration.install import install
+from diode_integration.picking import is_unchanged
 from diode_integration.stats import DecidedBy
 from diode_store.devices import known_device
 from diode_store.errors import PicksError
+from diode_store.exchange.picks import Pick
 from diode_store.exchange.picks_reading import read_picks
 from diode_store.normalise import kernel_config
+from diode_store.records import Environment
 from inductor_harness import compile_and_run
+from samples import matmul
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,12 +169,16 @@ def test_no_model_is_needed(config: KernelConfig, tmp_path: Path, models_folder:
 
 
 @each_op
-def test_a_pick_whose_code_cannot_be_generated(op: str, tmp_path: Path) -> None:
-    """The vendor's kernel stands in."""
+def test_a_pick_whose_code_cannot_be_generated(op: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The vendor's kernel stands in, and that is said."""
     handler = hooked(TileModel(vendor_us=1.0), picks=write(tmp_path / "p.json", {op: (tile(op),)}))
     with mock.patch.object(select_algorithm.TritonTemplate, "choice_or_none", return_value=None):
         ((left,),) = compile_op(op, handler).left
     assert is_vendor(left, op)
+    lines = [record.getMessage() for record in caplog.records if "is not to be had" in record.getMessage()]
+    assert len(lines) == 1
+    if op != "addmm":  # its vendor's kernels are another call's, which knows of no template
+        assert lines[0].endswith("Inductor cannot generate its code; the vendor's kernel is kept (logged once)")
 
 
 @each_op
@@ -343,3 +351,18 @@ def test_another_device_is_believed_of_what_cannot_be_listed_here(
         ranks[op, case] = configs.index(decision.chosen[0].config)
     second = {("mm", "not listed there"), ("mm", "switched off there"), ("addmm", "not listed there")}
     assert ranks == {key: int(key in second) for key in cases}
+
+
+@pytest.mark.parametrize(
+    ("measured_in", "is_taken"),
+    [("2.13.0+cu130", True), ("2.13.0+rocm7.1", True), ("2.13.0", True), ("2.13.0+gitabc", False), ("2.13.1", False)],
+)
+def test_a_template_whose_source_is_not_known(
+    measured_in: str,
+    is_taken: bool,  # noqa: FBT001 - a parameter of pytest's
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It holds in the same release of torch, for whichever platform that was built."""
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
+    pick = Pick(matmul(8, 8, 8), (tile(),), Environment(measured_in))
+    assert is_unchanged(pick, "triton::mm", "1" * 64) is is_taken
