@@ -87,3 +87,5 @@ def _delete(engine: Engine, plan: DecisionPlan, reason: str, *, as_json: bool) -
         print_json({"dry_run": False, "decisions": gone})
     else:
         typer.echo(f"deleted {counted(gone, 'decision')}")
+        if gone and engine.dialect.name == "sqlite":
+            print_note("the space will be reused; `diode db vacuum` returns it to the disk")

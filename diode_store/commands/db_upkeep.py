@@ -62,9 +62,7 @@ def _check_span(text: str | None) -> str | None:
 
 _OlderThanOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="SPAN", help="Only measurements ingested longer ago: 12h, 180d, 26w, 1y.", callback=_check_span
-    ),
+    typer.Option(metavar="SPAN", help="Only what was ingested longer ago: 12h, 180d, 26w, 1y.", callback=_check_span),
 ]
 _MeasuredBeforeOption = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only those measured before, as ISO 8601.", callback=check_time)
@@ -86,7 +84,10 @@ def prune(  # noqa: PLR0913 - one a option
     hardware: HardwareOption = None,
     all_matches: AllMatchesOption = False,
     keep: Annotated[int, typer.Option(min=1, help="How many of the newest to keep for each problem and hardware.")] = 1,
-    everything: Annotated[bool, typer.Option("--all", help="Delete the last measurement of a problem too.")] = False,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Delete the last measurement of a problem too; with --decisions, all there are."),
+    ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
