@@ -12,9 +12,10 @@ import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch._inductor import config as inductor_config
 
 from diode_collectors.inductor.adapter import annotations_of, columns_of_choices
@@ -33,6 +34,22 @@ _CLASSED = frozenset({"triton::mm", "triton::bmm", "triton::mm_persistent_tma"})
 _LARGEST_BLOCK = 256
 """A dimension that is no smaller does not make Inductor scale blocks down; lists with larger ones are not kept."""
 _EVEN_K = "EVEN_K"
+_ALLOW_TF32 = "ALLOW_TF32"
+_SETTINGS = (
+    ("", "max_autotune"),
+    ("", "max_autotune_gemm_search_space"),
+    ("", "max_autotune_prune_choices_based_on_shared_mem"),
+    ("", "force_same_precision"),
+    ("test_configs", "max_mm_configs"),
+    ("triton", "enable_epilogue_subtiling"),
+    ("triton", "enable_template_tma_store"),
+    ("triton", "enable_tma_load_for_template_epilogue"),
+    ("triton", "use_block_ptr"),
+    ("rocm", "origami"),
+    ("rocm", "origami_topk"),
+)
+"""Of Inductor's configuration, section and name: all that the heuristics of these templates read in torch 2.10 to
+2.15."""
 _KEPT_CLASSES = 32
 """A list takes 0.3 MB."""
 
@@ -58,6 +75,8 @@ class KnownList:
         follows = all(found == _with_even_k(dict(found), k) for found in arguments)
         extra = listed[0].extra_kwargs
         columns = columns_of_choices(listed)
+        # Whether a product takes TF32 may depend on its sizes; ``extend_like`` asks the problem's own choice for it.
+        same_names = same_names and _ALLOW_TF32 not in names
         fits = max(column.max() for column in (columns.block_m, columns.block_n, columns.block_k)) <= _LARGEST_BLOCK
         if not (is_plain and same_names and follows and fits and all(ktc.extra_kwargs is extra for ktc in listed)):
             return None
@@ -114,7 +133,8 @@ class Candidates(Sequence["KernelTemplateChoice"]):
         """Add the candidates of ``known`` for the problem of ``first``, one of the template's choices for it."""
         self._parts.append((len(self._made), first, known))
         self._made.extend([None] * len(known.values))
-        self._columns.append(known.columns)
+        tf32 = np.full(len(known.values), bool(columns_of_choices([first]).allow_tf32[0]))
+        self._columns.append(replace(known.columns, allow_tf32=tf32))
 
     @property
     def columns(self) -> ConfigColumns:
@@ -163,8 +183,17 @@ def class_of(
         tuple(node.get_layout().is_transposed() for node in kernel_inputs.nodes()[-2:]),
         tuple(min(_next_power_of_2(size), _LARGEST_BLOCK) for size in (shape.m, shape.n, shape.k)),
         repr(sorted(overrides.items())),
-        inductor_config.get_hash(),
+        _settings(),
     )
+
+
+def _settings() -> tuple[Any, ...]:
+    """Return what this thread's configuration says of the lists.
+
+    Not its hash: that copies whatever a user has put there, custom passes too, and may be the process's in one thread.
+    """
+    sections = ((getattr(inductor_config, section, None) if section else inductor_config) for section, _ in _SETTINGS)
+    return tuple(getattr(held, name, None) for held, (_, name) in zip(sections, _SETTINGS, strict=True))
 
 
 def _next_power_of_2(size: int) -> int:

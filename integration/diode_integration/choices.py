@@ -19,7 +19,7 @@ from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
 from diode_integration import convolution, dynamic, final
 from diode_integration.candidates import KnownLists
 from diode_integration.fallbacks import Fallbacks
-from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Lister, Listing
+from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Lister, Listing, is_tuned
 from diode_integration.options import hardware_named, policy_for, unknown_for, usable_predictor
 from diode_integration.picked import usable_picks
 from diode_integration.policy import Mode, Policy, select
@@ -202,7 +202,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     def keeps_vendors_convolution(self) -> bool:
         """Whether the next convolution is to be the vendor's, without tuning."""
         try:
-            wanted = self.unknown is Unknown.VENDOR and not self.observe and _max_autotune()
+            wanted = self.unknown is Unknown.VENDOR and not self.observe and is_tuned()
             return wanted and convolution.offers_vendor()
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)
@@ -228,7 +228,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         """Return what to keep; or, where stock Inductor chooses, how to mark its choices, None for not at all."""
         self._stats.count("total_calls")
         try:
-            if not _max_autotune():
+            if not is_tuned():
                 self._stats.count("passed_through")
                 return None
             final.ensure_registered()  # makes Inductor's selector, which takes long once, and which it needs anyway
@@ -377,10 +377,6 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             ktc.annotations[final.ANNOTATION] = final.Mark(call)
             ktc.annotations[POLICY_ANNOTATION] = f"hook:{self._sha256}"
         return vendors
-
-
-def _max_autotune() -> bool:
-    return bool(inductor_config.max_autotune or inductor_config.max_autotune_gemm)
 
 
 def _problem_or_none(offer: CandidateOffer) -> Problem | None:

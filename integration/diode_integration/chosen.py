@@ -13,11 +13,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from torch._inductor import config as inductor_config
-
 from diode_collectors.inductor.adapter import annotations_of, config_of_choice, detect_environment, detect_hardware
 from diode_collectors.inductor.choice_lists import problem_of_choices, template_hashes_of
 from diode_integration import final, picking
+from diode_integration.listing import is_tuned
 from diode_store import safely
 from diode_store.exchange.picks import Pick
 from diode_store.kernels import agrees
@@ -89,8 +88,7 @@ class ChosenKernels:
     def _on_selection(self, choices: list[Any], left: list[Any]) -> None:
         """Take note of an op of which one choice is left: Inductor takes it and tells nobody."""
         try:
-            is_tuned = inductor_config.max_autotune or inductor_config.max_autotune_gemm
-            if os.getpid() == self._pid and len(left) == 1 and is_tuned and self._is_of_device(left[0]):
+            if os.getpid() == self._pid and len(left) == 1 and is_tuned() and self._is_of_device(left[0]):
                 pick = _picked_alone(choices, left[0])
                 if pick is not None:
                     self._keep(pick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import threading
@@ -62,11 +63,12 @@ class AfterInductor(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find an entrance as the other finders do, and have its loader call the function after it."""
+        """Find an entrance as the finders behind this one do, and have its loader call the function after it."""
         if fullname not in ENTRANCES:
             return None
-        finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
-        found = (finder.find_spec(fullname, path, target) for finder in finders)
+        # Not all others: two that wait would ask each other without end.
+        behind = list(itertools.dropwhile(lambda finder: finder is not self, sys.meta_path))[1:]
+        found = (finder.find_spec(fullname, path, target) for finder in behind if hasattr(finder, "find_spec"))
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
             self._call_after(spec.loader)

@@ -12,6 +12,7 @@ import copy
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 _POINTS = 6
 """Sizes of a range that the model is asked about, equally far apart in the logarithm, beside the hint."""
-_UNBOUNDED = 2**31
-"""An upper end from which a range is taken for not stated; torch's own is near 2**63."""
+_UNBOUNDED = 2**31 - 1
+"""An upper end from which a range is taken for open, as by a guard on 32-bit indices; torch's own is near 2**63."""
+_stated_ranges: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+"""Of each trace (``ShapeEnv``), the range that was stated for each symbol."""
 
 
 @dataclass(frozen=True)
@@ -115,21 +118,41 @@ def inputs_at(kernel_inputs: KernelInputs, problem: Problem) -> KernelInputs:
 
 
 def _bounds(kernel_inputs: KernelInputs) -> Mapping[Any, tuple[int, int]]:
-    """Return the least and the largest value of each symbol for which both are stated, in a stable order."""
+    """Return the least and the largest value of each symbol for which both are stated, in a stable order.
+
+    Guards narrow what was stated, since the compiled graph serves no more; they state nothing by themselves.
+    """
     from torch._inductor.virtualized import V
 
     sizes = [size for sizes in kernel_inputs.shapes_symbolic() for size in sizes]
     symbols = sorted({symbol for size in sizes for symbol in getattr(size, "free_symbols", ())}, key=str)
-    ranges = V.graph.sizevars.shape_env.var_to_range if symbols else {}
+    stated = _stated(V.graph.sizevars.shape_env) if symbols else {}
     found = {}
     for symbol in symbols:
-        known = ranges.get(symbol)
-        if known is None or not known.upper.is_Integer or not known.lower.is_Integer:
+        if symbol not in stated:
+            continue
+        known = stated[symbol] & V.graph.sizevars.shape_env.var_to_range.get(symbol, stated[symbol])
+        if not known.upper.is_Integer or not known.lower.is_Integer:
             continue
         low, high = max(int(known.lower), 1), int(known.upper)
         if low < high < _UNBOUNDED:
             found[symbol] = (low, high)
     return found
+
+
+def _stated(shape_env: Any) -> Mapping[Any, Any]:
+    """Return the range that a user stated for each symbol of a trace, kept for the backward graph.
+
+    torch keeps it with the inputs that it traced, and forgets those once the forward graph is compiled.
+    """
+    stated = _stated_ranges.setdefault(shape_env, {})
+    for tracked in getattr(shape_env, "tracked_fakes", None) or ():
+        constraints = getattr(tracked.symbolic_context, "constraint_sizes", None) or ()
+        for size, constraint in zip(getattr(tracked.fake, "shape", ()), constraints, strict=False):
+            symbol = getattr(getattr(size, "node", None), "expr", None)
+            if hasattr(constraint, "vr") and getattr(symbol, "is_Symbol", False):
+                stated[symbol] = constraint.vr
+    return stated
 
 
 def _require_hints(kernel_inputs: KernelInputs) -> None:

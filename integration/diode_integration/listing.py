@@ -140,6 +140,11 @@ def patched(**settings: Any) -> Iterator[None]:
         yield
 
 
+def is_tuned() -> bool:
+    """Whether Inductor is to benchmark the choices of matrix products, in what this thread compiles now."""
+    return bool(inductor_config.max_autotune or inductor_config.max_autotune_gemm)
+
+
 @dataclass(frozen=True)
 class Lister:
     """Lists what a call of ``problem`` may choose among; what it lists for a class of problems is kept in ``known``."""

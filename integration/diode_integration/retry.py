@@ -6,6 +6,7 @@ compiled with the graph only, and so is what is fused into any; its failure woul
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import sys
@@ -15,7 +16,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import torch
+
 from diode_integration.deferral import once_inductor_is_there
+from diode_integration.listing import is_tuned
 from diode_store import safely
 
 if TYPE_CHECKING:
@@ -172,17 +176,49 @@ def _wrap(installed: Callable[[], Picker | None], undo: ExitStack) -> bool:
         picker = installed()
         if picker is None:
             return stock(*args, **kwargs)
+        restore = _restorer(args[0] if args else kwargs.get("gm"))
         with picker.graph.compiling():
             try:
                 return stock(*args, **kwargs)
             except Exception as error:
-                if not picker.graph.has_picked:
+                # Somebody's limit of time, such as a signal's, is no fault of a kernel.
+                if restore is None or not picker.graph.has_picked or isinstance(error, TimeoutError):
                     raise
+                restore()
                 return _again(picker, error, functools.partial(stock, *args, **kwargs))
 
-    undo.callback(setattr, compile_fx, ENTRANCE, stock)
+    undo.callback(_put_back, compile_fx, compiled, stock)
     setattr(compile_fx, ENTRANCE, compiled)
     return True
+
+
+def _put_back(compile_fx: Any, ours: Any, stock: Any) -> None:
+    if getattr(compile_fx, ENTRANCE, None) is ours:  # else somebody has wrapped it since; ours does nothing any more
+        setattr(compile_fx, ENTRANCE, stock)
+
+
+def _restorer(module: Any) -> Callable[[], None] | None:
+    """Return what gives a module, and those in it, the graphs that they have now; None if that cannot be done.
+
+    Inductor's passes change a graph in place, at last so that it is no longer functional; run on that again, they
+    would drop copies that matter. torch copies a graph's nodes, not what their metadata refers to. One that will not be
+    tuned is not copied: nothing is picked for it.
+    """
+    if not is_tuned():
+        return None
+    try:
+        graphs = [
+            (each, copy.deepcopy(each.graph)) for each in module.modules() if isinstance(each, torch.fx.GraphModule)
+        ]
+    except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+        safely.log(log, logging.DEBUG, f"a graph cannot be copied: {safely.in_words(error)}", error)
+        return None
+
+    def restore() -> None:
+        for each, graph in graphs:
+            each.graph = graph
+
+    return restore
 
 
 def _again(picker: Picker, error: Exception, compile_graph: Callable[[], Any]) -> Any:

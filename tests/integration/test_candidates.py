@@ -12,6 +12,7 @@ from torch._inductor import config as inductor_config
 from diode_collectors.inductor.adapter import columns_of_choices, config_of_ktc, problem_of_inputs
 from diode_integration.candidates import Candidates, KnownList, KnownLists, class_of
 from diode_integration.install import install
+from diode_store.columns import INT_COLUMNS
 from inductor_events import asked
 from inductor_harness import compile_and_run, cuda_choices
 
@@ -36,8 +37,10 @@ SIZES = [
     (333, 333, 128),
     (64, 64, 64),
     (50, 60, 40),
+    (512, 320, 640),
 ]
-"""M, N, K: several of a class each, EVEN_K or not, dimensions below and above the largest block."""
+"""M, N, K: several of a class each, EVEN_K or not, dimensions below and above the largest block, TF32 for some."""
+COLUMNS = (*INT_COLUMNS, "template_index", "allow_tf32")
 Key = Any
 
 
@@ -78,33 +81,40 @@ def compared(uid: str, known: KnownLists, met: dict[Key, int]) -> Callable[..., 
             assert (ours.template, ours.layout, ours.inputs) == (theirs.template, theirs.layout, theirs.inputs)
             assert ours.extra_kwargs is fresh[0].extra_kwargs
             assert ours.annotations["ktc"] is ours
-        theirs = columns_of_choices(fresh)
-        assert all((getattr(made.columns, name) == getattr(theirs, name)).all() for name in ("block_k", "num_warps"))
+        columns = [(made.columns, columns_of_choices(fresh))]
+        assert all((getattr(a, name) == getattr(b, name)).all() for a, b in columns for name in COLUMNS)
 
     return look
 
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["nn", "nt"])
 @pytest.mark.parametrize(
-    ("uid", "dtype", "batch"),
+    ("uid", "dtype", "batch", "precision"),
     [
-        ("triton::mm", torch.bfloat16, ()),
-        ("triton::mm", torch.float32, ()),
-        ("triton::bmm", torch.float16, (3,)),
-        ("triton::mm_persistent_tma", torch.bfloat16, ()),
+        ("triton::mm", torch.bfloat16, (), "highest"),
+        ("triton::mm", torch.float32, (), "highest"),
+        ("triton::mm", torch.float32, (), "high"),
+        ("triton::bmm", torch.float16, (3,), "highest"),
+        ("triton::mm_persistent_tma", torch.bfloat16, (), "highest"),
     ],
-    ids=["mm-bf16", "mm-fp32", "bmm-fp16", "tma-bf16"],
+    ids=["mm-bf16", "mm-fp32", "mm-tf32", "bmm-fp16", "tma-bf16"],
 )
 def test_problems_of_a_class_have_one_list(
     uid: str,
     dtype: torch.dtype,
     batch: tuple[int, ...],
+    precision: str,
     transposed: bool,  # noqa: FBT001 - a parameter of pytest's
 ) -> None:
     """Made from the list of another problem, candidates are those that Inductor lists, parameter by parameter."""
     met: dict[Key, int] = {}
     inputs = operands(dtype, batch, transposed=transposed)
-    asked(products, *inputs, look=compared(uid, KnownLists(), met))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        asked(products, *inputs, look=compared(uid, KnownLists(), met))
+    finally:
+        torch.set_float32_matmul_precision(before)
     assert sum(met.values()) == len(SIZES)
     assert len(met) < len(SIZES) - 5
 

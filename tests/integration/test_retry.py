@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from hooked import OPS, each_op, each_path, hooked, watching
 from stand_ins import TileModel
+from torch._inductor import config as inductor_config
 
 from diode_integration import retry
 from diode_integration.install import install
 from inductor_harness import compile_and_run, quiet_torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 PICKS_A_TEMPLATE = TileModel(vendor_us=1000.0)
@@ -87,11 +89,109 @@ def test_a_second_failure_is_reported_as_the_first(compile_fx: ModuleType, monke
         raise ZeroDivisionError(f"failure {len(tries)}") from KeyError("its cause")
 
     monkeypatch.setattr(compile_fx, retry.ENTRANCE, fails)
-    with watching(), install(handler), pytest.raises(ZeroDivisionError, match="failure 1") as error:
-        compile_fx.fx_codegen_and_compile()
+    graph = torch.fx.symbolic_trace(torch.nn.ReLU())
+    tuned = inductor_config.patch(max_autotune_gemm=True)
+    with tuned, watching(), install(handler), pytest.raises(ZeroDivisionError, match="failure 1") as error:
+        compile_fx.fx_codegen_and_compile(graph)
     assert isinstance(error.value.__cause__, KeyError)
     assert len(tries) == 2
     assert handler.get_stats()["failed_graphs"] == 0
+
+
+@pytest.mark.parametrize("error", [TimeoutError, KeyboardInterrupt, ZeroDivisionError])
+def test_what_is_not_tried_again(
+    error: type[BaseException], compile_fx: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal's exception amid a compile is the user's; and a graph that cannot be copied has one try."""
+    tries: list[int] = []
+    handler = hooked(PICKS_A_TEMPLATE, mode="zero")
+
+    def stopped(*_args: object, **_kwargs: object) -> None:
+        tries.append(1)
+        handler.graph.picked()
+        raise error
+
+    monkeypatch.setattr(compile_fx, retry.ENTRANCE, stopped)
+    graph = None if error is ZeroDivisionError else torch.fx.symbolic_trace(torch.nn.ReLU())
+    with inductor_config.patch(max_autotune_gemm=True), install(handler), pytest.raises(error):
+        compile_fx.fx_codegen_and_compile(graph)
+    assert len(tries) == 1
+
+
+def add_to_input(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Change a copy of the input, in place, before and behind a product."""
+    z = x.clone()
+    add_one_(z)
+    y = z @ w
+    add_one_(y)
+    return y, z.sin()
+
+
+def add_between(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Change what goes into a product, in place, behind it."""
+    z = x.sin()
+    y = z @ w
+    add_one_(z)
+    return (y + z[:, :1],)
+
+
+@torch.library.custom_op("diode_tests::add_one_", mutates_args=("x",))
+def add_one_(x: torch.Tensor) -> None:
+    """Add 1 in place, as Inductor must not see through."""
+    x.add_(1)
+
+
+@add_one_.register_fake
+def _(_x: torch.Tensor) -> None:
+    return None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("function", [add_to_input, add_between])
+def test_the_second_try_compiles_the_graph_as_it_was(
+    function: Callable[..., Any], compile_fx: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor's passes have made the first one's graph one with mutations, over which they would be wrong."""
+    handler = hooked(mode="zero")
+    stock = getattr(compile_fx, retry.ENTRANCE)
+    tries = []
+
+    def fails_at_first(*args: Any, **kwargs: Any) -> Any:
+        result = stock(*args, **kwargs)
+        tries.append(result)
+        if len(tries) == 1:
+            handler.graph.picked()
+            raise ZeroDivisionError("behind all passes")
+        return result
+
+    monkeypatch.setattr(compile_fx, retry.ENTRANCE, fails_at_first)
+    inputs = [torch.rand(8, 16), torch.rand(16, 16)]
+    before = [each.clone() for each in inputs]
+    torch._dynamo.reset()
+    with quiet_torch(), install(handler), inductor_config.patch(fx_graph_cache=False):
+        options = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "ATEN"}
+        results = torch.compile(function, options=options)(*inputs)
+    assert (len(tries), handler.get_stats()["failed_graphs"]) == (2, 1)
+    torch.testing.assert_close(inputs, before)
+    torch.testing.assert_close(results, function(*before))
+
+
+def test_a_wrapper_that_came_later_stays(compile_fx: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uninstalling takes out what was put in, not what somebody else put around it."""
+    stock = getattr(compile_fx, retry.ENTRANCE)
+    monkeypatch.setattr(compile_fx, retry.ENTRANCE, stock)
+    installation = install(hooked(mode="zero"))
+    ours = getattr(compile_fx, retry.ENTRANCE)
+
+    def theirs(*args: Any, **kwargs: Any) -> Any:
+        return ours(*args, **kwargs)
+
+    setattr(compile_fx, retry.ENTRANCE, theirs)
+    installation.close()
+    assert getattr(compile_fx, retry.ENTRANCE) is theirs
+    function, shapes = OPS["mm"]
+    inputs = [torch.randn(shape) for shape in shapes]
+    torch.testing.assert_close(compile_and_run(function, *inputs), function(*inputs), rtol=1e-4, atol=1e-3)
 
 
 def test_uninstall_takes_the_guard_out(compile_fx: ModuleType) -> None:
