@@ -202,7 +202,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     def keeps_vendors_convolution(self) -> bool:
         """Whether the next convolution is to be the vendor's, without tuning."""
         try:
-            wanted = self.unknown is Unknown.VENDOR and not self.observe and is_tuned()
+            wanted = (self.unknown is Unknown.VENDOR or self.graph.is_without_model) and not self.observe and is_tuned()
             return wanted and convolution.offers_vendor()
         except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
             self.failed(error)

@@ -35,6 +35,9 @@ class Owner(Protocol):
     def settled(self, decision: Decision) -> None:
         """Record a decision."""
 
+    def failed(self, error: Exception) -> None:
+        """Record an error that the compile survived."""
+
 
 def guard(installed: Callable[[], Owner | None], undo: ExitStack) -> None:
     """Have Inductor lower convolutions as without tuning where the installed handler keeps the vendor's."""
@@ -56,9 +59,14 @@ def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
     for op in _OPS:
         stock = lowerings.get(op)
         if stock is not None and not getattr(stock, "_is_fallback_handler", False):
-            undo.callback(lowerings.__setitem__, op, stock)
-            lowerings[op] = _lowered(str(op).split(".")[1], stock, installed)
+            ours = lowerings[op] = _lowered(str(op).split(".")[1], stock, installed)
+            undo.callback(_put_back, lowerings, op, ours, stock)
     return True
+
+
+def _put_back(lowerings: dict[Any, Any], op: Any, ours: Any, stock: Any) -> None:
+    if lowerings.get(op) is ours:  # else somebody has wrapped it since; ours does nothing any more
+        lowerings[op] = stock
 
 
 def _lowered(name: str, stock: Callable[..., Any], installed: Callable[[], Owner | None]) -> Callable[..., Any]:
@@ -69,7 +77,10 @@ def _lowered(name: str, stock: Callable[..., Any], installed: Callable[[], Owner
             return stock(*args, **kwargs)
         with patched(max_autotune=False, max_autotune_gemm=False):
             lowered = stock(*args, **kwargs)
-        owner.settled(_decision(name, args[0]))
+        try:
+            owner.settled(_decision(name, args[0] if args else None))
+        except Exception as error:  # noqa: BLE001 - the user's compile must go on, whatever happened here
+            owner.failed(error)
         return lowered
 
     return lower

@@ -104,7 +104,7 @@ def over_range(
     unknown = f" ({missing} of {len(stated.problems)} sizes are outside what the model knows)" if missing else ""
     over = SizeRange(np.nan_to_num(np.stack(predicted), nan=np.inf, posinf=np.inf), f"{stated.text}{unknown}")
     # Members agree or differ about one size; how sure they are of the worst of several nobody has calibrated.
-    return replace(at_hint, predicted_us=over.at_hint_us()[0], spread=None, over=over)
+    return replace(at_hint, predicted_us=over.worst_regret_us()[0], spread=None, over=over)
 
 
 def inputs_at(kernel_inputs: KernelInputs, problem: Problem) -> KernelInputs:

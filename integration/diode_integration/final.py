@@ -214,11 +214,15 @@ class _Pool:
         # Of one call alone it would leave the candidates of the others out.
         self._spread = Spread.joined(known) if len(known) == len(calls) else None
         self._note = ""
+        at_hint = [
+            call.ranking.predicted_us if call.ranking.over is None else call.ranking.over.at_hint for call in calls
+        ]
+        self._at_hint = np.concatenate(at_hint)
         ranges = [call.ranking.over for call in calls if call.ranking.over is not None]
         if ranges and len(ranges) == len(calls):
             # What is best at a size may be in another call: a vendor's kernel alone in its own has no regret there.
             joined = SizeRange(np.concatenate([over.predicted_us for over in ranges], axis=1), ranges[0].text)
-            self._predicted, note = joined.at_hint_us()
+            self._predicted, note = joined.worst_regret_us()
             self._note = f"; {note}"
 
     def everything(self) -> list[int]:
@@ -239,7 +243,7 @@ class _Pool:
         predicted, vendor = self._predicted[positions], self._vendor[positions]
         spread = None if self._spread is None else self._spread.left(positions, self._vendor)
         selection = select(predicted, vendor, owner.policy, spread)
-        vendor_us = float(predicted[vendor].min()) if vendor.any() else None
+        vendor_us = float(self._at_hint[positions][vendor].min()) if vendor.any() else None
         first = self._calls[0]
         decision = Decision(
             op=first.op,
@@ -258,4 +262,4 @@ class _Pool:
     def _candidate(self, position: int) -> PredictedConfig:
         place = bisect.bisect_right(self._starts, position) - 1
         ktc = self._calls[place].ktcs[position - self._starts[place]]
-        return PredictedConfig(config_of_ktc(ktc), float(self._predicted[position]))
+        return PredictedConfig(config_of_ktc(ktc), float(self._at_hint[position]))

@@ -76,7 +76,13 @@ class SizeRange:
     text: str
     """The range, for a person."""
 
-    def at_hint_us(self) -> tuple[NDArray[np.float64], str]:
+    @property
+    def at_hint(self) -> NDArray[np.float64]:
+        """The predictions at the hint, shape (n,)."""
+        first: NDArray[np.float64] = self.predicted_us[0]
+        return first
+
+    def worst_regret_us(self) -> tuple[NDArray[np.float64], str]:
         """Return each candidate's worst regret times the best time at the hint, shape (n,), and a line about it.
 
         Sizes at which nothing can run do not count.

@@ -50,6 +50,23 @@ def test_the_function_is_called_once_after_the_module_ran() -> None:
 
 
 @pytest.mark.usefixtures("entrances")
+def test_several_may_wait() -> None:
+    """Each is called, and none asks the others for the module without end."""
+    called: list[int] = []
+    answers = [False, True]
+    several = [
+        AfterInductor(lambda: called.append(1) is None),
+        AfterInductor(lambda: called.append(2) or answers.pop(0)),
+    ]
+    several.append(AfterInductor(lambda: called.append(3) is None))
+    for waiting in several:
+        waiting.start()
+    importlib.import_module("second_entrance")
+    assert sorted(called) == [1, 2, 2, 3]
+    assert not any(waiting.waiting for waiting in several)
+
+
+@pytest.mark.usefixtures("entrances")
 def test_what_is_not_done_is_tried_again() -> None:
     """A function that is not done is called after the next entrance too."""
     answers = [False, True]

@@ -10,11 +10,13 @@ import pytest
 import torch
 from hooked import hooked, watching
 from stand_ins import TileModel
+from torch._inductor import config as inductor_config
 
 from diode_integration.install import install
 from diode_integration.predictor import SizeRange
 from diode_integration.stats import DecidedBy
 from diode_store.records import is_vendor_template
+from inductor_harness import quiet_torch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
+VENDOR_ALONE = {"max_autotune_gemm_backends": "ATEN", "fx_graph_cache": False}
 B = torch.randn(512, 256, generator=torch.Generator().manual_seed(1))
 
 
@@ -111,7 +114,7 @@ def test_regret_counts_over_all_calls_of_an_op(mode: str) -> None:
 def test_sizes_at_which_nothing_runs_do_not_count() -> None:
     """A prediction of for ever at one size is no reason against every candidate."""
     predicted = np.array([[10.0, 12.0], [np.inf, np.inf], [30.0, 24.0]])
-    at_hint, note = SizeRange(predicted, "s in 2 to 9").at_hint_us()
+    at_hint, note = SizeRange(predicted, "s in 2 to 9").worst_regret_us()
     assert at_hint.tolist() == pytest.approx([12.5, 12.0])
     assert note == "worst regret 20.0% over s in 2 to 9"
 
@@ -128,6 +131,39 @@ def test_without_a_range_the_hint_decides() -> None:
     static, dynamic = handler.decisions()
     assert [d.problem.shape.m for d in (static, dynamic) if d.problem] == [64, 32]
     assert [d.chosen[0].config.block_m for d in (static, dynamic)] == [64, 32]
+
+
+def norm_of_product(a: torch.Tensor) -> torch.Tensor:
+    """Return something of whose backward graph Inductor guards the number of rows."""
+    return torch.nn.functional.layer_norm(a @ B, (B.shape[1],)).square().sum()
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_guard_states_nothing(guarded: bool) -> None:  # noqa: FBT001 - a parameter of pytest's
+    """A condition on the number of rows, of the program's or of Inductor's own, leaves the decision to the hint."""
+    function = (lambda a: norm_of_product(a) if a.shape[0] < 1000 else a.sum()) if guarded else norm_of_product
+    handler = hooked(TileModel(vendor_us=1.0), mode="zero")
+    torch._dynamo.reset()
+    with quiet_torch(), install(handler), inductor_config.patch(VENDOR_ALONE):
+        product = torch.compile(function, options={"max_autotune_gemm": True})
+        for count in (48, 16):
+            product(rows(count).requires_grad_()).backward()
+    assert len(handler.decisions()) == 4
+    assert not [decision.reason for decision in handler.decisions() if "worst regret" in decision.reason]
+
+
+def test_a_stated_range_is_the_backward_graphs_too() -> None:
+    """It was stated for both."""
+    handler = hooked(TileModel(vendor_us=1.0), mode="zero")
+    torch._dynamo.reset()
+    with quiet_torch(), install(handler), inductor_config.patch(VENDOR_ALONE):
+        product = torch.compile(torch.mm, options={"max_autotune_gemm": True})
+        a = rows(16).requires_grad_()
+        torch._dynamo.mark_dynamic(a, 0, min=2, max=64)
+        product(a, B).backward(torch.ones(16, 256))
+    forward, backward = handler.decisions()
+    assert all("worst regret" in decision.reason for decision in (forward, backward))
+    assert forward.chosen[0].predicted_us == 1.0  # at the hint
 
 
 @torch.no_grad()

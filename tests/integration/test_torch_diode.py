@@ -70,6 +70,19 @@ def test_a_report_is_printed_at_the_end_where_it_is_asked_for() -> None:
         assert "ops decided" not in result.stderr
 
 
+def test_a_handler_of_ones_own_beside_the_import() -> None:
+    """As the documentation has it: what the import waits for and what the installation waits for do not collide."""
+    code = (
+        "import torch, torch_diode\n"
+        "from diode_integration.inductor_integration import install_diode_choices\n"
+        "choices = install_diode_choices(mode='zero')\n"
+        "a = torch.ones(8, 8)\n"
+        "print(torch.compile(lambda a: a @ a)(a)[0, 0].item(), torch_diode.get_stats() == choices.get_stats())"
+    )
+    finished = run(code)
+    assert (finished.stdout.split(), finished.returncode) == (["8.0", "True"], 0), finished.stderr
+
+
 def test_disabled_import_does_nothing() -> None:
     """With DIODE_DISABLE=1 the import installs nothing and does not even load Inductor."""
     code = "import sys, torch_diode; print('torch' in sys.modules, 'diode_integration' in sys.modules)"
