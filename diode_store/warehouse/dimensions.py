@@ -145,9 +145,10 @@ class Dimension(Generic[_R]):
             there = wanted.setdefault(record.key, {})
             there.update({key: value for key, value in getattr(record, name).items() if key not in there})
         column, key = self._table.c[name], self._table.c.key
-        # All rows that may be filled later, in the order of the keys: PostgreSQL holds them until the commit.
+        # All rows that may be filled later, in the order of the keys: PostgreSQL holds them until the commit. Not
+        # against those who refer to them: another batch's measurements do so in any order.
         rows = sa.select(key, column).where(key.in_(sorted(wanted))).order_by(key)
-        held = {bytes(row[0]): row[1] or {} for row in connection.execute(rows.with_for_update())}
+        held = {bytes(row[0]): row[1] or {} for row in connection.execute(rows.with_for_update(key_share=True))}
         more = [{"the_key": k, "all": {**wanted[k], **held[k]}} for k in held if wanted[k].keys() - held[k].keys()]
         if more:
             new = sa.bindparam("all", type_=column.type)
