@@ -60,6 +60,12 @@ def prune_decisions(
             _show(plan, as_json=as_json)
 
 
+def print_space_note(engine: Engine) -> None:
+    """Say how the space of what was deleted comes back, where the database does not return it by itself."""
+    if engine.dialect.name == "sqlite":
+        print_note("the space will be reused; `diode db vacuum` returns it to the disk")
+
+
 def _show(plan: DecisionPlan, *, as_json: bool) -> None:
     if as_json:
         print_json({"dry_run": True, "decisions": len(plan.ids), "oldest": plan.oldest, "newest": plan.newest})
@@ -87,5 +93,5 @@ def _delete(engine: Engine, plan: DecisionPlan, reason: str, *, as_json: bool) -
         print_json({"dry_run": False, "decisions": gone})
     else:
         typer.echo(f"deleted {counted(gone, 'decision')}")
-        if gone and engine.dialect.name == "sqlite":
-            print_note("the space will be reused; `diode db vacuum` returns it to the disk")
+        if gone:
+            print_space_note(engine)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diode_store.commands.context_options import check_time
-from diode_store.commands.db_decisions import prune_decisions
+from diode_store.commands.db_decisions import print_space_note, prune_decisions
 from diode_store.console import DatabaseOption, JsonOption, print_json, print_note, print_pairs, print_rows, progress
 from diode_store.errors import PruneError
 from diode_store.render import counted, quantity
@@ -199,8 +199,8 @@ def _delete(engine: Engine, plan: Plan, reason: str, *, as_json: bool) -> None:
         print_json({"dry_run": False, **done})
         return
     typer.echo(f"deleted {_sizes(**gone)}{_kept(plan)} ({time.monotonic() - started:.1f} s)")
-    if gone and engine.dialect.name == "sqlite":
-        print_note("the space will be reused; `diode db vacuum` returns it to the disk")
+    if gone:
+        print_space_note(engine)
 
 
 def _sizes(measurements: int = 0, timings: int = 0) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from diode_integration.deferral import once_inductor_is_there
+from diode_integration.deferral import once_inductor_is_there, put_in_place
 from diode_integration.listing import patched
 from diode_integration.stats import DecidedBy, Decision
 
@@ -59,14 +59,8 @@ def _wrap(installed: Callable[[], Owner | None], undo: ExitStack) -> bool:
     for op in _OPS:
         stock = lowerings.get(op)
         if stock is not None and not getattr(stock, "_is_fallback_handler", False):
-            ours = lowerings[op] = _lowered(str(op).split(".")[1], stock, installed)
-            undo.callback(_put_back, lowerings, op, ours, stock)
+            put_in_place(lowerings, op, _lowered(str(op).split(".")[1], stock, installed), undo)
     return True
-
-
-def _put_back(lowerings: dict[Any, Any], op: Any, ours: Any, stock: Any) -> None:
-    if lowerings.get(op) is ours:  # else somebody has wrapped it since; ours does nothing any more
-        lowerings[op] = stock
 
 
 def _lowered(name: str, stock: Callable[..., Any], installed: Callable[[], Owner | None]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 from importlib.abc import MetaPathFinder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diode_store import safely
 
@@ -33,6 +33,21 @@ def once_inductor_is_there(action: Callable[[], bool], undo: ExitStack) -> None:
         waiting = AfterInductor(action)
         waiting.start()
         undo.callback(waiting.cancel)
+
+
+def put_in_place(entries: dict[Any, Any], name: Any, ours: Any, undo: ExitStack) -> None:
+    """Replace an entry of a table, or of a module's ``vars``, until ``undo`` is closed.
+
+    What somebody else has put there since stays, and ``ours`` with it, if that calls it.
+    """
+    stock = entries[name]
+
+    def put_back() -> None:
+        if entries.get(name) is ours:
+            entries[name] = stock
+
+    undo.callback(put_back)
+    entries[name] = ours
 
 
 class AfterInductor(MetaPathFinder):

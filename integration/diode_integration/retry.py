@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from diode_integration.deferral import once_inductor_is_there
+from diode_integration.deferral import once_inductor_is_there, put_in_place
 from diode_integration.listing import is_tuned
 from diode_store import safely
 
@@ -187,14 +187,8 @@ def _wrap(installed: Callable[[], Picker | None], undo: ExitStack) -> bool:
                 restore()
                 return _again(picker, error, functools.partial(stock, *args, **kwargs))
 
-    undo.callback(_put_back, compile_fx, compiled, stock)
-    setattr(compile_fx, ENTRANCE, compiled)
+    put_in_place(vars(compile_fx), ENTRANCE, compiled, undo)
     return True
-
-
-def _put_back(compile_fx: Any, ours: Any, stock: Any) -> None:
-    if getattr(compile_fx, ENTRANCE, None) is ours:  # else somebody has wrapped it since; ours does nothing any more
-        setattr(compile_fx, ENTRANCE, stock)
 
 
 def _restorer(module: Any) -> Callable[[], None] | None:
