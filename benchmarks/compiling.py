@@ -29,9 +29,15 @@ for _name in [name for name in os.environ if name.startswith("DIODE_")]:
 @contextmanager
 def from_nothing(handler: DiodeInductorChoices | None) -> Iterator[list[dict[Any, float]]]:
     """Compile with empty caches and, if there is one, a handler of the hook; yields what Inductor benchmarks, by op."""
+    with fresh_cache(), watched(handler) as timings:
+        yield timings
+
+
+@contextmanager
+def watched(handler: DiodeInductorChoices | None) -> Iterator[list[dict[Any, float]]]:
+    """Compile with a handler of the hook, if there is one; yields what Inductor benchmarks, by op."""
     timings: list[dict[Any, float]] = []
     with ExitStack() as stack:
-        stack.enter_context(fresh_cache())
         if handler is not None:
             stack.enter_context(install(handler))
         cache = select_algorithm.get_algorithm_selector_cache()
