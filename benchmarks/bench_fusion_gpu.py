@@ -198,7 +198,8 @@ def _compile(
 def _plain(decision: Decision) -> dict[str, Any]:
     """Return what was chosen for one product, and the predictions that it was chosen by."""
     chosen = [(choice.config.describe(), choice.config.is_vendor, choice.predicted_us) for choice in decision.chosen]
-    return {"decided_by": decision.decided_by, "chosen": chosen, "vendor_us": decision.vendor_us}
+    said = {"decided_by": decision.decided_by, "vendor_us": decision.vendor_us, "reason": decision.reason}
+    return {**said, "chosen": chosen}
 
 
 def _replay(compiled: Callable[..., torch.Tensor], sets: OperandSets, stream: torch.cuda.Stream) -> Callable[[], float]:
@@ -236,8 +237,7 @@ def _report(path: Path) -> str:
     rows = [columns, ("---",) * len(columns)]
     losses: dict[str, list[float]] = {"zero": [], "stock": []}
     for name, variants in found.items():
-        best = min((variants[variant]["us"] for variant in _ALONE if variant in variants), default=math.nan)
-        ratios = {of: variants[of]["us"] / best if of in variants else math.nan for of in losses}
+        ratios = {of: _loss(variants, of) for of in losses}
         for of, ratio in ratios.items():
             losses[of].append(ratio)
         times = [f"{variants[variant]['us']:.1f}" if variant in variants else "" for variant in VARIANTS]
@@ -247,6 +247,14 @@ def _report(path: Path) -> str:
     )
     failed = [f"{line['graph']}: {line['error']}" for line in lines if "error" in line and line["graph"] not in found]
     return "\n".join(["| " + " | ".join(row) + " |" for row in rows] + failed)
+
+
+def _loss(variants: dict[str, dict[str, Any]], of: str) -> float:
+    """Return the ratio to the best of those alone; each round's apart, since a hot GPU's clock falls between them."""
+    mine = variants.get(of, {}).get("rounds_us", [])
+    theirs = [variants[name]["rounds_us"] for name in _ALONE if name in variants]
+    ratios = [[a / b for a, b in zip(mine, its, strict=False)] for its in theirs]
+    return max((statistics.median(found) for found in ratios if found), default=math.nan)
 
 
 def _taken(zero: dict[str, Any] | None) -> str:

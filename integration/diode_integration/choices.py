@@ -18,6 +18,7 @@ from torch._inductor.choices import InductorChoices
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
 from diode_integration import convolution, dynamic, final
 from diode_integration.candidates import KnownLists
+from diode_integration.epilogue import unfused_us
 from diode_integration.fallbacks import Fallbacks
 from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Lister, Listing, is_tuned
 from diode_integration.options import hardware_named, policy_for, unknown_for, usable_predictor
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from diode_store.exchange.picks import Picks
     from diode_store.records import Hardware, Problem
 
-HOOK_VERSION = 4
+HOOK_VERSION = 5
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 INHERIT = "inherit"
 _FOR_A_RANGE = Policy(mode=Mode.TOP_K, top_k_configs=8, performance_threshold=2.0)
@@ -295,7 +296,9 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             return listing, None
         columns = listing.ranked.columns
         ranking = predictor.rank(problem, hardware, columns)
-        if over is not None:
+        if over is None:
+            ranking = ranking.charged(unfused_us(problem, hardware))
+        else:
             ranking = dynamic.over_range(predictor, ranking, over, hardware, columns)
         if ranking.corrected:
             self._stats.count("corrected")

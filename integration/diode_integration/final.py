@@ -213,11 +213,9 @@ class _Pool:
         known = [(start, spread) for start, spread in spreads if spread is not None]
         # Of one call alone it would leave the candidates of the others out.
         self._spread = Spread.joined(known) if len(known) == len(calls) else None
-        self._note = ""
-        at_hint = [
-            call.ranking.predicted_us if call.ranking.over is None else call.ranking.over.at_hint for call in calls
-        ]
-        self._at_hint = np.concatenate(at_hint)
+        self._kernels_us = np.concatenate([call.ranking.kernels_us for call in calls])
+        unfused_us = max(call.ranking.unfused_us for call in calls)
+        self._note = f"; {unfused_us:.1f} us are counted for what a vendor's leaves unfused" if unfused_us else ""
         ranges = [call.ranking.over for call in calls if call.ranking.over is not None]
         if ranges and len(ranges) == len(calls):
             # What is best at a size may be in another call: a vendor's kernel alone in its own has no regret there.
@@ -243,7 +241,7 @@ class _Pool:
         predicted, vendor = self._predicted[positions], self._vendor[positions]
         spread = None if self._spread is None else self._spread.left(positions, self._vendor)
         selection = select(predicted, vendor, owner.policy, spread)
-        vendor_us = float(self._at_hint[positions][vendor].min()) if vendor.any() else None
+        vendor_us = float(self._kernels_us[positions][vendor].min()) if vendor.any() else None
         first = self._calls[0]
         decision = Decision(
             op=first.op,
@@ -262,4 +260,4 @@ class _Pool:
     def _candidate(self, position: int) -> PredictedConfig:
         place = bisect.bisect_right(self._starts, position) - 1
         ktc = self._calls[place].ktcs[position - self._starts[place]]
-        return PredictedConfig(config_of_ktc(ktc), float(self._at_hint[position]))
+        return PredictedConfig(config_of_ktc(ktc), float(self._kernels_us[position]))

@@ -89,6 +89,11 @@ class Spread:
         """Return how their times may turn out; ``is_vendor`` is of all candidates, shape (n,)."""
         return Outlook(self.member_logs, is_vendor[self.indices], self.calibration)
 
+    def charged(self, is_vendor: NDArray[np.bool_], cost_us: float) -> Spread:
+        """Return the spread with a cost counted for a vendor's kernels; ``is_vendor`` is of all, shape (n,)."""
+        logs = np.logaddexp(self.member_logs, np.float32(math.log(cost_us)))
+        return replace(self, member_logs=np.where(is_vendor[self.indices], logs, self.member_logs))
+
     @staticmethod
     def joined(parts: Sequence[tuple[int, Spread]]) -> Spread:
         """Return one spread of several lists end to end, each with the number of candidates before it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -110,11 +110,34 @@ class Ranking:
     one that is predicted fastest."""
     over: SizeRange | None = None
     """What is predicted at other sizes, where a range of them is stated; then ``predicted_us`` is by worst regret."""
+    unfused_us: float = 0.0
+    """What ``predicted_us`` counts for a vendor's kernels beyond their own times, as nothing is fused into them."""
+    alone_us: NDArray[np.float64] | None = None
+    """Shape (n,): what is predicted of the kernels alone, where ``predicted_us`` counts more."""
 
     @property
     def p_within_2pct(self) -> float | None:
         """How likely the candidate that is predicted fastest is within 2% of the best; None without a calibration."""
         return None if self.spread is None else self.spread.outlook(self.is_vendor).p_within_2pct
+
+    @property
+    def kernels_us(self) -> NDArray[np.float64]:
+        """The predicted times of the kernels alone, at the hint where a range is stated; shape (n,)."""
+        if self.over is not None:
+            return self.over.at_hint
+        return self.predicted_us if self.alone_us is None else self.alone_us
+
+    def charged(self, unfused_us: float) -> Ranking:
+        """Return the ranking with a cost counted for each of a vendor's kernels, in microseconds."""
+        if not unfused_us:
+            return self
+        predicted = self.predicted_us + np.where(self.is_vendor, unfused_us, 0.0)
+        spread = self.spread
+        if spread is not None and predicted.argmin() in spread.indices:
+            spread = spread.charged(self.is_vendor, unfused_us)
+        else:
+            spread = None  # not all members scored the one that is first now
+        return replace(self, predicted_us=predicted, alone_us=self.predicted_us, unfused_us=unfused_us, spread=spread)
 
 
 class Predictor:
