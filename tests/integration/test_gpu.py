@@ -90,6 +90,17 @@ def test_a_kernel_too_large_for_the_device_fails_no_compile(op: str, mode: str) 
     assert stats["failed_graphs"] == (mode == "zero")
 
 
+def test_zero_mode_runs_a_template_with_what_follows() -> None:
+    """A template that wins only with what is fused into it is taken, and the result is right."""
+    a, b = (torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    with hooked_gpu(mode="zero", vendor_us=19.5) as installed, torch.no_grad():
+        fused = torch.compile(lambda a, b: torch.relu(a @ b), mode="max-autotune-no-cudagraphs")(a, b)
+        torch.testing.assert_close(fused, torch.relu(a @ b), rtol=2e-2, atol=2e-1)
+    (decision,) = installed.decisions()
+    assert not decision.chosen[0].config.is_vendor
+    assert counters["inductor"]["extern_calls"] == 0
+
+
 def test_the_report_of_a_compile() -> None:
     """It has a line for the op, with what is predicted, and seconds of each part that this torch times."""
     with hooked_gpu() as installed:

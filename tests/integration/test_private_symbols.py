@@ -15,6 +15,7 @@ from torch._inductor import choices as inductor_choices
 from torch._inductor import config as inductor_config
 from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
+from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel_inputs import KernelInputs
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, get_algorithm_selector_cache
@@ -132,3 +133,9 @@ def test_convolutions_have_a_lowering() -> None:
 def test_compile_seconds_are_kept_by_name() -> None:
     """The report reads PyTorch's own metrics."""
     assert isinstance(compilation_time_metrics, dict)
+
+
+def test_what_follows_a_product_can_be_seen() -> None:
+    """Lowering says at which node of the graph it is, and a setting whether Inductor fuses behind a template."""
+    assert inspect.signature(GraphLowering.set_current_node).parameters
+    assert inductor_config.epilogue_fusion is True
