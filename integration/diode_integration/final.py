@@ -165,6 +165,22 @@ def listening(listener: Listener) -> Iterator[None]:
             unregister()
 
 
+@contextmanager
+def taking_the_first() -> Iterator[None]:
+    """Have Inductor take the first of each op's choices, after ``final_selection`` saw all of them, and time none."""
+
+    def first(choices: list[Any]) -> list[Any]:
+        return choices[:1]
+
+    ensure_registered()
+    functions = _preprocessing_functions()
+    functions.append(first)
+    try:
+        yield
+    finally:
+        functions.remove(first)
+
+
 def _preprocessing_functions() -> list[Any]:
     from torch._inductor.select_algorithm import get_algorithm_selector_cache  # at import it would close a cycle
 

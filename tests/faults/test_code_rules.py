@@ -39,6 +39,7 @@ OWN_NAMES = {
     "diode_store/lake/source.py": "our own tables and columns",
     "diode_store/lake/sqlite.py": "our own tables and columns, and integers",
     "diode_store/lake/worker.py": "integers",
+    "diode_store/query/measured.py": "columns of our own tables",
     "diode_store/query/noise_sql.py": "our own figures",
     "diode_store/query/regime_sql.py": "names of our own regimes",
     "diode_store/query/ranked_ties.py": "columns of our own tables",

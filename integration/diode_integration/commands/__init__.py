@@ -1,0 +1,1 @@
+"""The hook's commands."""

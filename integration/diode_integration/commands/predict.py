@@ -1,0 +1,283 @@
+"""Show which kernels a model would choose for matrix products, what it predicts of them, and what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from diode_store.console import JsonOption, NamedDatabaseOption, make_app, print_json, print_note, print_rows, progress
+from diode_store.errors import HardwareError, SettingsError
+from diode_store.options import takes_options
+from diode_store.render import counted, problem_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diode_collectors.problems.problem import SweepProblem
+    from diode_integration.preview import Preview, Previewer
+    from diode_integration.stats import PredictedConfig
+    from diode_store.query.measured import MeasuredProblem
+    from diode_store.records import Hardware
+
+app = make_app(__doc__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """The products that are asked about."""
+
+    op: Annotated[str | None, typer.Option(metavar="OP", help="One product: mm, addmm, bmm or baddbmm.")] = None
+    b: Annotated[int | None, typer.Option("--b", metavar="B", help="Its batch size, of a bmm.", min=1)] = None
+    m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None
+    n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None
+    k: Annotated[int | None, typer.Option("--k", metavar="K", help="The summed dimension.", min=1)] = None
+    layout: Annotated[
+        str | None,
+        typer.Option(metavar="AB", help="Layout of A and B, such as nt: n row-major, t transposed.", show_default="nn"),
+    ] = None
+    dtype: Annotated[
+        str | None, typer.Option(metavar="DTYPE", help="bf16, fp16, fp32 or tf32.", show_default="bf16")
+    ] = None
+    shape: Annotated[
+        list[str] | None,
+        typer.Option("--shape", metavar="OP:MxNxK[:B]", help="A product, then /LAYOUT or /DTYPE; can be repeated."),
+    ] = None
+    shapeset: Annotated[
+        list[Path] | None,
+        typer.Option("--shapeset", metavar="FILE", help="Those of a shape set: JSON, CSV or text; can be repeated."),
+    ] = None
+    family: Annotated[
+        list[str] | None,
+        typer.Option("--family", metavar="NAME", help="Layers of a public model (`diode-collect --families`)."),
+    ] = None
+
+    def problems(self) -> list[SweepProblem]:
+        """Return the different products.
+
+        Raises:
+            SettingsError: none is named, or what is cannot be understood.
+        """
+        from diode_collectors.problems.selection import ProblemRequest, select_problems
+
+        shapes = [*self._typed(), *(self.shape or ())]
+        if not (shapes or self.shapeset or self.family):
+            raise SettingsError("name a product: --op mm --m 16 --n 4096 --k 4096, --shape, --shapeset or --family")
+        return select_problems(
+            ProblemRequest(
+                shapes=tuple(shapes),
+                shapesets=tuple(self.shapeset or ()),
+                families=tuple(self.family or ()),
+                dtypes=(self.dtype,) if self.dtype else (),
+                layouts=(self.layout,) if self.layout else (),
+            )
+        )
+
+    def _typed(self) -> list[str]:
+        sizes = {"--m": self.m, "--n": self.n, "--k": self.k}
+        if self.op is None:
+            given = [name for name, size in {"--b": self.b, **sizes}.items() if size is not None]
+            if given:
+                raise SettingsError(f"{given[0]} is of a product that --op names, such as --op mm")
+            return []
+        missing = [name for name, size in sizes.items() if size is None]
+        if missing:
+            raise SettingsError(f"--op {self.op} needs {' and '.join(missing)} too")
+        batch = "" if self.b is None else f":{self.b}"
+        return [f"{self.op}:{self.m}x{self.n}x{self.k}{batch}"]
+
+
+@app.command(
+    epilog="Example: diode predict --op mm --m 16 --n 4096 --k 4096 --layout nt --hardware h200", no_args_is_help=True
+)
+@takes_options(_Wanted)
+def predict(
+    *,
+    options: _Wanted,
+    hardware: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The device, which need not be here.", show_default="this machine's GPU"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A checkpoint or a model's name.", show_default="as the hook would take"),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="adaptive, top_k or zero.", show_default="as the hook would take"),
+    ] = None,
+    top: Annotated[int, typer.Option(metavar="ROWS", help="Rank this many kernels of each product.", min=1)] = 10,
+    database: NamedDatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the hook would keep of each product's kernels, and why, without running any.
+
+    Predicted times are beside those that the warehouse has. Of one product its best kernels are listed, of several a
+    line each; --json has everything. What follows a product in a graph is not known here, and does not count.
+    """
+    problems = [problem.problem() for problem in options.problems()]
+    device = _device(hardware)
+    measured = _measured(database, device, [problem.key for problem in problems])
+    with progress("loading torch and the model"):
+        from diode_integration.preview import Previewer
+
+        previewer = Previewer(device, model_path=model, mode=mode, top=top)
+    found = []
+    with progress("predicting, products", len(problems)) as advance:
+        for preview in previewer.previews(problems):
+            found.append(preview)
+            advance(1)
+    if as_json:
+        print_json([_plain(each, previewer, measured.get(each.problem.key)) for each in found])
+        return
+    name = previewer.model.card.name
+    print_note(f"model: {name}; device: {previewer.hardware.name}; mode: {previewer.mode}")
+    if len(found) == 1:
+        _show_one(found[0], measured.get(found[0].problem.key))
+    else:
+        _show_all(found, measured)
+
+
+def _device(name: str | None) -> Hardware:
+    """Return the device that is meant.
+
+    Raises:
+        HardwareError: it is unknown, or none was named and this machine has no GPU.
+    """
+    if name is None:
+        from diode_collectors.inductor.device import detect_hardware
+
+        found = detect_hardware("cuda")
+        if found is None:
+            raise HardwareError("this machine has no GPU; name a device with --hardware, such as h200")
+        return found
+    from diode_store.devices import KNOWN_DEVICES, known_device
+
+    known = known_device(name)
+    if known is None:
+        names = ", ".join(device.name for device in KNOWN_DEVICES)
+        raise HardwareError(f"no device is known by the name {name!r}; known: {names}")
+    return known
+
+
+def _measured(database: str | None, hardware: Hardware, keys: Sequence[bytes]) -> dict[bytes, MeasuredProblem]:
+    """Return what the warehouse has of problems; without one that was named, one that is not there is no mistake."""
+    from diode_store.commands.query import connected
+    from diode_store.query.measured import measured_configs
+    from diode_store.settings import default_database_url
+    from diode_store.urls import sqlite_path
+
+    url = database or default_database_url()
+    path = sqlite_path(url)
+    if database is None and path is not None and not Path(path).exists():
+        print_note("there is no warehouse yet, so no time is measured; `diode db upgrade` makes one")
+        return {}
+    connection = connected(url)
+    ids = connection.execute("SELECT id FROM hardware WHERE key = ?", [hardware.key]).fetchall()
+    return measured_configs(connection, ids[0][0], keys) if ids else {}
+
+
+def _show_one(preview: Preview, measured: MeasuredProblem | None) -> None:
+    typer.echo(f"{problem_text(preview.problem.shape)}: {_outcome(preview)}")
+    if preview.ranked:
+        kept = {choice.config for choice in preview.decision.chosen} if preview.decision else set()
+        rows = [
+            (
+                place,
+                each.config.describe(),
+                each.predicted_us,
+                _time(measured, each),
+                "yes" if each.config in kept else "",
+            )
+            for place, each in enumerate(preview.ranked, 1)
+        ]
+        print_rows(("rank", "kernel", "predicted us", "measured us", "kept"), rows)
+    if measured is not None:
+        best, time_us = next(iter(measured.times_us.items()))
+        kernels = counted(len(measured.times_us), "kernel")
+        where = f"in torch {measured.torch}, regime {measured.regime or 'unknown'}"
+        print_note(f"measured: {kernels} {where}; the fastest is {best.describe()}, {time_us:.1f} us")
+
+
+def _show_all(found: Sequence[Preview], measured: dict[bytes, MeasuredProblem]) -> None:
+    columns = ("problem", "kept", "predicted us", "vendor us", "measured us", "best measured us", "regime", "why")
+    rows: list[tuple[Any, ...]] = []
+    for each in found:
+        known, decision = measured.get(each.problem.key), each.decision
+        first = decision.chosen[0] if decision and decision.chosen else None
+        predicted = first and first.predicted_us, decision and decision.vendor_us
+        best = known and next(iter(known.times_us.values()))
+        timed = first and _time(known, first), best, known and known.regime
+        why = decision.reason if decision else _NOT_A_PRODUCT
+        rows.append((problem_text(each.problem.shape), _kept(each), *predicted, *timed, why))
+    print_rows(columns, rows, title="What the hook would keep")
+
+
+_NOT_A_PRODUCT = "Inductor makes no matrix product of it"
+
+
+def _kept(preview: Preview) -> str:
+    decision = preview.decision
+    if decision is None:
+        return ""
+    if decision.abstained:
+        return f"{preview.otherwise}'s"
+    more = len(decision.chosen) - 1
+    return decision.chosen[0].config.describe() + (f" and {more} more" if more else "")
+
+
+def _outcome(preview: Preview) -> str:
+    """Return a line for a person."""
+    decision = preview.decision
+    if decision is None:
+        return _NOT_A_PRODUCT
+    if decision.abstained:
+        who = "the vendor's kernel is kept" if preview.otherwise == "vendor" else "stock Inductor chooses"
+        return f"the model abstains, {decision.reason}; {who}"
+    return f"keeps {len(decision.chosen)} of {counted(decision.candidates, 'kernel')}: {decision.reason}"
+
+
+def _time(measured: MeasuredProblem | None, choice: PredictedConfig) -> float | None:
+    return None if measured is None else measured.time_us(choice.config)
+
+
+def _plain(preview: Preview, previewer: Previewer, measured: MeasuredProblem | None) -> dict[str, Any]:
+    """Return everything as plain values."""
+    shape, decision = preview.problem.shape, preview.decision
+    kept = {choice.config for choice in decision.chosen} if decision else set()
+    best = next(iter(measured.times_us.items())) if measured is not None else None
+    return {
+        "problem": {"op": shape.op, "dtype": shape.arithmetic, "b": shape.b, "m": shape.m, "n": shape.n, "k": shape.k}
+        | {"layout": shape.layout},
+        "hardware": previewer.hardware.name,
+        "model": previewer.model.card.name,
+        "model_sha256": previewer.model.sha256,
+        "mode": str(previewer.mode),
+        "decided_by": None if decision is None else str(preview.otherwise or decision.decided_by),
+        "reason": _NOT_A_PRODUCT if decision is None else decision.reason,
+        "candidates": decision.candidates if decision else 0,
+        "p_within_2pct": decision.p_within_2pct if decision else None,
+        "predicted_vendor_us": decision.vendor_us if decision else None,
+        "ranked": [
+            {**_config(each), "measured_us": _time(measured, each), "kept": each.config in kept}
+            for each in preview.ranked
+        ],
+        "measured": None
+        if measured is None or best is None
+        else {
+            "torch": measured.torch,
+            "regime": measured.regime,
+            "kernels": len(measured.times_us),
+            "fastest": best[0].describe(),
+            "fastest_us": best[1],
+        },
+    }
+
+
+def _config(choice: PredictedConfig) -> dict[str, Any]:
+    from diode_store.kernels import CONFIG_COLUMNS
+
+    columns = {name: getattr(choice.config, name) for name in CONFIG_COLUMNS}
+    return {**columns, "is_vendor": choice.config.is_vendor, "predicted_us": choice.predicted_us}

@@ -1,0 +1,199 @@
+"""What the hook would choose for products on a device that is not there, as a library and as `diode predict`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from diode_collectors.problems.problem import parse_problem
+from diode_integration.choices import DiodeInductorChoices
+from diode_integration.install import install
+from diode_integration.preview import Preview, Previewer
+from diode_integration.stats import DecidedBy
+from diode_store.devices import known_device
+from diode_store.warehouse.store import Store
+from inductor_harness import compile_and_run, triton_choices_on_cpu
+from samples import MEASURED_AT, measurement, timings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from conftest import RunCommand
+    from diode_store.records import Hardware
+
+SHAPES = (
+    "mm:16x4096x4096/nt/bf16",
+    "addmm:512x768x1024/nt/fp16",
+    "bmm:128x128x64:16/nt/bf16",
+    "baddbmm:64x64x64:8/nn/bf16",
+    "mm:300x200x104/nn/fp32",
+    "mm:300x200x104/nn/tf32",
+)
+ONE = ("--op", "mm", "--m", "16", "--n", "4096", "--k", "4096", "--layout", "nt", "--hardware", "h200")
+
+
+def device(name: str = "h200") -> Hardware:
+    """Return a known device."""
+    found = known_device(name)
+    assert found is not None
+    return found
+
+
+def previews(shapes: Sequence[str], hardware: str = "h200", **options: Any) -> list[Preview]:
+    """Return what would become of products."""
+    return list(Previewer(device(hardware), **options).previews([parse_problem(each).problem() for each in shapes]))
+
+
+def test_every_op_and_dtype() -> None:
+    """The model decides each; what it ranks is in the order of the predictions, and nothing is benchmarked."""
+    counters.clear()
+    before = torch.backends.cuda.matmul.allow_tf32
+    found = previews(SHAPES, top=5)
+    assert [each.problem for each in found] == [parse_problem(shape).problem() for shape in SHAPES]
+    for each in found:
+        assert each.decision is not None
+        assert each.decision.decided_by is DecidedBy.MODEL
+        assert each.decision.problem == each.problem
+        times = [choice.predicted_us for choice in each.ranked]
+        assert times == sorted(times)
+        assert 5 <= len(times) <= 6
+        assert any(choice.config.is_vendor for choice in each.ranked)
+        assert each.decision.chosen[0] == each.ranked[0]
+    in_fp32, in_tf32 = found[-2:]
+    assert in_fp32.ranked[0].predicted_us > in_tf32.ranked[0].predicted_us
+    assert counters["inductor"]["select_algorithm_autotune"] == 0
+    assert torch.backends.cuda.matmul.allow_tf32 is before
+
+
+def test_it_is_what_the_hook_chooses() -> None:
+    """In a compile, of the candidates of a GPU, zero mode keeps what was said."""
+    (found,) = previews(["mm:64x96x128/nn/fp32"], mode="zero")
+    handler = DiodeInductorChoices(hardware="NVIDIA H200", mode="zero", observe=True, picks="", spool="")
+    with triton_choices_on_cpu(), install(handler):
+        compile_and_run(torch.mm, torch.zeros(64, 128), torch.zeros(128, 96))
+    (decision,) = handler.decisions()
+    assert found.decision is not None
+    assert found.decision.chosen == decision.chosen
+    assert found.decision.vendor_us == decision.vendor_us
+
+
+@pytest.mark.parametrize(
+    ("shape", "hardware", "options", "otherwise"),
+    [
+        ("mm:64x64x64/tt/bf16", "h200", {}, DecidedBy.VENDOR),
+        ("mm:4096x4096x4096/tt/bf16", "h200", {}, DecidedBy.STOCK),
+        ("mm:4096x4096x4096/tt/bf16", "h200", {"mode": "zero"}, DecidedBy.VENDOR),
+        ("mm:64x64x64/nn/bf16", "h100-sxm", {}, DecidedBy.STOCK),
+        ("mm:64x64x64/nn/bf16", "h100-sxm", {"unknown": "vendor"}, DecidedBy.VENDOR),
+    ],
+)
+def test_who_chooses_where_the_model_abstains(
+    shape: str, hardware: str, options: dict[str, str], otherwise: DecidedBy
+) -> None:
+    """As ``unknown`` says; nothing is ranked."""
+    (found,) = previews([shape], hardware, **options)
+    assert found.decision is not None
+    assert found.decision.reason.startswith(("layout: ", "hardware: "))
+    assert (found.otherwise, found.ranked) == (otherwise, ())
+
+
+def test_more_products_than_one_graph_has() -> None:
+    """They come in the order in which they were asked about."""
+    shapes = [f"mm:{8 * number}x64x64/nn/bf16" for number in range(1, 71)]
+    found = previews(shapes, top=1)
+    assert [each.decision and each.decision.problem for each in found] == [parse_problem(s).problem() for s in shapes]
+
+
+def test_no_record_and_no_pick_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is the model that is asked about, and what is asked is no decision of a compile."""
+    monkeypatch.setenv("DIODE_SPOOL", str(tmp_path / "spool"))
+    monkeypatch.setenv("DIODE_PICKS", str(tmp_path / "no-such-file.json"))
+    (found,) = previews(SHAPES[:1])
+    assert found.decision is not None
+    assert not (tmp_path / "spool").exists()
+
+
+def test_one_product(diode: RunCommand, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels by rank, with the times that the warehouse has of them."""
+    (found,) = previews(SHAPES[:1], top=3)
+    best, second, _ = (choice.config for choice in found.ranked[:3])
+    with Store.open(database_url) as store:
+        timings = timings_of({best: 11.25, second: 12.5})
+        fields = {"problem": found.problem, "timings": timings, "hardware": device(), "measured_at": MEASURED_AT}
+        store.write([measurement(1, **fields)])
+    monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
+    result = diode("predict", *ONE, "--top", "3")
+    assert result.code == 0, result.err
+    first, header, *rows = result.out.splitlines()
+    assert first.startswith("mm bf16 16x4096x4096 nt: keeps 1 of ")
+    assert header.split() == ["rank", "kernel", "predicted", "us", "measured", "us", "kept"]
+    assert rows[0].split()[-2:] == ["11.25", "yes"]
+    assert rows[1].split()[-1] == "12.50"
+    assert "measured: 2 kernels in torch 2.11.0+cu130, regime unknown; the fastest is " in result.err
+    assert "model: v2_model; device: NVIDIA H200; mode: adaptive" in result.err
+    (plain,) = json.loads(diode("predict", *ONE, "--top", "3", "--json").out)
+    assert [each["measured_us"] for each in plain["ranked"][:3]] == [11.25, 12.5, None]
+    assert plain["ranked"][0]["kept"] is True
+    assert plain["measured"]["fastest_us"] == 11.25
+    assert plain["decided_by"] == "model"
+
+
+def test_several_products(diode: RunCommand, tmp_path: Path) -> None:
+    """A line each; without a warehouse no time is measured, which is said."""
+    shapes = tmp_path / "shapes.txt"
+    shapes.write_text("mm:64x64x64/nn/bf16\nmm:64x64x64/tt/bf16\n")
+    result = diode("predict", "--shapeset", str(shapes), "--hardware", "h200")
+    assert result.code == 0, result.err
+    assert "there is no warehouse yet, so no time is measured" in result.err
+    _, known, abstained = result.out.splitlines()
+    assert known.startswith("mm bf16 64x64x64 nn ")
+    assert "triton::mm" in known or "aten::mm" in known
+    assert "vendor's" in abstained
+    assert "layout: the model knows nn, nt, tn, not tt" in abstained
+    plain = json.loads(diode("predict", "--shapeset", str(shapes), "--hardware", "h200", "--json").out)
+    assert [each["decided_by"] for each in plain] == ["model", "vendor"]
+    assert plain[1]["ranked"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Usage: diode predict"),
+        (("--json",), "name a product: --op mm --m 16 --n 4096 --k 4096, --shape, --shapeset or --family"),
+        (("--op", "mm", "--m", "16"), "--op mm needs --n and --k too"),
+        (("--m", "16"), "--m is of a product that --op names, such as --op mm"),
+        (("--op", "conv", "--m", "1", "--n", "1", "--k", "1"), "unknown op 'conv'; known ops: mm, addmm, bmm, baddbmm"),
+        (("--shape", "mm:16x16"), "'mm:16x16' is not a shape"),
+        (
+            ("--shape", "mm:8x8x8", "--hardware", "voodoo"),
+            "no device is known by the name 'voodoo'; known: NVIDIA B200",
+        ),
+        (("--shape", "mm:8x8x8", "--hardware", "h200", "--model", "none"), "no model 'none'"),
+        (("--shape", "mm:8x8x8", "--hardware", "h200", "--mode", "fast"), "mode must be one of "),
+        (("--shape", "mm:8x8x8", "--hardware", "h200", "--database", "none.db"), "none.db holds no warehouse yet"),
+    ],
+)
+def test_bad_input(
+    diode: RunCommand, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One line that says what is wrong and what would be right."""
+    monkeypatch.chdir(tmp_path)
+    result = diode("predict", *arguments)
+    assert result.code != 0
+    assert said in result.out + result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_machine_without_a_gpu(diode: RunCommand) -> None:
+    """The device has to be named."""
+    result = diode("predict", "--shape", "mm:8x8x8")
+    assert (result.code, result.err) == (
+        1,
+        "error: this machine has no GPU; name a device with --hardware, such as h200\n",
+    )
