@@ -7,8 +7,8 @@ one kernel less is launched.
 
 This holds for arithmetic that hides behind memory. What computes more (an exponential, a division) takes a template's
 multiprocessors about as long as a kernel of its own takes, and nothing is added for it. Nor is it where a reduction
-follows: Inductor makes that a kernel in either case, and its pointwise inputs a part of it. ``docs/hook.md`` has what
-was measured, ``benchmarks/bench_fusion_gpu.py`` measures it.
+follows: Inductor makes that a kernel in either case, and its pointwise inputs a part of it. ``docs/fusion.md`` has
+what was measured, ``benchmarks/bench_fusion_gpu.py`` measures it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ _CHEAP = frozenset(
 ) | {"prims.convert_element_type"}
 _SQUARE = ("aten.pow", 2)
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
-_READERS = _PRODUCTS | {"aten.convolution", "aten.copy_"}
-"""What reads its input from memory, whatever wrote it; so does whoever gets the graph's results."""
+_KERNELS = _PRODUCTS | {"aten.convolution"}
+"""What reads from memory and writes to it, whatever is around; so does whoever gets the graph's results."""
+_CONSTANTS = frozenset({"aten.full", "aten.scalar_tensor"})
+_MOST_NODES = 1000
+"""Of a larger neighbourhood nothing is counted, as to look at it would take longer than it could save."""
 
 
 def unfused_us(problem: Problem, hardware: Hardware) -> float:
@@ -65,41 +68,53 @@ def _current_node() -> Node | None:
 def _is_followed_cheaply(product: Node) -> bool:
     """Whether a template would take in everything that is done with a product, at little cost."""
     size = _size(product)
-    reached, waiting = {product}, [product]
+    behind, waiting = {product}, [product]
     bare = {product}  # the product itself, and views of it
-    is_followed = False
-    while waiting:
+    beside: set[Node] = set()
+    while waiting and len(behind) + len(beside) < _MOST_NODES:
         node = waiting.pop()
         for user in node.users:
+            if user in behind:
+                continue
             is_view = _is_view(user)
             if size is not None and _size(user) == size and (is_view or _is_cheap(user)):
+                behind.add(user)
+                waiting.append(user)
                 if is_view and node in bare:
                     bare.add(user)
-                elif not is_view:
-                    is_followed = True
-                    if _waits_for_another(user, product):
-                        return False
-                if user not in reached:
-                    reached.add(user)
-                    waiting.append(user)
-            elif node in bare or not (user.op == "output" or _name(user) in _READERS):
+                elif not is_view and not _is_cheap_beside(user, product, behind, beside):
+                    return False
+            elif node in bare or not (user.op == "output" or _name(user) in _KERNELS):
                 return False
-    return is_followed
+    return not waiting and len(behind) > len(bare)
 
 
-def _waits_for_another(node: Node, product: Node) -> bool:
-    """Whether a node also needs a later product: what follows two products is fused into the later one."""
-    reached, waiting = {node}, [node]
+def _is_cheap_beside(user: Node, product: Node, behind: set[Node], beside: set[Node]) -> bool:
+    """Whether all else that a node behind the product needs is read from memory, or cheap as well.
+
+    Inductor makes pointwise inputs a part of the same kernel; and where one of them is a reduction, it prefers to fuse
+    the node with that. What follows two products is fused into the one that is computed last.
+
+    Args:
+        user: the node.
+        product: what is lowered.
+        behind: what is known to follow the product.
+        beside: what is known to be cheap; gets what is found to be.
+    """
+    waiting = [user]
     while waiting:
         for needed in waiting.pop().all_input_nodes:
-            if needed in reached or not product < needed:
+            if needed in behind or needed in beside:
                 continue
-            if _name(needed) in _PRODUCTS:
-                return True
-            if _is_view(needed) or _is_pointwise(needed):
-                reached.add(needed)
+            name = _name(needed)
+            if name in _PRODUCTS and product < needed:
+                return False
+            beside.add(needed)
+            if _is_view(needed) or _is_cheap(needed):
                 waiting.append(needed)
-    return False
+            elif needed.op not in {"placeholder", "get_attr"} and name not in _KERNELS | _CONSTANTS:
+                return False
+    return True
 
 
 def _name(node: Node) -> str:
@@ -109,12 +124,6 @@ def _name(node: Node) -> str:
 
 def _is_view(node: Node) -> bool:
     return bool(getattr(node.target, "is_view", False)) or _name(node) in {"aten.reshape", "aten._unsafe_view"}
-
-
-def _is_pointwise(node: Node) -> bool:
-    import torch
-
-    return torch.Tag.pointwise in getattr(node.target, "tags", ()) or _is_cheap(node)
 
 
 def _is_cheap(node: Node) -> bool:

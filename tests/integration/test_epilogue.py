@@ -17,6 +17,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
 
+from diode_integration import epilogue
 from diode_integration.install import install
 from diode_integration.policy import Mode, Policy, Spread, select
 from diode_integration.predictor import Ranking
@@ -41,7 +42,8 @@ TAKEN_IN: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "leaky relu": lambda a, b, _: F.leaky_relu(a @ b),
     "cast": lambda a, b, _: (a @ b).to(torch.bfloat16),
     "scale and shift": lambda a, b, c: (a @ b) * c[0] + 1,
-    "gate": lambda a, b, c: (a @ b) * c,
+    "multiplied": lambda a, b, c: (a @ b) * c,
+    "multiplied by what is cheap": lambda a, b, c: (a @ b) * (F.relu(c) + 1).t(),
     "clamped and masked": lambda a, b, c: torch.where(c > 0, (a @ b).clamp(-1, 1), 0),
     "through views": lambda a, b, _: F.relu((a @ b).view(4, -1, SIZE)).transpose(0, 1),
     "bias and relu": lambda a, b, c: F.relu(torch.addmm(c[0], a, b)),
@@ -64,6 +66,13 @@ LEFT: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "the result itself, too": lambda a, b, c: (a @ b, (a @ b) * c),
     "a view of the result, too": lambda a, b, c: ((a @ b).view(-1), (a @ b) * c),
     "rows chosen": lambda a, b, _: F.relu(a @ b)[torch.arange(3)],
+    "a gate, which computes beside it": lambda a, b, c: (a @ b) * F.silu(c),
+    "dropout, which draws beside it": lambda a, b, _: F.dropout(a @ b),
+    "a norm beside it": lambda a, b, c: F.relu(a @ b) * F.layer_norm(c, (SIZE,)),
+    "a softmax beside it": lambda a, b, c: (a @ b) * 2 + c.softmax(-1),
+    "a sum beside it": lambda a, b, c: F.relu(a @ b) * c.sum(-1, keepdim=True),
+    "written into a tensor": lambda a, b, c: c.copy_(F.relu(a @ b)),
+    "a tensor that it changes": lambda a, b, c: c.mul_(a @ b),
     "a residual, which is part of an addmm": lambda a, b, c: a @ b + c,
 }
 
@@ -116,6 +125,26 @@ def test_what_follows_two_products_is_taken_in_by_the_later() -> None:
     """Inductor fuses it into one of them, the one that is computed last."""
     decisions = decided(lambda a, b, c: F.relu(a @ b) * (a @ c), *square(3))
     assert [is_template(decision) for decision in decisions] == [False, True]
+
+
+def test_a_long_way_is_not_looked_at() -> None:
+    """A compile waits for it, and it is looked at once: of a thousand nodes nothing is counted."""
+
+    def chain(count: int) -> Any:
+        graph = torch.fx.Graph()
+        a = graph.placeholder("a")
+        b = before = product = graph.call_function(torch.ops.aten.mm.default, (a, a))
+        for _ in range(count):
+            b, before = graph.call_function(torch.ops.aten.add.Tensor, (b, before)), b
+        graph.output(b)
+        for node in graph.nodes:
+            node.meta["val"] = torch.empty(8, 8, device="meta")
+        return product
+
+    with mock.patch.object(epilogue, "_name", side_effect=epilogue._name) as asked:
+        assert epilogue._is_followed_cheaply(chain(900))
+        assert asked.call_count < 10 * 900
+    assert not epilogue._is_followed_cheaply(chain(1100))
 
 
 def test_nothing_is_counted_where_inductor_is_not_to_fuse() -> None:
