@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._guards import TracingContext, tracing
 from torch._inductor import config as inductor_config
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -116,34 +117,38 @@ def _asked(handler: DiodeInductorChoices, problems: Sequence[Problem]) -> dict[b
 
 
 def _lower(handler: DiodeInductorChoices, problems: Sequence[Problem], *, tf32: bool) -> None:
-    ops = [getattr(torch, problem.op) for problem in problems]
-
-    def products(*operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [op(*of_op) for op, of_op in zip(ops, operands, strict=True)]
-
+    """Compile the products as one graph of tensors that have sizes and no values; what comes of it cannot be run."""
+    graph = torch.fx.Graph()
+    operands: list[torch.Tensor] = []
+    products = []
     with _pretending(handler, tf32=tf32):
-        try:
-            torch.compile(products)(*map(_operands, problems))
-        except AssertionError as error:
-            if "FakeTensor" not in str(error):  # compiled, then refused: there is nothing to compute with
-                raise
+        from torch._inductor import compile_fx  # torch 2.10 and 2.11 warn at the import
+
+        for problem in problems:
+            of_op = _operands(problem)
+            nodes = tuple(graph.placeholder(f"operand_{len(operands) + place}") for place in range(len(of_op)))
+            operands += of_op
+            products.append(graph.call_function(getattr(torch, problem.op), nodes))
+        graph.output(tuple(products))
+        compile_fx.compile_fx(torch.fx.GraphModule({}, graph), operands)
 
 
 @contextmanager
 def _pretending(handler: DiodeInductorChoices, *, tf32: bool) -> Iterator[None]:
-    """Compile for tensors that have sizes and no values, take the first of each op's choices, and time none."""
+    """Have the handler asked in compiles that take the first of each op's choices and time none."""
     before = torch.backends.cuda.matmul.allow_tf32
+    fake = FakeTensorMode()
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # what Inductor says of a compile is not about the answer
         stack.callback(setattr, torch.backends.cuda.matmul, "allow_tf32", before)
         torch.backends.cuda.matmul.allow_tf32 = tf32
-        torch.compiler.reset()
-        stack.callback(torch.compiler.reset)
-        stack.enter_context(FakeTensorMode())
         stack.enter_context(inductor_config.patch({**_SETTINGS, **_known(_QUIET)}))
         stack.enter_context(install(handler))
         stack.enter_context(final.taking_the_first())
+        stack.enter_context(fake)
+        stack.enter_context(tracing(TracingContext(fake)))
+        stack.enter_context(torch.no_grad())
         yield
 
 

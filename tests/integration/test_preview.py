@@ -1,8 +1,7 @@
-"""What the hook would choose for products on a device that is not there, as a library and as `diode predict`."""
+"""What the hook would choose for products on a device that is not there."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,15 +14,12 @@ from diode_integration.install import install
 from diode_integration.preview import Preview, Previewer
 from diode_integration.stats import DecidedBy
 from diode_store.devices import known_device
-from diode_store.warehouse.store import Store
 from inductor_harness import compile_and_run, triton_choices_on_cpu
-from samples import MEASURED_AT, measurement, timings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from conftest import RunCommand
     from diode_store.records import Hardware
 
 SHAPES = (
@@ -34,7 +30,6 @@ SHAPES = (
     "mm:300x200x104/nn/fp32",
     "mm:300x200x104/nn/tf32",
 )
-ONE = ("--op", "mm", "--m", "16", "--n", "4096", "--k", "4096", "--layout", "nt", "--hardware", "h200")
 
 
 def device(name: str = "h200") -> Hardware:
@@ -116,84 +111,3 @@ def test_no_record_and_no_pick_counts(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (found,) = previews(SHAPES[:1])
     assert found.decision is not None
     assert not (tmp_path / "spool").exists()
-
-
-def test_one_product(diode: RunCommand, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its kernels by rank, with the times that the warehouse has of them."""
-    (found,) = previews(SHAPES[:1], top=3)
-    best, second, _ = (choice.config for choice in found.ranked[:3])
-    with Store.open(database_url) as store:
-        timings = timings_of({best: 11.25, second: 12.5})
-        fields = {"problem": found.problem, "timings": timings, "hardware": device(), "measured_at": MEASURED_AT}
-        store.write([measurement(1, **fields)])
-    monkeypatch.setenv("DIODE_DATABASE_URL", database_url)
-    result = diode("predict", *ONE, "--top", "3")
-    assert result.code == 0, result.err
-    first, header, *rows = result.out.splitlines()
-    assert first.startswith("mm bf16 16x4096x4096 nt: keeps 1 of ")
-    assert header.split() == ["rank", "kernel", "predicted", "us", "measured", "us", "kept"]
-    assert rows[0].split()[-2:] == ["11.25", "yes"]
-    assert rows[1].split()[-1] == "12.50"
-    assert "measured: 2 kernels in torch 2.11.0+cu130, regime unknown; the fastest is " in result.err
-    assert "model: v2_model; device: NVIDIA H200; mode: adaptive" in result.err
-    (plain,) = json.loads(diode("predict", *ONE, "--top", "3", "--json").out)
-    assert [each["measured_us"] for each in plain["ranked"][:3]] == [11.25, 12.5, None]
-    assert plain["ranked"][0]["kept"] is True
-    assert plain["measured"]["fastest_us"] == 11.25
-    assert plain["decided_by"] == "model"
-
-
-def test_several_products(diode: RunCommand, tmp_path: Path) -> None:
-    """A line each; without a warehouse no time is measured, which is said."""
-    shapes = tmp_path / "shapes.txt"
-    shapes.write_text("mm:64x64x64/nn/bf16\nmm:64x64x64/tt/bf16\n")
-    result = diode("predict", "--shapeset", str(shapes), "--hardware", "h200")
-    assert result.code == 0, result.err
-    assert "there is no warehouse yet, so no time is measured" in result.err
-    _, known, abstained = result.out.splitlines()
-    assert known.startswith("mm bf16 64x64x64 nn ")
-    assert "triton::mm" in known or "aten::mm" in known
-    assert "vendor's" in abstained
-    assert "layout: the model knows nn, nt, tn, not tt" in abstained
-    plain = json.loads(diode("predict", "--shapeset", str(shapes), "--hardware", "h200", "--json").out)
-    assert [each["decided_by"] for each in plain] == ["model", "vendor"]
-    assert plain[1]["ranked"] == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "Usage: diode predict"),
-        (("--json",), "name a product: --op mm --m 16 --n 4096 --k 4096, --shape, --shapeset or --family"),
-        (("--op", "mm", "--m", "16"), "--op mm needs --n and --k too"),
-        (("--m", "16"), "--m is of a product that --op names, such as --op mm"),
-        (("--op", "conv", "--m", "1", "--n", "1", "--k", "1"), "unknown op 'conv'; known ops: mm, addmm, bmm, baddbmm"),
-        (("--shape", "mm:16x16"), "'mm:16x16' is not a shape"),
-        (
-            ("--shape", "mm:8x8x8", "--hardware", "voodoo"),
-            "no device is known by the name 'voodoo'; known: NVIDIA B200",
-        ),
-        (("--shape", "mm:8x8x8", "--hardware", "h200", "--model", "none"), "no model 'none'"),
-        (("--shape", "mm:8x8x8", "--hardware", "h200", "--mode", "fast"), "mode must be one of "),
-        (("--shape", "mm:8x8x8", "--hardware", "h200", "--database", "none.db"), "none.db holds no warehouse yet"),
-    ],
-)
-def test_bad_input(
-    diode: RunCommand, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """One line that says what is wrong and what would be right."""
-    monkeypatch.chdir(tmp_path)
-    result = diode("predict", *arguments)
-    assert result.code != 0
-    assert said in result.out + result.err
-    assert "Traceback" not in result.err
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_machine_without_a_gpu(diode: RunCommand) -> None:
-    """The device has to be named."""
-    result = diode("predict", "--shape", "mm:8x8x8")
-    assert (result.code, result.err) == (
-        1,
-        "error: this machine has no GPU; name a device with --hardware, such as h200\n",
-    )
