@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from synthetic import learnable, measurement_of
+from saved_models import CARD, small_network
+from synthetic import MM, learnable, measurement_of
 
-from diode_trainer import catalogue
+from diode_trainer import artifact, catalogue
 
 if TYPE_CHECKING:
     from conftest import RunCommand
     from diode_store.warehouse.store import Store
+    from diode_trainer.models import TimingNetwork
 
 
 @pytest.fixture
@@ -41,3 +43,17 @@ def trained(filled: str, diode: RunCommand) -> Path:
     result = diode("train", "--hardware", "h200", "--folds", "0", "--name", "quick", *QUICK, "--json")
     assert result.code == 0, result.err
     return Path(json.loads(result.out)["model"])
+
+
+@pytest.fixture
+def network() -> TimingNetwork:
+    """Return a small network."""
+    return small_network()
+
+
+@pytest.fixture
+def saved(network: TimingNetwork, tmp_path: Path) -> Path:
+    """Return its checkpoint, saved with its card."""
+    path = tmp_path / "small.pt"
+    artifact.save(path, network, CARD, trained_on=[MM])
+    return path
