@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from diode_store.console import DatabaseOption, HardwareOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.options import takes_options
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -20,12 +22,10 @@ if TYPE_CHECKING:
 app = make_app(__doc__)
 
 
-@app.command(epilog="Example: diode lock --hardware h200 --torch 2.13 -o picks.json", no_args_is_help=True)
-def lock(  # noqa: PLR0913 - one parameter an option
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The picks file to make.")],
-    database: DatabaseOption,
-    *,
-    hardware: HardwareOption = None,
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """Which timings count."""
+
     torch: Annotated[
         str | None,
         typer.Option(
@@ -33,12 +33,12 @@ def lock(  # noqa: PLR0913 - one parameter an option
             help="Where it was measured: in this torch, such as 2.13.",
             show_default="if there is one",
         ),
-    ] = None,
+    ] = None
     environment_id: Annotated[
         int | None,
         typer.Option(metavar="ID", help="Where it was measured.", show_default="if there is one"),
-    ] = None,
-    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
+    ] = None
+    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None
     regime: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +46,17 @@ def lock(  # noqa: PLR0913 - one parameter an option
             help="Only times of this regime, such as graph; see docs/views.md.",
             show_default="of each problem the nearest to deployment",
         ),
-    ] = None,
+    ] = None
+
+
+@app.command(epilog="Example: diode lock --hardware h200 --torch 2.13 -o picks.json", no_args_is_help=True)
+@takes_options(_Wanted)
+def lock(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The picks file to make.")],
+    database: DatabaseOption,
+    *,
+    hardware: HardwareOption = None,
+    options: _Wanted,
     allow_changed_template: Annotated[
         bool,
         typer.Option(
@@ -72,12 +82,12 @@ def lock(  # noqa: PLR0913 - one parameter an option
         device = _device(store, hardware)
     print_note(f"hardware: {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)")
     connection = connected(database)
-    found = ranked_ties.environment_of(connection, device, op, environment_id, torch)
+    found = ranked_ties.environment_of(connection, device, options.op, options.environment_id, options.torch)
     print_note(f"environment: {found.id}, {found.description}")
-    left_out = ranked_ties.left_out(connection, device.id, found.id, op, regime)
+    left_out = ranked_ties.left_out(connection, device.id, found.id, options.op, options.regime)
     picks: list[Pick] = []
     with progress("locking, problems") as advance:
-        for item in ranked_ties.ranked(connection, device.id, found.id, op, regime):
+        for item in ranked_ties.ranked(connection, device.id, found.id, options.op, options.regime):
             picks.append(Pick(item.problem, item.configs, found.environment, item.runtime_us, item.regime))
             advance(1)
     notes = [f"{counted(number, 'problem')} left out: {why}" for why, number in left_out.items()]
