@@ -11,6 +11,7 @@ import torch
 from diode_collectors.problems.problem import parse_problem
 from diode_integration.preview import Previewer
 from diode_store.devices import known_device
+from diode_store.records import Hardware
 from diode_store.warehouse.store import Store
 from samples import MEASURED_AT, measurement, timings_of
 
@@ -47,6 +48,20 @@ def test_one_product(diode: RunCommand, database_url: str, monkeypatch: pytest.M
     assert plain["ranked"][0]["kept"] is True
     assert plain["measured"]["fastest_us"] == 11.25
     assert plain["decided_by"] == "model"
+
+
+def test_a_device_that_only_the_warehouse_knows(diode: RunCommand, database_url: str) -> None:
+    """By its name or an alias of the user's; a name that both know means the measured one."""
+    own = Hardware("nvidia", "NVIDIA Own 1", "sm_90", 144)
+    with Store.open(database_url) as store:
+        store.write([measurement(1, hardware=own)])
+    assert diode("hardware", "alias", "NVIDIA Own 1", "mine", "--database", database_url).code == 0
+    asked = ("predict", "--shape", "mm:8x8x8", "--database", database_url, "--hardware")
+    for name in ("mine", "NVIDIA Own 1"):
+        result = diode(*asked, name)
+        assert result.code == 0, result.err
+        assert "the model abstains, hardware: the model knows NVIDIA H200, not NVIDIA Own 1 (sm_90, 144" in result.out
+    assert "device: NVIDIA H200;" in diode(*asked, "h200").err
 
 
 def test_several_products(diode: RunCommand, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,8 +119,9 @@ def predict(
     line each; --json has everything. What follows a product in a graph is not known here, and does not count.
     """
     problems = [problem.problem() for problem in options.problems()]
-    device = _device(hardware)
-    measured = _measured(database, device, [problem.key for problem in problems])
+    url = _warehouse(database)
+    device = _device(hardware, url)
+    measured = _measured(url, device, [problem.key for problem in problems])
     with progress("loading torch and the model"):
         from diode_integration.preview import Previewer
 
@@ -140,8 +142,18 @@ def predict(
         _show_all(found, measured)
 
 
-def _device(name: str | None) -> Hardware:
-    """Return the device that is meant.
+def _warehouse(database: str | None) -> str | None:
+    """Return the URL of the warehouse; None where none was named and the user's own is not there."""
+    from diode_store.settings import default_database_url
+    from diode_store.urls import sqlite_path
+
+    url = database or default_database_url()
+    path = sqlite_path(url)
+    return None if database is None and path is not None and not Path(path).exists() else url
+
+
+def _device(name: str | None, url: str | None) -> Hardware:
+    """Return the device that is meant: of those in the warehouse, else of those that are known without one.
 
     Raises:
         HardwareError: it is unknown, or none was named and this machine has no GPU.
@@ -155,23 +167,29 @@ def _device(name: str | None) -> Hardware:
         return found
     from diode_store.devices import KNOWN_DEVICES, known_device
 
-    known = known_device(name)
-    if known is None:
+    stored = None if url is None else _stored(name, url)
+    device = stored or known_device(name)
+    if device is None:
         names = ", ".join(device.name for device in KNOWN_DEVICES)
-        raise HardwareError(f"no device is known by the name {name!r}; known: {names}")
-    return known
+        raise HardwareError(f"no device is known by the name {name!r}; known: {names}, and what the warehouse has")
+    return device
 
 
-def _measured(database: str | None, hardware: Hardware, keys: Sequence[bytes]) -> dict[bytes, MeasuredProblem]:
-    """Return what the warehouse has of problems; without one that was named, one that is not there is no mistake."""
+def _stored(name: str, url: str) -> Hardware | None:
+    from diode_store.warehouse.hardware import match
+    from diode_store.warehouse.store import Store
+
+    with Store.open(url) as store, store.engine.connect() as connection, suppress(HardwareError):
+        return match(connection, name)[0].hardware
+    return None
+
+
+def _measured(url: str | None, hardware: Hardware, keys: Sequence[bytes]) -> dict[bytes, MeasuredProblem]:
+    """Return what the warehouse has of problems."""
     from diode_store.commands.query import connected
     from diode_store.query.measured import measured_configs
-    from diode_store.settings import default_database_url
-    from diode_store.urls import sqlite_path
 
-    url = database or default_database_url()
-    path = sqlite_path(url)
-    if database is None and path is not None and not Path(path).exists():
+    if url is None:
         print_note("there is no warehouse yet, so no time is measured; `diode db upgrade` makes one")
         return {}
     connection = connected(url)
