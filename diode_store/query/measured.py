@@ -16,27 +16,32 @@ if TYPE_CHECKING:
 # Of several environments the one that was measured last; of several regimes the one nearest to a deployed kernel.
 _MEASURED = f"""
 WITH wanted AS (SELECT id, key FROM problems WHERE key IN (SELECT unnest($2::BLOB[]))),
-latest AS (
-    SELECT problem_id, arg_max(environment_id, measured_at) AS environment_id
+found AS MATERIALIZED (
+    SELECT problem_id, environment_id, torch, regime, config_id, runtime_us
+    FROM config_rank
+    WHERE hardware_id = $1 AND problem_id IN (SELECT id FROM wanted)
+),
+dates AS (
+    SELECT problem_id, environment_id, max(measured_at) AS measured_at
     FROM measurements
-    WHERE hardware_id = $1 AND superseded_by IS NULL AND problem_id IN (SELECT id FROM wanted)
-    GROUP BY problem_id
+    WHERE hardware_id = $1 AND superseded_by IS NULL
+    GROUP BY ALL
 ),
 places AS (
-    SELECT problem_id, environment_id, arg_min(regime, regime_rank(regime)) AS regime
-    FROM fastest_configs
-    JOIN latest USING (problem_id, environment_id)
-    WHERE hardware_id = $1
-    GROUP BY ALL
+    SELECT problem_id, environment_id, regime
+    FROM (SELECT DISTINCT problem_id, environment_id, regime FROM found)
+    JOIN dates USING (problem_id, environment_id)
+    QUALIFY row_number() OVER (
+        PARTITION BY problem_id ORDER BY measured_at DESC, environment_id DESC, regime_rank(regime), regime
+    ) = 1
 )
-SELECT w.key, r.torch, r.regime, r.runtime_us, {", ".join(f"c.{name}" for name in CONFIG_COLUMNS)}, c.kwargs
-FROM config_rank AS r
-JOIN places AS l
-    ON l.problem_id = r.problem_id AND l.environment_id = r.environment_id AND l.regime IS NOT DISTINCT FROM r.regime
-JOIN wanted AS w ON w.id = r.problem_id
-JOIN configs AS c ON c.id = r.config_id
-WHERE r.hardware_id = $1
-ORDER BY w.key, r.runtime_us, r.config_id
+SELECT w.key, f.torch, f.regime, f.runtime_us, {", ".join(f"c.{name}" for name in CONFIG_COLUMNS)}, c.kwargs
+FROM found AS f
+JOIN places AS p
+    ON p.problem_id = f.problem_id AND p.environment_id = f.environment_id AND p.regime IS NOT DISTINCT FROM f.regime
+JOIN wanted AS w ON w.id = f.problem_id
+JOIN configs AS c ON c.id = f.config_id
+ORDER BY w.key, f.runtime_us, f.config_id
 """  # noqa: S608 - only our own names are put together
 
 

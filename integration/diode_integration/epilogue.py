@@ -38,7 +38,7 @@ _CHEAP = frozenset(
 _SQUARE = ("aten.pow", 2)
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
 _KERNELS = _PRODUCTS | {"aten.convolution"}
-"""What reads from memory and writes to it, whatever is around; so does whoever gets the graph's results."""
+"""What reads from memory and writes to it, whatever is around."""
 _CONSTANTS = frozenset({"aten.full", "aten.scalar_tensor"})
 _MOST_NODES = 1000
 """Of a larger neighbourhood nothing is counted, as to look at it would take longer than it could save."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from diode_integration.predictor import Model
     from diode_integration.stats import Decision, PredictedConfig
-    from diode_store.records import Hardware, Problem
+    from diode_store.records import Hardware, Problem, ProblemShape
 
-_AT_ONCE = 64
+_AT_ONCE = 16
 """Products in one graph."""
 _ANY_RATIO = 1e9
+_LEFT_WHOLE = frozenset(getattr(torch.ops.aten, op).default for op in ("mm", "addmm", "bmm"))
+"""Small ones of these Inductor takes apart on a CPU, which is what compiles here, but not on a GPU."""
 _QUIET = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
 _SETTINGS = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "ATEN", "fx_graph_cache": False}
 
@@ -41,15 +43,26 @@ class Preview:
 
     problem: Problem
     decision: Decision | None
-    """What the hook would leave to Inductor; None where Inductor makes something else of the product."""
+    """Who would decide, and what would be left to Inductor; None where Inductor does not ask the hook here."""
     ranked: tuple[PredictedConfig, ...] = ()
-    """The kernels that are predicted fastest, with the vendor's best; none where the model abstains."""
-    otherwise: DecidedBy | None = None
-    """Who would choose where the model abstains."""
+    """The kernels that are predicted fastest, the vendor's best, and what would be left; fastest first. None where the
+    model abstains."""
+    top: int = 0
+    """How many of them, from the first, are the fastest of all."""
+
+    @property
+    def reason(self) -> str:
+        """Why, for a person."""
+        if self.decision is not None:
+            return self.decision.reason
+        shape = self.problem.shape
+        if shape.op == "bmm" and shape.k != 1:  # torch/_inductor/kernel/bmm.py, where M or N is 1
+            return "Inductor lists the kernels of a batch of vectors on a GPU only"
+        return "Inductor multiplies element by element"
 
 
 class Previewer:
-    """Asks the hook about products on one device."""
+    """Asks the hook about products on one device. A handler that is installed is not afterwards."""
 
     def __init__(
         self,
@@ -75,6 +88,7 @@ class Previewer:
         common: dict[str, Any] = {"hardware": hardware, "observe": True, "enable_fallback": False}
         common |= {"picks": "", "spool": ""}
         self.hardware = hardware
+        self._top = top
         self._deciding = DiodeInductorChoices(model_path, mode=mode, unknown=unknown, **common)
         if self._deciding.model is None:
             raise ModelError("there is no model")
@@ -92,28 +106,47 @@ class Previewer:
         """Yield what would become of different problems, in their order."""
         for start in range(0, len(problems), _AT_ONCE):
             part = problems[start : start + _AT_ONCE]
-            decided, ranked = _asked(self._deciding, part), _asked(self._ranking, part)
+            asked = [problem for problem in part if not _is_elementwise(problem)]
+            decided, ranked = _asked(self._deciding, asked), _asked(self._ranking, asked)
             for problem in part:
-                found, listed = decided.get(problem.key), ranked.get(problem.key)
-                by_time = sorted(listed.chosen, key=lambda each: each.predicted_us or 0.0) if listed else ()
-                yield Preview(problem, found, tuple(by_time), self._otherwise(found))
+                yield self._preview(problem, decided.get(problem.shape), ranked.get(problem.shape))
 
-    def _otherwise(self, decision: Decision | None) -> DecidedBy | None:
-        if decision is None or not decision.abstained:
-            return None
+    def _preview(self, problem: Problem, decided: Decision | None, ranked: Decision | None) -> Preview:
+        if decided is None:
+            return Preview(problem, None)
+        if decided.abstained:
+            return Preview(problem, self._as_chosen(decided))
+        by_time = sorted(
+            dict.fromkeys((*(ranked.chosen if ranked else ()), *decided.chosen)),
+            key=lambda each: each.predicted_us or 0.0,
+        )
+        return Preview(problem, decided, tuple(by_time), min(self._top, decided.candidates))
+
+    def _as_chosen(self, decision: Decision) -> Decision:
+        """Return an abstention as it were if the hook did not only observe."""
         reason = decision.reason.partition(":")[0]
-        kept = why_vendor(self._deciding.unknown, reason, decision.problem, self.hardware)
-        return DecidedBy.STOCK if kept is None else DecidedBy.VENDOR
+        why = why_vendor(self._deciding.unknown, reason, decision.problem, self.hardware)
+        if why is None:
+            return decision
+        return replace(decision, decided_by=DecidedBy.VENDOR, reason=f"{decision.reason}; {why}")
 
 
-def _asked(handler: DiodeInductorChoices, problems: Sequence[Problem]) -> dict[bytes, Decision]:
-    """Have Inductor lower the products, and return what the hook decided, by the problems' keys."""
+def _is_elementwise(problem: Problem) -> bool:
+    """Whether Inductor multiplies columns by rows, without a matrix product (torch/_inductor/decomposition.py)."""
+    shape = problem.shape
+    return shape.k == 1 and (shape.op == "bmm" or (shape.op in {"mm", "addmm"} and shape.m != 1 and shape.n != 1))
+
+
+def _asked(handler: DiodeInductorChoices, problems: Sequence[Problem]) -> dict[ProblemShape, Decision]:
+    """Have Inductor lower the products, and return what the hook decided of each."""
     handler.reset_stats()
     for tf32 in (False, True):
         some = [problem for problem in problems if problem.shape.tf32 is tf32]
         if some:
             _lower(handler, some, tf32=tf32)
-    return {decision.problem.key: decision for decision in handler.decisions() if decision.problem is not None}
+    found = {decision.problem.shape: decision for decision in handler.decisions() if decision.problem is not None}
+    failed = next((decision for decision in handler.decisions() if decision.problem is None), None)
+    return found if failed is None else {**{problem.shape: failed for problem in problems}, **found}
 
 
 def _lower(handler: DiodeInductorChoices, problems: Sequence[Problem], *, tf32: bool) -> None:
@@ -123,6 +156,7 @@ def _lower(handler: DiodeInductorChoices, problems: Sequence[Problem], *, tf32: 
     products = []
     with _pretending(handler, tf32=tf32):
         from torch._inductor import compile_fx  # torch 2.10 and 2.11 warn at the import
+        from torch._inductor.decomposition import select_decomp_table
 
         for problem in problems:
             of_op = _operands(problem)
@@ -130,7 +164,8 @@ def _lower(handler: DiodeInductorChoices, problems: Sequence[Problem], *, tf32: 
             operands += of_op
             products.append(graph.call_function(getattr(torch, problem.op), nodes))
         graph.output(tuple(products))
-        compile_fx.compile_fx(torch.fx.GraphModule({}, graph), operands)
+        table = {op: how for op, how in select_decomp_table().items() if op not in _LEFT_WHOLE}
+        compile_fx.compile_fx(torch.fx.GraphModule({}, graph), operands, decompositions=table)
 
 
 @contextmanager

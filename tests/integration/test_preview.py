@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 import torch
+from hooked import watching
 from torch._dynamo.utils import counters
 
 from diode_collectors.problems.problem import parse_problem
+from diode_integration import final
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.install import install
 from diode_integration.preview import Preview, Previewer
 from diode_integration.stats import DecidedBy
 from diode_store.devices import known_device
-from inductor_harness import compile_and_run, triton_choices_on_cpu
+from inductor_harness import compile_and_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,17 +71,50 @@ def test_every_op_and_dtype() -> None:
 def test_it_is_what_the_hook_chooses() -> None:
     """In a compile, of the candidates of a GPU, zero mode keeps what was said."""
     (found,) = previews(["mm:64x96x128/nn/fp32"], mode="zero")
-    handler = DiodeInductorChoices(hardware="NVIDIA H200", mode="zero", observe=True, picks="", spool="")
-    with triton_choices_on_cpu(), install(handler):
+    handler = DiodeInductorChoices(hardware="NVIDIA H200", mode="zero", picks="", spool="")
+    with watching(run_vendor=True) as watch, install(handler):
+        final.ensure_registered()
         compile_and_run(torch.mm, torch.zeros(64, 128), torch.zeros(128, 96))
     (decision,) = handler.decisions()
     assert found.decision is not None
     assert found.decision.chosen == decision.chosen
     assert found.decision.vendor_us == decision.vendor_us
+    assert [len(left) for left in watch.left] == [1]
+
+
+@pytest.mark.parametrize("shape", ["mm:1x1x512", "mm:1x64x1", "addmm:1x1x64", "addmm:1x16x16"])
+def test_small_products_are_products_on_a_gpu(shape: str) -> None:
+    """Where Inductor makes something else of them on a CPU."""
+    (found,) = previews([shape])
+    assert found.decision is not None
+    assert found.decision.problem is not None
+    assert found.decision.problem.shape == found.problem.shape
+
+
+@pytest.mark.parametrize("shape", ["mm:64x64x1", "addmm:64x64x1", "bmm:64x64x1:4", "bmm:1x64x1:4"])
+def test_columns_by_rows_are_no_product(shape: str) -> None:
+    """Inductor multiplies element by element on a GPU; others in the same graph are asked about as ever."""
+    found = previews(["mm:64x64x64", shape, "mm:32x32x32"])
+    assert [each.decision is None for each in found] == [False, True, False]
+    assert found[1].reason == "Inductor multiplies element by element"
+
+
+def test_a_batch_of_vectors_cannot_be_asked_about() -> None:
+    """On a CPU, which is what compiles here, Inductor makes sums of it; that is said."""
+    (found,) = previews(["bmm:1x64x128:4"])
+    assert found.decision is None
+    assert found.reason == "Inductor lists the kernels of a batch of vectors on a GPU only"
+
+
+def test_a_bias_that_is_broadcast() -> None:
+    """The problem that Inductor lowers has another key where N is 1; it is the same product."""
+    (found,) = previews(["addmm:64x1x64"])
+    assert found.decision is not None
+    assert found.decision.reason.startswith("shape: N=1 is outside ")
 
 
 @pytest.mark.parametrize(
-    ("shape", "hardware", "options", "otherwise"),
+    ("shape", "hardware", "options", "chooser"),
     [
         ("mm:64x64x64/tt/bf16", "h200", {}, DecidedBy.VENDOR),
         ("mm:4096x4096x4096/tt/bf16", "h200", {}, DecidedBy.STOCK),
@@ -88,13 +124,31 @@ def test_it_is_what_the_hook_chooses() -> None:
     ],
 )
 def test_who_chooses_where_the_model_abstains(
-    shape: str, hardware: str, options: dict[str, str], otherwise: DecidedBy
+    shape: str, hardware: str, options: dict[str, str], chooser: DecidedBy
 ) -> None:
-    """As ``unknown`` says; nothing is ranked."""
+    """As ``unknown`` says, and why; nothing is ranked."""
     (found,) = previews([shape], hardware, **options)
     assert found.decision is not None
     assert found.decision.reason.startswith(("layout: ", "hardware: "))
-    assert (found.otherwise, found.ranked) == (otherwise, ())
+    assert (found.decision.decided_by, found.ranked) == (chooser, ())
+    assert ("; " in found.decision.reason) == (chooser is DecidedBy.VENDOR)
+
+
+def test_a_hook_that_fails_says_so() -> None:
+    """An error of the hook's is not taken for a product that Inductor does not make."""
+    with mock.patch.object(DiodeInductorChoices, "_rank", side_effect=ZeroDivisionError("a bug")):
+        (found,) = previews(["mm:64x64x64"])
+    assert found.decision is not None
+    assert found.decision.reason == "error: ZeroDivisionError: a bug"
+
+
+def test_what_is_kept_is_listed() -> None:
+    """Whatever its rank, with the vendor's best: only of the first so many the rank is known."""
+    (found,) = previews(["mm:64x64x64/nn/bf16"], mode="top_k", top=1)
+    assert found.decision is not None
+    assert set(found.decision.chosen) <= set(found.ranked)
+    assert len(found.decision.chosen) > 1
+    assert found.top == 1
 
 
 def test_more_products_than_one_graph_has() -> None:

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diode_store.console import JsonOption, NamedDatabaseOption, make_app, print_json, print_note, print_rows, progress
-from diode_store.errors import HardwareError, SettingsError
+from diode_store.checks import INT64
+from diode_store.commands.query import NoSyncOption  # noqa: TC001 - likewise
+from diode_store.console import (
+    JsonOption,
+    NamedDatabaseOption,
+    is_on_command_line,
+    make_app,
+    print_json,
+    print_note,
+    print_rows,
+    progress,
+)
+from diode_store.errors import DiodeError, HardwareError, SettingsError
 from diode_store.options import takes_options
 from diode_store.render import counted, problem_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_integration.preview import Preview, Previewer
@@ -66,7 +77,7 @@ class _Wanted:
         shapes = [*self._typed(), *(self.shape or ())]
         if not (shapes or self.shapeset or self.family):
             raise SettingsError("name a product: --op mm --m 16 --n 4096 --k 4096, --shape, --shapeset or --family")
-        return select_problems(
+        found = select_problems(
             ProblemRequest(
                 shapes=tuple(shapes),
                 shapesets=tuple(self.shapeset or ()),
@@ -75,6 +86,10 @@ class _Wanted:
                 layouts=(self.layout,) if self.layout else (),
             )
         )
+        for problem in found:
+            if problem.memory_bytes > INT64:
+                raise SettingsError(f"{problem}: its matrices are larger than any memory")
+        return found
 
     def _typed(self) -> list[str]:
         sizes = {"--m": self.m, "--n": self.n, "--k": self.k}
@@ -94,7 +109,8 @@ class _Wanted:
     epilog="Example: diode predict --op mm --m 16 --n 4096 --k 4096 --layout nt --hardware h200", no_args_is_help=True
 )
 @takes_options(_Wanted)
-def predict(
+def predict(  # noqa: PLR0913 - one parameter an option
+    context: typer.Context,
     *,
     options: _Wanted,
     hardware: Annotated[
@@ -112,6 +128,7 @@ def predict(
     top: Annotated[int, typer.Option(metavar="ROWS", help="Rank this many kernels of each product.", min=1)] = 10,
     database: NamedDatabaseOption = None,
     as_json: JsonOption = False,
+    no_sync: NoSyncOption = False,
 ) -> None:
     """Show what the hook would keep of each product's kernels, and why, without running any.
 
@@ -119,9 +136,8 @@ def predict(
     line each; --json has everything. What follows a product in a graph is not known here, and does not count.
     """
     problems = [problem.problem() for problem in options.problems()]
-    url = _warehouse(database)
+    url = _usable_warehouse(database, is_typed=is_on_command_line(context, "database"))
     device = _device(hardware, url)
-    measured = _measured(url, device, [problem.key for problem in problems])
     with progress("loading torch and the model"):
         from diode_integration.preview import Previewer
 
@@ -131,6 +147,7 @@ def predict(
         for preview in previewer.previews(problems):
             found.append(preview)
             advance(1)
+    measured = _measured(url, device, [problem.key for problem in problems], sync=not no_sync)
     if as_json:
         print_json([_plain(each, previewer, measured.get(each.problem.key)) for each in found])
         return
@@ -142,21 +159,11 @@ def predict(
         _show_all(found, measured)
 
 
-def _warehouse(database: str | None) -> str | None:
-    """Return the URL of the warehouse; None where none was named and the user's own is not there."""
-    from diode_store.settings import default_database_url
-    from diode_store.urls import sqlite_path
-
-    url = database or default_database_url()
-    path = sqlite_path(url)
-    return None if database is None and path is not None and not Path(path).exists() else url
-
-
 def _device(name: str | None, url: str | None) -> Hardware:
     """Return the device that is meant: of those in the warehouse, else of those that are known without one.
 
     Raises:
-        HardwareError: it is unknown, or none was named and this machine has no GPU.
+        HardwareError: it is unknown or several, or none was named and this machine has no GPU.
     """
     if name is None:
         from diode_collectors.inductor.device import detect_hardware
@@ -165,52 +172,68 @@ def _device(name: str | None, url: str | None) -> Hardware:
         if found is None:
             raise HardwareError("this machine has no GPU; name a device with --hardware, such as h200")
         return found
-    from diode_store.devices import KNOWN_DEVICES, known_device
+    from diode_store.devices import KNOWN_DEVICES, ambiguous, known_device
 
-    stored = None if url is None else _stored(name, url)
-    device = stored or known_device(name)
+    stored = [] if url is None else _stored(name, url)
+    if len(stored) > 1:
+        raise ambiguous(name, stored)
+    device = stored[0] if stored else known_device(name)
     if device is None:
         names = ", ".join(device.name for device in KNOWN_DEVICES)
         raise HardwareError(f"no device is known by the name {name!r}; known: {names}, and what the warehouse has")
     return device
 
 
-def _stored(name: str, url: str) -> Hardware | None:
+def _stored(name: str, url: str) -> list[Hardware]:
     from diode_store.warehouse.hardware import match
     from diode_store.warehouse.store import Store
 
     with Store.open(url) as store, store.engine.connect() as connection, suppress(HardwareError):
-        return match(connection, name)[0].hardware
-    return None
+        return [row.hardware for row in match(connection, name, all_matches=True)]
+    return []
 
 
-def _measured(url: str | None, hardware: Hardware, keys: Sequence[bytes]) -> dict[bytes, MeasuredProblem]:
+def _measured(
+    url: str | None, hardware: Hardware, keys: Sequence[bytes], *, sync: bool
+) -> dict[bytes, MeasuredProblem]:
     """Return what the warehouse has of problems."""
     from diode_store.commands.query import connected
     from diode_store.query.measured import measured_configs
 
     if url is None:
-        print_note("there is no warehouse yet, so no time is measured; `diode db upgrade` makes one")
         return {}
-    connection = connected(url)
+    connection = connected(url, sync=sync)
     ids = connection.execute("SELECT id FROM hardware WHERE key = ?", [hardware.key]).fetchall()
     return measured_configs(connection, ids[0][0], keys) if ids else {}
 
 
+def _usable_warehouse(database: str | None, *, is_typed: bool) -> str | None:
+    """Return the URL of the warehouse, or None where there is none to read, which is noted.
+
+    Raises:
+        DiodeError: the one that was typed cannot be used.
+    """
+    from diode_store.settings import default_database_url
+    from diode_store.warehouse.store import Store
+
+    url = database or default_database_url()
+    try:
+        Store.open(url).close()
+    except DiodeError as error:
+        if is_typed:
+            raise
+        print_note(f"no times are measured: {error}")
+        return None
+    return url
+
+
 def _show_one(preview: Preview, measured: MeasuredProblem | None) -> None:
     typer.echo(f"{problem_text(preview.problem.shape)}: {_outcome(preview)}")
-    if preview.ranked:
-        kept = {choice.config for choice in preview.decision.chosen} if preview.decision else set()
-        rows = [
-            (
-                place,
-                each.config.describe(),
-                each.predicted_us,
-                _time(measured, each),
-                "yes" if each.config in kept else "",
-            )
-            for place, each in enumerate(preview.ranked, 1)
-        ]
+    rows = [
+        (rank, each.config.describe(), each.predicted_us, _time(measured, each), "yes" * is_kept)
+        for rank, each, is_kept in _ranks(preview)
+    ]
+    if rows:
         print_rows(("rank", "kernel", "predicted us", "measured us", "kept"), rows)
     if measured is not None:
         best, time_us = next(iter(measured.times_us.items()))
@@ -228,12 +251,8 @@ def _show_all(found: Sequence[Preview], measured: dict[bytes, MeasuredProblem]) 
         predicted = first and first.predicted_us, decision and decision.vendor_us
         best = known and next(iter(known.times_us.values()))
         timed = first and _time(known, first), best, known and known.regime
-        why = decision.reason if decision else _NOT_A_PRODUCT
-        rows.append((problem_text(each.problem.shape), _kept(each), *predicted, *timed, why))
+        rows.append((problem_text(each.problem.shape), _kept(each), *predicted, *timed, each.reason))
     print_rows(columns, rows, title="What the hook would keep")
-
-
-_NOT_A_PRODUCT = "Inductor makes no matrix product of it"
 
 
 def _kept(preview: Preview) -> str:
@@ -241,7 +260,7 @@ def _kept(preview: Preview) -> str:
     if decision is None:
         return ""
     if decision.abstained:
-        return f"{preview.otherwise}'s"
+        return "the vendor's" if decision.decided_by == "vendor" else "stock Inductor's"
     more = len(decision.chosen) - 1
     return decision.chosen[0].config.describe() + (f" and {more} more" if more else "")
 
@@ -250,11 +269,18 @@ def _outcome(preview: Preview) -> str:
     """Return a line for a person."""
     decision = preview.decision
     if decision is None:
-        return _NOT_A_PRODUCT
+        return preview.reason
     if decision.abstained:
-        who = "the vendor's kernel is kept" if preview.otherwise == "vendor" else "stock Inductor chooses"
-        return f"the model abstains, {decision.reason}; {who}"
+        who = "the vendor's kernel is kept" if decision.decided_by == "vendor" else "stock Inductor chooses"
+        return f"{who}, as the model abstains: {decision.reason}"
     return f"keeps {len(decision.chosen)} of {counted(decision.candidates, 'kernel')}: {decision.reason}"
+
+
+def _ranks(preview: Preview) -> Iterator[tuple[int | None, PredictedConfig, bool]]:
+    """Yield each kernel with its rank, None where that is not known, and whether it is kept."""
+    kept = {choice.config for choice in preview.decision.chosen} if preview.decision else set()
+    for place, each in enumerate(preview.ranked, 1):
+        yield place if place <= preview.top else None, each, each.config in kept
 
 
 def _time(measured: MeasuredProblem | None, choice: PredictedConfig) -> float | None:
@@ -264,7 +290,6 @@ def _time(measured: MeasuredProblem | None, choice: PredictedConfig) -> float | 
 def _plain(preview: Preview, previewer: Previewer, measured: MeasuredProblem | None) -> dict[str, Any]:
     """Return everything as plain values."""
     shape, decision = preview.problem.shape, preview.decision
-    kept = {choice.config for choice in decision.chosen} if decision else set()
     best = next(iter(measured.times_us.items())) if measured is not None else None
     return {
         "problem": {"op": shape.op, "dtype": shape.arithmetic, "b": shape.b, "m": shape.m, "n": shape.n, "k": shape.k}
@@ -273,14 +298,14 @@ def _plain(preview: Preview, previewer: Previewer, measured: MeasuredProblem | N
         "model": previewer.model.card.name,
         "model_sha256": previewer.model.sha256,
         "mode": str(previewer.mode),
-        "decided_by": None if decision is None else str(preview.otherwise or decision.decided_by),
-        "reason": _NOT_A_PRODUCT if decision is None else decision.reason,
+        "decided_by": None if decision is None else str(decision.decided_by),
+        "reason": preview.reason,
         "candidates": decision.candidates if decision else 0,
         "p_within_2pct": decision.p_within_2pct if decision else None,
         "predicted_vendor_us": decision.vendor_us if decision else None,
         "ranked": [
-            {**_config(each), "measured_us": _time(measured, each), "kept": each.config in kept}
-            for each in preview.ranked
+            {"rank": rank, **_config(each), "measured_us": _time(measured, each), "kept": is_kept}
+            for rank, each, is_kept in _ranks(preview)
         ],
         "measured": None
         if measured is None or best is None

@@ -75,6 +75,13 @@ def test_the_environment_that_was_measured_last(measured: Measured) -> None:
     assert (known.torch, known.times_us) == ("2.13.0", {A: 30.0})
 
 
+def test_a_later_failure_hides_no_times(measured: Measured) -> None:
+    """An environment in which nothing ran says nothing."""
+    measured.add({A: 20.0})
+    measured.add({A: Outcome.OUT_OF_RESOURCES}, environment=NEWER)
+    assert measured.of(PROBLEM)[PROBLEM.key].times_us == {A: 20.0}
+
+
 @pytest.mark.parametrize(("regime", "expected"), [("graph", "graph"), (None, "write_flush")])
 def test_the_regime_nearest_to_deployment(measured: Measured, regime: str | None, expected: str) -> None:
     """Nor do times of two regimes; one that nobody knows comes last."""
