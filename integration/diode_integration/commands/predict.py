@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated, Any
@@ -136,7 +136,10 @@ def predict(  # noqa: PLR0913 - one parameter an option
     line each; --json has everything. What follows a product in a graph is not known here, and does not count.
     """
     problems = [problem.problem() for problem in options.problems()]
-    url = _usable_warehouse(database, is_typed=is_on_command_line(context, "database"))
+    is_typed = is_on_command_line(context, "database")
+    url = None
+    with _noting(is_typed=is_typed):
+        url = _usable_warehouse(database)
     device = _device(hardware, url)
     with progress("loading torch and the model"):
         from diode_integration.preview import Previewer
@@ -147,7 +150,10 @@ def predict(  # noqa: PLR0913 - one parameter an option
         for preview in previewer.previews(problems):
             found.append(preview)
             advance(1)
-    measured = _measured(url, device, [problem.key for problem in problems], sync=not no_sync)
+    measured = {}
+    if url is not None:
+        with _noting(is_typed=is_typed):
+            measured = _measured(url, device, [problem.key for problem in problems], sync=not no_sync)
     if as_json:
         print_json([_plain(each, previewer, measured.get(each.problem.key)) for each in found])
         return
@@ -193,38 +199,34 @@ def _stored(name: str, url: str) -> list[Hardware]:
     return []
 
 
-def _measured(
-    url: str | None, hardware: Hardware, keys: Sequence[bytes], *, sync: bool
-) -> dict[bytes, MeasuredProblem]:
+def _measured(url: str, hardware: Hardware, keys: Sequence[bytes], *, sync: bool) -> dict[bytes, MeasuredProblem]:
     """Return what the warehouse has of problems."""
     from diode_store.commands.query import connected
     from diode_store.query.measured import measured_configs
 
-    if url is None:
-        return {}
     connection = connected(url, sync=sync)
     ids = connection.execute("SELECT id FROM hardware WHERE key = ?", [hardware.key]).fetchall()
     return measured_configs(connection, ids[0][0], keys) if ids else {}
 
 
-def _usable_warehouse(database: str | None, *, is_typed: bool) -> str | None:
-    """Return the URL of the warehouse, or None where there is none to read, which is noted.
-
-    Raises:
-        DiodeError: the one that was typed cannot be used.
-    """
+def _usable_warehouse(database: str | None) -> str:
     from diode_store.settings import default_database_url
     from diode_store.warehouse.store import Store
 
     url = database or default_database_url()
+    Store.open(url).close()
+    return url
+
+
+@contextmanager
+def _noting(*, is_typed: bool) -> Iterator[None]:
+    """Go on without a warehouse that cannot be read, and say so; one that was typed has to be there."""
     try:
-        Store.open(url).close()
+        yield
     except DiodeError as error:
         if is_typed:
             raise
         print_note(f"no times are measured: {error}")
-        return None
-    return url
 
 
 def _show_one(preview: Preview, measured: MeasuredProblem | None) -> None:
