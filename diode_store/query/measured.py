@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_store.kernels import CONFIG_COLUMNS, KernelConfig, agrees
+from diode_store.kernels import CONFIG_COLUMNS, agrees
+from diode_store.query.ranked_ties import config_of_row
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     import duckdb
+
+    from diode_store.kernels import KernelConfig
 
 # Of several environments the one that was measured last; of several regimes the one nearest to a deployed kernel.
 _MEASURED = f"""
@@ -66,10 +68,8 @@ def measured_configs(
 ) -> dict[bytes, MeasuredProblem]:
     """Return what was measured of problems, given by their keys, on a device; those that were not are left out."""
     found: dict[bytes, MeasuredProblem] = {}
-    for key, torch, regime, runtime_us, *config, kwargs in connection.execute(
-        _MEASURED, [hardware_id, list(problems)]
-    ).fetchall():
-        pairs = tuple((name, value) for name, value in json.loads(kwargs or "[]"))
-        kernel = KernelConfig(**dict(zip(CONFIG_COLUMNS, config, strict=True)), kwargs=pairs)
-        found.setdefault(bytes(key), MeasuredProblem(torch, regime, {})).times_us.setdefault(kernel, runtime_us)
+    rows = connection.execute(_MEASURED, [hardware_id, list(problems)]).fetchall()
+    for key, torch, regime, runtime_us, *config in rows:
+        known = found.setdefault(bytes(key), MeasuredProblem(torch, regime, {}))
+        known.times_us.setdefault(config_of_row(config), runtime_us)
     return found

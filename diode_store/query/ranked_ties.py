@@ -11,7 +11,7 @@ from diode_store.exchange.inductor_lut import Ranked
 from diode_store.records import CONFIG_COLUMNS, REGIMES, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import duckdb
 
@@ -144,14 +144,15 @@ def ranked(
     wanted = sorted({number for row in rows for number in row[-1]})
     columns = ", ".join(CONFIG_COLUMNS)
     select = f"SELECT id, {columns}, kwargs FROM configs WHERE id IN (SELECT unnest($1::BIGINT[]))"  # noqa: S608 - our own names
-    configs = {row[0]: _config(row[1:]) for row in connection.execute(select, [wanted]).fetchall()}
+    configs = {row[0]: config_of_row(row[1:]) for row in connection.execute(select, [wanted]).fetchall()}
     for name, inputs, scalars, runtime_us, timed_in, ties in rows:
         specs = tuple(TensorSpec(dtype, tuple(size), tuple(stride)) for dtype, size, stride in json.loads(inputs))
         problem = Problem(name, specs, tuple((n, v) for n, v in json.loads(scalars)))
         yield Ranked(problem, tuple(configs[number] for number in ties), runtime_us, timed_in)
 
 
-def _config(row: tuple[Any, ...]) -> KernelConfig:
+def config_of_row(row: Sequence[Any]) -> KernelConfig:
+    """Return the config of a row that holds ``CONFIG_COLUMNS`` and ``kwargs``."""
     *columns, kwargs = row
     pairs = tuple((name, value) for name, value in json.loads(kwargs or "[]"))
     return KernelConfig(**dict(zip(CONFIG_COLUMNS, columns, strict=True)), kwargs=pairs)

@@ -137,10 +137,11 @@ def predict(  # noqa: PLR0913 - one parameter an option
     """
     problems = [problem.problem() for problem in options.problems()]
     is_typed = is_on_command_line(context, "database")
-    url = None
+    url: str | None = None
+    stored: list[Hardware] = []
     with _noting(is_typed=is_typed):
-        url = _usable_warehouse(database)
-    device = _device(hardware, url)
+        url, stored = _warehouse(database, hardware)
+    device = _device(hardware, stored)
     with progress("loading torch and the model"):
         from diode_integration.preview import Previewer
 
@@ -156,16 +157,11 @@ def predict(  # noqa: PLR0913 - one parameter an option
             measured = _measured(url, device, [problem.key for problem in problems], sync=not no_sync)
     if as_json:
         print_json([_plain(each, previewer, measured.get(each.problem.key)) for each in found])
-        return
-    name = previewer.model.card.name
-    print_note(f"model: {name}; device: {previewer.hardware.name}; mode: {previewer.mode}")
-    if len(found) == 1:
-        _show_one(found[0], measured.get(found[0].problem.key))
     else:
-        _show_all(found, measured)
+        _show(found, previewer, measured)
 
 
-def _device(name: str | None, url: str | None) -> Hardware:
+def _device(name: str | None, stored: Sequence[Hardware]) -> Hardware:
     """Return the device that is meant: of those in the warehouse, else of those that are known without one.
 
     Raises:
@@ -180,7 +176,6 @@ def _device(name: str | None, url: str | None) -> Hardware:
         return found
     from diode_store.devices import KNOWN_DEVICES, ambiguous, known_device
 
-    stored = [] if url is None else _stored(name, url)
     if len(stored) > 1:
         raise ambiguous(name, stored)
     device = stored[0] if stored else known_device(name)
@@ -188,15 +183,6 @@ def _device(name: str | None, url: str | None) -> Hardware:
         names = ", ".join(device.name for device in KNOWN_DEVICES)
         raise HardwareError(f"no device is known by the name {name!r}; known: {names}, and what the warehouse has")
     return device
-
-
-def _stored(name: str, url: str) -> list[Hardware]:
-    from diode_store.warehouse.hardware import match
-    from diode_store.warehouse.store import Store
-
-    with Store.open(url) as store, store.engine.connect() as connection, suppress(HardwareError):
-        return [row.hardware for row in match(connection, name, all_matches=True)]
-    return []
 
 
 def _measured(url: str, hardware: Hardware, keys: Sequence[bytes], *, sync: bool) -> dict[bytes, MeasuredProblem]:
@@ -209,13 +195,17 @@ def _measured(url: str, hardware: Hardware, keys: Sequence[bytes], *, sync: bool
     return measured_configs(connection, ids[0][0], keys) if ids else {}
 
 
-def _usable_warehouse(database: str | None) -> str:
+def _warehouse(database: str | None, name: str | None) -> tuple[str, list[Hardware]]:
+    """Return the URL of a warehouse that can be read, and the devices in it that ``name`` may mean."""
     from diode_store.settings import default_database_url
+    from diode_store.warehouse.hardware import match
     from diode_store.warehouse.store import Store
 
     url = database or default_database_url()
-    Store.open(url).close()
-    return url
+    with Store.open(url) as store, store.engine.connect() as connection, suppress(HardwareError):
+        rows = [] if name is None else match(connection, name, all_matches=True)
+        return url, [row.hardware for row in rows]
+    return url, []
 
 
 @contextmanager
@@ -227,6 +217,15 @@ def _noting(*, is_typed: bool) -> Iterator[None]:
         if is_typed:
             raise
         print_note(f"no times are measured: {error}")
+
+
+def _show(found: Sequence[Preview], previewer: Previewer, measured: dict[bytes, MeasuredProblem]) -> None:
+    name = previewer.model.card.name
+    print_note(f"model: {name}; device: {previewer.hardware.name}; mode: {previewer.mode}")
+    if len(found) == 1:
+        _show_one(found[0], measured.get(found[0].problem.key))
+    else:
+        _show_all(found, measured)
 
 
 def _show_one(preview: Preview, measured: MeasuredProblem | None) -> None:
