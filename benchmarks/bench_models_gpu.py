@@ -4,9 +4,10 @@
 
 Each model is made from its configuration with random weights and compiled from nothing (empty Inductor and Triton
 caches, warmed compile workers) by plain ``torch.compile``, with ``max_autotune_gemm`` alone, with the hook in each of
-its modes beside that, and all again with ``mode="max-autotune"``. Then all take turns under CUDA graphs. Needs a GPU,
-torch, triton, numpy, msgpack and transformers. Each model is a process of its own, and its results are appended to the
-file, so that a run can be spread over several; what it is compared with must be in the same run.
+its modes beside that, and all again with ``mode="max-autotune"``. Then all take turns under CUDA graphs, in an order
+that is drawn for each round; eager is timed by itself. Needs a GPU, torch, triton, numpy, msgpack and transformers.
+Each model is a process of its own, and its results are appended to the file, so that a run can be spread over several;
+what it is compared with must be in the same run.
 """
 
 from __future__ import annotations
@@ -115,10 +116,7 @@ def _run(name: str, variants: list[str], options: argparse.Namespace) -> int:
             got = _results(workload, compiled[variant])
             errors = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(got, expected, strict=True)]
             results[variant]["max_relative_error"] = max(errors)
-        rounds: dict[str, list[float]] = {variant: [] for variant in variants}
-        for _ in range(_ROUNDS):
-            for variant in variants:
-                rounds[variant].append(_time_ms(workload, compiled[variant]))
+        rounds = _rounds_ms(workload, compiled)
     with options.output.open("a") as output:
         for variant in variants:
             spread = {"call_ms": statistics.median(rounds[variant]), "rounds_ms": rounds[variant]}
@@ -165,6 +163,20 @@ def _what_it_did(handler: DiodeInductorChoices) -> dict[str, Any]:
     calls, once = (Counter(str(d.decided_by) for d in found) for found in (decided, distinct.values()))
     left = sorted({d.describe() for d in handler.decisions() if d.abstained})
     return {**handler.get_stats(), "calls": calls, "distinct": once, "not_decided": left}
+
+
+def _rounds_ms(workload: Workload, calls: dict[str, Callable[[torch.Tensor], torch.Tensor]]) -> dict[str, list[float]]:
+    """Return the median device times of rounds in which all compiled ones take turns, in an order that is drawn.
+
+    Launches leave the GPU idle in eager mode, so that what runs next finds a higher clock: it is timed by itself.
+    """
+    found: dict[str, list[float]] = {variant: [] for variant in calls}
+    compiled = [variant for variant in calls if VARIANTS[variant].options is not None]
+    draws = random.Random(0)  # noqa: S311 - not cryptography
+    turns = [variant for _ in range(_ROUNDS) for variant in draws.sample(compiled, len(compiled))]
+    for variant in turns + [variant for variant in calls if variant not in compiled] * _ROUNDS:
+        found[variant].append(_time_ms(workload, calls[variant]))
+    return found
 
 
 def _time_ms(workload: Workload, call: Callable[[torch.Tensor], torch.Tensor]) -> float:
