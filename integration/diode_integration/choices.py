@@ -21,10 +21,10 @@ from diode_integration.candidates import KnownLists
 from diode_integration.epilogue import unfused_us
 from diode_integration.fallbacks import Fallbacks
 from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Lister, Listing, is_tuned
-from diode_integration.options import hardware_named, policy_for, unknown_for, usable_predictor
+from diode_integration.options import hardware_named, policy_for, unknown_for, usable_models
 from diode_integration.picked import usable_picks
 from diode_integration.policy import Mode, Policy, select
-from diode_integration.predictor import AbstentionError, Predictor
+from diode_integration.predictor import AbstentionError
 from diode_integration.retry import Graph
 from diode_integration.spooling import recorder_for
 from diode_integration.stats import DecidedBy, Decision, Stats
@@ -34,14 +34,15 @@ from diode_store.devices import NVIDIA
 from diode_store.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
+    from diode_integration.model_set import KnownModel, ModelSet
     from diode_integration.picking import Sought
-    from diode_integration.predictor import Model
+    from diode_integration.predictor import Model, Predictor
     from diode_store.exchange.picks import Picks
     from diode_store.records import Hardware, Problem
 
@@ -78,12 +79,13 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         corrections: Path | str | None = None,
         spool: Path | str | None = None,
         picks: Picks | Path | str | None = None,
-        model: Model | None = None,
+        model: Model | Sequence[KnownModel] | None = None,
     ) -> None:
         """Load the model and check the options.
 
         Args:
-            model_path: the checkpoint, or a model's name; when None what DIODE_MODEL says, else the best shipped one.
+            model_path: the checkpoint, or a model's name; when None what DIODE_MODEL says, else for each product the
+                first of the user's models and the shipped ones that knows the device and it (`diode models list`).
             top_k_configs: how many candidates to leave in "top_k" mode; when None what DIODE_TOP_K says, else 3.
             enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
                 Inside a compile nothing is raised in either case.
@@ -108,7 +110,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
                 DIODE_SPOOL names, if it does; "" for none.
             picks: a file by ``diode lock`` or ``torch_diode.lock``, whose kernels are kept before the model is asked;
                 when None, the one that DIODE_PICKS names, if it does.
-            model: a loaded model, instead of ``model_path``.
+            model: a loaded model, or several in the order in which they are asked, instead of ``model_path``.
 
         Raises:
             ModelError: no usable model, or corrections that cannot be used, and ``enable_fallback`` is False.
@@ -127,10 +129,11 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self._known_lists = KnownLists()
         self._fallbacks = Fallbacks(self._stats)
         self._picks = usable_picks(picks, self._hardware, self._stats, enable_fallback=enable_fallback)
-        self._predictor, self._lacking = usable_predictor(
-            model, model_path, corrections, enable_fallback=enable_fallback
+        ranks_all = search_space == EXHAUSTIVE
+        self.models, self._lacking = usable_models(
+            model, model_path, corrections, self._hardware, ranks_all=ranks_all, enable_fallback=enable_fallback
         )
-        self.policy = policy_for(self._predictor, mode, top_k_configs, performance_threshold, kernel_price)
+        self.policy = policy_for(self.models, mode, top_k_configs, performance_threshold, kernel_price)
         self.unknown = unknown_for(unknown, self.policy.mode)
         self._vendor_calls = VendorCalls()
         self._recorder = recorder_for(spool, self._stats, self.policy, self.model, HOOK_VERSION)
@@ -139,18 +142,18 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
     @property
     def model(self) -> Model | None:
-        """The model, or None without one."""
-        return self._predictor.model if self._predictor else None
+        """The model that is asked first, or None without one."""
+        return self.models.first.model if self.models else None
 
     @property
     def _sha256(self) -> str:
-        return self._predictor.model.sha256 if self._predictor else "no model"
+        return self.models.key if self.models else "no model"
 
     def uuid(self) -> str:
         """Return this handler's part of Inductor's cache key: everything that its choices depend on."""
         device = self._hardware.key.hex() if self._hardware else "detected"
         parts = (HOOK_VERSION, self._sha256, self.policy.key, self.unknown, self._search_space or INHERIT, device)
-        corrected = self._predictor.corrections if self._predictor else None
+        corrected = self.models.corrections if self.models else None
         also = [f"corrected by {corrected.key}"] if corrected else []
         also += [f"picks {self._picks.key}"] if self._picks else []
         return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose", *also))
@@ -285,10 +288,10 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         Raises:
             AbstentionError: there is no model, or this is outside its domain.
         """
-        predictor = self._ready()
+        models = self._ready()
         hardware = self._device(offer)
         problem = dynamic.problem_at_hint(offer.kernel_inputs, offer.op_name)
-        predictor.check(problem, hardware)
+        predictor = models.asked_about(problem, hardware)
         over = dynamic.stated_range(offer.kernel_inputs, offer.op_name)
         with self._stats.timed("seconds_listing"):
             listing = self._list(offer, problem, predictor, hardware, over.largest if over else None)
@@ -306,14 +309,14 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             self, offer.op_name, ranking, listing.ranked, seconds=perf_counter() - offer.started
         )
 
-    def _ready(self) -> Predictor:
+    def _ready(self) -> ModelSet:
         if self.graph.is_without_model:
             raise AbstentionError(FAILED, "a kernel that was picked for this graph cannot be used")
-        if self._predictor is None:
+        if self.models is None:
             raise AbstentionError("no_model", self._lacking)
         if getattr(inductor_config, "multi_kernel_hints", None):
             raise AbstentionError("multi_kernel", "kernels for several hinted sizes at once are not ranked")
-        return self._predictor
+        return self.models
 
     def _device(self, offer: CandidateOffer) -> Hardware:
         device = offer.kernel_inputs.device()
@@ -349,7 +352,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         for index in kept:
             annotations = call.ktcs[index].annotations
             annotations[final.ANNOTATION] = final.Mark(call, index)
-            annotations[POLICY_ANNOTATION] = f"hook:{self._sha256}"
+            annotations[POLICY_ANNOTATION] = f"hook:{ranking.model_sha256}"
         return [call.ktcs[index] for index in kept]
 
     def _mark(self, ktc: KernelTemplateChoice, call: final.RankedCall | final.AbstainedCall) -> None:

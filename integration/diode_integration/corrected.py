@@ -12,7 +12,9 @@ from diode_store.errors import DiodeError, ModelError
 from diode_trainer.corrections.corrections import read_corrections
 
 if TYPE_CHECKING:
-    from diode_integration.predictor import Model
+    from collections.abc import Sequence
+
+    from diode_integration.model_set import KnownModel
     from diode_trainer.corrections.corrections import Corrections
 
 log = logging.getLogger("diode_integration")
@@ -20,12 +22,14 @@ log = logging.getLogger("diode_integration")
 VARIABLE = "DIODE_CORRECTIONS"
 
 
-def usable_corrections(path: Path | str | None, model: Model, *, enable_fallback: bool) -> Corrections | None:
-    """Return the corrections of ``model``, or None without any.
+def usable_corrections(
+    path: Path | str | None, models: Sequence[KnownModel], *, enable_fallback: bool
+) -> Corrections | None:
+    """Return the corrections of one of ``models``, or None without any.
 
     Args:
         path: the file; None for the one that ``DIODE_CORRECTIONS`` names, if it does.
-        model: what is corrected.
+        models: those that may be asked.
         enable_fallback: go on without those that cannot be used, which is logged; if False, raise.
 
     Raises:
@@ -35,7 +39,7 @@ def usable_corrections(path: Path | str | None, model: Model, *, enable_fallback
     if not path:
         return None
     try:
-        return _of_model(_expanded(Path(path)), model)
+        return _of_one(_expanded(Path(path)), models)
     except DiodeError as error:
         if not enable_fallback:
             raise
@@ -50,11 +54,12 @@ def _expanded(path: Path) -> Path:
         raise ModelError(f"{path}: cannot find the corrections ({error}); write the folder out") from None
 
 
-def _of_model(path: Path, model: Model) -> Corrections:
+def _of_one(path: Path, models: Sequence[KnownModel]) -> Corrections:
     corrections = read_corrections(path)
-    if corrections.model_sha256 != model.sha256:
+    if corrections.model_sha256 not in {model.sha256 for model in models}:
+        ours = ", ".join(f"{model.card.name} {model.sha256[:12]}…" for model in models)
         raise ModelError(
             f"{path}: these are corrections of {corrections.model_name or 'a model'} {corrections.model_sha256[:12]}…,"
-            f" not of {model.card.name} {model.sha256[:12]}…; make them again with `diode corrections`"
+            f" not of {ours}; make them again with `diode corrections`"
         )
     return corrections

@@ -270,6 +270,7 @@ class _Pool:
             reason=selection.reason + self._note,
             observed=owner.observe,
             p_within_2pct=selection.p_within_2pct,
+            model_sha256=first.ranking.model_sha256,
         )
         return selection, decision
 

@@ -59,16 +59,20 @@ def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:
 
 
 def _model_in_use(gpu: Hardware | None) -> Iterator[Finding]:
-    from diode_integration.options import MODEL, model_named
-    from diode_trainer.artifact import load, load_shipped
+    from diode_integration.model_set import ModelSet
+    from diode_integration.options import MODEL, models_asked_for
 
     try:
-        path = model_named(None)
-        model = load_shipped() if path is None else load(path)
+        card = ModelSet(models_asked_for(None, None, gpu)).first.model.card
     except DiodeError as error:
-        yield problem("hook", f"no usable model: {error}", f"correct {MODEL}, or unset it for the shipped model")
-    else:
-        yield hook_finding(model.path.stem, model.card, gpu)
+        yield problem(
+            "hook", f"no usable model: {error}", f"correct {MODEL}, or unset it for the models that are known"
+        )
+        return
+    yield hook_finding(card.name, card, gpu)
+    if card.narrow_note is not None:
+        what, _, remedy = card.narrow_note.partition("; ")
+        yield warning("hook", f"{card.name}: {what}", remedy)
 
 
 def _settings_in_use() -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_integration import install
 from diode_integration.base import BaseIntegration, ModelPointer
+from diode_integration.model_set import KnownModel, known_files
 from diode_integration.options import hardware_named, model_named
 from diode_integration.registry import ModelRegistry
 from diode_store.errors import DiodeError, ModelError, SettingsError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MatmulIntegration(BaseIntegration):
-    """Installs ``DiodeInductorChoices`` with the best shipped model."""
+    """Installs ``DiodeInductorChoices`` with the user's models and the shipped ones, or with one that is named."""
 
     def __init__(
         self,
@@ -38,7 +39,8 @@ class MatmulIntegration(BaseIntegration):
         """Keep what to install.
 
         Args:
-            model_pointers: the models, best first; when None ``model``, or the shipped ones.
+            model_pointers: the models, best first, of which the first usable one is asked; when None ``model``, or the
+                user's and the shipped ones.
             model: a checkpoint or a model's name; when None the one that DIODE_MODEL names, if it does.
             model_path: another name of ``model``.
             enable_fallback: go on without a model when none can be used.
@@ -49,10 +51,13 @@ class MatmulIntegration(BaseIntegration):
             DiodeError: the installation is incomplete.
         """
         self._no_such_model: ModelError | None = None
+        self._together: list[KnownModel] = []
         if model_pointers is None:
             try:
                 path = model_named(model if model is not None else model_path)
-                model_pointers = ModelRegistry.shipped().models(MATMUL_PURPOSE) if path is None else [_pointer(path)]
+                files = known_files(None) if path is None else []
+                self._together = [KnownModel.of_file(file) for file in files]
+                model_pointers = ModelRegistry.of_files(files).models() if path is None else [_pointer(path)]
             except ModelError as error:
                 self._no_such_model, model_pointers = error, ()
         super().__init__(
@@ -104,6 +109,9 @@ class MatmulIntegration(BaseIntegration):
             if options.get("picks"):
                 options["picks"] = self._usable_picks()
             options["enable_fallback"] = options.get("corrections") is None
+        if model is not None and self._together:
+            place = next(i for i, known in enumerate(self._together) if known.sha256 == model.sha256)
+            model = [KnownModel.loaded(model), *self._together[place + 1 :]]
         self._installation = install.install(DiodeInductorChoices(model=model, **options))
 
     def _usable_picks(self) -> Picks | None:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_integration.corrected import usable_corrections
+from diode_integration.model_set import KnownModel, ModelSet, known_files
 from diode_integration.policy import Mode, Policy, make_policy
-from diode_integration.predictor import Predictor
+from diode_integration.predictor import Model
 from diode_integration.unknown import Unknown, parse_unknown
 from diode_store import safely
 from diode_store.devices import known_device
@@ -28,7 +29,8 @@ from diode_store.errors import DiodeError, HardwareError, ModelError, SettingsEr
 from diode_trainer import artifact, catalogue
 
 if TYPE_CHECKING:
-    from diode_integration.predictor import Model
+    from collections.abc import Sequence
+
     from diode_store.records import Hardware
 
 log = logging.getLogger("diode_integration")
@@ -37,7 +39,7 @@ MODE, TOP_K, UNKNOWN, MODEL = "DIODE_MODE", "DIODE_TOP_K", "DIODE_UNKNOWN", "DIO
 
 
 def policy_for(
-    predictor: Predictor | None,
+    models: ModelSet | None,
     mode: Mode | str | None,
     top_k_configs: int | None,
     performance_threshold: float | None,
@@ -48,13 +50,13 @@ def policy_for(
     Raises:
         SettingsError: an option or a variable has a value that cannot be used.
     """
-    is_sure = predictor is not None and predictor.knows_its_spread
+    is_sure = models is not None and models.know_their_spread
     given = (mode, top_k_configs, performance_threshold, kernel_price)
     if all(option is None for option in given):
         policy = _policy_of_environment(knows_its_spread=is_sure)
     else:
         policy = make_policy(*given, knows_its_spread=is_sure)
-    if policy.mode is Mode.ADAPTIVE and predictor is not None and not is_sure:
+    if policy.mode is Mode.ADAPTIVE and models is not None and not is_sure:
         what = f"adaptive mode keeps {policy.top_k_configs} candidates like top_k mode"
         remedy = "train one of several members with `diode-train --folds 5`"
         safely.log(log, logging.WARNING, f"the model does not say how sure it is, so {what}; {remedy}")
@@ -76,7 +78,7 @@ def unknown_for(unknown: Unknown | str | None, mode: Mode) -> Unknown:
 
 
 def model_named(model: Path | str | None) -> Path | None:
-    """Return the checkpoint that is asked for: a path or a model's name; None for the shipped one.
+    """Return the checkpoint that is asked for: a path or a model's name; None where none is named.
 
     Raises:
         ModelError: there is no such model.
@@ -106,24 +108,58 @@ def hardware_named(hardware: Hardware | str | None) -> Hardware | None:
     return known
 
 
-def usable_predictor(
-    model: Model | None, model_path: Path | str | None, corrections: Path | str | None, *, enable_fallback: bool
-) -> tuple[Predictor | None, str]:
-    """Return the model's predictor; or, with ``enable_fallback``, None and the reason.
+def usable_models(
+    model: Model | Sequence[KnownModel] | None,
+    model_path: Path | str | None,
+    corrections: Path | str | None,
+    hardware: Hardware | None,
+    *,
+    ranks_all: bool,
+    enable_fallback: bool,
+) -> tuple[ModelSet | None, str]:
+    """Return the models to ask; or, with ``enable_fallback``, None and the reason.
+
+    Args:
+        model: a loaded one, or those to ask in their order.
+        model_path: else a checkpoint, or a model's name; when None what DIODE_MODEL says, else all that are known.
+        corrections: of one of them; when None what DIODE_CORRECTIONS says.
+        hardware: the device that is asked about; None for the one that compiles.
+        ranks_all: whether they rank Inductor's EXHAUSTIVE list, which is logged of those that know little of it.
+        enable_fallback: go on without a model when none can be used.
 
     Raises:
         DiodeError: there is none, and ``enable_fallback`` is False.
     """
     try:
-        if model is None:
-            path = model_named(model_path)
-            model = artifact.load_shipped() if path is None else artifact.load(path)
-        return Predictor(model, usable_corrections(corrections, model, enable_fallback=enable_fallback)), ""
+        known = models_asked_for(model, model_path, hardware)
+        usable = usable_corrections(corrections, known, enable_fallback=enable_fallback)
+        return ModelSet(known, usable, _note_narrow if ranks_all else lambda _model: None), ""
     except DiodeError as error:
         if not enable_fallback:
             raise
         safely.log(log, logging.WARNING, f"no usable model: {error}")
         return None, str(error)
+
+
+def models_asked_for(
+    model: Model | Sequence[KnownModel] | None, model_path: Path | str | None, hardware: Hardware | None
+) -> Sequence[KnownModel]:
+    """Return the models that are asked for, in the order in which they are asked; for options as above.
+
+    Raises:
+        DiodeError: there is no such model, or it cannot be used.
+    """
+    if model is None:
+        path = model_named(model_path)
+        if path is not None:
+            return [KnownModel.loaded(artifact.load(path))]
+        return [KnownModel.of_file(file) for file in known_files(hardware)]
+    return [KnownModel.loaded(model)] if isinstance(model, Model) else model
+
+
+def _note_narrow(model: Model) -> None:
+    if model.card.narrow_note is not None:
+        safely.log(log, logging.WARNING, f"the model {model.card.name}: {model.card.narrow_note}")
 
 
 def _policy_of_environment(*, knows_its_spread: bool) -> Policy:

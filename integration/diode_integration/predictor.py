@@ -35,6 +35,7 @@ _FEWEST_MEMBERS = 2
 """One member disagrees with nobody."""
 
 
+@runtime_checkable
 class Model(Protocol):
     """What the hook needs of a model; ``diode_trainer.artifact.load`` returns one."""
 
@@ -103,6 +104,8 @@ class Ranking:
     """Shape (n,)."""
     is_vendor: NDArray[np.bool_]
     """Shape (n,)."""
+    model_sha256: str = ""
+    """Of the model that predicts."""
     corrected: bool = False
     """Whether predictions were corrected by what was measured of this problem."""
     spread: Spread | None = None
@@ -187,7 +190,7 @@ class Predictor:
             raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
         is_vendor = columns.template_mask(is_vendor_template)
         corrected = self._offsets(problem, hardware) is not None
-        return Ranking(problem, hardware, predicted, is_vendor, corrected, self._spread(prediction))
+        return Ranking(problem, hardware, predicted, is_vendor, self.model.sha256, corrected, self._spread(prediction))
 
     def _spread(self, prediction: Prediction) -> Spread | None:
         calibration = self.model.card.calibration

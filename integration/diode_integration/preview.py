@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from diode_integration.predictor import Model
+    from diode_integration.model_set import KnownModel, ModelSet
     from diode_integration.stats import Decision, PredictedConfig
     from diode_store.records import Hardware, Problem, ProblemShape
 
@@ -77,7 +77,7 @@ class Previewer:
 
         Args:
             hardware: the device.
-            model_path: a checkpoint, or a model's name; when None the one that the hook would take.
+            model_path: a checkpoint, or a model's name; when None those that the hook would ask.
             mode: as of the hook; when None what DIODE_MODE says, else its default.
             unknown: as of the hook; when None what DIODE_UNKNOWN says, else its default.
             top: how many kernels are ranked.
@@ -90,12 +90,17 @@ class Previewer:
         self.hardware = hardware
         self._top = top
         self._deciding = DiodeInductorChoices(model_path, mode=mode, unknown=unknown, **common)
-        if self._deciding.model is None:
+        if self._deciding.models is None:
             raise ModelError("there is no model")
-        self.model: Model = self._deciding.model
+        self.models: ModelSet = self._deciding.models
         self._ranking = DiodeInductorChoices(
-            model=self.model, mode=Mode.TOP_K, top_k_configs=top, performance_threshold=_ANY_RATIO, **common
+            model=self.models.known, mode=Mode.TOP_K, top_k_configs=top, performance_threshold=_ANY_RATIO, **common
         )
+
+    def asked(self, preview: Preview) -> KnownModel:
+        """Return the model that ranked the kernels of a product; the one that is asked first where none did."""
+        sha256 = None if preview.decision is None else preview.decision.model_sha256
+        return next((model for model in self.models.known if model.sha256 == sha256), self.models.known[0])
 
     @property
     def mode(self) -> Mode:

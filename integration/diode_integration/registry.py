@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.card import Card
+    from diode_trainer.catalogue import ModelFile
 
 
 class ModelRegistry:
@@ -27,6 +28,11 @@ class ModelRegistry:
     def of_folder(cls, folder: Path) -> ModelRegistry:
         """Register every model under ``folder`` that has a card, best first; damaged cards are left out."""
         return cls(_pointer(folder, path, card) for path, card in catalogue.best_first(folder))
+
+    @classmethod
+    def of_files(cls, files: Iterable[ModelFile]) -> ModelRegistry:
+        """Register models that were found, in their order."""
+        return cls(_pointer(file.path.parent.parent, *file) for file in files)
 
     @classmethod
     def shipped(cls) -> ModelRegistry:

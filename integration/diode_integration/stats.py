@@ -80,6 +80,8 @@ class Decision:
     p_within_2pct: float | None = None
     """How likely the first of ``chosen`` is within 2% of the best candidate; None if the model cannot say."""
     decided_by: DecidedBy = DecidedBy.MODEL
+    model_sha256: str | None = None
+    """Of the model that decided; None where none did."""
     picks_sha256: str | None = None
     """Of the picks file that decided; None where none did."""
     device: Hardware | None = None

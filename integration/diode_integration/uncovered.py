@@ -1,4 +1,4 @@
-"""Logs once that no shipped model knows this device, so that nothing is chosen by one.
+"""Logs once that no model knows this device, so that nothing is chosen by one.
 
 It is logged, not a Python warning, which would end a program that runs with ``-W error``.
 """
@@ -15,8 +15,8 @@ from diode_trainer import catalogue
 log = logging.getLogger("diode_integration")
 
 REMEDY = (
-    "to get a model, time kernels with `diode-collect`, train with `diode-train` and pass the file to"
-    " install_diode_choices"
+    "to get a model, time kernels with `diode-collect`, bring them in with `diode-ingest --once` and train with"
+    " `diode-train`; it is then used without being named"
 )
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 """Where the driver describes its GPUs; asking CUDA would start it, which a fork does not survive."""
@@ -32,11 +32,11 @@ def first_time() -> bool:
 
 
 def say_at_import() -> None:
-    """Log it if no shipped model knows a GPU of this machine.
+    """Log it if no model knows a GPU of this machine.
 
     Where the driver does not show which GPUs there are, the hook says so in the first compile.
     """
-    models = catalogue.shipped_models()
+    models = catalogue.known_models()
     known = {device.name for model in models for device in model.card.hardware}
     here = gpus_here()
     if here is None or known & here or not all(model.card.hardware for model in models):

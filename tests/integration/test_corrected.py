@@ -11,7 +11,6 @@ import pytest
 from hooked import compile_op, hooked
 from stand_ins import H200, TileModel
 
-from diode_integration.predictor import Predictor
 from diode_store.columns import ConfigColumns
 from diode_store.errors import ModelError
 from diode_trainer.corrections.corrections import VENDOR, Corrections, ProblemOffsets
@@ -146,9 +145,9 @@ def test_a_model_that_gives_too_few_times_is_still_refused(corrections: Path) ->
 def test_corrected_predictions_are_cached(corrections: Path) -> None:
     """A problem that comes again costs no second look, neither at the model nor at the corrections."""
     handler = hooked(corrections=corrections)
-    assert isinstance(handler._predictor, Predictor)
+    assert handler.models is not None
     problem, columns = compiled_problem(), ConfigColumns.from_rows([FAVOURITE])
-    first, again = (handler._predictor.rank(problem, H200, columns) for _ in range(2))
+    first, again = (handler.models.asked_about(problem, H200).rank(problem, H200, columns) for _ in range(2))
     assert first.predicted_us is again.predicted_us
     assert first.corrected
     assert again.corrected

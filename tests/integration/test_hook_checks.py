@@ -41,7 +41,7 @@ def test_what_the_hook_would_do() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "said", "remedy"),
     [
-        ("DIODE_MODEL", "nope", "DIODE_MODEL: no model 'nope'", "unset it for the shipped model"),
+        ("DIODE_MODEL", "nope", "DIODE_MODEL: no model 'nope'", "unset it for the models that are known"),
         ("DIODE_MODE", "zer0", "DIODE_MODE: mode must be one of", "docs/hook.md"),
         ("DIODE_TOP_K", "-1", "DIODE_TOP_K: must be a whole number", "docs/hook.md"),
         ("DIODE_UNKNOWN", "never", "DIODE_UNKNOWN: ", "docs/hook.md"),

@@ -162,7 +162,7 @@ def test_no_model_is_needed(config: KernelConfig, tmp_path: Path, models_folder:
     path = write(tmp_path / "p.json", {"mm": (config,)})
     expected = [["mm" if config.is_vendor else PICKED]]
     without = hooked(picks=path)
-    without._predictor = None
+    without.models = None
     for handler in (without, hooked(BrokenModel(), picks=path), hooked(picks=path, unknown="vendor")):
         assert compile_op("mm", handler, run_vendor=True).left == expected
         assert [decision.decided_by for decision in handler.decisions()] == [DecidedBy.PICKS]
@@ -189,7 +189,7 @@ def test_a_graph_that_a_pick_breaks_is_compiled_again_without_it(
     function, shapes = OPS[op]
     inputs = [torch.randn(shape) for shape in shapes]
     handler = hooked(picks=write(tmp_path / "p.json", {op: (tile(op),)}))
-    handler._predictor = None
+    handler.models = None
     with watching() as watch, install(handler):
         result = compile_and_run(function, *inputs)
     torch.testing.assert_close(result, function(*inputs), rtol=1e-4, atol=1e-3)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from diode_store.records import Hardware, ProblemShape
 
+_FEW_TRITON_CONFIGS = 250
+"""A sweep of Inductor's DEFAULT list has some 20, and as many again for each size that it scales them down for; ten
+problems with 50 drawn from its EXHAUSTIVE list have 500."""
 MATMUL_PURPOSE = "matmul_kernel_runtime_prediction"
 
 
@@ -141,6 +144,9 @@ class Card:
     """What to run to make this model again."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     baselines: Mapping[str, Any] = field(default_factory=dict)
+    compared: Mapping[str, Any] = field(default_factory=dict)
+    """With other models on problems that none of both had seen, by the other's SHA-256: its ``name``, how many
+    ``problems``, and both geometric means, ``regret_at_1`` and ``its_regret_at_1``."""
     calibration: Calibration | None = None
     """What the spread of its members is worth; None if nothing was held out to learn that from."""
     notes: str = ""
@@ -174,9 +180,24 @@ class Card:
         except (KeyError, TypeError, ValueError):
             return None
 
+    @property
+    def narrow_note(self) -> str | None:
+        """A line about a model that learned from few of the kernels that the hook ranks; None if it did not."""
+        return narrow_note(self.data.get("triton_configs"))
+
     def to_json(self) -> str:
         """Return the card as indented JSON."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+
+
+def narrow_note(triton_configs: Any) -> str | None:
+    """Return a line about how many Triton configs were measured, with a remedy behind the semicolon; None if enough."""
+    if not isinstance(triton_configs, int) or not 0 < triton_configs < _FEW_TRITON_CONFIGS:
+        return None
+    return (
+        f"only {triton_configs} Triton configs were measured, and the hook ranks some 1,400; train on a sweep of"
+        ' `diode-collect --search-space SAMPLE:50`, or give the hook search_space="DEFAULT"'
+    )
 
 
 def card_path(checkpoint: Path) -> Path:
@@ -193,7 +214,7 @@ def read_card(path: Path) -> Card:
     try:
         content = _object(json.loads(path.read_bytes()))
         known = {name: value for name, value in content.items() if name in {f.name for f in fields(Card)}}
-        for name in ("data", "training", "metrics", "baselines"):
+        for name in ("data", "training", "metrics", "baselines", "compared"):
             _object(known.get(name, {}))
         uncertainty = known.get("calibration")
         calibration = None if uncertainty is None else Calibration.from_plain(uncertainty)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
-from diode_trainer import artifact, catalogue
+from diode_trainer import artifact, catalogue, defaults
 from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
 from diode_trainer.data.held_out import Split
 from diode_trainer.features import FEATURE_VERSION
@@ -35,6 +35,9 @@ _NOTES = (
     "Regret is against the fastest of the configs that were measured for each problem. The default recipe was chosen "
     "on the bundled H200 measurements, so figures for those flatter it a little."
 )
+
+_MOST_RIVALS = 3
+"""Models that a new one is compared with; asking one takes about as long as judging a fold."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def run_job(dataset: ExampleSet, job: TrainingJob, on_step: Callable[[], None]) 
             job.folds,
             seed=job.seed,
             device=job.device,
-            judging=Judging(job.split, _previous() if job.folds else None, on_step),
+            judging=Judging(job.split, _rivals(dataset) if job.folds else (), on_step),
             on_epoch=heard,
             unfinished=unfinished,
         )
@@ -138,6 +141,7 @@ def _prepare(path: Path) -> None:
 def _card(dataset: ExampleSet, job: TrainingJob, result: TrainingResult) -> Card:
     network = result.fit.network
     size = {"problems": len(dataset), "examples": dataset.timings, "failures": dataset.failures}
+    size["triton_configs"] = dataset.triton_configs
     return Card(
         name=job.name,
         purpose=MATMUL_PURPOSE,
@@ -243,11 +247,20 @@ def resolve_device(text: str) -> str:
     return text
 
 
-def _previous() -> TimingModel | None:
-    """Return the shipped model to compare with: the best that this version can use, or None."""
+def _rivals(dataset: ExampleSet) -> tuple[TimingModel, ...]:
+    """Return the models to compare with: the first of those that know the devices, else the best there is."""
     with contextlib.suppress(DiodeError):
-        return artifact.load_shipped()
-    return None
+        models = catalogue.known_models(preferred=defaults.read_defaults(catalogue.user_models_dir()))
+        devices = {example.hardware.key: example.hardware for example in dataset}.values()
+        fitting = [model for model in models if all(model.card.domain.covers(device) for device in devices)]
+        found = []
+        for model in fitting or models:
+            with contextlib.suppress(ModelError):  # one that this version cannot use
+                found.append(artifact.load(model.path))
+            if len(found) == (_MOST_RIVALS if fitting else 1):
+                break
+        return tuple(found)
+    return ()
 
 
 def _judgement(evaluation: Evaluation | None) -> dict[str, Any]:
@@ -259,4 +272,4 @@ def _judgement(evaluation: Evaluation | None) -> dict[str, Any]:
         if standing is not None:
             metrics[name] = standing.model.to_plain()
             baselines[name] = standing.to_plain()["baselines"]
-    return {"metrics": metrics, "baselines": baselines}
+    return {"metrics": metrics, "baselines": baselines, "compared": evaluation.compared}

@@ -26,7 +26,7 @@ from diode_trainer.training.history import FINAL, fit_name
 from diode_trainer.training.train import EpochReport, Fit, Recipe, fit, limited_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -49,8 +49,8 @@ class Judging:
 
     split: Split = Split.PROBLEM
     """What is held out together."""
-    previous: TimingModel | None = None
-    """A model to compare with."""
+    rivals: tuple[TimingModel, ...] = ()
+    """Models to compare with."""
     on_step: Callable[[], None] = lambda: None
     """Called as the baselines are judged, ``judging_steps(folds)`` times at most."""
 
@@ -65,6 +65,8 @@ class Evaluation:
     """None where no problem has two Triton choices."""
     held_out: Split = Split.PROBLEM
     """What was held out together."""
+    compared: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """With other models by SHA-256, as on a card."""
     fits: tuple[Fit, ...] = field(default=(), repr=False)
     fit_seconds: tuple[float, ...] = ()
     splits: tuple[Fold, ...] = field(default=(), repr=False)
@@ -230,13 +232,14 @@ def judge(
     """
     tested = [dataset.examples[i] for split in splits for i in split.test]
     has_triton = any(judgeable(example, vendor=False) for example in tested)
-    forecasts = forecast(dataset, splits, previous=judging.previous, on_step=judging.on_step)
+    forecasts = forecast(dataset, splits, rivals=judging.rivals, on_step=judging.on_step)
 
     def of(*, vendor: bool) -> Standing:
         return standing(dataset, splits, predicted, forecasts, vendor=vendor, on_step=judging.on_step)
 
     triton_only = of(vendor=False) if has_triton else None
-    return Evaluation(len(splits), of(vendor=True), triton_only, judging.split)
+    all_choices = of(vendor=True)
+    return Evaluation(len(splits), all_choices, triton_only, judging.split, all_choices.compared(judging.rivals))
 
 
 def training_facts(recipe: Recipe, fitted: Fit, *, seed: int, seconds: float) -> dict[str, Any]:

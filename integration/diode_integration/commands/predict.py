@@ -220,8 +220,8 @@ def _noting(*, is_typed: bool) -> Iterator[None]:
 
 
 def _show(found: Sequence[Preview], previewer: Previewer, measured: dict[bytes, MeasuredProblem]) -> None:
-    name = previewer.model.card.name
-    print_note(f"model: {name}; device: {previewer.hardware.name}; mode: {previewer.mode}")
+    names = ", ".join(dict.fromkeys(previewer.asked(each).card.name for each in found))
+    print_note(f"model: {names}; device: {previewer.hardware.name}; mode: {previewer.mode}")
     if len(found) == 1:
         _show_one(found[0], measured.get(found[0].problem.key))
     else:
@@ -292,12 +292,13 @@ def _plain(preview: Preview, previewer: Previewer, measured: MeasuredProblem | N
     """Return everything as plain values."""
     shape, decision = preview.problem.shape, preview.decision
     best = next(iter(measured.times_us.items())) if measured is not None else None
+    model = previewer.asked(preview)
     return {
         "problem": {"op": shape.op, "dtype": shape.arithmetic, "b": shape.b, "m": shape.m, "n": shape.n, "k": shape.k}
         | {"layout": shape.layout},
         "hardware": previewer.hardware.name,
-        "model": previewer.model.card.name,
-        "model_sha256": previewer.model.sha256,
+        "model": model.card.name,
+        "model_sha256": model.sha256,
         "mode": str(previewer.mode),
         "decided_by": None if decision is None else str(decision.decided_by),
         "reason": preview.reason,

@@ -48,9 +48,10 @@ def test_five_folds(train: Any, filled: str) -> None:
     assert [line.split() for line in lines if line.startswith("predicted times")] == [
         " ".join(ERRORS_HEADER).split()
     ] * 2
-    path = Path(lines[-3].split()[1])
-    assert lines[-2].split() == ["card", str(path.with_suffix(".json"))]
-    assert lines[-1].split() == ["losses", str(path.with_suffix(".history.json"))]
+    path = Path(lines[-4].split()[1])
+    assert lines[-1] == "hook   asks it first on NVIDIA H200"
+    assert lines[-3].split() == ["card", str(path.with_suffix(".json"))]
+    assert lines[-2].split() == ["losses", str(path.with_suffix(".history.json"))]
     assert artifact.load(path).card.name == "mine"
     assert "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)" in result.err
     assert "data: 24 problems, 360 timings (0 failed), mm, bfloat16" in result.err
@@ -165,17 +166,8 @@ def test_old_option_names(diode: RunCommand, filled: str, tmp_path: Path) -> Non
     assert training["hidden_layer_widths"] == [8, 8]
 
 
-def test_shipped_model_is_a_baseline(train: Any, filled: str, shipped: Path, trained: Path) -> None:
-    """A shipped model that was trained on these problems is left out, with the reason."""
-    for path in (trained, trained.with_suffix(".json")):
-        (shipped / path.name).write_bytes(path.read_bytes())
-    result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
-    assert result.code == 0, result.err
-    assert "left out model quick: it was trained on 24 of these 24 problems" in result.err
-
-
-def test_the_best_shipped_model_is_the_baseline(train: Any, filled: str, shipped: Path, trained: Path) -> None:
-    """The shipped model is the one with the lowest regret, as for the hook, not the last by its file name."""
+def test_known_models_are_baselines(train: Any, filled: str, shipped: Path, trained: Path) -> None:
+    """The models that the hook would ask are judged beside the new one; one that learned from all is left out."""
     card = json.loads(trained.with_suffix(".json").read_text())
     for name, regret in (("a_good", 1.02), ("z_poor", 1.05)):
         metrics = {"all_choices": {"regret": {"1": {"geomean": regret}}}}
@@ -183,8 +175,26 @@ def test_the_best_shipped_model_is_the_baseline(train: Any, filled: str, shipped
         (shipped / f"{name}.json").write_text(json.dumps({**card, "metrics": metrics}))
     result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
     assert result.code == 0, result.err
-    assert "left out model a_good: it was trained on 24 of these 24 problems" in result.err
+    left_out = [line.partition(":")[0] for line in result.err.splitlines() if "was trained on 5 of these 5" in line]
+    assert left_out == [f"left out model {name}" for name in ("a_good", "z_poor", "quick")]
     assert artifact.load_shipped().path == shipped / "a_good.pt"
+
+
+def test_what_the_hook_does_with_it_is_said(train: Any, filled: str, trained: Path, tmp_path: Path) -> None:
+    """Another model of the device may be asked first; a file elsewhere is not looked for."""
+    card = json.loads(trained.with_suffix(".json").read_text())
+    better = {"all_choices": {"regret": {"1": {"geomean": 1.0}}}}
+    trained.with_suffix(".json").write_text(json.dumps({**card, "metrics": better}))
+    lines = train("--hardware", "h200", "--folds", "0", "--name", "mine").out.splitlines()
+    assert lines[-1] == "hook   asks quick first on NVIDIA H200; `diode models default mine` changes that"
+    lines = train("--hardware", "h200", "--folds", "0", "-o", str(tmp_path / "here.pt")).out.splitlines()
+    assert lines[-1] == "hook   does not look for it there; name it: DIODE_MODEL, or `install_diode_choices`"
+
+
+def test_a_narrow_space_is_said(train: Any, filled: str) -> None:
+    """These problems have 15 Triton configs; a model of that cannot rank what the hook does."""
+    result = train("--hardware", "h200", "--folds", "0", "--name", "mine")
+    assert "note: only 14 Triton configs were measured, and the hook ranks some 1,400; train on" in result.err
 
 
 def test_the_file_names_the_model(train: Any, filled: str, tmp_path: Path) -> None:

@@ -74,12 +74,15 @@ def train(  # noqa: PLR0913 - one parameter an option
     if to and not folds:
         raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
+    from diode_trainer.card import narrow_note
     from diode_trainer.commands.recipes import make_recipe
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
     name = None if name is None else jobs.checked_name(name)
     examples = data.load(database)
+    if (note := narrow_note(examples.triton_configs)) is not None:
+        print_note(f"note: {note}")
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)
     if not force:
@@ -140,6 +143,22 @@ def _print(trained: Trained, name: str, *, as_json: bool) -> None:
     typer.echo(f"model  {trained.path}")
     typer.echo(f"card   {card_path(trained.path)}")
     typer.echo(f"losses {history_path(trained.path)}")
+    typer.echo(f"hook   {_place(trained)}")
+
+
+def _place(trained: Trained) -> str:
+    """Return what becomes of a model that nobody names."""
+    from diode_trainer.catalogue import known_models
+    from diode_trainer.defaults import known_defaults
+
+    known = known_models(preferred=known_defaults())
+    if trained.path not in [model.path for model in known]:
+        return "does not look for it there; name it: DIODE_MODEL, or `install_diode_choices`"
+    device = trained.card.hardware[0]
+    first = next(model for model in known if device in model.card.hardware)
+    if first.path == trained.path:
+        return f"asks it first on {device.name}"
+    return f"asks {first.path.stem} first on {device.name}; `diode models default {trained.path.stem}` changes that"
 
 
 def _say_what_is_left(job: TrainingJob) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store.columns import INT_COLUMNS
+from diode_store.columns import INT_COLUMNS, ConfigColumns
 from diode_store.noise import OTHER_SIGMAS
 from diode_store.settings import database_option
 from diode_store.urls import redact, sqlite_path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
     from diode_trainer.card import Domain
 
@@ -91,6 +90,14 @@ class ExampleSet:
     def failures(self) -> int:
         """How many of them never ran."""
         return sum(int((~example.ran).sum()) for example in self.examples)
+
+    @property
+    def triton_configs(self) -> int:
+        """How many different Triton configs there are; the sizes of a problem do not count."""
+        columns = ConfigColumns.joined([example.columns for example in self])
+        of_triton = columns.take(columns.template_mask(lambda name: name.startswith("triton::")))
+        rows = [of_triton.template_index, *(getattr(of_triton, name) for name in INT_COLUMNS)]
+        return len(np.unique(np.stack(rows), axis=1).T)
 
     def subset(self, indices: Sequence[int] | NDArray[np.intp]) -> ExampleSet:
         """Return the problems at ``indices``."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from diode_trainer.judging.baselines.compare import Baselines, Forecasts, compare
+from diode_trainer.judging.baselines.rivals import label
 from diode_trainer.judging.judgement import ProblemJudgement, judge_problems, summarise
 from diode_trainer.judging.slices import slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
@@ -39,6 +41,22 @@ class Standing:
         parts = slices(self.judgements).items() if self.judgements else ()
         plain["slices"] = {by: {part: report.to_plain() for part, report in of.items()} for by, of in parts}
         return plain
+
+    def compared(self, rivals: Sequence[TimingModel]) -> dict[str, Any]:
+        """Return for a card, by the SHA-256 of each rival, regret@1 of both on the problems both were judged by."""
+        own = np.array([judgement.regret[1] for judgement in self.judgements])
+        found = {}
+        for rival in rivals:
+            regrets = self.baselines.regrets.get(label(rival))
+            if regrets is not None:
+                common = np.isfinite(regrets[:, 0])
+                found[rival.sha256] = {
+                    "name": rival.path.stem,
+                    "problems": int(common.sum()),
+                    "regret_at_1": float(np.exp(np.log(own[common]).mean())),
+                    "its_regret_at_1": float(np.exp(np.log(regrets[common, 0]).mean())),
+                }
+        return found
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:

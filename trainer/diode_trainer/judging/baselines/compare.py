@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_store.render import counted
 from diode_trainer.judging.baselines.contest import Contest, LeftOutError
 from diode_trainer.judging.baselines.cover import config_cover
 from diode_trainer.judging.baselines.fixed import (
@@ -20,9 +19,10 @@ from diode_trainer.judging.baselines.fixed import (
 )
 from diode_trainer.judging.baselines.heuristics import nv_matmul_heuristics
 from diode_trainer.judging.baselines.nearest import nearest_problem
+from diode_trainer.judging.baselines.rivals import label, rivals_times
 from diode_trainer.judging.baselines.trees import boosted_trees
 from diode_trainer.judging.judgement import judge_problems, summarise
-from diode_trainer.judging.metrics import KS, Report, report
+from diode_trainer.judging.metrics import KS, Report, judgeable, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ class Forecasts:
     """Times that some baselines predict, whether or not the vendor's kernels count."""
 
     times: Mapping[str, Sequence[Floats]] = field(default_factory=dict)
-    """(n,) microseconds for each of the folds' test problems, in their order."""
+    """(n,) microseconds for each of the folds' test problems, in their order; NaN where it has no answer."""
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,7 +69,7 @@ def forecast(
     dataset: ExampleSet,
     folds: Sequence[Fold],
     *,
-    previous: TimingModel | None = None,
+    rivals: Sequence[TimingModel] = (),
     on_step: Callable[[], None] = lambda: None,
 ) -> Forecasts:
     """Fit and ask those baselines that predict times.
@@ -77,7 +77,7 @@ def forecast(
     Args:
         dataset: the examples.
         folds: indices into them.
-        previous: a model to beat; it is left out if it was trained on any of these problems.
+        rivals: models to beat, each on the problems that it was not trained on.
         on_step: called after each fold.
     """
     times: dict[str, Sequence[Floats]] = {}
@@ -86,13 +86,12 @@ def forecast(
         times["boosted_trees"] = boosted_trees(dataset, folds, on_step)
     except LeftOutError as reason:
         skipped["boosted_trees"] = str(reason)
-    if previous is not None:
-        name = f"model:{previous.path.stem}"
-        if seen := sum(previous.was_trained_on(example.shape) for example in dataset):
-            skipped[name] = f"it was trained on {seen:,} of these {counted(len(dataset), 'problem')}"
-        else:
-            tested = (dataset.examples[i] for fold in folds for i in fold.test)
-            times[name] = [previous.predict_us(e.shape, e.hardware, e.columns, exact=True) for e in tested]
+    tested = [dataset.examples[i] for fold in folds for i in fold.test]
+    for rival in rivals:
+        try:
+            times[label(rival)] = rivals_times(rival, tested)
+        except LeftOutError as reason:
+            skipped[label(rival)] = str(reason)
     return Forecasts(times, skipped)
 
 
@@ -152,9 +151,17 @@ class _Judging:
     def add_times(self, name: str, times: Sequence[Floats]) -> None:
         """Add one by the times that it predicts for the folds' test problems."""
         contest = self.contest
-        everything = [contest.dataset.examples[i] for fold in contest.folds for i in fold.test]
-        judgements = judge_problems(everything, times, vendor=contest.vendor)
-        self.found.regrets[name] = np.array([[*judgement.regret.values()] for judgement in judgements])
+        tested = [contest.dataset.examples[i] for fold in contest.folds for i in fold.test]
+        judged = [(e, t) for e, t in zip(tested, times, strict=True) if judgeable(e, vendor=contest.vendor)]
+        known = np.array([not np.isnan(predicted).any() for _, predicted in judged])
+        answers = [pair for pair, answered in zip(judged, known, strict=True) if answered]
+        if not answers:
+            self.found.skipped[name] = "it has no answer for any of these problems"
+            return
+        judgements = judge_problems(*zip(*answers, strict=True), vendor=contest.vendor)
+        rows = np.full((len(judged), len(KS)), np.nan)
+        rows[known] = [[*judgement.regret.values()] for judgement in judgements]
+        self.found.regrets[name] = rows
         self.found.reports[name] = summarise(judgements)
 
     def add_random(self) -> None:

@@ -1,0 +1,175 @@
+"""The models that a handler may ask, and which of them is asked about a matrix product on a device.
+
+The first that knows the device and the product is. What a model knows is on its card, so that only the first is loaded
+at once, and another when it is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from diode_integration.predictor import AbstentionError, Predictor, check_domain
+from diode_store import safely
+from diode_store.devices import describe
+from diode_store.errors import ModelError, SettingsError
+from diode_trainer import artifact, catalogue
+from diode_trainer.defaults import read_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from diode_integration.predictor import Model
+    from diode_store.records import Hardware, Problem
+    from diode_trainer.card import Card
+    from diode_trainer.catalogue import ModelFile
+    from diode_trainer.corrections.corrections import Corrections
+
+log = logging.getLogger("diode_integration")
+
+
+@dataclass(frozen=True, eq=False)
+class KnownModel:
+    """A model of which the card has been read."""
+
+    card: Card
+    sha256: str
+    load: Callable[[], Model]
+    """Raises ``ModelError`` where it cannot be used."""
+
+    @classmethod
+    def loaded(cls, model: Model) -> KnownModel:
+        """Return a model that has been loaded."""
+        return cls(model.card, model.sha256, lambda: model)
+
+    @classmethod
+    def of_file(cls, file: ModelFile) -> KnownModel:
+        """Return a model that is loaded when it is needed."""
+        return cls(file.card, file.card.sha256, partial(artifact.load, file.path))
+
+
+class ModelSet:
+    """Models in the order in which they are asked; safe to share between threads."""
+
+    def __init__(
+        self,
+        models: Iterable[KnownModel],
+        corrections: Corrections | None = None,
+        on_load: Callable[[Model], None] = lambda _model: None,
+    ) -> None:
+        """Load the first that can be used; those before it are left out, which is logged.
+
+        Args:
+            models: in order.
+            corrections: of one of them.
+            on_load: called with each model that is loaded.
+
+        Raises:
+            ModelError: none can be used; the message says why.
+        """
+        self._lock = threading.RLock()
+        self._predictors: dict[str, Predictor | None] = {}
+        self._on_load = on_load
+        self._lacking: list[str] = []
+        self.corrections = corrections
+        self.known = tuple(models)
+        first = next((found for model in self.known if (found := self._predictor(model)) is not None), None)
+        if first is None:
+            raise ModelError(self._why_none())
+        self.first = first
+        self.known = tuple(model for model in self.known if self._predictors.get(model.sha256, first) is not None)
+
+    @property
+    def key(self) -> str:
+        """What tells it from another in a cache key: the SHA-256 of its model, or of those of all its models."""
+        if len(self.known) == 1:
+            return self.known[0].sha256
+        return hashlib.sha256("".join(model.sha256 for model in self.known).encode()).hexdigest()
+
+    @property
+    def know_their_spread(self) -> bool:
+        """Whether one of them says how far its members disagree, and what that is worth."""
+        return self.first.knows_its_spread or any(model.card.calibration is not None for model in self.known[1:])
+
+    def asked_about(self, problem: Problem, hardware: Hardware) -> Predictor:
+        """Return the predictor of the first that knows a matrix product on a device.
+
+        Raises:
+            AbstentionError: none does; the reason is that of the first which knows the device.
+        """
+        of_device = [model for model in self.known if model.card.domain.covers(hardware)]
+        if not of_device:
+            raise self._no_such_device(problem, hardware)
+        reason: AbstentionError | None = None
+        for model in of_device:
+            try:
+                check_domain(problem.shape, hardware, model.card.domain)
+            except AbstentionError as miss:
+                reason = reason or miss
+                continue
+            if (predictor := self._predictor(model)) is not None:
+                return predictor
+        raise reason or AbstentionError("no_model", self._why_none())
+
+    def _no_such_device(self, problem: Problem, hardware: Hardware) -> AbstentionError:
+        if len(self.known) == 1:
+            try:
+                check_domain(problem.shape, hardware, self.known[0].card.domain)
+            except AbstentionError as miss:
+                return miss
+        names = dict.fromkeys(device.name for model in self.known for device in model.card.hardware)
+        return AbstentionError("hardware", f"the models know {', '.join(names)}, not {describe([hardware])}")
+
+    def _why_none(self) -> str:
+        return "; ".join(self._lacking) or "there is no model; train one with `diode-train`"
+
+    def _predictor(self, model: KnownModel) -> Predictor | None:
+        """Return what asks a model, loaded once; None where it cannot be used, which is logged."""
+        with self._lock:
+            if model.sha256 not in self._predictors:
+                self._predictors[model.sha256] = self._loaded(model)
+            return self._predictors[model.sha256]
+
+    def _loaded(self, model: KnownModel) -> Predictor | None:
+        try:
+            loaded = model.load()
+        except ModelError as error:
+            self._lacking.append(str(error))
+            if len(self.known) > 1:
+                safely.log(log, logging.WARNING, f"a model is left out: {error}")
+            return None
+        self._on_load(loaded)
+        return Predictor(loaded, self._corrections_of(model))
+
+    def _corrections_of(self, model: KnownModel) -> Corrections | None:
+        corrections = self.corrections
+        return corrections if corrections is not None and corrections.model_sha256 == model.sha256 else None
+
+
+def known_files(hardware: Hardware | None) -> list[ModelFile]:
+    """Return the user's and the shipped models in the order in which they are asked.
+
+    Args:
+        hardware: leave out those that do not know it, unless none does; None for all.
+
+    Raises:
+        DiodeError: the installation is incomplete.
+    """
+    files = catalogue.known_models(preferred=_preferred())
+    if hardware is None:
+        return files
+    return [file for file in files if file.card.domain.covers(hardware)] or files
+
+
+def _preferred() -> tuple[str, ...]:
+    try:
+        return read_defaults(catalogue.user_models_dir())
+    except ImportError:  # platformdirs may be missing in a compiling process
+        return ()
+    except SettingsError as error:
+        safely.log(log, logging.WARNING, str(error))
+        return ()

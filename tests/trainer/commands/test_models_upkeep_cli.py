@@ -1,0 +1,92 @@
+"""``diode models default`` and ``diode models rm``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diode_trainer import catalogue, defaults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import RunCommand
+
+PURPOSE = "matmul_kernel_runtime_prediction"
+
+
+@pytest.fixture
+def other(trained: Path) -> Path:
+    """Return a second model of the user's, ``other``, beside ``quick``."""
+    for path in (trained, trained.with_suffix(".json")):
+        shutil.copy(path, path.with_name(f"other{path.suffix}"))
+    return trained.with_name("other.pt")
+
+
+def listed(diode: RunCommand) -> list[tuple[str, str | None]]:
+    """Return the names that are listed, and what is said of defaults."""
+    return [(row["name"], row["default"]) for row in json.loads(diode("models", "list", "--json").out)]
+
+
+def test_a_default_is_asked_first(diode: RunCommand, trained: Path, other: Path) -> None:
+    """The one set last comes first, in the list too; what is taken back no longer counts."""
+    assert "no model is preferred" in diode("models", "default").err
+    for name, expected in (("quick", [f"{PURPOSE}/quick"]), ("other.pt", [f"{PURPOSE}/other", f"{PURPOSE}/quick"])):
+        result = diode("models", "default", name, "--json")
+        assert (result.code, json.loads(result.out)) == (0, expected)
+    assert listed(diode) == [("other", "yes"), ("quick", "yes")]
+    assert json.loads(diode("models", "default", f"{PURPOSE}/other", "--unset", "--json").out) == [f"{PURPOSE}/quick"]
+    assert listed(diode) == [("quick", "yes"), ("other", None)]
+    assert diode("models", "default", "--unset").code == 0
+    assert defaults.known_defaults() == ()
+
+
+def test_a_default_that_is_gone_can_be_taken_back(diode: RunCommand, trained: Path) -> None:
+    """Whoever removed the files by hand is not left with the name."""
+    defaults.write_defaults(catalogue.user_models_dir(), [f"{PURPOSE}/gone"])
+    assert json.loads(diode("models", "default", "gone", "--unset", "--json").out) == []
+
+
+@pytest.mark.parametrize("name", ["nope", "{alone}"], ids=["unknown", "elsewhere"])
+def test_only_a_known_model_can_be_the_default(diode: RunCommand, trained: Path, tmp_path: Path, name: str) -> None:
+    """Not an unknown one, and not one that lies elsewhere, which nothing would find."""
+    alone = shutil.copy(trained, tmp_path / "alone.pt")
+    result = diode("models", "default", name.format(alone=alone))
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "`diode models list`" in result.err or "available: quick" in result.err
+    assert defaults.known_defaults() == ()
+
+
+def test_damaged_defaults(diode: RunCommand, trained: Path) -> None:
+    """Models are not listed in an order that the user did not ask for; --unset mends the file."""
+    (catalogue.user_models_dir() / "defaults.json").write_text("{")
+    result = diode("models", "list")
+    assert (result.code, "cannot read the default models" in result.err) == (1, True)
+    assert diode("models", "default", "--unset").code == 0
+    assert listed(diode) == [("quick", None)]
+
+
+def test_rm(diode: RunCommand, trained: Path, other: Path) -> None:
+    """A model goes with its card, its history and its place among the defaults; the others stay."""
+    diode("models", "default", "quick")
+    dry = diode("models", "rm", "quick", "--dry-run")
+    assert dry.code == 0
+    assert dry.err.startswith(f"would remove quick: {trained}, {trained.with_suffix('.json')}, ")
+    assert trained.exists()
+    result = diode("models", "rm", "quick")
+    assert (result.code, result.err) == (0, dry.err.replace("would remove", "removed"))
+    assert sorted(path.name for path in trained.parent.iterdir()) == ["other.json", "other.pt"]
+    assert defaults.known_defaults() == ()
+
+
+def test_rm_refuses_what_is_not_the_users(diode: RunCommand, trained: Path, shipped: Path) -> None:
+    """A shipped model stays, an unknown one is an error; and of several names nothing is removed if one is wrong."""
+    shutil.copytree(trained.parent, shipped / PURPOSE)
+    (shipped / PURPOSE / "quick.pt").rename(shipped / PURPOSE / "ships.pt")
+    for name, words in (("ships", "this is none of your own models"), ("nope", "no model 'nope'")):
+        result = diode("models", "rm", "quick", name)
+        assert (result.code, words in result.err) == (1, True)
+    assert trained.exists()
