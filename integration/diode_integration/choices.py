@@ -20,8 +20,8 @@ from diode_integration import convolution, dynamic, final
 from diode_integration.candidates import KnownLists
 from diode_integration.epilogue import unfused_us
 from diode_integration.fallbacks import Fallbacks
-from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Lister, Listing, is_tuned
-from diode_integration.options import hardware_named, policy_for, unknown_for, usable_models
+from diode_integration.listing import EXHAUSTIVE, CandidateOffer, Lister, Listing, is_tuned, lists_for_cpu
+from diode_integration.options import asks_similar, hardware_named, policy_for, unknown_for, usable_models
 from diode_integration.picked import usable_picks
 from diode_integration.policy import Mode, Policy, select
 from diode_integration.predictor import AbstentionError
@@ -75,6 +75,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         search_space: str = EXHAUSTIVE,
         hardware: Hardware | str | None = None,
         unknown: Unknown | str | None = None,
+        similar: str | None = None,
         observe: bool = False,
         corrections: Path | str | None = None,
         spool: Path | str | None = None,
@@ -103,6 +104,8 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
                 nothing is benchmarked, convolutions included; "stock": Inductor; "auto": the vendor's kernel where
                 little could be won, and Inductor elsewhere and on devices that the model does not know. When None,
                 what DIODE_UNKNOWN says, else "vendor" in zero mode and "auto" in the others.
+            similar: "top_k": on a device that no model knows, have those of the most similar one rank, and benchmark
+                as in top-k mode; "": do not. When None, what DIODE_SIMILAR says. Zero mode never does.
             observe: rank and record decisions, but let stock Inductor choose.
             corrections: a file by ``diode corrections``, whose offsets correct what the model predicts; when None,
                 the one that the environment variable DIODE_CORRECTIONS names, if it does.
@@ -135,6 +138,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         )
         self.policy = policy_for(self.models, mode, top_k_configs, performance_threshold, kernel_price)
         self.unknown = unknown_for(unknown, self.policy.mode)
+        self._similar = asks_similar(similar, self.policy.mode)
         self._vendor_calls = VendorCalls()
         self._recorder = recorder_for(spool, self._stats, self.policy, self.model, HOOK_VERSION)
         forget_picks = () if self._picks is None else (self._picks.forget,)
@@ -156,6 +160,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         corrected = self.models.corrections if self.models else None
         also = [f"corrected by {corrected.key}"] if corrected else []
         also += [f"picks {self._picks.key}"] if self._picks else []
+        also += ["similar"] if self._similar else []
         return "torch-diode/" + "/".join(str(part) for part in (*parts, "observe" if self.observe else "choose", *also))
 
     def get_stats(self) -> dict[str, float]:
@@ -269,7 +274,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         if self._picks is None or self.graph.is_without_model or hinted:
             return None
         hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
-        problem = _problem_or_none(offer)
+        problem = dynamic.problem_or_none(offer.kernel_inputs, offer.op_name)
         if hardware is None or problem is None or dynamic.stated_range(offer.kernel_inputs, offer.op_name):
             return None  # a kernel that was measured at one size says nothing of a range
         return self._picks.sought(Lister(offer, self, problem, self._known_lists, None), self, hardware)
@@ -291,7 +296,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         models = self._ready()
         hardware = self._device(offer)
         problem = dynamic.problem_at_hint(offer.kernel_inputs, offer.op_name)
-        predictor = models.asked_about(problem, hardware)
+        predictor = models.asked_about(problem, hardware, similar=self._similar)
         over = dynamic.stated_range(offer.kernel_inputs, offer.op_name)
         with self._stats.timed("seconds_listing"):
             listing = self._list(offer, problem, predictor, hardware, over.largest if over else None)
@@ -335,7 +340,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     ) -> Listing:
         lister = Lister(offer, self, problem, self._known_lists, self._search_space, largest)
         listing = lister.list_candidates(predictor.knows)
-        if self.observe and hardware.vendor == NVIDIA and _lists_for_cpu(offer):
+        if self.observe and hardware.vendor == NVIDIA and lists_for_cpu(offer):
             lister.add_as_if_on_cuda(listing.ranked)
         return listing
 
@@ -346,7 +351,8 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         enough. All vendor kernels are kept: they cost nothing until then, and replace a template that fails.
         """
         ranking = call.ranking
-        policy = self.policy if ranking.over is None else _FOR_A_RANGE
+        policy = self.policy.benchmarking if ranking.similar_to else self.policy
+        policy = policy if ranking.over is None else _FOR_A_RANGE
         best = select(ranking.predicted_us, ranking.is_vendor, policy, ranking.spread, preliminary=True).indices
         kept = list(dict.fromkeys((*best, *np.flatnonzero(ranking.is_vendor).tolist())))
         for index in kept:
@@ -368,7 +374,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
     ) -> list[KernelTemplateChoice] | final.AbstainedCall:
         """Return the vendor's kernels of a call that the model does not rank; or how to mark what Inductor lists."""
         hardware = self._hardware or detect_hardware(offer.kernel_inputs.device())
-        problem = _problem_or_none(offer)
+        problem = dynamic.problem_or_none(offer.kernel_inputs, offer.op_name)
         why = None if self.observe else why_vendor(self.unknown, abstention.reason, problem, hardware)
         vendors = None if why is None else self._vendor_calls.kept(offer)
         chooser = DecidedBy.STOCK if vendors is None else DecidedBy.VENDOR
@@ -383,15 +389,3 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
             ktc.annotations[final.ANNOTATION] = final.Mark(call)
             ktc.annotations[POLICY_ANNOTATION] = f"hook:{self._sha256}"
         return vendors
-
-
-def _problem_or_none(offer: CandidateOffer) -> Problem | None:
-    try:
-        return dynamic.problem_at_hint(offer.kernel_inputs, offer.op_name)
-    except AbstentionError:
-        return None
-
-
-def _lists_for_cpu(offer: CandidateOffer) -> bool:
-    """Whether Inductor compiles for a CPU with C++, and so lists no Triton template."""
-    return bool(offer.kernel_inputs.device_type == "cpu" and inductor_config.cpu_backend != "triton")

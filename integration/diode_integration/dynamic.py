@@ -84,6 +84,14 @@ def stated_range(kernel_inputs: KernelInputs, op_name: str) -> StatedRange | Non
     return StatedRange(tuple(problems.values()), text) if problems else None
 
 
+def problem_or_none(kernel_inputs: KernelInputs, op_name: str) -> Problem | None:
+    """Return ``problem_at_hint``, or None where it abstains."""
+    try:
+        return problem_at_hint(kernel_inputs, op_name)
+    except AbstentionError:
+        return None
+
+
 def over_range(
     predictor: Predictor, at_hint: Ranking, stated: StatedRange, hardware: Hardware, columns: ConfigColumns
 ) -> Ranking:

@@ -232,12 +232,15 @@ class _Pool:
         self._kernels_us = np.concatenate([call.ranking.kernels_us for call in calls])
         unfused_us = max(call.ranking.unfused_us for call in calls)
         self._note = f"; {unfused_us:.1f} us are counted for what a vendor's leaves unfused" if unfused_us else ""
+        self._is_similar = bool(calls[0].ranking.similar_to)
+        if self._is_similar:
+            self._note += f"; by a model of {calls[0].ranking.similar_to}"
         ranges = [call.ranking.over for call in calls if call.ranking.over is not None]
         if ranges and len(ranges) == len(calls):
             # What is best at a size may be in another call: a vendor's kernel alone in its own has no regret there.
             joined = SizeRange(np.concatenate([over.predicted_us for over in ranges], axis=1), ranges[0].text)
             self._predicted, note = joined.worst_regret_us()
-            self._note = f"; {note}"
+            self._note += f"; {note}"
 
     def everything(self) -> list[int]:
         """Return every position."""
@@ -256,7 +259,8 @@ class _Pool:
         """
         predicted, vendor = self._predicted[positions], self._vendor[positions]
         spread = None if self._spread is None else self._spread.left(positions, self._vendor)
-        selection = select(predicted, vendor, owner.policy, spread)
+        policy = owner.policy.benchmarking if self._is_similar else owner.policy
+        selection = select(predicted, vendor, policy, spread)
         vendor_us = float(self._kernels_us[positions][vendor].min()) if vendor.any() else None
         first = self._calls[0]
         decision = Decision(

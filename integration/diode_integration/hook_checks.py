@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
 from diode_store.errors import DiodeError
 from diode_store.render import counted
+from diode_trainer.card import similar_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,10 @@ def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:
         return ok("hook", f"can be installed; without a GPU stock Inductor chooses ({name} knows {known})")
     if not card.domain.covers(gpu):
         text = f"would abstain: {name} knows {known}, not {gpu.name}; stock Inductor chooses"
-        return warning("hook", text, f'measure and train: `diode-collect`, `diode-train --hardware "{gpu.name}"`')
+        remedy = f'measure and train: `diode-collect`, `diode-train --hardware "{gpu.name}"`'
+        if similar := similar_device([card], gpu):
+            remedy += f"; or set DIODE_SIMILAR=top_k, so that models of {similar} rank and benchmarks decide"
+        return warning("hook", text, remedy)
     return ok("hook", f"{name} chooses the kernels of {', '.join(card.ops)} in {', '.join(card.dtypes)} on {gpu.name}")
 
 

@@ -145,6 +145,11 @@ def is_tuned() -> bool:
     return bool(inductor_config.max_autotune or inductor_config.max_autotune_gemm)
 
 
+def lists_for_cpu(offer: CandidateOffer) -> bool:
+    """Whether Inductor compiles for a CPU with C++, and so lists no Triton template."""
+    return bool(offer.kernel_inputs.device_type == "cpu" and inductor_config.cpu_backend != "triton")
+
+
 @dataclass(frozen=True)
 class Lister:
     """Lists what a call of ``problem`` may choose among; what it lists for a class of problems is kept in ``known``."""

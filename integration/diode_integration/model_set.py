@@ -18,6 +18,7 @@ from diode_store import safely
 from diode_store.devices import describe
 from diode_store.errors import ModelError, SettingsError
 from diode_trainer import artifact, catalogue
+from diode_trainer.card import similar_device
 from diode_trainer.defaults import read_defaults
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class ModelSet:
         """
         self._lock = threading.RLock()
         self._predictors: dict[str, Predictor | None] = {}
+        self._similar: dict[tuple[str, str], Predictor] = {}
+        self._announced: set[bytes] = set()
         self._on_load = on_load
         self._lacking: list[str] = []
         self.corrections = corrections
@@ -95,27 +98,47 @@ class ModelSet:
         """Whether one of them says how far its members disagree, and what that is worth."""
         return self.first.knows_its_spread or any(model.card.calibration is not None for model in self.known[1:])
 
-    def asked_about(self, problem: Problem, hardware: Hardware) -> Predictor:
+    def asked_about(self, problem: Problem, hardware: Hardware, *, similar: bool = False) -> Predictor:
         """Return the predictor of the first that knows a matrix product on a device.
+
+        Args:
+            problem: the product.
+            hardware: the device.
+            similar: of a device that none knows, ask those of the nearest one of its architecture.
 
         Raises:
             AbstentionError: none does; the reason is that of the first which knows the device.
         """
-        of_device = [model for model in self.known if model.card.domain.covers(hardware)]
-        if not of_device:
-            raise self._no_such_device(problem, hardware)
+        asked = [model for model in self.known if model.card.domain.covers(hardware)]
+        stands_in = "" if asked else similar_device([model.card for model in self.known], hardware)
+        if stands_in and similar:
+            self._announce(hardware, stands_in)
+            asked = [model for model in self.known if _knows(model, stands_in)]
+        elif not asked:
+            raise self._no_such_device(problem, hardware, stands_in)
         reason: AbstentionError | None = None
-        for model in of_device:
+        for model in asked:
             try:
-                check_domain(problem.shape, hardware, model.card.domain)
+                check_domain(problem.shape, hardware, model.card.domain, on_any_device=bool(stands_in))
             except AbstentionError as miss:
                 reason = reason or miss
                 continue
-            if (predictor := self._predictor(model)) is not None:
+            if (predictor := self._predictor(model, stands_in)) is not None:
                 return predictor
         raise reason or AbstentionError("no_model", self._why_none())
 
-    def _no_such_device(self, problem: Problem, hardware: Hardware) -> AbstentionError:
+    def _announce(self, hardware: Hardware, stands_in: str) -> None:
+        with self._lock:
+            if hardware.key in self._announced:
+                return
+            self._announced.add(hardware.key)
+        how = f"models of {stands_in} rank its kernels, and benchmarks on the device have the last word"
+        safely.log(log, logging.WARNING, f"no model knows {hardware.name}: {how} (logged once)")
+
+    def _no_such_device(self, problem: Problem, hardware: Hardware, stands_in: str) -> AbstentionError:
+        if stands_in:
+            hint = f"; {stands_in} is similar: DIODE_SIMILAR=top_k has its models rank, and benchmarks decide"
+            return AbstentionError("hardware", self._no_such_device(problem, hardware, "").detail + hint)
         if len(self.known) == 1:
             try:
                 check_domain(problem.shape, hardware, self.known[0].card.domain)
@@ -127,12 +150,15 @@ class ModelSet:
     def _why_none(self) -> str:
         return "; ".join(self._lacking) or "there is no model; train one with `diode-train`"
 
-    def _predictor(self, model: KnownModel) -> Predictor | None:
+    def _predictor(self, model: KnownModel, stands_in: str = "") -> Predictor | None:
         """Return what asks a model, loaded once; None where it cannot be used, which is logged."""
         with self._lock:
             if model.sha256 not in self._predictors:
                 self._predictors[model.sha256] = self._loaded(model)
-            return self._predictors[model.sha256]
+            found = self._predictors[model.sha256]
+            if found is None or not stands_in:
+                return found
+            return self._similar.setdefault((model.sha256, stands_in), Predictor(found.model, similar_to=stands_in))
 
     def _loaded(self, model: KnownModel) -> Predictor | None:
         try:
@@ -148,6 +174,10 @@ class ModelSet:
     def _corrections_of(self, model: KnownModel) -> Corrections | None:
         corrections = self.corrections
         return corrections if corrections is not None and corrections.model_sha256 == model.sha256 else None
+
+
+def _knows(model: KnownModel, device: str) -> bool:
+    return any(known.name == device for known in model.card.hardware)
 
 
 def known_files(hardware: Hardware | None) -> list[ModelFile]:

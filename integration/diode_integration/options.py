@@ -5,6 +5,7 @@
 | DIODE_MODE | ``mode`` |
 | DIODE_TOP_K | ``top_k_configs`` |
 | DIODE_UNKNOWN | ``unknown`` |
+| DIODE_SIMILAR | ``similar`` |
 | DIODE_MODEL | the model: a path, or the name of one |
 | DIODE_PICKS | ``picks``, see ``picked`` |
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("diode_integration")
 
 MODE, TOP_K, UNKNOWN, MODEL = "DIODE_MODE", "DIODE_TOP_K", "DIODE_UNKNOWN", "DIODE_MODEL"
+SIMILAR = "DIODE_SIMILAR"
 
 
 def policy_for(
@@ -75,6 +77,20 @@ def unknown_for(unknown: Unknown | str | None, mode: Mode) -> Unknown:
         return parse_unknown(os.environ[UNKNOWN], mode)
     except SettingsError as error:
         raise SettingsError(f"{UNKNOWN}: {error}") from None
+
+
+def asks_similar(similar: str | None, mode: Mode) -> bool:
+    """Return whether models of a similar device are asked: never in zero mode, in which nothing is benchmarked.
+
+    Raises:
+        SettingsError: the option or the variable has a value that cannot be used.
+    """
+    asked, name = (os.environ.get(SIMILAR) or "", SIMILAR) if similar is None else (similar, "similar")
+    if asked not in {"", Mode.TOP_K}:
+        raise SettingsError(f'{name} must be "top_k", or empty for no model of a similar device, not {asked!r}')
+    if asked and mode is Mode.ZERO:
+        safely.log(log, logging.WARNING, "zero mode asks no model of a similar device, as nothing would be benchmarked")
+    return bool(asked) and mode is not Mode.ZERO
 
 
 def model_named(model: Path | str | None) -> Path | None:

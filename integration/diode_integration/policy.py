@@ -65,6 +65,11 @@ class Policy:
             raise SettingsError(f"kernel_price must be a share above 0, such as 0.01 for 1%, not {price!r}")
 
     @property
+    def benchmarking(self) -> Policy:
+        """What is kept where predictions are of a similar device: a few, and the vendor's kernel beside them."""
+        return replace(self, mode=Mode.TOP_K)
+
+    @property
     def key(self) -> str:
         """What distinguishes the policy in a cache key."""
         price = "model's" if self.kernel_price is None else repr(float(self.kernel_price))

@@ -65,7 +65,7 @@ class AbstentionError(DiodeError):
     def __init__(self, reason: str, detail: str) -> None:
         """Keep ``reason``, one word that ends the name of a ``fallback_`` statistic, and a line for a person."""
         super().__init__(f"{reason}: {detail}")
-        self.reason = reason
+        self.reason, self.detail = reason, detail
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +115,8 @@ class Ranking:
     """What is predicted at other sizes, where a range of them is stated; then ``predicted_us`` is by worst regret."""
     unfused_us: float = 0.0
     """What ``predicted_us`` counts for a vendor's kernels beyond their own times, as nothing is fused into them."""
+    similar_to: str = ""
+    """The device that the model knows, where it does not know this one, so that benchmarks have the last word."""
     alone_us: NDArray[np.float64] | None = None
     """Shape (n,): what is predicted of the kernels alone, where ``predicted_us`` counts more."""
 
@@ -146,9 +148,17 @@ class Ranking:
 class Predictor:
     """Asks one model, with a cache; any thread may use it."""
 
-    def __init__(self, model: Model, corrections: Corrections | None = None) -> None:
+    def __init__(self, model: Model, corrections: Corrections | None = None, similar_to: str = "") -> None:
+        """Prepare to ask.
+
+        Args:
+            model: whom.
+            corrections: of what it predicts.
+            similar_to: the device that it knows, where it is asked about one that it does not.
+        """
         self.model = model
         self.corrections = corrections
+        self.similar_to = similar_to
         self._cache: OrderedDict[tuple[bytes, bytes, bytes], Prediction] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -168,7 +178,7 @@ class Predictor:
         Raises:
             AbstentionError: they are not.
         """
-        check_domain(problem.shape, hardware, self.model.card.domain)
+        check_domain(problem.shape, hardware, self.model.card.domain, on_any_device=bool(self.similar_to))
 
     def rank(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> Ranking:
         """Predict the time of each of n candidates.
@@ -190,7 +200,10 @@ class Predictor:
             raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
         is_vendor = columns.template_mask(is_vendor_template)
         corrected = self._offsets(problem, hardware) is not None
-        return Ranking(problem, hardware, predicted, is_vendor, self.model.sha256, corrected, self._spread(prediction))
+        # How far off it is on a device that it does not know, nobody has calibrated.
+        spread = None if self.similar_to else self._spread(prediction)
+        ranking = Ranking(problem, hardware, predicted, is_vendor, self.model.sha256, corrected, spread)
+        return replace(ranking, similar_to=self.similar_to)
 
     def _spread(self, prediction: Prediction) -> Spread | None:
         calibration = self.model.card.calibration
@@ -236,11 +249,12 @@ def signature(columns: ConfigColumns) -> bytes:
     return digest.digest()
 
 
-def check_domain(shape: ProblemShape, hardware: Hardware, domain: Domain) -> None:
-    """Check that ``domain`` covers a problem and a device; what it leaves empty is open.
+def check_domain(shape: ProblemShape, hardware: Hardware, domain: Domain, *, on_any_device: bool = False) -> None:
+    """Check that ``domain`` covers a problem and, unless ``on_any_device``, a device; what it leaves empty is open.
 
     Raises:
         AbstentionError: it does not.
     """
     for miss in domain.misses(shape, hardware):
-        raise AbstentionError(miss.reason, miss.detail)
+        if miss.reason != "hardware" or not on_any_device:
+            raise AbstentionError(miss.reason, miss.detail)

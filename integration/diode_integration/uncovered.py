@@ -6,11 +6,18 @@ It is logged, not a Python warning, which would end a program that runs with ``-
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diode_store import safely
+from diode_store.devices import known_device
 from diode_trainer import catalogue
+from diode_trainer.card import similar_device
+
+if TYPE_CHECKING:
+    from diode_trainer.card import Card
 
 log = logging.getLogger("diode_integration")
 
@@ -41,14 +48,25 @@ def say_at_import() -> None:
     here = gpus_here()
     if here is None or known & here or not all(model.card.hardware for model in models):
         return
+    similar = _similar(here, [model.card for model in models])
+    if similar and os.environ.get("DIODE_SIMILAR"):
+        return  # the hook asks the models of a similar device, and says so
     if known and first_time():
         devices = f"does not know {', '.join(sorted(here))}" if here else "finds no GPU"
         line = f"torch-diode abstains: it {devices}; its models are for {', '.join(sorted(known))}"
+        if similar:
+            line += f" ({similar} is similar: DIODE_SIMILAR=top_k has its models rank, and benchmarks decide)"
         safely.log(
             log,
             logging.WARNING,
             f"{line}. Stock Inductor chooses the kernels (in zero mode the vendor's are kept); {REMEDY}",
         )
+
+
+def _similar(names: set[str], cards: list[Card]) -> str:
+    """Return the name of the device most like the first of ``names`` that is like any; empty without one."""
+    devices = [device for name in sorted(names) if (device := known_device(name)) is not None]
+    return next((found for device in devices if (found := similar_device(cards, device))), "")
 
 
 def gpus_here() -> set[str] | None:

@@ -39,10 +39,10 @@ assert A10G is not None
 OF_H100 = replace(DOMAIN, hardware=(CoveredHardware(H100.name, H100.arch, H100.multiprocessors),))
 
 
-def problem(op: str = "mm") -> Problem:
-    """Return a product of 256 x 256 matrices, or a batch of them."""
-    sizes = (256, 256) if op == "mm" else (4, 256, 256)
-    strides = (256, 1) if op == "mm" else (65536, 256, 1)
+def problem(op: str = "mm", size: int = 256) -> Problem:
+    """Return a product of square matrices, or a batch of them."""
+    sizes = (size, size) if op == "mm" else (4, size, size)
+    strides = (size, 1) if op == "mm" else (size * size, size, 1)
     return Problem.create(op, (TensorSpec("bfloat16", sizes, strides),) * 2)
 
 
@@ -151,7 +151,8 @@ def regret(geomean: float) -> dict[str, Any]:
 
 
 def own(save_model: SaveModel, name: str, **card: Any) -> Path:
-    """Save a model among the user's."""
+    """Save a model among the user's; where nothing tells their folder there are none."""
+    pytest.importorskip("platformdirs")
     path, target = save_model(name, **card), catalogue.user_models_dir() / MATMUL_PURPOSE
     target.mkdir(parents=True, exist_ok=True)
     for file in (path, path.with_suffix(".json")):

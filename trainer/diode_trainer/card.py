@@ -11,7 +11,7 @@ from diode_store.devices import describe
 from diode_store.errors import ModelError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from diode_store.records import Hardware, ProblemShape
@@ -188,6 +188,17 @@ class Card:
     def to_json(self) -> str:
         """Return the card as indented JSON."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
+
+
+def similar_device(cards: Iterable[Card], hardware: Hardware) -> str:
+    """Return the name of the device, of those that models know, that is most like one; empty if none is like it.
+
+    It has the same architecture and, by ratio, the nearest number of multiprocessors.
+    """
+    known = [device for card in cards for device in card.hardware]
+    alike = [device for device in known if (device.vendor, device.arch) == (hardware.vendor, hardware.arch)]
+    distances = [abs(math.log(max(device.multiprocessors, 1) / max(hardware.multiprocessors, 1))) for device in alike]
+    return alike[distances.index(min(distances))].name if alike else ""
 
 
 def narrow_note(triton_configs: Any) -> str | None:
