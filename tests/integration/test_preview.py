@@ -119,8 +119,8 @@ def test_a_bias_that_is_broadcast() -> None:
         ("mm:64x64x64/tt/bf16", "h200", {}, DecidedBy.VENDOR),
         ("mm:4096x4096x4096/tt/bf16", "h200", {}, DecidedBy.STOCK),
         ("mm:4096x4096x4096/tt/bf16", "h200", {"mode": "zero"}, DecidedBy.VENDOR),
-        ("mm:64x64x64/nn/bf16", "h100-sxm", {}, DecidedBy.STOCK),
-        ("mm:64x64x64/nn/bf16", "h100-sxm", {"unknown": "vendor"}, DecidedBy.VENDOR),
+        ("mm:64x64x64/nn/bf16", "a10g", {}, DecidedBy.STOCK),
+        ("mm:64x64x64/nn/bf16", "a10g", {"unknown": "vendor"}, DecidedBy.VENDOR),
     ],
 )
 def test_who_chooses_where_the_model_abstains(
