@@ -51,6 +51,7 @@ def check_hook(_setup: Setup) -> Iterator[Finding]:
 def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:
     """Return what the hook would do with a model on a GPU, or without one."""
     known = ", ".join(device.name for device in card.hardware)
+    gpu = gpu or _cpu_of(card)
     if gpu is None:
         return ok("hook", f"can be installed; without a GPU stock Inductor chooses ({name} knows {known})")
     if not card.domain.covers(gpu):
@@ -118,6 +119,14 @@ def _card(path: Path) -> Card:
     from diode_trainer.card import card_path, read_card
 
     return read_card(card_path(path))
+
+
+def _cpu_of(card: Card) -> Hardware | None:
+    """Return this machine's CPU if a model knows it."""
+    from diode_collectors.inductor.device import detect_hardware
+
+    cpu = detect_hardware("cpu")
+    return cpu if cpu is not None and card.hardware and card.domain.covers(cpu) else None
 
 
 def _gpu() -> Hardware | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -80,7 +81,7 @@ class ModelSet:
         self._lacking: list[str] = []
         self.corrections = corrections
         self.known = tuple(models)
-        first = next((found for model in self.known if (found := self._predictor(model)) is not None), None)
+        first = next((found for model in self.known if (found := self._first(model)) is not None), None)
         if first is None:
             raise ModelError(self._why_none())
         self.first = first
@@ -154,11 +155,16 @@ class ModelSet:
         """Return what asks a model, loaded once; None where it cannot be used, which is logged."""
         with self._lock:
             if model.sha256 not in self._predictors:
-                self._predictors[model.sha256] = self._loaded(model)
+                self._predictors[model.sha256] = _in_a_thread(partial(self._loaded, model))
             found = self._predictors[model.sha256]
             if found is None or not stands_in:
                 return found
             return self._similar.setdefault((model.sha256, stands_in), Predictor(found.model, similar_to=stands_in))
+
+    def _first(self, model: KnownModel) -> Predictor | None:
+        if model.sha256 not in self._predictors:
+            self._predictors[model.sha256] = self._loaded(model)
+        return self._predictors[model.sha256]
 
     def _loaded(self, model: KnownModel) -> Predictor | None:
         try:
@@ -174,6 +180,12 @@ class ModelSet:
     def _corrections_of(self, model: KnownModel) -> Corrections | None:
         corrections = self.corrections
         return corrections if corrections is not None and corrections.model_sha256 == model.sha256 else None
+
+
+def _in_a_thread(load: Callable[[], Predictor | None]) -> Predictor | None:
+    """Load in a thread of its own: that which compiles has modes in which tensors are not real."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(load).result()
 
 
 def _knows(model: KnownModel, device: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,10 @@ def say_at_import() -> None:
     here = gpus_here()
     if here is None or known & here or not all(model.card.hardware for model in models):
         return
+    if not here and any(
+        device.arch.startswith(platform.machine()) for model in models for device in model.card.hardware
+    ):
+        return  # a model of a CPU, and there is nothing else to compile for
     similar = _similar(here, [model.card for model in models])
     if similar and os.environ.get("DIODE_SIMILAR"):
         return  # the hook asks the models of a similar device, and says so

@@ -176,6 +176,17 @@ def test_a_users_model_is_asked_without_being_named(save_model: SaveModel, regis
     assert [each.card.name for each in on_h100.models.known] == ["mine"]
 
 
+def test_a_model_is_loaded_amid_a_compile(save_model: SaveModel) -> None:
+    """There tensors are not real in the thread that compiles; the checkpoint's are."""
+    first = model("1", OF_H100)
+    saved = KnownModel.of_file(catalogue.best_first(save_model("mine").parent)[0])
+    handler = DiodeInductorChoices(model=[*known(first), saved], hardware=H200, mode="zero")
+    compile_op("mm", handler, run_vendor=True)
+    (decision,) = handler.decisions()
+    assert decision.model_sha256 == saved.sha256
+    assert handler.get_stats().get("fallback_error", 0) == 0
+
+
 def test_a_default_counts_more_than_regret(
     save_model: SaveModel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

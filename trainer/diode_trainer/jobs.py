@@ -14,7 +14,7 @@ import torch
 
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer import artifact, catalogue, defaults
-from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card, similar_device
 from diode_trainer.data.held_out import Split
 from diode_trainer.features import FEATURE_VERSION
 from diode_trainer.training import checkpoints, scout
@@ -248,17 +248,18 @@ def resolve_device(text: str) -> str:
 
 
 def _rivals(dataset: ExampleSet) -> tuple[TimingModel, ...]:
-    """Return the models to compare with: the first of those that know the devices, else the best there is."""
+    """Return the models to compare with: those that know the devices, else the best of those of a similar one."""
     with contextlib.suppress(DiodeError):
         models = catalogue.known_models(preferred=defaults.read_defaults(catalogue.user_models_dir()))
         devices = {example.hardware.key: example.hardware for example in dataset}.values()
-        fitting = [model for model in models if all(model.card.domain.covers(device) for device in devices)]
-        found = []
-        for model in fitting or models:
-            with contextlib.suppress(ModelError):  # one that this version cannot use
-                found.append(artifact.load(model.path))
-            if len(found) == (_MOST_RIVALS if fitting else 1):
-                break
+        asked = [model for model in models if all(model.card.domain.covers(device) for device in devices)]
+        if not asked:
+            asked = [model for model in models if any(similar_device([model.card], device) for device in devices)][:1]
+        found: list[TimingModel] = []
+        for model in asked:
+            if len(found) < _MOST_RIVALS:
+                with contextlib.suppress(ModelError):  # one that this version cannot use
+                    found.append(artifact.load(model.path))
         return tuple(found)
     return ()
 
