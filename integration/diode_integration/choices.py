@@ -140,7 +140,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         self.unknown = unknown_for(unknown, self.policy.mode)
         self._similar = asks_similar(similar, self.policy.mode)
         self._vendor_calls = VendorCalls()
-        self._recorder = recorder_for(spool, self._stats, self.policy, self.model, HOOK_VERSION)
+        self._recorder = recorder_for(spool, self._stats, self.policy, self.models, HOOK_VERSION)
         forget_picks = () if self._picks is None else (self._picks.forget,)
         self.graph = Graph(self._stats, self._recorder, self._vendor_calls.forget, *forget_picks)
 

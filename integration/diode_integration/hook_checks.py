@@ -57,7 +57,10 @@ def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:
     if not card.domain.covers(gpu):
         text = f"would abstain: {name} knows {known}, not {gpu.name}; stock Inductor chooses"
         remedy = f'measure and train: `diode-collect`, `diode-train --hardware "{gpu.name}"`'
-        if similar := similar_device([card], gpu):
+        similar = similar_device([card], gpu)
+        if similar and os.environ.get("DIODE_SIMILAR") == "top_k" and os.environ.get("DIODE_MODE") != "zero":
+            return ok("hook", f"{name}, of {similar}, ranks for {gpu.name}, and benchmarks decide (DIODE_SIMILAR)")
+        if similar:
             remedy += f"; or set DIODE_SIMILAR=top_k, so that models of {similar} rank and benchmarks decide"
         return warning("hook", text, remedy)
     return ok("hook", f"{name} chooses the kernels of {', '.join(card.ops)} in {', '.join(card.dtypes)} on {gpu.name}")
@@ -81,10 +84,12 @@ def _model_in_use(gpu: Hardware | None) -> Iterator[Finding]:
 
 
 def _settings_in_use() -> Iterator[Finding]:
-    from diode_integration.options import policy_for, unknown_for
+    from diode_integration.options import asks_similar, policy_for, unknown_for
 
     try:
-        unknown_for(None, policy_for(None, None, None, None, None).mode)
+        mode = policy_for(None, None, None, None, None).mode
+        unknown_for(None, mode)
+        asks_similar(None, mode)
     except DiodeError as error:
         yield problem("hook", f"{error}", "correct the variable, or unset it; docs/hook.md lists what it may be")
 

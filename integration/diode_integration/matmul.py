@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_integration import install
 from diode_integration.base import BaseIntegration, ModelPointer
-from diode_integration.model_set import KnownModel, known_files
+from diode_integration.model_set import KnownModel, ModelSet, known_files
 from diode_integration.options import hardware_named, model_named
 from diode_integration.registry import ModelRegistry
 from diode_store.errors import DiodeError, ModelError, SettingsError
@@ -75,13 +75,23 @@ class MatmulIntegration(BaseIntegration):
         try:
             if self._no_such_model is not None:
                 raise self._no_such_model
-            return super()._engage()
+            return self._engage_together() if self._together else super()._engage()
         except ModelError:
             picks = None if self._is_model_named else self._usable_picks()
             if picks is None:
                 raise
         self.register_model(None)
         return ModelPointer(f"{picks.file or 'the given picks'}, without a model")
+
+    def _engage_together(self) -> ModelPointer:
+        """Engage all models that can be used, each of which is asked about what it knows."""
+        problem = self.interface_problem()
+        if problem is not None:
+            raise DiodeError(problem)
+        usable = ModelSet(self._together).known
+        self.register_model(usable)
+        places = {pointer.path: pointer for pointer in self.model_pointers}
+        return next(places[known.path] for known in usable if known.path is not None)
 
     def interface_problem(self) -> str | None:
         """Return what this PyTorch is missing for the choices hook, or None."""
@@ -109,9 +119,6 @@ class MatmulIntegration(BaseIntegration):
             if options.get("picks"):
                 options["picks"] = self._usable_picks()
             options["enable_fallback"] = options.get("corrections") is None
-        if model is not None and self._together:
-            place = next(i for i, known in enumerate(self._together) if known.sha256 == model.sha256)
-            model = [KnownModel.loaded(model), *self._together[place + 1 :]]
         self._installation = install.install(DiodeInductorChoices(model=model, **options))
 
     def _usable_picks(self) -> Picks | None:

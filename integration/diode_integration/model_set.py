@@ -11,7 +11,7 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from diode_integration.predictor import AbstentionError, Predictor, check_domain
@@ -19,11 +19,12 @@ from diode_store import safely
 from diode_store.devices import describe
 from diode_store.errors import ModelError, SettingsError
 from diode_trainer import artifact, catalogue
-from diode_trainer.card import similar_device
+from diode_trainer.card import MATMUL_PURPOSE, similar_device
 from diode_trainer.defaults import read_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from diode_integration.predictor import Model
     from diode_store.records import Hardware, Problem
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from diode_trainer.corrections.corrections import Corrections
 
 log = logging.getLogger("diode_integration")
+
+_announced: set[bytes] = set()
+"""Keys of devices of which it was said, in this process, that models of a similar one rank for them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +46,17 @@ class KnownModel:
     sha256: str
     load: Callable[[], Model]
     """Raises ``ModelError`` where it cannot be used."""
+    path: Path | None = None
 
     @classmethod
     def loaded(cls, model: Model) -> KnownModel:
         """Return a model that has been loaded."""
-        return cls(model.card, model.sha256, lambda: model)
+        return cls(model.card, model.sha256, lambda: model, getattr(model, "path", None))
 
     @classmethod
     def of_file(cls, file: ModelFile) -> KnownModel:
-        """Return a model that is loaded when it is needed."""
-        return cls(file.card, file.card.sha256, partial(artifact.load, file.path))
+        """Return a model that is loaded when it is needed, once."""
+        return cls(file.card, file.card.sha256, cache(partial(_load, file)), file.path)
 
 
 class ModelSet:
@@ -74,9 +79,8 @@ class ModelSet:
             ModelError: none can be used; the message says why.
         """
         self._lock = threading.RLock()
-        self._predictors: dict[str, Predictor | None] = {}
-        self._similar: dict[tuple[str, str], Predictor] = {}
-        self._announced: set[bytes] = set()
+        self._predictors: dict[int, Predictor | None] = {}
+        self._similar: dict[tuple[int, str], Predictor] = {}
         self._on_load = on_load
         self._lacking: list[str] = []
         self.corrections = corrections
@@ -85,7 +89,7 @@ class ModelSet:
         if first is None:
             raise ModelError(self._why_none())
         self.first = first
-        self.known = tuple(model for model in self.known if self._predictors.get(model.sha256, first) is not None)
+        self.known = tuple(model for model in self.known if self._is_whole(model))
 
     @property
     def key(self) -> str:
@@ -130,9 +134,9 @@ class ModelSet:
 
     def _announce(self, hardware: Hardware, stands_in: str) -> None:
         with self._lock:
-            if hardware.key in self._announced:
+            if hardware.key in _announced:
                 return
-            self._announced.add(hardware.key)
+            _announced.add(hardware.key)
         how = f"models of {stands_in} rank its kernels, and benchmarks on the device have the last word"
         safely.log(log, logging.WARNING, f"no model knows {hardware.name}: {how} (logged once)")
 
@@ -149,30 +153,44 @@ class ModelSet:
         return AbstentionError("hardware", f"the models know {', '.join(names)}, not {describe([hardware])}")
 
     def _why_none(self) -> str:
-        return "; ".join(self._lacking) or "there is no model; train one with `diode-train`"
+        return "; ".join(self._lacking) or f"there is no model for {MATMUL_PURPOSE}; train one with `diode-train`"
 
     def _predictor(self, model: KnownModel, stands_in: str = "") -> Predictor | None:
         """Return what asks a model, loaded once; None where it cannot be used, which is logged."""
         with self._lock:
-            if model.sha256 not in self._predictors:
-                self._predictors[model.sha256] = _in_a_thread(partial(self._loaded, model))
-            found = self._predictors[model.sha256]
+            if id(model) not in self._predictors:
+                self._predictors[id(model)] = _in_a_thread(partial(self._loaded, model))
+            found = self._predictors[id(model)]
             if found is None or not stands_in:
                 return found
-            return self._similar.setdefault((model.sha256, stands_in), Predictor(found.model, similar_to=stands_in))
+            return self._similar.setdefault((id(model), stands_in), Predictor(found.model, similar_to=stands_in))
 
     def _first(self, model: KnownModel) -> Predictor | None:
-        if model.sha256 not in self._predictors:
-            self._predictors[model.sha256] = self._loaded(model)
-        return self._predictors[model.sha256]
+        found = self._predictors[id(model)] = self._loaded(model)
+        return found
+
+    def _is_whole(self, model: KnownModel) -> bool:
+        """Whether the file is still the one that the card is of; what cannot be used must not be part of the key."""
+        if id(model) in self._predictors or model.path is None:
+            return self._predictors.get(id(model), self.first) is not None
+        try:
+            whole = hashlib.sha256(model.path.read_bytes()).hexdigest() == model.sha256
+        except OSError:
+            whole = False
+        if not whole:
+            self._leave_out(f"{model.path}: damaged, or another model than its card's")
+        return whole
+
+    def _leave_out(self, reason: str) -> None:
+        self._lacking.append(reason)
+        if len(self.known) > 1:
+            safely.log(log, logging.WARNING, f"a model is left out: {reason}")
 
     def _loaded(self, model: KnownModel) -> Predictor | None:
         try:
             loaded = model.load()
         except ModelError as error:
-            self._lacking.append(str(error))
-            if len(self.known) > 1:
-                safely.log(log, logging.WARNING, f"a model is left out: {error}")
+            self._leave_out(str(error))
             return None
         self._on_load(loaded)
         return Predictor(loaded, self._corrections_of(model))
@@ -180,6 +198,14 @@ class ModelSet:
     def _corrections_of(self, model: KnownModel) -> Corrections | None:
         corrections = self.corrections
         return corrections if corrections is not None and corrections.model_sha256 == model.sha256 else None
+
+
+def _load(file: ModelFile) -> Model:
+    """Load a model, which must be the one whose card was read: what it knows and how it is cached hang on that."""
+    model = artifact.load(file.path)
+    if model.sha256 != file.card.sha256:
+        raise ModelError(f"{file.path}: replaced since this process found it; a new process will ask it")
+    return model
 
 
 def _in_a_thread(load: Callable[[], Predictor | None]) -> Predictor | None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from diode_trainer.card import Calibration
 
 
+ANY_RATIO = 1e9
+
+
 class Mode(StrEnum):
     """How much is left to Inductor's benchmarking."""
 
@@ -66,8 +69,8 @@ class Policy:
 
     @property
     def benchmarking(self) -> Policy:
-        """What is kept where predictions are of a similar device: a few, and the vendor's kernel beside them."""
-        return replace(self, mode=Mode.TOP_K)
+        """What is kept where predictions decide nothing: a few, a template and the vendor's kernel among them."""
+        return replace(self, mode=Mode.TOP_K, top_k_configs=max(self.top_k_configs, 2), performance_threshold=ANY_RATIO)
 
     @property
     def key(self) -> str:

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from diode_integration import final
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.install import install
-from diode_integration.policy import Mode
+from diode_integration.policy import ANY_RATIO, Mode
 from diode_integration.stats import DecidedBy
 from diode_integration.unknown import Unknown, why_vendor
 from diode_store.errors import ModelError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 16
 """Products in one graph."""
-_ANY_RATIO = 1e9
 _LEFT_WHOLE = frozenset(getattr(torch.ops.aten, op).default for op in ("mm", "addmm", "bmm"))
 """Small ones of these Inductor takes apart on a CPU, which is what compiles here, but not on a GPU."""
 _QUIET = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
@@ -94,13 +93,14 @@ class Previewer:
             raise ModelError("there is no model")
         self.models: ModelSet = self._deciding.models
         self._ranking = DiodeInductorChoices(
-            model=self.models.known, mode=Mode.TOP_K, top_k_configs=top, performance_threshold=_ANY_RATIO, **common
+            model=self.models.known, mode=Mode.TOP_K, top_k_configs=top, performance_threshold=ANY_RATIO, **common
         )
 
-    def asked(self, preview: Preview) -> KnownModel:
-        """Return the model that ranked the kernels of a product; the one that is asked first where none did."""
+    def asked(self, preview: Preview) -> KnownModel | None:
+        """Return the model that ranked the kernels of a product; where none did, the only one that could have."""
         sha256 = None if preview.decision is None else preview.decision.model_sha256
-        return next((model for model in self.models.known if model.sha256 == sha256), self.models.known[0])
+        only = self.models.known[0] if len(self.models.known) == 1 else None
+        return next((model for model in self.models.known if model.sha256 == sha256), only)
 
     @property
     def mode(self) -> Mode:

@@ -11,8 +11,8 @@ from diode_store import safely
 from diode_store.errors import DiodeError, SpoolError
 
 if TYPE_CHECKING:
+    from diode_integration.model_set import ModelSet
     from diode_integration.policy import Policy
-    from diode_integration.predictor import Model
     from diode_integration.recording import Recorder
     from diode_integration.stats import Stats
 
@@ -23,7 +23,7 @@ SPOOL = "DIODE_SPOOL"
 
 
 def recorder_for(
-    spool: Path | str | None, stats: Stats, policy: Policy, model: Model | None, hook_version: int
+    spool: Path | str | None, stats: Stats, policy: Policy, models: ModelSet | None, hook_version: int
 ) -> Recorder | None:
     """Return what writes a handler's decisions to ``spool``, or to the one that DIODE_SPOOL names; None without either.
 
@@ -35,7 +35,9 @@ def recorder_for(
         return None
     from diode_integration.recording import Chooser, Recorder
 
-    chooser = Chooser(policy.key, str(policy.mode), model.sha256 if model else None, hook_version)
+    # Of several models each decision says which made it; that none did says nothing of any of them.
+    only = models.known[0].sha256 if models and len(models.known) == 1 else None
+    chooser = Chooser(policy.key, str(policy.mode), only, hook_version)
     try:
         return Recorder(_folder(named), chooser, stats)
     except DiodeError as error:

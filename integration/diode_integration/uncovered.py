@@ -5,6 +5,7 @@ It is logged, not a Python warning, which would end a program that runs with ``-
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from diode_store import safely
 from diode_store.devices import known_device
+from diode_store.errors import HardwareError
 from diode_trainer import catalogue
 from diode_trainer.card import similar_device
 
@@ -44,6 +46,8 @@ def say_at_import() -> None:
 
     Where the driver does not show which GPUs there are, the hook says so in the first compile.
     """
+    if os.environ.get("DIODE_MODEL"):
+        return  # the hook says what it makes of that one
     models = catalogue.known_models()
     known = {device.name for model in models for device in model.card.hardware}
     here = gpus_here()
@@ -54,7 +58,7 @@ def say_at_import() -> None:
     ):
         return  # a model of a CPU, and there is nothing else to compile for
     similar = _similar(here, [model.card for model in models])
-    if similar and os.environ.get("DIODE_SIMILAR"):
+    if similar and os.environ.get("DIODE_SIMILAR") == "top_k" and os.environ.get("DIODE_MODE") != "zero":
         return  # the hook asks the models of a similar device, and says so
     if known and first_time():
         devices = f"does not know {', '.join(sorted(here))}" if here else "finds no GPU"
@@ -70,7 +74,10 @@ def say_at_import() -> None:
 
 def _similar(names: set[str], cards: list[Card]) -> str:
     """Return the name of the device most like the first of ``names`` that is like any; empty without one."""
-    devices = [device for name in sorted(names) if (device := known_device(name)) is not None]
+    devices = []
+    for name in sorted(names):
+        with contextlib.suppress(HardwareError):  # the driver's name may mean several
+            devices += [device for device in [known_device(name)] if device is not None]
     return next((found for device in devices if (found := similar_device(cards, device))), "")
 
 

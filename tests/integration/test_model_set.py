@@ -142,6 +142,13 @@ def test_choices_and_decisions_say_whose_they_are() -> None:
     assert decision.model_sha256 == "2" * 64
 
 
+def test_equal_weights_with_different_cards_are_two_models() -> None:
+    """A copy may be of another device, or damaged; what it is does not hang on the other."""
+    models = ModelSet([broken("2"), *known(model("2")), *known(model("2", OF_H100))])
+    assert models.asked_about(problem(), H200).model.card.domain == DOMAIN
+    assert models.asked_about(problem(), H100).model.card.domain == OF_H100
+
+
 # --- the user's models
 
 
@@ -223,3 +230,45 @@ def test_a_model_of_a_narrow_space_is_said(save_model: SaveModel, caplog: pytest
         save_model("narrow", data=data)
         DiodeInductorChoices()
     assert caplog.text == ""
+
+
+def test_a_damaged_model_is_passed_over_when_installed(
+    save_model: SaveModel, registered: IntegrationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though it has the name of the shipped one, and comes first; the log says so, and so it is in the cache key."""
+    save_model("same", metrics=regret(1.01))
+    sound = DiodeInductorChoices().uuid()
+    damaged = own(save_model, "same", metrics=regret(1.0))
+    save_model("same", metrics=regret(1.01))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    register_integration(create_matmul_integration())
+    assert integrate_all() == {MATMUL_PURPOSE: True}
+    handler = install.installed()
+    assert handler is not None
+    assert handler.uuid() == sound
+    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [message.partition(":")[0] for message in logged] == ["a model is left out"]
+
+
+def test_a_model_that_is_replaced_meanwhile_is_not_asked(save_model: SaveModel) -> None:
+    """What it knows, and what is cached, hang on the card that was read."""
+    save_model("ships", domain=OF_H100, metrics=regret(1.01))
+    mine = own(save_model, "mine", metrics=regret(1.04))
+    handler = DiodeInductorChoices()
+    assert handler.models is not None
+    mine.unlink()
+    save_model("other", metrics=regret(1.0)).rename(mine)
+    (mine.parent / "mine.json").write_text((mine.parent / "mine.json").read_text())
+    with pytest.raises(AbstentionError, match=r"^no_model: .*mine\.(pt|json): "):
+        handler.models.asked_about(problem(), H200)
+
+
+def test_a_damaged_file_is_no_part_of_the_cache_key(save_model: SaveModel) -> None:
+    """It is found when the handler is made, though nothing has asked for it."""
+    save_model("ships", metrics=regret(1.01))
+    alone = DiodeInductorChoices().uuid()
+    mine = own(save_model, "mine", domain=OF_H100, metrics=regret(1.04))
+    both = DiodeInductorChoices().uuid()
+    mine.write_bytes(b"")
+    assert DiodeInductorChoices().uuid() == alone
+    assert both != alone

@@ -11,7 +11,7 @@ from hooked import compile_op
 from stand_ins import H200
 from test_model_set import A10G, H100, OF_H100, known, model, problem
 
-from diode_integration import uncovered
+from diode_integration import model_set, uncovered
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.hook_checks import hook_finding
 from diode_integration.model_set import ModelSet
@@ -45,6 +45,7 @@ def test_it_is_asked_for_and_announced_once(caplog: pytest.LogCaptureFixture) ->
         assert decision.reason.endswith("; by a model of NVIDIA H200")
         assert decision.p_within_2pct is None
     models = ModelSet(known(model("2")))
+    model_set._announced.clear()
     caplog.clear()
     for _ in range(2):
         models.asked_about(problem(), H100, similar=True)
@@ -53,6 +54,17 @@ def test_it_is_asked_for_and_announced_once(caplog: pytest.LogCaptureFixture) ->
         "no model knows NVIDIA H100 80GB HBM3: models of NVIDIA H200 rank its kernels, and benchmarks on the device"
         " have the last word (logged once)"
     )
+
+
+def test_benchmarks_decide_even_where_the_vendors_is_far_ahead() -> None:
+    """A template is kept beside it, and so it is where only one candidate is asked for."""
+    for options in ({}, {"top_k_configs": 1}):
+        handler = DiodeInductorChoices(model=known(model("2")), hardware=H100, similar="top_k", **options)
+        watch = compile_op("mm", handler, run_vendor=True)
+        (decision,) = handler.decisions()
+        kept = [choice.config.is_vendor for choice in decision.chosen]
+        assert kept == [True] + [False] * (len(watch.left[0]) - 1)
+        assert len(kept) == (2 if options else 3)
 
 
 def test_unless_it_is_asked_for_the_hook_abstains() -> None:
@@ -131,5 +143,8 @@ def test_the_import_says_what_could_be_asked_for(
     assert "(NVIDIA H200 is similar: DIODE_SIMILAR=top_k has its models rank, and benchmarks decide)" in caplog.text
     from diode_trainer.artifact import load
 
+    monkeypatch.setenv("DIODE_SIMILAR", "top_k")
+    assert "ranks for NVIDIA H100 80GB HBM3, and benchmarks decide" in hook_finding("v1", load(path).card, H100).text
+    monkeypatch.setenv("DIODE_MODE", "zero")
     remedy = str(hook_finding("v1", load(path).card, H100).remedy)
     assert remedy.endswith("; or set DIODE_SIMILAR=top_k, so that models of NVIDIA H200 rank and benchmarks decide")

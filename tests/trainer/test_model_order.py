@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from saved_models import CARD, small_network
 
-from diode_store.errors import SettingsError
+from diode_store.errors import ModelError, SettingsError
 from diode_trainer import artifact, catalogue, defaults
-from diode_trainer.card import MATMUL_PURPOSE, Card
+from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
 from diode_trainer.catalogue import ModelFile, in_order
 
 if TYPE_CHECKING:
@@ -52,10 +53,41 @@ def test_common_problems_decide_where_there_are_any() -> None:
     assert order(shipped, judged("mine", 1.06, compared=against("shipped", 1.06, 1.06))) == ["mine", "shipped"]
 
 
+def test_a_third_model_changes_nothing_between_two() -> None:
+    """One that beats another by common problems stays before it, whoever lies between them by their own regret."""
+    best, between = judged("best", 1.02), judged("between", 1.05)
+    beats = judged("beats", 1.10, compared=against("best", 1.04, 1.20))
+    assert order(best, beats) == ["beats", "best"]
+    assert order(best, between, beats) == ["between", "beats", "best"]
+
+
+def test_a_circle_is_broken_by_own_regret() -> None:
+    """Whatever the order in which the files are found."""
+    ring = [judged(name, own, compared=against(next_, 1.0, 1.1)) for name, own, next_ in CIRCLE]
+    assert order(*ring) == ["a", "b", "c"]
+
+
+def test_another_devices_problems_do_not_count() -> None:
+    """A comparison as if on another device says nothing of which to ask on its own."""
+    elsewhere = replace(CARD.domain, hardware=(replace(CARD.domain.hardware[0], name="NVIDIA H100"),))
+    mine = judged("mine", 1.06, compared=against("shipped", 1.06, 1.5), domain=elsewhere)
+    assert order(judged("shipped", 1.02), mine) == ["shipped", "mine"]
+
+
+CIRCLE = (("a", 1.01, "b"), ("b", 1.02, "c"), ("c", 1.03, "a"))
+
+
 @pytest.mark.parametrize(
     "compared",
-    [against("shipped", 1.06, 1.09, problems=9), {"shipped": {}}, {"shipped": 3}, against("another", 1.06, 1.09)],
-    ids=["few", "empty", "nonsense", "of another"],
+    [
+        against("shipped", 1.06, 1.09, problems=9),
+        {"shipped": {}},
+        {"shipped": 3},
+        against("another", 1.06, 1.09),
+        against("shipped", 1.06, float("nan")),
+        against("shipped", 1.06, 10**400),  # type: ignore[arg-type]
+    ],
+    ids=["few", "empty", "nonsense", "of another", "not a number", "too large"],
 )
 def test_what_says_too_little_does_not_decide(compared: dict[str, Any]) -> None:
     """A comparison by a few problems, a damaged one, or one with another model."""
@@ -71,7 +103,7 @@ def three(shipped: Path) -> list[str]:
         artifact.save(folder / f"{name}.pt", small_network(), card)
     artifact.save(own.parent / "another_purpose" / "tune.pt", small_network(), replace(CARD, purpose="another_purpose"))
     artifact.save(own.parent / "quickstart" / "quickstart_model.pt", small_network(), judged("quickstart", 1.0).card)
-    return ["v2", "same", "mine"]
+    return ["v2", "same", "same", "mine"]
 
 
 def names(*preferred: str) -> list[str]:
@@ -80,15 +112,16 @@ def names(*preferred: str) -> list[str]:
 
 
 def test_users_and_shipped_models_are_asked_together(three: list[str]) -> None:
-    """A user's model hides the shipped one of its name; one of another purpose, or in another folder, is not asked."""
+    """A user's model comes before the shipped one of its name; one of another purpose or folder is not asked."""
     assert names() == three
-    assert catalogue.known_models()[1].path.is_relative_to(catalogue.user_models_dir())
+    own = [model.path.is_relative_to(catalogue.user_models_dir()) for model in catalogue.known_models()]
+    assert own == [False, True, False, True]
 
 
 def test_defaults_are_asked_first(three: list[str]) -> None:
     """Those that the user prefers come first, in that order; a name that is gone does not matter."""
     preferred = [f"{MATMUL_PURPOSE}/{name}" for name in ("gone", "mine", "same")]
-    assert names(*preferred) == ["mine", "same", "v2"]
+    assert names(*preferred) == ["mine", "same", "same", "v2"]
 
 
 def test_defaults_are_kept(tmp_path: Path) -> None:
@@ -98,7 +131,35 @@ def test_defaults_are_kept(tmp_path: Path) -> None:
     assert defaults.read_defaults(tmp_path / "new") == ("p/b", "p/a")
 
 
-@pytest.mark.parametrize("content", ["", "[1", '{"models": "x"}', '{"models": [1]}', "[]", "\xff"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"created_at": None},
+        {"sha256": ["x"]},
+        {"name": 3},
+        {"domain": {"hardware": [{"name": "x", "arch": "y", "multiprocessors": "132"}]}},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_an_odd_card_is_left_out(three: list[str], fields: dict[str, Any]) -> None:
+    """Whoever wrote it; the other models are asked as ever. It is no card for those who ask for it either."""
+    card = catalogue.user_models_dir() / MATMUL_PURPOSE / "mine.json"
+    content = json.loads(card.read_text())
+    domain = content["domain"] | fields.pop("domain", {})
+    card.write_text(json.dumps(content | {"domain": domain} | fields))
+    assert names() == three[:-1]
+    with pytest.raises(ModelError, match="not a model card"):
+        read_card(card)
+
+
+def test_a_regret_that_is_no_number_is_none(three: list[str]) -> None:
+    """JSON knows NaN and numbers of any size."""
+    for regret in (float("nan"), 10**400, None):
+        metrics = {"all_choices": {"regret": {"1": {"geomean": regret}}}}
+        assert replace(CARD, metrics=metrics).regret_at_1 is None
+
+
+@pytest.mark.parametrize("content", ["", "[1", "[" * 100_000, '{"models": "x"}', '{"models": [1]}', "[]", "\xff"])
 def test_damaged_defaults_are_an_error_with_a_remedy(tmp_path: Path, content: str) -> None:
     """It names the file and what to do."""
     (tmp_path / "defaults.json").write_text(content, encoding="latin-1")

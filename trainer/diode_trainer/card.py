@@ -31,6 +31,19 @@ class CoveredHardware:
     multiprocessors: int
     vendor: str = "nvidia"
 
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> CoveredHardware:
+        """Rebuild what ``asdict`` made.
+
+        Raises:
+            TypeError: ``content`` is not that.
+        """
+        found = cls(**content)
+        texts = (found.name, found.arch, found.vendor)
+        if not isinstance(found.multiprocessors, int) or not all(isinstance(text, str) for text in texts):
+            raise TypeError("its hardware is none")
+        return found
+
 
 class Miss(NamedTuple):
     """One way in which a problem or its device is outside a domain."""
@@ -89,7 +102,7 @@ class Domain:
             TypeError, KeyError, ValueError: ``content`` is not that.
         """
         return cls(
-            hardware=tuple(CoveredHardware(**device) for device in content["hardware"]),
+            hardware=tuple(CoveredHardware.from_plain(device) for device in content["hardware"]),
             ops=tuple(content["ops"]),
             dtypes=tuple(content["dtypes"]),
             layouts=tuple(content["layouts"]),
@@ -176,9 +189,10 @@ class Card:
     def regret_at_1(self) -> float | None:
         """How much slower than the best its first pick is, on problems it was not trained on; None if not judged."""
         try:
-            return float(self.metrics["all_choices"]["regret"]["1"]["geomean"])
-        except (KeyError, TypeError, ValueError):
+            regret = float(self.metrics["all_choices"]["regret"]["1"]["geomean"])
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
+        return regret if math.isfinite(regret) else None
 
     @property
     def narrow_note(self) -> str | None:
@@ -211,6 +225,9 @@ def narrow_note(triton_configs: Any) -> str | None:
     )
 
 
+_TEXTS = ("name", "purpose", "model_type", "sha256", "created_at")
+
+
 def card_path(checkpoint: Path) -> Path:
     """Return where the card of a checkpoint is."""
     return checkpoint.with_suffix(".json")
@@ -227,13 +244,20 @@ def read_card(path: Path) -> Card:
         known = {name: value for name, value in content.items() if name in {f.name for f in fields(Card)}}
         for name in ("data", "training", "metrics", "baselines", "compared"):
             _object(known.get(name, {}))
+        _check_texts(known)
         uncertainty = known.get("calibration")
         calibration = None if uncertainty is None else Calibration.from_plain(uncertainty)
         return Card(**{**known, "domain": Domain.from_plain(known["domain"]), "calibration": calibration})
     except FileNotFoundError:
         raise ModelError(f"{path}: the model's card is missing; copy it beside the checkpoint or train again") from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise ModelError(f"{path}: not a model card ({_reason(error)}); train again with `diode-train`") from None
+
+
+def _check_texts(content: Mapping[str, Any]) -> None:
+    for name in _TEXTS:
+        if not isinstance(content.get(name, ""), str):
+            raise TypeError(f"its {name} is no text")
 
 
 def _object(content: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from functools import cmp_to_key
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,8 +55,8 @@ def shipped_models(purpose: str = MATMUL_PURPOSE) -> list[ModelFile]:
 def known_models(purpose: str = MATMUL_PURPOSE, *, preferred: Sequence[str] = ()) -> list[ModelFile]:
     """Return the user's models and the shipped ones of a purpose, in the order in which they are asked.
 
-    They lie in the folder of their purpose: one that was written elsewhere is not asked unless it is named. A user's
-    model hides the shipped one of its name.
+    They lie in the folder of their purpose: one that was written elsewhere is not asked unless it is named. A shipped
+    model comes behind the user's one of its name.
 
     Args:
         purpose: what they are for.
@@ -66,50 +65,65 @@ def known_models(purpose: str = MATMUL_PURPOSE, *, preferred: Sequence[str] = ()
     Raises:
         DiodeError: the installation is incomplete.
     """
-    own = []
+    folders = [trained_models_dir()]
     with contextlib.suppress(ImportError):  # platformdirs may be missing in a compiling process
-        own = best_first(user_models_dir())
-    names = {long_name(model.path) for model in own}
-    shipped = [model for model in best_first(trained_models_dir()) if long_name(model.path) not in names]
-    known = in_order(model for model in own + shipped if model.card.purpose == purpose == model.path.parent.name)
+        folders.insert(0, user_models_dir())
+    of_folders = [best_first(folder / purpose) for folder in folders]
+    known = in_order(model for files in of_folders for model in files if model.path.parent.name == purpose)
+    names = {long_name(model.path): model for model in of_folders[0]}
     places = {name: place for place, name in enumerate(preferred)}
-    return sorted(known, key=lambda model: places.get(long_name(model.path), len(places)))
+    known.sort(key=lambda model: places.get(long_name(model.path), len(places)))
+    for model in [model for model in known if names.get(long_name(model.path), model) is not model]:
+        known.remove(model)
+        known.insert(known.index(names[long_name(model.path)]) + 1, model)
+    return [model for model in known if model.card.purpose == purpose]
 
 
 def in_order(models: Iterable[ModelFile]) -> list[ModelFile]:
     """Return models in the order in which they are asked about what several of them know, best first.
 
-    Of two that were judged by the same problems, which the card of the later one says, it is the one with the lower
-    regret@1 there; of others the one with the lower regret@1 of its own, and of equal ones the newest. Models without a
-    figure come last.
+    Of two that were judged by the same problems of a device that both know, which the card of the later one says, it is
+    the one with the lower regret@1 there. Of those that none left is known to beat, the one with the lowest regret@1 of
+    its own comes next, and of equal ones the newest. Models without a figure come last.
     """
     newest_first = sorted(models, key=lambda model: model.card.created_at, reverse=True)
-    by_regret = sorted(newest_first, key=_own_regret)
-    return sorted(by_regret, key=cmp_to_key(_compare))
+    left = sorted(newest_first, key=_own_regret)
+    worse_than = {id(model): [other for other in left if _ranks_better(other.card, model.card)] for model in left}
+    ordered: list[ModelFile] = []
+    while left:
+        still = {id(model) for model in left}
+        # Comparisons may go round in a circle; then the one with the lowest regret of its own breaks it.
+        unbeaten = [model for model in left if not any(id(better) in still for better in worse_than[id(model)])]
+        ordered.append((unbeaten or left)[0])
+        left.remove(ordered[-1])
+    return ordered
 
 
 def _own_regret(model: ModelFile) -> float:
     return math.inf if model.card.regret_at_1 is None else model.card.regret_at_1
 
 
-def _compare(one: ModelFile, other: ModelFile) -> int:
-    """Return a number below 0 where ``one`` is to be asked before ``other``, above 0 where it is the other way."""
-    for card, its, sign in ((one.card, other.card, 1), (other.card, one.card, -1)):
-        if (ranks_better := _ranks_better(card, its)) is not None:
-            return -sign if ranks_better else sign
-    mine, theirs = _own_regret(one), _own_regret(other)
-    return (mine > theirs) - (mine < theirs)
+def _ranks_better(card: Card, other: Card) -> bool:
+    """Return whether one of the two says that ``card`` has the lower regret on problems that both were judged by.
+
+    At equal regret it is the one that says so, being the later one.
+    """
+    devices = {(device.name, device.arch, device.multiprocessors) for device in card.hardware}
+    if not devices & {(device.name, device.arch, device.multiprocessors) for device in other.hardware}:
+        return False
+    own, its = _compared(card, other), _compared(other, card)
+    return own[0] <= own[1] if own is not None else its is not None and its[0] > its[1]
 
 
-def _ranks_better(card: Card, other: Card) -> bool | None:
-    """Return whether regret is no higher on the problems that both were judged by; None if ``card`` does not say."""
-    found = card.compared.get(other.sha256)
+def _compared(card: Card, other: Card) -> tuple[float, float] | None:
+    """Return regret@1 of both on the problems that ``card`` says they were judged by; None if it says too little."""
     try:
-        if found is None or found["problems"] < _FEWEST_COMPARED:
-            return None
-        return float(found["regret_at_1"]) <= float(found["its_regret_at_1"])
-    except (KeyError, TypeError, ValueError):  # a card that somebody wrote
+        found = card.compared[other.sha256]
+        regrets = float(found["regret_at_1"]), float(found["its_regret_at_1"])
+        enough = found["problems"] >= _FEWEST_COMPARED
+    except (KeyError, TypeError, ValueError, OverflowError):  # not compared, or a card that somebody wrote
         return None
+    return regrets if enough and all(map(math.isfinite, regrets)) else None
 
 
 def list_models() -> list[Path]:
@@ -140,15 +154,28 @@ def find_own_model(text: str) -> Path:
         ModelError: it is unknown, or none of the user's.
     """
     path, folder = find_model(text), user_models_dir()
-    if not path.resolve().is_relative_to(folder.resolve()):
+    if path.suffix != MODEL_SUFFIX or not path.parent.resolve().is_relative_to(folder.resolve()):
         raise ModelError(f"{path}: this is none of your own models, which are in {folder}")
     return path
+
+
+def remove(path: Path) -> None:
+    """Remove the files of a model.
+
+    Raises:
+        ModelError: one cannot be removed.
+    """
+    for file in files_of(path):
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise ModelError(f"{file}: cannot remove it ({error.strerror or error})") from None
 
 
 def files_of(path: Path) -> list[Path]:
     """Return the files of a model that there are: its checkpoint, its card and its history."""
     files = (path, card_path(path), path.with_name(f"{path.stem}.history.json"))
-    return [file for file in files if file.exists()]
+    return [file for file in files if file.exists() or file.is_symlink()]
 
 
 def _checkpoints(folder: Path) -> list[Path]:

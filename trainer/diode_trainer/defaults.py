@@ -31,7 +31,7 @@ def read_defaults(folder: Path) -> tuple[str, ...]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(f"{path}: cannot read the default models ({first_line(error)}); {_REMEDY}") from None
     names = content.get("models") if isinstance(content, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

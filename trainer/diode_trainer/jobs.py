@@ -249,15 +249,18 @@ def resolve_device(text: str) -> str:
 
 def _rivals(dataset: ExampleSet) -> tuple[TimingModel, ...]:
     """Return the models to compare with: those that know the devices, else the best of those of a similar one."""
+    preferred: tuple[str, ...] = ()
+    with contextlib.suppress(SettingsError):  # `diode models list` tells that they are damaged
+        preferred = defaults.known_defaults()
     with contextlib.suppress(DiodeError):
-        models = catalogue.known_models(preferred=defaults.read_defaults(catalogue.user_models_dir()))
+        models = catalogue.known_models(preferred=preferred)
         devices = {example.hardware.key: example.hardware for example in dataset}.values()
         asked = [model for model in models if all(model.card.domain.covers(device) for device in devices)]
         if not asked:
             asked = [model for model in models if any(similar_device([model.card], device) for device in devices)][:1]
         found: list[TimingModel] = []
         for model in asked:
-            if len(found) < _MOST_RIVALS:
+            if len(found) < _MOST_RIVALS and model.path.stem not in {other.path.stem for other in found}:
                 with contextlib.suppress(ModelError):  # one that this version cannot use
                     found.append(artifact.load(model.path))
         return tuple(found)

@@ -220,7 +220,8 @@ def _noting(*, is_typed: bool) -> Iterator[None]:
 
 
 def _show(found: Sequence[Preview], previewer: Previewer, measured: dict[bytes, MeasuredProblem]) -> None:
-    names = ", ".join(dict.fromkeys(previewer.asked(each).card.name for each in found))
+    asked = [model for each in found if (model := previewer.asked(each)) is not None]
+    names = ", ".join(dict.fromkeys(model.card.name for model in asked)) or "none"
     print_note(f"model: {names}; device: {previewer.hardware.name}; mode: {previewer.mode}")
     if len(found) == 1:
         _show_one(found[0], measured.get(found[0].problem.key))
@@ -297,8 +298,8 @@ def _plain(preview: Preview, previewer: Previewer, measured: MeasuredProblem | N
         "problem": {"op": shape.op, "dtype": shape.arithmetic, "b": shape.b, "m": shape.m, "n": shape.n, "k": shape.k}
         | {"layout": shape.layout},
         "hardware": previewer.hardware.name,
-        "model": model.card.name,
-        "model_sha256": model.sha256,
+        "model": model and model.card.name,
+        "model_sha256": model and model.sha256,
         "mode": str(previewer.mode),
         "decided_by": None if decision is None else str(decision.decided_by),
         "reason": preview.reason,

@@ -169,15 +169,17 @@ def test_old_option_names(diode: RunCommand, filled: str, tmp_path: Path) -> Non
 def test_known_models_are_baselines(train: Any, filled: str, shipped: Path, trained: Path) -> None:
     """The models that the hook would ask are judged beside the new one; one that learned from all is left out."""
     card = json.loads(trained.with_suffix(".json").read_text())
+    folder = shipped / trained.parent.name
+    folder.mkdir()
     for name, regret in (("a_good", 1.02), ("z_poor", 1.05)):
         metrics = {"all_choices": {"regret": {"1": {"geomean": regret}}}}
-        (shipped / f"{name}.pt").write_bytes(trained.read_bytes())
-        (shipped / f"{name}.json").write_text(json.dumps({**card, "metrics": metrics}))
+        (folder / f"{name}.pt").write_bytes(trained.read_bytes())
+        (folder / f"{name}.json").write_text(json.dumps({**card, "metrics": metrics}))
     result = train("--hardware", "h200", "--folds", "1", "--name", "mine")
     assert result.code == 0, result.err
     left_out = [line.partition(":")[0] for line in result.err.splitlines() if "was trained on 5 of these 5" in line]
     assert left_out == [f"left out model {name}" for name in ("a_good", "z_poor", "quick")]
-    assert artifact.load_shipped().path == shipped / "a_good.pt"
+    assert artifact.load_shipped().path == folder / "a_good.pt"
 
 
 def test_what_the_hook_does_with_it_is_said(train: Any, filled: str, trained: Path, tmp_path: Path) -> None:

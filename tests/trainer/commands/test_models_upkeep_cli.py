@@ -90,3 +90,26 @@ def test_rm_refuses_what_is_not_the_users(diode: RunCommand, trained: Path, ship
         result = diode("models", "rm", "quick", name)
         assert (result.code, words in result.err) == (1, True)
     assert trained.exists()
+
+
+def test_rm_of_a_link_removes_the_link(diode: RunCommand, trained: Path, tmp_path: Path) -> None:
+    """Also of one that leads nowhere; a folder is one line."""
+    for name, target in (("linked", trained), ("broken", tmp_path / "gone.pt")):
+        trained.with_name(f"{name}.pt").symlink_to(target)
+        result = diode("models", "rm", name)
+        assert (result.code, result.err.startswith(f"removed {name}: ")) == (0, True)
+    assert trained.exists()
+    trained.with_name("folder.pt").mkdir()
+    result = diode("models", "rm", "folder")
+    assert (result.code, "cannot remove it" in result.err, result.err.count("\n")) == (1, True, 1)
+    for other in (trained.with_suffix(".json"), catalogue.user_models_dir() / "defaults.json"):
+        other.touch()
+        assert diode("models", "rm", str(other)).code == 1
+        assert other.exists()
+
+
+def test_damaged_defaults_remove_nothing(diode: RunCommand, trained: Path) -> None:
+    """They are read first."""
+    (catalogue.user_models_dir() / "defaults.json").write_text("{")
+    assert diode("models", "rm", "quick").code == 1
+    assert trained.exists()

@@ -29,7 +29,7 @@ def list_(*, as_json: JsonOption = False) -> None:
 
     It asks the first that knows the device and the product: a default (`diode models default`), then the one that
     ranked better where two were judged by the same problems, then the one with the lower regret@1. Models that cannot
-    be asked, or are hidden by one of their name, come last.
+    be asked come last.
 
     Example: diode models list --json
     """
@@ -166,14 +166,14 @@ def rm(
     from diode_trainer.defaults import known_defaults, write_defaults
 
     found = {name: catalogue.find_own_model(name) for name in names}
+    defaults = known_defaults()
     for path in dict.fromkeys(found.values()):
         files = catalogue.files_of(path)
-        for file in () if dry_run else files:
-            file.unlink(missing_ok=True)
+        if not dry_run:
+            catalogue.remove(path)
         print_note(f"{'would remove' if dry_run else 'removed'} {path.stem}: {', '.join(map(str, files))}")
     if not dry_run:
         gone = {catalogue.long_name(path) for path in found.values()}
-        defaults = known_defaults()
         if gone & set(defaults):
             write_defaults(catalogue.user_models_dir(), [name for name in defaults if name not in gone])
 
@@ -187,7 +187,7 @@ def _default_name(name: str, defaults: Sequence[str]) -> str:
     if gone is not None:
         return gone
     path = find_model(name)
-    if path not in {model.path for model in known_models()}:
+    if path.resolve() not in {model.path.resolve() for model in known_models()}:
         raise ModelError(f"{path}: only a model of `diode models list` with a card can be asked without being named")
     return long_name(path)
 

@@ -148,15 +148,20 @@ def _print(trained: Trained, name: str, *, as_json: bool) -> None:
 
 def _place(trained: Trained) -> str:
     """Return what becomes of a model that nobody names."""
+    from diode_store.errors import DiodeError
     from diode_trainer.catalogue import known_models
     from diode_trainer.defaults import known_defaults
 
-    known = known_models(preferred=known_defaults())
-    if trained.path not in [model.path for model in known]:
+    try:
+        known = known_models(preferred=known_defaults())
+    except DiodeError as error:
+        return f"may ask it: {error}"
+    path = trained.path.resolve()
+    if path not in [model.path.resolve() for model in known]:
         return "does not look for it there; name it: DIODE_MODEL, or `install_diode_choices`"
     device = trained.card.hardware[0]
     first = next(model for model in known if device in model.card.hardware)
-    if first.path == trained.path:
+    if first.path.resolve() == path:
         return f"asks it first on {device.name}"
     return f"asks {first.path.stem} first on {device.name}; `diode models default {trained.path.stem}` changes that"
 

@@ -48,7 +48,7 @@ class Standing:
         found = {}
         for rival in rivals:
             regrets = self.baselines.regrets.get(label(rival))
-            if regrets is not None:
+            if regrets is not None and rival.trained_on:  # else nobody knows what it has learned from
                 common = np.isfinite(regrets[:, 0])
                 found[rival.sha256] = {
                     "name": rival.path.stem,
