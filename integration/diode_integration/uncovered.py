@@ -26,7 +26,7 @@ log = logging.getLogger("diode_integration")
 
 REMEDY = (
     "to get a model, time kernels with `diode-collect`, bring them in with `diode-ingest --once` and train with"
-    " `diode-train`; it is then used without being named"
+    " `diode-train`; it is then used without being named (docs/your-gpu.md)"
 )
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 """Where the driver describes its GPUs; asking CUDA would start it, which a fork does not survive."""
