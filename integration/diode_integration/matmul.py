@@ -10,7 +10,7 @@ from diode_integration import install
 from diode_integration.base import BaseIntegration, ModelPointer
 from diode_integration.model_set import KnownModel, ModelSet, known_files
 from diode_integration.options import hardware_named, model_named
-from diode_integration.registry import ModelRegistry
+from diode_integration.registry import pointer_to
 from diode_store.errors import DiodeError, ModelError, SettingsError
 from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE
@@ -57,7 +57,7 @@ class MatmulIntegration(BaseIntegration):
                 path = model_named(model if model is not None else model_path)
                 files = known_files(None) if path is None else []
                 self._together = [KnownModel.of_file(file) for file in files]
-                model_pointers = ModelRegistry.of_files(files).models() if path is None else [_pointer(path)]
+                model_pointers = [pointer_to(file) for file in files] if path is None else [_pointer(path)]
             except ModelError as error:
                 self._no_such_model, model_pointers = error, ()
         super().__init__(

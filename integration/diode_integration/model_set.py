@@ -47,11 +47,12 @@ class KnownModel:
     load: Callable[[], Model]
     """Raises ``ModelError`` where it cannot be used."""
     path: Path | None = None
+    """Where it is loaded from; None of one that has been loaded."""
 
     @classmethod
     def loaded(cls, model: Model) -> KnownModel:
         """Return a model that has been loaded."""
-        return cls(model.card, model.sha256, lambda: model, getattr(model, "path", None))
+        return cls(model.card, model.sha256, lambda: model)
 
     @classmethod
     def of_file(cls, file: ModelFile) -> KnownModel:
@@ -142,7 +143,8 @@ class ModelSet:
 
     def _no_such_device(self, problem: Problem, hardware: Hardware, stands_in: str) -> AbstentionError:
         if stands_in:
-            hint = f"; {stands_in} is similar: DIODE_SIMILAR=top_k has its models rank, and benchmarks decide"
+            how = "DIODE_SIMILAR=top_k has its models rank, and benchmarks decide (not in zero mode)"
+            hint = f"; {stands_in} is similar: {how}"
             return AbstentionError("hardware", self._no_such_device(problem, hardware, "").detail + hint)
         if len(self.known) == 1:
             try:

@@ -30,11 +30,6 @@ class ModelRegistry:
         return cls(_pointer(folder, path, card) for path, card in catalogue.best_first(folder))
 
     @classmethod
-    def of_files(cls, files: Iterable[ModelFile]) -> ModelRegistry:
-        """Register models that were found, in their order."""
-        return cls(_pointer(file.path.parent.parent, *file) for file in files)
-
-    @classmethod
     def shipped(cls) -> ModelRegistry:
         """Register the models that come with torch-diode.
 
@@ -62,6 +57,11 @@ class ModelRegistry:
             "total_models": len(self._pointers),
             "models_by_purpose": {purpose: [p.describe() for p in self.models(purpose)] for purpose in purposes},
         }
+
+
+def pointer_to(file: ModelFile) -> ModelPointer:
+    """Return the pointer to a model that was found."""
+    return _pointer(file.path.parent.parent, *file)
 
 
 def _pointer(folder: Path, path: Path, card: Card) -> ModelPointer:

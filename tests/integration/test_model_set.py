@@ -250,6 +250,19 @@ def test_a_damaged_model_is_passed_over_when_installed(
     assert [message.partition(":")[0] for message in logged] == ["a model is left out"]
 
 
+def test_a_users_model_of_a_shipped_name_is_engaged(save_model: SaveModel, registered: IntegrationRegistry) -> None:
+    """Before the shipped one, which is still asked about what the user's does not know."""
+    own(save_model, "same", domain=OF_H100, metrics=regret(1.04))
+    save_model("same", metrics=regret(1.01))
+    register_integration(create_matmul_integration())
+    assert integrate_all() == {MATMUL_PURPOSE: True}
+    handler = install.installed()
+    assert handler is not None
+    assert handler.models is not None
+    known = [each.card.hardware[0].name for each in handler.models.known]
+    assert known == [H100.name, H200.name]
+
+
 def test_a_model_that_is_replaced_meanwhile_is_not_asked(save_model: SaveModel) -> None:
     """What it knows, and what is cached, hang on the card that was read."""
     save_model("ships", domain=OF_H100, metrics=regret(1.01))
