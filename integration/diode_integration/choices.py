@@ -296,8 +296,8 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         models = self._ready()
         hardware = self._device(offer)
         problem = dynamic.problem_at_hint(offer.kernel_inputs, offer.op_name)
-        predictor = models.asked_about(problem, hardware, similar=self._similar)
         over = dynamic.stated_range(offer.kernel_inputs, offer.op_name)
+        predictor = models.asked_about(problem, hardware, over.problems if over else (), similar=self._similar)
         with self._stats.timed("seconds_listing"):
             listing = self._list(offer, problem, predictor, hardware, over.largest if over else None)
         if not listing.ranked:

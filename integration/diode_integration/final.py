@@ -275,6 +275,7 @@ class _Pool:
             observed=owner.observe,
             p_within_2pct=selection.p_within_2pct,
             model_sha256=first.ranking.model_sha256,
+            policy=policy if self._is_similar else None,
         )
         return selection, decision
 

@@ -23,7 +23,7 @@ from diode_trainer.card import MATMUL_PURPOSE, similar_device
 from diode_trainer.defaults import read_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from diode_integration.predictor import Model
@@ -104,12 +104,15 @@ class ModelSet:
         """Whether one of them says how far its members disagree, and what that is worth."""
         return self.first.knows_its_spread or any(model.card.calibration is not None for model in self.known[1:])
 
-    def asked_about(self, problem: Problem, hardware: Hardware, *, similar: bool = False) -> Predictor:
+    def asked_about(
+        self, problem: Problem, hardware: Hardware, others: Sequence[Problem] = (), *, similar: bool = False
+    ) -> Predictor:
         """Return the predictor of the first that knows a matrix product on a device.
 
         Args:
             problem: the product.
             hardware: the device.
+            others: what it has to serve as well; one that knows them all comes before one that does not.
             similar: of a device that none knows, ask those of the nearest one of its architecture.
 
         Raises:
@@ -122,15 +125,14 @@ class ModelSet:
             asked = [model for model in self.known if _knows(model, stands_in)]
         elif not asked:
             raise self._no_such_device(problem, hardware, stands_in)
-        reason: AbstentionError | None = None
-        for model in asked:
-            try:
-                check_domain(problem.shape, hardware, model.card.domain, on_any_device=bool(stands_in))
-            except AbstentionError as miss:
-                reason = reason or miss
-                continue
+        misses = {id(model): _miss(model, problem, hardware, stands_in) for model in asked}
+        knowing = [model for model in asked if misses[id(model)] is None]
+        # Stable: those that know the others as well come first, each part in its order.
+        knowing.sort(key=lambda model: any(_miss(model, other, hardware, stands_in) for other in others))
+        for model in knowing:
             if (predictor := self._predictor(model, stands_in)) is not None:
                 return predictor
+        reason = next((miss for miss in misses.values() if miss is not None), None)
         raise reason or AbstentionError("no_model", self._why_none())
 
     def _announce(self, hardware: Hardware, stands_in: str) -> None:
@@ -146,11 +148,8 @@ class ModelSet:
             how = "DIODE_SIMILAR=top_k has its models rank, and benchmarks decide (not in zero mode)"
             hint = f"; {stands_in} is similar: {how}"
             return AbstentionError("hardware", self._no_such_device(problem, hardware, "").detail + hint)
-        if len(self.known) == 1:
-            try:
-                check_domain(problem.shape, hardware, self.known[0].card.domain)
-            except AbstentionError as miss:
-                return miss
+        if len(self.known) == 1 and (miss := _miss(self.known[0], problem, hardware, "")) is not None:
+            return miss
         names = dict.fromkeys(device.name for model in self.known for device in model.card.hardware)
         return AbstentionError("hardware", f"the models know {', '.join(names)}, not {describe([hardware])}")
 
@@ -214,6 +213,15 @@ def _in_a_thread(load: Callable[[], Predictor | None]) -> Predictor | None:
     """Load in a thread of its own: that which compiles has modes in which tensors are not real."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(load).result()
+
+
+def _miss(model: KnownModel, problem: Problem, hardware: Hardware, stands_in: str) -> AbstentionError | None:
+    """Return why a model does not know a product on a device, or on the one that stands in for it; None if it does."""
+    try:
+        check_domain(problem.shape, hardware, model.card.domain, on_any_device=bool(stands_in))
+    except AbstentionError as miss:
+        return miss
+    return None
 
 
 def _knows(model: KnownModel, device: str) -> bool:

@@ -150,6 +150,8 @@ class Recorder:
         picked = decision.picks_sha256
         # What a file says was measured, not predicted; and no model had a part in it.
         chooser = self._chooser._replace(policy=f"picks/{picked}", model_sha256=None) if picked else self._chooser
+        if decision.policy is not None:
+            chooser = chooser._replace(policy=decision.policy.key, mode=str(decision.policy.mode))
         if decision.model_sha256 is not None:
             chooser = chooser._replace(model_sha256=decision.model_sha256)
         return DecisionRecord(

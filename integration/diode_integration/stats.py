@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from diode_integration.policy import Policy
     from diode_store.records import Hardware, KernelConfig, Problem
 
 _KEPT_DECISIONS = 1000
@@ -82,6 +83,8 @@ class Decision:
     decided_by: DecidedBy = DecidedBy.MODEL
     model_sha256: str | None = None
     """Of the model that decided; None where none did."""
+    policy: Policy | None = None
+    """What was applied, where it was not the handler's own."""
     picks_sha256: str | None = None
     """Of the picks file that decided; None where none did."""
     device: Hardware | None = None

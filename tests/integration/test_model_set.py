@@ -76,6 +76,17 @@ def test_the_first_that_knows_the_device_and_the_product_is_asked() -> None:
     assert asked == ["2", "3", "1"]
 
 
+def test_over_a_range_one_that_knows_all_of_it_comes_first() -> None:
+    """Before one that knows only the size at hand, which is asked where none knows more."""
+    small = replace(DOMAIN, shapes={**DOMAIN.shapes, "m": (1, 512)})
+    models = ModelSet(known(model("1", small), model("2")))
+    within, beyond = problem(size=512), problem(size=2048)
+    asked = [models.asked_about(problem(), H200, others).model.sha256[0] for others in ([within], [within, beyond])]
+    assert asked == ["1", "2"]
+    alone = ModelSet(known(model("1", small)))
+    assert alone.asked_about(problem(), H200, [beyond]).model.sha256 == "1" * 64
+
+
 def test_where_none_knows_it_the_reason_is_that_of_the_first_of_the_device() -> None:
     """Or, of a device that none knows, which devices the models know."""
     models = ModelSet(known(model("1", OF_H100), model("2", replace(DOMAIN, ops=("mm",)))))

@@ -44,6 +44,8 @@ def test_it_is_asked_for_and_announced_once(caplog: pytest.LogCaptureFixture) ->
         assert (decision.decided_by, left) == (DecidedBy.MODEL, 4)
         assert decision.reason.endswith("; by a model of NVIDIA H200")
         assert decision.p_within_2pct is None
+        assert decision.policy is not None
+        assert decision.policy.mode == "top_k"
     models = ModelSet(known(model("2")))
     model_set._announced.clear()
     caplog.clear()
