@@ -11,7 +11,7 @@ from diode_store.render import counted
 from diode_trainer.card import similar_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from diode_store.diagnosis import Setup
@@ -48,22 +48,25 @@ def check_hook(_setup: Setup) -> Iterator[Finding]:
     yield from _picks_in_use(gpu)
 
 
-def hook_finding(name: str, card: Card, gpu: Hardware | None) -> Finding:
-    """Return what the hook would do with a model on a GPU, or without one."""
-    known = ", ".join(device.name for device in card.hardware)
-    gpu = gpu or _cpu_of(card)
-    if gpu is None:
-        return ok("hook", f"can be installed; without a GPU stock Inductor chooses ({name} knows {known})")
-    if not card.domain.covers(gpu):
-        text = f"would abstain: {name} knows {known}, not {gpu.name}; stock Inductor chooses"
-        remedy = f'measure and train: `diode-collect`, `diode-train --hardware "{gpu.name}"`'
-        similar = similar_device([card], gpu)
-        if similar and os.environ.get("DIODE_SIMILAR") == "top_k" and os.environ.get("DIODE_MODE") != "zero":
-            return ok("hook", f"{name}, of {similar}, ranks for {gpu.name}, and benchmarks decide (DIODE_SIMILAR)")
-        if similar:
-            remedy += f"; or set DIODE_SIMILAR=top_k, so that models of {similar} rank and benchmarks decide"
-        return warning("hook", text, remedy)
-    return ok("hook", f"{name} chooses the kernels of {', '.join(card.ops)} in {', '.join(card.dtypes)} on {gpu.name}")
+def hook_finding(cards: Sequence[Card], gpu: Hardware | None) -> Finding:
+    """Return what the hook would do on a GPU, or without one, with models in the order in which they are asked."""
+    names = ", ".join(dict.fromkeys(card.name for card in cards))
+    known = ", ".join(dict.fromkeys(device.name for card in cards for device in card.hardware))
+    device = gpu or _cpu_of(cards)
+    if device is None:
+        return ok("hook", f"can be installed; without a GPU stock Inductor chooses ({names}: {known})")
+    asked = next((card for card in cards if card.domain.covers(device)), None)
+    if asked is not None:
+        what = f"{', '.join(asked.ops)} in {', '.join(asked.dtypes)} on {device.name}"
+        return ok("hook", f"{asked.name} chooses the kernels of {what}")
+    similar = similar_device(cards, device)
+    if similar and os.environ.get("DIODE_SIMILAR") == "top_k" and os.environ.get("DIODE_MODE") != "zero":
+        return ok("hook", f"models of {similar} rank for {device.name}, and benchmarks decide (DIODE_SIMILAR)")
+    remedy = f'measure and train: `diode-collect`, `diode-train --hardware "{device.name}"` (docs/your-gpu.md)'
+    if similar:
+        remedy += f"; or set DIODE_SIMILAR=top_k, so that models of {similar} rank and benchmarks decide"
+    text = f"would abstain: the models are for {known}, not for {device.name} ({names}); stock Inductor chooses"
+    return warning("hook", text, remedy)
 
 
 def _model_in_use(gpu: Hardware | None) -> Iterator[Finding]:
@@ -71,16 +74,16 @@ def _model_in_use(gpu: Hardware | None) -> Iterator[Finding]:
     from diode_integration.options import MODEL, models_asked_for
 
     try:
-        card = ModelSet(models_asked_for(None, None, gpu)).first.model.card
+        cards = [model.card for model in ModelSet(models_asked_for(None, None, gpu)).known]
     except DiodeError as error:
-        yield problem(
-            "hook", f"no usable model: {error}", f"correct {MODEL}, or unset it for the models that are known"
-        )
+        remedy = f"correct {MODEL}, or unset it for the models that are known"
+        yield problem("hook", f"no usable model: {error}", remedy)
         return
-    yield hook_finding(card.name, card, gpu)
-    if card.narrow_note is not None:
-        what, _, remedy = card.narrow_note.partition("; ")
-        yield warning("hook", f"{card.name}: {what}", remedy)
+    yield hook_finding(cards, gpu)
+    for card in cards:
+        if card.narrow_note is not None:
+            what, _, remedy = card.narrow_note.partition("; ")
+            yield warning("hook", f"{card.name}: {what}", remedy)
 
 
 def _settings_in_use() -> Iterator[Finding]:
@@ -126,12 +129,13 @@ def _card(path: Path) -> Card:
     return read_card(card_path(path))
 
 
-def _cpu_of(card: Card) -> Hardware | None:
+def _cpu_of(cards: Sequence[Card]) -> Hardware | None:
     """Return this machine's CPU if a model knows it."""
     from diode_collectors.inductor.device import detect_hardware
 
     cpu = detect_hardware("cpu")
-    return cpu if cpu is not None and card.hardware and card.domain.covers(cpu) else None
+    knows = cpu is not None and any(card.hardware and card.domain.covers(cpu) for card in cards)
+    return cpu if knows else None
 
 
 def _gpu() -> Hardware | None:

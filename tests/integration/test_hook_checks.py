@@ -31,11 +31,11 @@ def test_what_the_hook_would_do() -> None:
     known, other = known_device("h200"), known_device("a10g")
     assert known is not None
     assert other is not None
-    assert hook_finding(card.name, card, known).level is Level.OK
-    assert hook_finding(card.name, card, replace(known, multiprocessors=66)).level is Level.WARNING
-    found = hook_finding(card.name, card, other)
+    assert hook_finding([card], known).level is Level.OK
+    assert hook_finding([card], replace(known, multiprocessors=66)).level is Level.WARNING
+    found = hook_finding([card], other)
     assert (found.level, '--hardware "NVIDIA A10G"' in str(found.remedy)) == (Level.WARNING, True)
-    assert hook_finding(card.name, card, None).level is Level.OK
+    assert hook_finding([card], None).level is Level.OK
 
 
 @pytest.mark.parametrize(

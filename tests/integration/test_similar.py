@@ -146,7 +146,9 @@ def test_the_import_says_what_could_be_asked_for(
     from diode_trainer.artifact import load
 
     monkeypatch.setenv("DIODE_SIMILAR", "top_k")
-    assert "ranks for NVIDIA H100 80GB HBM3, and benchmarks decide" in hook_finding("v1", load(path).card, H100).text
+    cards = [load(path).card]
+    found = hook_finding(cards, H100)
+    assert found.text == "models of NVIDIA H200 rank for NVIDIA H100 80GB HBM3, and benchmarks decide (DIODE_SIMILAR)"
     monkeypatch.setenv("DIODE_MODE", "zero")
-    remedy = str(hook_finding("v1", load(path).card, H100).remedy)
+    remedy = str(hook_finding(cards, H100).remedy)
     assert remedy.endswith("; or set DIODE_SIMILAR=top_k, so that models of NVIDIA H200 rank and benchmarks decide")
