@@ -6,12 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 USE = """
 import json, torch, torch_diode
@@ -25,14 +22,16 @@ print(json.dumps(torch_diode.get_stats()))
 @pytest.mark.long
 def test_a_device_of_ones_own(tmp_path: Path) -> None:
     """Sweep, ingest, train: then the next process uses the model, which nobody named, and says nothing about it."""
+    programs = Path(sys.executable).parent
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
 
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
+    def run(program: str, *args: str) -> subprocess.CompletedProcess[str]:
+        command = (str(programs / program), *args)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
         assert done.returncode == 0, done.stderr
         return done
 
-    before = run(sys.executable, "-c", USE)
+    before = run("python", "-c", USE)
     assert "torch-diode abstains: it finds no GPU" in before.stderr
     assert json.loads(before.stdout)["model_selections"] == 0
     run("diode", "db", "upgrade")
@@ -41,6 +40,6 @@ def test_a_device_of_ones_own(tmp_path: Path) -> None:
     (device,) = json.loads(run("diode", "hardware", "list", "--json").stdout)
     trained = run("diode-train", "--hardware", device["name"], "--folds", "0", "--num-epochs", "5")
     assert trained.stdout.splitlines()[-1] == f"hook   asks it first on {device['name']}"
-    after = run(sys.executable, "-c", USE)
+    after = run("python", "-c", USE)
     assert after.stderr == ""
     assert json.loads(after.stdout)["model_selections"] == 1
