@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from diode_integration.uncovered import asks_similar_models
 from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
 from diode_store.errors import DiodeError
 from diode_store.render import counted
@@ -60,7 +61,7 @@ def hook_finding(cards: Sequence[Card], gpu: Hardware | None) -> Finding:
         what = f"{', '.join(asked.ops)} in {', '.join(asked.dtypes)} on {device.name}"
         return ok("hook", f"{asked.name} chooses the kernels of {what}")
     similar = similar_device(cards, device)
-    if similar and os.environ.get("DIODE_SIMILAR") == "top_k" and os.environ.get("DIODE_MODE") != "zero":
+    if similar and asks_similar_models():
         return ok("hook", f"models of {similar} rank for {device.name}, and benchmarks decide (DIODE_SIMILAR)")
     remedy = f'measure and train: `diode-collect`, `diode-train --hardware "{device.name}"` (docs/your-gpu.md)'
     if similar:

@@ -20,7 +20,7 @@ from diode_store.devices import describe
 from diode_store.errors import ModelError, SettingsError
 from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, similar_device
-from diode_trainer.defaults import read_defaults
+from diode_trainer.defaults import known_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -245,7 +245,7 @@ def known_files(hardware: Hardware | None) -> list[ModelFile]:
 
 def _preferred() -> tuple[str, ...]:
     try:
-        return read_defaults(catalogue.user_models_dir())
+        return known_defaults()
     except ImportError:  # platformdirs may be missing in a compiling process
         return ()
     except SettingsError as error:

@@ -58,7 +58,7 @@ def say_at_import() -> None:
     ):
         return  # a model of a CPU, and there is nothing else to compile for
     similar = _similar(here, [model.card for model in models])
-    if similar and os.environ.get("DIODE_SIMILAR") == "top_k" and os.environ.get("DIODE_MODE") != "zero":
+    if similar and asks_similar_models():
         return  # the hook asks the models of a similar device, and says so
     if known and first_time():
         devices = f"does not know {', '.join(sorted(here))}" if here else "finds no GPU"
@@ -70,6 +70,11 @@ def say_at_import() -> None:
             logging.WARNING,
             f"{line}. Stock Inductor chooses the kernels (in zero mode the vendor's are kept); {REMEDY}",
         )
+
+
+def asks_similar_models() -> bool:
+    """Return whether the environment has models of a similar device asked; without looking at what else it may say."""
+    return os.environ.get("DIODE_SIMILAR") == "top_k" and os.environ.get("DIODE_MODE") != "zero"
 
 
 def _similar(names: set[str], cards: list[Card]) -> str:

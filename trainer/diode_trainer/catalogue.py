@@ -36,11 +36,7 @@ def user_models_dir() -> Path:
 
 def best_first(folder: Path) -> list[ModelFile]:
     """Return the models under ``folder``, best first; those whose card is missing or damaged are left out."""
-    models = []
-    for path in _checkpoints(folder):
-        with contextlib.suppress(ModelError):
-            models.append(ModelFile(path, read_card(card_path(path))))
-    return in_order(models)
+    return in_order(_with_cards(folder))
 
 
 def shipped_models(purpose: str = MATMUL_PURPOSE) -> list[ModelFile]:
@@ -68,7 +64,7 @@ def known_models(purpose: str = MATMUL_PURPOSE, *, preferred: Sequence[str] = ()
     folders = [trained_models_dir()]
     with contextlib.suppress(ImportError):  # platformdirs may be missing in a compiling process
         folders.insert(0, user_models_dir())
-    of_folders = [best_first(folder / purpose) for folder in folders]
+    of_folders = [_with_cards(folder / purpose) for folder in folders]
     known = in_order(model for files in of_folders for model in files if model.path.parent.name == purpose)
     names = {long_name(model.path): model for model in of_folders[0]}
     places = {name: place for place, name in enumerate(preferred)}
@@ -176,6 +172,15 @@ def files_of(path: Path) -> list[Path]:
     """Return the files of a model that there are: its checkpoint, its card and its history."""
     files = (path, card_path(path), path.with_name(f"{path.stem}.history.json"))
     return [file for file in files if file.exists() or file.is_symlink()]
+
+
+def _with_cards(folder: Path) -> list[ModelFile]:
+    """Return the models under ``folder`` whose card can be read."""
+    models = []
+    for path in _checkpoints(folder):
+        with contextlib.suppress(ModelError):
+            models.append(ModelFile(path, read_card(card_path(path))))
+    return models
 
 
 def _checkpoints(folder: Path) -> list[Path]:

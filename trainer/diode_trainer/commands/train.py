@@ -74,15 +74,13 @@ def train(  # noqa: PLR0913 - one parameter an option
     if to and not folds:
         raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
-    from diode_trainer.card import narrow_note
     from diode_trainer.commands.recipes import make_recipe
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
     name = None if name is None else jobs.checked_name(name)
     examples = data.load(database)
-    if (note := narrow_note(examples.triton_configs)) is not None:
-        print_note(f"note: {note}")
+    _say_if_narrow(examples)
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)
     if not force:
@@ -99,6 +97,13 @@ def train(  # noqa: PLR0913 - one parameter an option
             evidence = of_training(trained, examples, on_step=lambda: advance(1))
         reporting.write(evidence, to)
     _print(trained, name, as_json=as_json)
+
+
+def _say_if_narrow(examples: ExampleSet) -> None:
+    from diode_trainer.card import narrow_note
+
+    if (note := narrow_note(examples.triton_configs)) is not None:
+        print_note(f"note: {note}")
 
 
 def _check_output(output: Path | None) -> None:
