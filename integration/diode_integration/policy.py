@@ -216,7 +216,8 @@ def _why(first: int, beside: int, policy: Policy) -> str:
         return " and is kept alone"
     threshold = f"{policy.performance_threshold:g}"
     alone = first == 1 and policy.top_k_configs > 1
-    lead = f" and leads by more than {threshold}" if alone else f"; {first} kept within {threshold}"
+    within = "" if policy.performance_threshold >= ANY_RATIO else f" within {threshold}"
+    lead = f" and leads by more than {threshold}" if alone else f"; {first} kept{within}"
     return f"{lead}; the vendor's kernel is kept too" if beside else lead
 
 

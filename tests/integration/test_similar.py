@@ -42,7 +42,7 @@ def test_it_is_asked_for_and_announced_once(caplog: pytest.LogCaptureFixture) ->
     for mode in (None, "adaptive", "top_k"):
         decision, left = decision_of(similar="top_k", mode=mode)
         assert (decision.decided_by, left) == (DecidedBy.MODEL, 4)
-        assert decision.reason.endswith("; by a model of NVIDIA H200")
+        assert decision.reason.endswith("kept; the vendor's kernel is kept too; by a model of NVIDIA H200")
         assert decision.p_within_2pct is None
         assert decision.policy is not None
         assert decision.policy.mode == "top_k"

@@ -154,7 +154,7 @@ def default(
 
 @app.command()
 def rm(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Of your own models: NAME or PURPOSE/NAME.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Of your own models: NAME or PURPOSE/NAME.")],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
 ) -> None:
