@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from diode_trainer.card import CoveredHardware
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.training.train import EpochReport, Recipe
+    from diode_trainer.training.warm_start import WarmStart
 
 _NOTES = (
     "Regret is against the fastest of the configs that were measured for each problem. The default recipe was chosen "
@@ -61,6 +62,8 @@ class TrainingJob:
     """A folder for TensorBoard's event files."""
     split: Split = Split.PROBLEM
     """What a fold holds out together."""
+    start: WarmStart | None = None
+    """What its fits begin with, and learn from beside the data."""
 
     @property
     def steps(self) -> int:
@@ -116,6 +119,7 @@ def run_job(dataset: ExampleSet, job: TrainingJob, on_step: Callable[[], None]) 
             judging=Judging(job.split, _rivals(dataset) if job.folds else (), on_step),
             on_epoch=heard,
             unfinished=unfinished,
+            start=job.start,
         )
         shapes = [example.shape for example in dataset]
         card = artifact.save(job.path, result.fit.network, _card(dataset, job, result), trained_on=shapes)
@@ -142,6 +146,8 @@ def _card(dataset: ExampleSet, job: TrainingJob, result: TrainingResult) -> Card
     network = result.fit.network
     size = {"problems": len(dataset), "examples": dataset.timings, "failures": dataset.failures}
     size["triton_configs"] = dataset.triton_configs
+    training = training_facts(job.recipe, result.fit, seed=job.seed, seconds=result.seconds)
+    start = {} if job.start is None else {"warm_start": job.start.facts()}
     return Card(
         name=job.name,
         purpose=MATMUL_PURPOSE,
@@ -149,7 +155,7 @@ def _card(dataset: ExampleSet, job: TrainingJob, result: TrainingResult) -> Card
         feature_version=FEATURE_VERSION,
         domain=dataset.domain(),
         data={**size, **dataset.lineage},
-        training=training_facts(job.recipe, result.fit, seed=job.seed, seconds=result.seconds),
+        training={**training, **start},
         command=job.command,
         **_judgement(result.evaluation),
         calibration=result.calibration,

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from diode_trainer.judging.standing import Standing, standing
 from diode_trainer.scoring import Prediction, Scorer
 from diode_trainer.training import scout
 from diode_trainer.training.history import FINAL, fit_name
-from diode_trainer.training.train import EpochReport, Fit, Recipe, fit, limited_threads
+from diode_trainer.training.train import Beginning, EpochReport, Fit, Recipe, fit, limited_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.data.splits import Fold
     from diode_trainer.training.checkpoints import Checkpoint, Unfinished
+    from diode_trainer.training.warm_start import WarmStart
 
 
 _MANY_TIMINGS = 50_000
@@ -97,7 +98,7 @@ class TrainingResult:
     """None without folds, or from too few problems."""
 
 
-def fit_and_judge(
+def fit_and_judge(  # noqa: PLR0913 - all that a training depends on
     dataset: ExampleSet,
     recipe: Recipe,
     count: int,
@@ -107,6 +108,7 @@ def fit_and_judge(
     judging: Judging = Judging(),
     on_epoch: Callable[[str, EpochReport], None] = lambda _fit, _report: None,
     unfinished: Unfinished | None = None,
+    start: WarmStart | None = None,
 ) -> TrainingResult:
     """Fit on the whole dataset and, to judge the recipe, on all folds but one for each of ``count`` folds.
 
@@ -119,14 +121,17 @@ def fit_and_judge(
         judging: what is held out together, and what it is compared with.
         on_epoch: called after each epoch of each fit, and of the scout's, with the fit's name; from several threads.
         unfinished: keeps checkpoints of the fits, from which those go on that were interrupted.
+        start: what each fit begins with, and learns from beside the examples; drawn weights unless given.
 
     Raises:
         DatasetError: too few problems, or too few families to hold out.
         ModelError: a checkpoint is damaged, or of another fit.
     """
     splits = split_up(dataset, judging.split, count)
-    parts = [np.arange(len(dataset)), *(split.train for split in splits)]
-    (final, seconds), *others = _fit_parts(pack(dataset), parts, recipe, seed, device, on_epoch, unfinished)
+    trains = [np.arange(len(dataset)), *(split.train for split in splits)]
+    parts = [_Part(rows) for rows in trains] if start is None else _with_known(trains, len(dataset), start)
+    packed = pack(dataset if start is None else start.with_known(dataset))
+    (final, seconds), *others = _fit_parts(packed, parts, recipe, seed, device, on_epoch, unfinished)
     if not splits:
         return TrainingResult(final, seconds, None)
     unseen = [
@@ -145,9 +150,22 @@ def fit_and_judge(
     return TrainingResult(final, seconds, evaluation, calibrate(make_cases(tested, unseen, dataset.domain())))
 
 
+class _Part(NamedTuple):
+    """What one fit learns from, and begins with."""
+
+    rows: NDArray[np.intp]
+    beginning: Beginning | None = None
+
+
+def _with_known(trains: Sequence[NDArray[np.intp]], new: int, start: WarmStart) -> list[_Part]:
+    """Return the parts of fits that learn from the known problems too, which lie behind the ``new`` ones."""
+    known = np.arange(new, new + len(start.known))
+    return [_Part(np.concatenate((rows, known)), start.beginning(len(rows))) for rows in trains]
+
+
 def _fit_parts(
     packed: Packed,
-    parts: Sequence[NDArray[np.intp]],
+    parts: Sequence[_Part],
     recipe: Recipe,
     seed: int,
     device: str,
@@ -157,11 +175,14 @@ def _fit_parts(
     """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
     at_once, threads = _share_of_cores(len(parts), len(packed.target), device)
     stopped = threading.Event()
-    named = {fit_name(number): torch.from_numpy(rows) for number, rows in enumerate(parts)}
+    named = {fit_name(number): (torch.from_numpy(part.rows), part.beginning) for number, part in enumerate(parts)}
     # All are opened before anything is fitted, so that a checkpoint of another fit is refused at once.
     checkpoints: list[Checkpoint | None] = [None] * len(parts)
     if unfinished is not None:
-        checkpoints = [unfinished.checkpoint(name, packed[rows], recipe, seed, device) for name, rows in named.items()]
+        checkpoints = [
+            unfinished.checkpoint(name, packed[rows], recipe, seed, device, beginning)
+            for name, (rows, beginning) in named.items()
+        ]
 
     def heard(name: str, report: EpochReport) -> None:
         on_epoch(name, report)
@@ -170,13 +191,15 @@ def _fit_parts(
 
     def fit_one(name: str, checkpoint: Checkpoint | None) -> tuple[Fit, float]:
         started = time.perf_counter()
-        part, hear = packed[named[name]], partial(heard, name)
-        fitted = fit(part, recipe, seed=seed, device=device, on_epoch=hear, checkpoint=checkpoint, threads=threads)
+        rows, beginning = named[name]
+        part, hear = packed[rows], partial(heard, name)
+        how: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
+        fitted = fit(part, recipe, **how, on_epoch=hear, checkpoint=checkpoint, beginning=beginning or Beginning())
         fitted_at = time.perf_counter()
         seconds = fitted_at - started if checkpoint is None else checkpoint.seconds
         if name == FINAL:  # the fits of folds are judged by what all members predict
             hear = partial(heard, scout.NAME)
-            scout.teach_scout(fitted.network, part, seed=seed, device=device, on_epoch=hear, threads=threads)
+            scout.teach_scout(fitted.network, part, **how, on_epoch=hear)
         return fitted, seconds + time.perf_counter() - fitted_at
 
     if len(parts) == 1:

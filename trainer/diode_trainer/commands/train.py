@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.jobs import Trained, TrainingJob
+    from diode_trainer.training.warm_start import WarmStart
     from diode_trainer.workflow import Evaluation
 
 app = make_app(__doc__)
@@ -52,6 +53,7 @@ def train(  # noqa: PLR0913 - one parameter an option
     output: train_options.OutputOption = None,
     force: train_options.ForceOption = False,
     model_type: train_options.ModelTypeOption = train_options.ModelType.DEEP,
+    warm_start: train_options.WarmStartOption = "auto",
     seed: train_options.SeedOption = 42,
     device: train_options.DeviceOption = "cpu",
     resume: train_options.ResumeOption = False,
@@ -81,12 +83,16 @@ def train(  # noqa: PLR0913 - one parameter an option
     name = None if name is None else jobs.checked_name(name)
     examples = data.load(database)
     _say_if_narrow(examples)
+    start = _start(warm_start, examples, model_type, options)
+    if start is not None:
+        recipe = start.gently(recipe, epochs=options.epochs, learning_rate=options.learning_rate)
     name = jobs.model_name(name, output, examples.domain().hardware)
     path = jobs.output_path(output, name)
     if not force:
         jobs.check_free(path)
-    command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), "--name": name})
-    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split)
+    resolved = {"--name": name, "--warm-start": start.name if start else None}
+    command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), **resolved})
+    job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split, start=start)
     trained = _run(replace(job, resume=resume, tensorboard=tensorboard), examples)
     if history_picture is not None:
         reporting.draw_history(trained.histories, history_picture)
@@ -104,6 +110,30 @@ def _say_if_narrow(examples: ExampleSet) -> None:
 
     if (note := narrow_note(examples.triton_configs)) is not None:
         print_note(f"note: {note}")
+
+
+def _start(
+    asked: str, examples: ExampleSet, model_type: train_options.ModelType, options: train_options.RecipeOptions
+) -> WarmStart | None:
+    """Return what the fits begin with, and say so."""
+    from diode_trainer.training import warm_start
+
+    dimensions = options.hidden_dim is not None or options.num_layers is not None
+    if asked == warm_start.NONE or (asked == warm_start.AUTO and dimensions):
+        return None
+    devices = {example.hardware.key: example.hardware for example in examples}.values()
+    with progress("reading what is known"):
+        start = warm_start.find(devices) if asked == warm_start.AUTO else warm_start.named(asked, devices)
+    if asked != warm_start.AUTO and start is not None and (dimensions or model_type != start.network.model_type):
+        raise typer.BadParameter(f"{asked} has its own type and layers; leave out these", param_hint="--warm-start")
+    if start is None or model_type != start.network.model_type:
+        return None
+    knows = ", ".join(device.name for device in start.model.card.hardware)
+    print_note(
+        f"begins with {start.name}, which knows {knows}, and learns {counted(len(start.known), 'problem')} of it again;"
+        " --warm-start none begins with nothing"
+    )
+    return start
 
 
 def _check_output(output: Path | None) -> None:

@@ -44,6 +44,15 @@ OutputOption = Annotated[
     typer.Option("--output", "--model", "-o", help="File (.pt) or folder to write; else your models folder."),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a model that is there.")]
+WarmStartOption = Annotated[
+    str,
+    typer.Option(
+        "--warm-start",
+        metavar="MODEL",
+        help="Begin with this model of other devices, and learn again some of what it knows; none: begin with nothing; "
+        "auto: with the shipped model, for a device of its vendor that it does not know.",
+    ),
+]
 ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Equal seeds give equal models.")]
 ResumeOption = Annotated[

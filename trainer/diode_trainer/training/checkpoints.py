@@ -21,11 +21,13 @@ from diode_store.errors import ModelError, first_line
 from diode_store.files import try_lock, write_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from torch import Tensor
+
     from diode_trainer.data.tensors import Packed
-    from diode_trainer.training.train import Recipe
+    from diode_trainer.training.train import Beginning, Recipe
 
 _FORMAT = 1
 _SUFFIX = ".checkpoint"
@@ -92,7 +94,9 @@ class Unfinished:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def checkpoint(self, fit: str, packed: Packed, recipe: Recipe, seed: int, device: str) -> Checkpoint:
+    def checkpoint(
+        self, fit: str, packed: Packed, recipe: Recipe, seed: int, device: str, beginning: Beginning | None = None
+    ) -> Checkpoint:
         """Return the checkpoint of a fit, with what an interrupted run left in it.
 
         Args:
@@ -101,13 +105,15 @@ class Unfinished:
             recipe: how.
             seed: likewise.
             device: where.
+            beginning: what it begins with, if not with drawn weights.
 
         Raises:
             ModelError: it is of another fit, or damaged.
         """
         identity = {
             "format": _FORMAT,
-            "data": _digest(packed),
+            "data": _digest(vars(packed)),
+            "beginning": None if beginning is None else _digest(beginning.tensors()),
             **asdict(recipe),
             "seed": seed,
             "device": device,
@@ -176,13 +182,14 @@ class Checkpoint:
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return in words how the fit of a checkpoint differs from the one that is asked for."""
     changed = [name for name in now if before.get(name) != now[name]]
-    return ["other data" if name == "data" else f"{name} {before.get(name)}, not {now[name]}" for name in changed]
+    told = {"data": "other data", "beginning": "another --warm-start"}
+    return [told.get(name, f"{name} {before.get(name)}, not {now[name]}") for name in changed]
 
 
-def _digest(packed: Packed) -> str:
-    """Return a digest of everything that a fit learns from."""
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return a digest of tensors and their names."""
     digest = hashlib.blake2b(digest_size=16)
-    for name, value in sorted(vars(packed).items()):
+    for name, value in sorted(tensors.items()):
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
         digest.update(value.cpu().contiguous().numpy().data)
     return digest.hexdigest()

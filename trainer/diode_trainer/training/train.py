@@ -112,6 +112,21 @@ class Fit:
     history: tuple[EpochReport, ...] = field(default=(), repr=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """What a fit begins with; unless told otherwise with drawn weights, and every problem once an epoch."""
+
+    network: TimingNetwork | None = None
+    """Whose weights and normalisation it begins with; it stays as it is."""
+    repeats: Tensor | None = None
+    """(m,) how often an epoch learns from each problem; it also counts so often in validation."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that it is, by name."""
+        repeats = {} if self.repeats is None else {"repeats": self.repeats}
+        return repeats if self.network is None else {**self.network.state_dict(), **repeats}
+
+
 class Keeper(Protocol):
     """Keeps the state of a fit while it learns; ``checkpoints.Checkpoint`` does, on disk."""
 
@@ -134,6 +149,7 @@ def fit(
     on_epoch: Callable[[EpochReport], None] | None = None,
     checkpoint: Keeper | None = None,
     threads: int = 1,
+    beginning: Beginning = Beginning(),
 ) -> Fit:
     """Fit a network to every problem of ``packed``.
 
@@ -148,7 +164,7 @@ def fit(
         few = f"{counted(len(packed), 'problem')} {'is' if len(packed) == 1 else 'are'} too few to learn from"
         raise DatasetError(f"{few}, {FEWEST_PROBLEMS} needed; {FEW}")
     with limited_threads(threads):
-        return _Fitting(packed, recipe, seed, device).run(on_epoch or (lambda _: None), checkpoint)
+        return _Fitting(packed, recipe, seed, device, beginning).run(on_epoch or (lambda _: None), checkpoint)
 
 
 @contextlib.contextmanager
@@ -179,10 +195,10 @@ def predict(network: TimingNetwork, packed: Packed) -> Tensor:
 class _Fitting:
     """The state of one fit."""
 
-    def __init__(self, packed: Packed, recipe: Recipe, seed: int, device: str) -> None:
+    def __init__(self, packed: Packed, recipe: Recipe, seed: int, device: str, beginning: Beginning) -> None:
         self.recipe = recipe
         self.generator = torch.Generator().manual_seed(seed)
-        network = _network(packed, recipe, self.generator)
+        network = _network(packed, recipe, self.generator) if beginning.network is None else _again(beginning.network)
         self.network = network.to(device)
         self.average = copy.deepcopy(self.network).requires_grad_(requires_grad=False)
         """What is kept: the moving average of the weights."""
@@ -198,7 +214,8 @@ class _Fitting:
             self.parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, betas=_BETAS, fused=True
         )
         self.step = 0
-        self.steps = math.ceil(len(packed) / recipe.batch_size) * recipe.epochs
+        self.repeats = torch.ones(len(packed), dtype=torch.int64) if beginning.repeats is None else beginning.repeats
+        self.steps = math.ceil(int(self.repeats.sum()) / recipe.batch_size) * recipe.epochs
         self.best = Fit(self.average, 0, math.inf)
         self.history: list[EpochReport] = []
 
@@ -221,7 +238,8 @@ class _Fitting:
 
     def _epoch(self, epoch: int) -> EpochReport:
         """Learn from all problems once, keep what is the best so far, and return how it went."""
-        order = torch.randperm(len(self.packed), generator=self.generator)
+        order = torch.repeat_interleave(self.repeats)
+        order = order[torch.randperm(len(order), generator=self.generator)]
         training = torch.stack([self._learn(rows) for rows in torch.split(order, self.recipe.batch_size)]).mean(0)
         validates = epoch == self.recipe.epochs or epoch % _VALIDATE_EVERY == 0
         validation, of_members = self._validate() if validates else (None, None)
@@ -299,10 +317,17 @@ class _Fitting:
         losses, counts = torch.zeros(2, self.network.members, dtype=torch.float64, device=self.held_out.device)
         with torch.inference_mode():
             for rows in torch.split(self.held_out, _VALIDATION_BATCH):
-                judged = ~self.learns[:, rows]
+                judged = ~self.learns[:, rows] * self.repeats[rows.cpu()].to(rows.device)
                 losses += (self._loss_of(self.average, rows) * judged).sum(1)
                 counts += judged.sum(1)
         return float(losses.sum() / counts.sum()), tuple((losses / counts).tolist())
+
+
+def _again(network: TimingNetwork) -> TimingNetwork:
+    """Return a copy of a fitted network that can learn; its scout, which knows the old one, is left out."""
+    copied = copy.deepcopy(network).requires_grad_(requires_grad=True).train()
+    copied.scout = None
+    return copied
 
 
 def _network(packed: Packed, recipe: Recipe, generator: torch.Generator) -> TimingNetwork:
