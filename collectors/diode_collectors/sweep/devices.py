@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
 
 CPU, CUDA = "cpu", "cuda"
+CORES_ELSEWHERE = 16
+"""How many cores a machine is taken to have that is planned for from another."""
 _NAME = re.compile(r"(cpu|cuda)(?::(\d+))?")
 _KIND = re.compile(r"[a-z]+(:\d+)?")
 _FIRST_WITH_TMA = 90

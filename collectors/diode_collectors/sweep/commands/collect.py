@@ -37,7 +37,6 @@ _EXAMPLE = "Example: diode-collect --family llama3-8b --dtype bf16,fp16 --search
 _VALIDATION_SHAPES = 30
 _CPU_FLOPS = 4e9
 """Limit of drawn problems on a CPU, which takes a tenth of a second for one."""
-_CORES_ELSEWHERE = 16
 
 AgainstOption = Annotated[
     list[str] | None,
@@ -118,7 +117,7 @@ def agreement(
 
 def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[bytes] = frozenset()) -> None:
     from diode_collectors.problems.search_space import SearchSpace
-    from diode_collectors.sweep.devices import check_can_be_timed, users_of
+    from diode_collectors.sweep.devices import CORES_ELSEWHERE, check_can_be_timed, users_of
     from diode_collectors.sweep.plan import SweepPlan, recorded_space
     from diode_collectors.sweep.report import Estimate, print_dry_run
 
@@ -128,7 +127,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         space, limit_s, mode = SearchSpace.parse(options.search_space), options.time_limit_s(), options.mode()
         devices, problems = _devices_and_problems(options, excluded)
     check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
-    cores = _CORES_ELSEWHERE if options.hardware is not None else len(os.sched_getaffinity(0))
+    cores = CORES_ELSEWHERE if options.hardware is not None else len(os.sched_getaffinity(0))
     estimate = Estimate(devices, space, include_tma=options.include_tma, cores=cores)
     if options.hardware is not None:
         print_dry_run(problems, None, estimate, as_json=options.as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -20,11 +19,10 @@ from diode_store.checks import INT64
 from diode_store.console import JsonOption, check_database_url, is_on_command_line
 from diode_store.errors import DatabaseError, SettingsError
 from diode_store.settings import Settings
+from diode_store.times import parse_duration_s
 from diode_store.urls import sqlite_path
 
 DRAWN, LOG_NORMAL, RUN, PROBLEMS = "Drawn problems", "Log-normal sizes", "How it runs", "Which problems"
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _UNIFORM_ONLY = ("power_of_two", "no_rectangular")
 
 
@@ -219,10 +217,7 @@ class SweepOptions:
         """
         if self.time_limit is None:
             return None
-        match = _DURATION.fullmatch(self.time_limit.strip())
-        if match is None:
-            raise SettingsError(f"--time-limit {self.time_limit!r} is not a duration; write 90, 90s, 30m or 2h")
-        return float(match.group(1)) * _SECONDS[match.group(2)]
+        return parse_duration_s(self.time_limit, "--time-limit")
 
     def mode(self) -> str:
         """Return the mode of ``torch.compile``.

@@ -1,0 +1,90 @@
+"""Which problems of many to measure first: those that are like many others, unlike what is measured, and uncertain.
+
+Greedy facility location (Nemhauser et al., "An analysis of approximations for maximizing submodular set functions",
+1978): each pick covers the problems that are like it, and the next is the one that covers most of what is left for
+what measuring it costs. What a problem counts is how unsure the models are of it, where there are any.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from diode_collectors.problems.problem import SweepProblem
+
+    Floats = NDArray[np.float32]
+
+_REACH = 1.5
+"""How far a measurement reaches, in octaves of one size: a standard deviation of the likeness."""
+_OTHER_KIND = 2.0
+"""How many octaves another op, dtype or layout is away."""
+_UNALIGNED = 1.0
+"""Likewise rows that are not whole 16 bytes, of which an operand is loaded by smaller steps."""
+_ALIGNED_ELEMENTS = 8
+
+
+def choose(
+    pool: Sequence[SweepProblem],
+    costs_s: Sequence[float],
+    budget_s: float,
+    *,
+    counts: Floats | None = None,
+    measured: Sequence[SweepProblem] = (),
+) -> list[int]:
+    """Return indices into ``pool``, the most telling first, that take about ``budget_s`` seconds to measure.
+
+    Args:
+        pool: the problems to choose from, which are also those that are to be covered.
+        costs_s: what measuring each takes, seconds.
+        budget_s: what all may take; one problem is chosen in any case.
+        counts: how much each is worth covering; all alike unless given.
+        measured: what is measured already, and covers what is like it.
+    """
+    if not pool:
+        return []
+    places = np.array([_place(problem) for problem in pool], dtype=np.float32)
+    likeness = _likeness(places, places)
+    weight = np.ones(len(pool), dtype=np.float32) if counts is None else counts
+    covered = np.zeros(len(pool), dtype=np.float32)
+    for problem in measured:
+        np.maximum(covered, _likeness(np.array([_place(problem)], dtype=np.float32), places)[0], out=covered)
+    cost = np.maximum(np.array(costs_s, dtype=np.float32), 1e-6)
+    chosen: list[int] = []
+    left, spent = np.ones(len(pool), dtype=bool), 0.0
+    while left.any() and (not chosen or spent < budget_s):
+        gain = np.maximum(likeness - covered, 0) @ weight / cost
+        gain[~left] = -1
+        best = int(gain.argmax())
+        chosen.append(best)
+        left[best], spent = False, spent + float(cost[best])
+        np.maximum(covered, likeness[best], out=covered)
+    return chosen
+
+
+def _place(problem: SweepProblem) -> tuple[float, ...]:
+    """Return where a problem is, such that the distance of two is in octaves."""
+    inner = (problem.k if problem.layout[0] == "n" else problem.m, problem.n if problem.layout[1] == "n" else problem.k)
+    kinds = (
+        problem.op in {"bmm", "baddbmm"},
+        problem.op in {"addmm", "baddbmm"},
+        problem.dtype == "float32",
+        problem.dtype == "float32" and not problem.allow_tf32,
+        problem.layout[0] == "t",
+        problem.layout[1] == "t",
+    )
+    sizes = [float(np.log2(size)) for size in (problem.b, problem.m, problem.n, problem.k)]
+    aligned = [_UNALIGNED * (size % _ALIGNED_ELEMENTS == 0) for size in inner]
+    return (*sizes, *(_OTHER_KIND * kind for kind in kinds), *aligned)
+
+
+def _likeness(one: Floats, other: Floats) -> Floats:
+    """Return how like each of (n, d) places is to each of (m, d), shape (n, m), from 0 to 1."""
+    squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None] - 2 * one @ other.T
+    likeness: Floats = np.exp(-np.maximum(squares, 0) / np.float32(2 * _REACH**2))
+    return likeness

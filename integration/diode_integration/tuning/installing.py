@@ -1,0 +1,50 @@
+"""Where the model of a device goes, and what becomes of the one that was there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+from diode_store.errors import ModelError
+from diode_trainer import catalogue
+from diode_trainer.card import MATMUL_PURPOSE, card_path, read_card
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from diode_store.records import Hardware
+
+
+def model_name(hardware: Hardware) -> str:
+    """Return what the model of a device is called: ``nvidia-h200`` for NVIDIA H200."""
+    return re.sub(r"[^a-z0-9]+", "-", hardware.name.lower()).strip("-")
+
+
+def target(hardware: Hardware) -> Path:
+    """Return where the model of a device goes."""
+    return catalogue.user_models_dir() / MATMUL_PURPOSE / f"{model_name(hardware)}{catalogue.MODEL_SUFFIX}"
+
+
+def sha256_of(path: Path) -> str | None:
+    """Return the SHA-256 that the card of a model says; None without a model."""
+    try:
+        return read_card(card_path(path)).sha256 if path.exists() else None
+    except ModelError:
+        return ""  # something is there
+
+
+def keep_copy(path: Path, folder: Path) -> Path:
+    """Copy the files of a model to a folder of their own in ``folder``, unless it was done before.
+
+    Raises:
+        ModelError: they cannot be copied.
+    """
+    kept = folder / (sha256_of(path) or "damaged")[:12]
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+        for file in catalogue.files_of(path):
+            shutil.copy2(file, kept / file.name)
+    except OSError as error:
+        raise ModelError(f"{kept}: cannot keep the model before ({error.strerror or error}); make room") from None
+    return kept / path.name

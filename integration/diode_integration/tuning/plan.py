@@ -1,0 +1,180 @@
+"""A tuning run on disk: what was asked, which problems each round measures, and how far it is.
+
+Each device has a folder of runs. What is planned is written before it is measured, so that a run that was interrupted
+goes on with the same problems.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from diode_store.errors import DiodeError, SettingsError
+from diode_store.files import try_lock, write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from diode_collectors.problems.problem import SweepProblem
+
+_PLAN, _LOCK = "plan.json", "lock"
+_VERSION = 1
+_WAIT_S = 20.0
+"""How long to wait for the processes of a run that was killed to end."""
+
+
+class Stage(StrEnum):
+    """How far a run is."""
+
+    MEASURING = "measuring"
+    TRAINING = "training"
+    DONE = "done"
+
+
+@dataclass
+class Round:
+    """Some problems that are measured before the next ones are chosen."""
+
+    budget_s: float
+    problems: int | None = None
+    """How many are planned, more than the budget will do; None: not yet chosen."""
+    spent_s: float = 0.0
+    measured: int = 0
+    timings: int = 0
+    is_measured: bool = False
+    """Whether its timings are in the warehouse."""
+
+
+@dataclass
+class Plan:
+    """A run."""
+
+    request: dict[str, Any]
+    """What was asked for; an interrupted run goes on only for the same."""
+    rounds: list[Round]
+    stage: Stage = Stage.MEASURING
+    sha256: str | None = None
+    """Of the model, once there is one."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path, self.plan = path, plan
+
+    @property
+    def spool(self) -> Path:
+        """Where its sweeps leave their records; no daemon reads it."""
+        return self.path / "spool"
+
+    def problems_file(self, number: int) -> Path:
+        """Return the list of problems of a round, from 1."""
+        return self.path / f"round-{number}.txt"
+
+    def choose(self, number: int, problems: Sequence[SweepProblem]) -> None:
+        """Keep which problems a round measures, in this order."""
+        lines = [f"{problem}  # {problem.name}\n" if problem.name else f"{problem}\n" for problem in problems]
+        _write(self.problems_file(number), "".join(lines))
+        self.plan.rounds[number - 1].problems = len(problems)
+        self.save()
+
+    def save(self) -> None:
+        """Keep how far it is.
+
+        Raises:
+            DiodeError: it cannot be written.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        _write(self.path / _PLAN, json.dumps({"version": _VERSION, **asdict(self.plan)}, indent=2) + "\n")
+
+
+class DeviceFolder:
+    """The runs for one device."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def runs(self) -> list[Path]:
+        """Return the folders of its runs, oldest first."""
+        return sorted(path.parent for path in self.path.glob(f"run-*/{_PLAN}"))
+
+    def unfinished(self) -> RunFolder | None:
+        """Return the run that was interrupted, if the last one was.
+
+        Raises:
+            DiodeError: its plan cannot be read.
+        """
+        runs = self.runs()
+        last = _read(runs[-1]) if runs else None
+        return None if last is None or last.plan.stage is Stage.DONE else last
+
+    def begin(self, plan: Plan) -> RunFolder:
+        """Make a run; nothing of it is on disk yet."""
+        runs = self.runs()
+        number = 1 + (int(runs[-1].name.rpartition("-")[2]) if runs else 0)
+        return RunFolder(self.path / f"run-{number:04d}", plan)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int]:
+        """Hold the device's lock, whose descriptor is yielded: a process that inherits it holds it too.
+
+        Raises:
+            DiodeError: another process keeps it, or the folder cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / _LOCK).open("ab")
+        except OSError as error:
+            raise DiodeError(f"{self.path}: cannot be written ({error.strerror or error})") from None
+        with file:
+            until = time.monotonic() + _WAIT_S
+            while not try_lock(file.fileno()):
+                if time.monotonic() > until:
+                    raise DiodeError(f"{self.path}: another diode tune is at work on this device; wait for it")
+                time.sleep(0.2)
+            yield file.fileno()
+
+
+def check_same(found: Plan, request: dict[str, Any]) -> None:
+    """Check that an interrupted run is what is asked for.
+
+    Raises:
+        SettingsError: it has other options.
+    """
+    changed = [name for name in request if found.request.get(name) != request[name]]
+    if changed:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
+        raise SettingsError(
+            f"an interrupted run has another {names}; repeat its options to go on, or give --restart to plan anew"
+            " (what is measured stays)"
+        )
+
+
+def _read(path: Path) -> RunFolder:
+    try:
+        content = json.loads((path / _PLAN).read_text())
+        _check_version(content.pop("version"))
+        rounds = [Round(**found) for found in content.pop("rounds")]
+        return RunFolder(path, Plan(rounds=rounds, stage=Stage(content.pop("stage")), **content))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DiodeError(f"{path / _PLAN}: cannot be read ({error}); remove {path}, or give --restart") from None
+
+
+def _check_version(version: object) -> None:
+    if version != _VERSION:
+        raise ValueError(f"it is of version {version}, and this torch-diode writes {_VERSION}")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably({path: text.encode()})
+    except OSError as error:
+        raise DiodeError(f"{path}: cannot be written ({error.strerror or error}); make room") from None

@@ -1,0 +1,80 @@
+"""What a model is to be good at: the problems that are asked for, or a standard set of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path  # noqa: TC003 - evaluated when the dataclass is inspected
+from typing import TYPE_CHECKING
+
+from diode_collectors.problems.drawing import Limits, LogNormalSizes
+from diode_collectors.problems.families import families
+from diode_collectors.problems.selection import ProblemRequest, select_problems
+
+if TYPE_CHECKING:
+    from diode_collectors.problems.problem import SweepProblem
+    from diode_collectors.sweep.devices import SweepDevice
+
+_DTYPES = {"bf16": 4, "fp16": 2, "tf32": 1}
+"""How often a problem of the standard set has each; bf16 is what is run most."""
+_CPU_DTYPES = {"fp32": 1}
+_CPU_LIMITS = Limits(flops=2e8)
+"""Which a CPU computes in a few milliseconds."""
+_DRAWN = 400
+_MOST = 2000
+"""Problems of a standard set; more would not be measured in any budget."""
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What was asked for; nothing at all is the standard set."""
+
+    shapes: tuple[str, ...] = ()
+    shapesets: tuple[Path, ...] = ()
+    families: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+    def problems(self, device: SweepDevice) -> list[SweepProblem]:
+        """Return the different problems, those that fit a device.
+
+        Raises:
+            SettingsError: something cannot be understood, or nothing is left.
+        """
+        is_named = bool(self.shapes or self.shapesets or self.families)
+        found = self._named(device) if is_named else _standard(device, self.dtypes)
+        memory = device.hardware.memory_bytes
+        return [p for p in found if memory is None or p.needed_bytes(on_cpu=device.is_cpu) <= memory]
+
+    def _named(self, device: SweepDevice) -> list[SweepProblem]:
+        request = ProblemRequest(
+            shapes=self.shapes,
+            shapesets=self.shapesets,
+            families=self.families,
+            dtypes=self.dtypes,
+            default_dtype="fp32" if device.is_cpu else "bf16",
+        )
+        return select_problems(request)
+
+
+def _standard(device: SweepDevice, dtypes: tuple[str, ...]) -> list[SweepProblem]:
+    """Return layers of all families and drawn problems, each in one dtype, in an order that is drawn."""
+    shares = dict.fromkeys(dtypes, 1) or (_CPU_DTYPES if device.is_cpu else _DTYPES)
+    limits = _CPU_LIMITS if device.is_cpu else Limits()
+    sizes = LogNormalSizes(max_size=512) if device.is_cpu else LogNormalSizes()
+    draws = random.Random(_SEED)  # noqa: S311 - not cryptography
+    found: dict[SweepProblem, None] = {}
+    for name, share in shares.items():
+        request = ProblemRequest(
+            families=tuple(family.name for family in families()),
+            num_shapes=_DRAWN,
+            sizes=sizes,
+            layouts=(),
+            dtypes=(name,),
+            limits=limits,
+        )
+        small = [problem for problem in select_problems(request) if limits.allow(problem)]
+        part = round(_MOST * share / sum(shares.values()))
+        found |= dict.fromkeys(draws.sample(small, min(part, len(small))))
+    drawn = [replace(problem, name=problem.name.replace("drawn/", "drawn-tune/")) for problem in found]
+    return draws.sample(drawn, len(drawn))
