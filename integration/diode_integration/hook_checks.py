@@ -63,7 +63,7 @@ def hook_finding(cards: Sequence[Card], gpu: Hardware | None) -> Finding:
     similar = similar_device(cards, device)
     if similar and asks_similar_models():
         return ok("hook", f"models of {similar} rank for {device.name}, and benchmarks decide (DIODE_SIMILAR)")
-    remedy = f'measure and train: `diode-collect`, `diode-train --hardware "{device.name}"` (docs/your-gpu.md)'
+    remedy = "measure and train one: `diode tune` (docs/your-gpu.md)"
     if similar:
         remedy += f"; or set DIODE_SIMILAR=top_k, so that models of {similar} rank and benchmarks decide"
     text = f"would abstain: the models are for {known}, not for {device.name} ({names}); stock Inductor chooses"

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diode_integration")
 
-REMEDY = (
-    "to get a model, time kernels with `diode-collect`, bring them in with `diode-ingest --once` and train with"
-    " `diode-train`; it is then used without being named (docs/your-gpu.md)"
-)
+REMEDY = "`diode tune` measures and trains a model, which is then used without being named (docs/your-gpu.md)"
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 """Where the driver describes its GPUs; asking CUDA would start it, which a fork does not survive."""
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))

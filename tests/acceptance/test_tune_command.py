@@ -95,6 +95,14 @@ def test_from_nothing_to_picked_kernels(user: User) -> None:
     assert after.stderr == ""
     assert json.loads(after.stdout)["model_selections"] == 1
 
+    packed = str(user.shapes.with_name("share"))
+    exported = str(user.shapes.with_name("timings.jsonl"))
+    user.done(str(PROGRAMS / "diode"), "export", "--format", "jsonl", "-o", exported)
+    user.done(str(PROGRAMS / "diode-ingest"), "pack", "--anonymous", "--licence", "Apache-2.0", "-o", packed, exported)
+    (segment,) = Path(packed).iterdir()
+    imported = user.done(str(PROGRAMS / "diode"), "import", str(segment))
+    assert "nothing new: all 12 measurements were there already" in imported.stdout + imported.stderr
+
     again = json.loads(user.done(*user.tune("--json")).stdout)[0]
     assert (again["rounds"][0]["problems"], again["rounds"][0]["measured"]) == (0, 0)
     assert again["previous"] is not None
@@ -175,3 +183,26 @@ def test_planning_for_a_gpu_elsewhere(user: User) -> None:
     assert 300 < foreseen["problems"] < foreseen["targets"]
     assert foreseen["estimate_s"] == pytest.approx(600, rel=0.05)
     assert not user.data.exists()
+
+
+@pytest.mark.long
+def test_collect_and_train(user: User, tmp_path: Path) -> None:
+    """Upstream's one step makes both sets, the model and the judgement; steps whose files are there can be left out."""
+    files = "--dataset", str(tmp_path / "set.jsonl"), "--model", str(tmp_path / "m.pt")
+    small = "--device", "cpu", "--op", "mm", "--max-size", "64", "--num-shapes", "11", "--num-epochs", "3"
+    command = str(PROGRAMS / "diode"), "collect-and-train", *files, *small
+    planned = [line.split()[2] for line in user.done(*command, "--dry-run").stderr.splitlines()]
+    assert planned == ["collect", "collect", "train", "evaluate"]
+    assert list(tmp_path.glob("set*")) == []
+    done = user.done(*command)
+    assert "regret@1" in done.stdout
+    assert {path.name for path in tmp_path.glob("*.*")} >= {"set.jsonl", "set-validation.jsonl", "m.pt", "m.json"}
+    trained = (tmp_path / "m.pt").read_bytes()
+    skipped = user.done(*command, "--skip-collection", "--skip-training")
+    assert [line.split()[2:4] for line in skipped.stderr.splitlines() if line.startswith("$")] == [
+        ["collect", "create-validation"],
+        ["evaluate", "--model"],
+    ]
+    assert (tmp_path / "m.pt").read_bytes() == trained
+    left = user.done(*command, "--skip-collection", "--skip-validation", "--skip-training", "--dry-run")
+    assert left.stderr == ""

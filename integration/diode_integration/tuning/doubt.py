@@ -1,4 +1,4 @@
-"""How unsure a model is of problems: what its members think that the pick of all of them would lose."""
+"""How unsure a model is of problems: how far apart its members are about the kernels that it finds best."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ if TYPE_CHECKING:
 _FLOOR = 0.1
 """What a problem counts of which the members are of one mind, as a share of what all count in the mean."""
 _GROUP_M = 8
+_BEST = 5
+"""The kernels among which the choice is."""
 
 
 def doubts(model: TimingModel, problems: Sequence[SweepProblem], hardware: Hardware) -> NDArray[np.float32]:
-    """Return what each problem counts, shape (n,), 1 in the mean: more where the members disagree about the choice.
+    """Return what each problem counts, shape (n,), 1 in the mean: more where the members are further apart.
 
     The kernels that are asked about are those of Inductor's DEFAULT list and the vendor's.
     """
-    lost = np.array([_disagreement(model, problem.problem().shape, hardware) for problem in problems])
-    mean = max(float(lost.mean()), 1e-9)
-    return ((lost / mean + _FLOOR) / (1 + _FLOOR)).astype(np.float32)
+    spread = np.array([_spread(model, problem.problem().shape, hardware) for problem in problems])
+    mean = max(float(spread.mean()), 1e-9)
+    return ((spread / mean + _FLOOR) / (1 + _FLOOR)).astype(np.float32)
 
 
-def _disagreement(model: TimingModel, shape: ProblemShape, hardware: Hardware) -> float:
+def _spread(model: TimingModel, shape: ProblemShape, hardware: Hardware) -> float:
     prediction = model.predict(shape, hardware, _kernels(shape), exact=True)
     logs = prediction.member_logs  # (E, f)
     if logs.size == 0:
         return 0.0
-    pick = logs.mean(0).argmin()
-    return float((logs[:, pick] - logs.min(1)).mean())
+    best = np.argsort(logs.mean(0))[:_BEST]
+    return float(logs[:, best].std(0).mean())
 
 
 def _kernels(shape: ProblemShape) -> ConfigColumns:

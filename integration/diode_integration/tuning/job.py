@@ -13,7 +13,7 @@ from diode_integration.tuning import installing
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
 from diode_integration.tuning.running import CommandFailedError, Commands
-from diode_store.console import print_note
+from diode_store.console import print_note, progress
 from diode_store.errors import DatasetError, DiodeError, ModelError
 from diode_store.render import counted
 from diode_store.urls import redact, sqlite_path
@@ -102,7 +102,8 @@ class TuningJob:
         left = [problem for problem in pool if problem.problem().key not in done]
         costs_s = [self.estimate.seconds([problem]) for problem in left]
         left_s = sum(each.budget_s - each.spent_s for each in run.plan.rounds if not each.is_measured)
-        chosen = [left[i] for i in choose(left, costs_s, left_s)] if left_s >= _LEAST_S else []
+        with progress("choosing problems"):
+            chosen = [left[i] for i in choose(left, costs_s, left_s)] if left_s >= _LEAST_S else []
         return {
             "hardware": self.hardware.name,
             "devices": [device.name for device in self.devices],
@@ -209,7 +210,8 @@ class TuningJob:
         costs_s = [self.estimate.seconds([problem]) for problem in left]
         known = [problem for problem in pool if problem.problem().key in done]
         counts = None if self.is_cpu else self._doubts(number, left, interim)
-        chosen = choose(left, costs_s, _SPARE * each.budget_s, counts=counts, measured=known)
+        with progress("choosing problems"):
+            chosen = choose(left, costs_s, _SPARE * each.budget_s, counts=counts, measured=known)
         return [left[i] for i in chosen]
 
     def measured(self) -> set[bytes]:

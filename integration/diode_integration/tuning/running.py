@@ -38,10 +38,10 @@ class CommandFailedError(DiodeError):
 class Commands:
     """Runs commands, one at a time."""
 
-    def __init__(self, database: str, lock: int | None = None) -> None:
+    def __init__(self, database: str | None = None, lock: int | None = None) -> None:
         """Have them use ``database``, and inherit ``lock``, the descriptor of a lock that lasts as long as they do."""
         # By the environment, as an address with a password would be seen on a command line.
-        self._environment = {**os.environ, DATABASE_VARIABLE: database}
+        self._environment = dict(os.environ) if database is None else {**os.environ, DATABASE_VARIABLE: database}
         self._fds = () if lock is None else (lock,)
 
     def run(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - evaluated when the dataclass is inspected
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
+from diode_collectors.problems.problem import OPS
 from diode_collectors.problems.selection import ProblemRequest, select_problems
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ _DTYPES = {"bf16": 4, "fp16": 2, "tf32": 1}
 _CPU_DTYPES = {"fp32": 1}
 _CPU_LIMITS = Limits(flops=2e8)
 """Which a CPU computes in a few milliseconds."""
-_DRAWN = 400
+_DRAWN = 600
+_LAYOUTS = ("nn", "nt", "tn")
 _MOST = 2000
 """Problems of a standard set; more would not be measured in any budget."""
 _SEED = 0
@@ -65,16 +67,10 @@ def _standard(device: SweepDevice, dtypes: tuple[str, ...]) -> list[SweepProblem
     draws = random.Random(_SEED)  # noqa: S311 - not cryptography
     found: dict[SweepProblem, None] = {}
     for name, share in shares.items():
-        request = ProblemRequest(
-            families=tuple(family.name for family in families()),
-            num_shapes=_DRAWN,
-            sizes=sizes,
-            layouts=(),
-            dtypes=(name,),
-            limits=limits,
-        )
-        small = [problem for problem in select_problems(request) if limits.allow(problem)]
+        layers = ProblemRequest(families=tuple(family.name for family in families()), dtypes=(name,))
+        drawn = ProblemRequest(num_shapes=_DRAWN, sizes=sizes, ops=OPS, layouts=_LAYOUTS, dtypes=(name,), limits=limits)
+        listed = {**dict.fromkeys(select_problems(layers)), **dict.fromkeys(select_problems(drawn))}
+        small = [problem for problem in listed if limits.allow(problem)]
         part = round(_MOST * share / sum(shares.values()))
         found |= dict.fromkeys(draws.sample(small, min(part, len(small))))
-    drawn = [replace(problem, name=problem.name.replace("drawn/", "drawn-tune/")) for problem in found]
-    return draws.sample(drawn, len(drawn))
+    return draws.sample(list(found), len(found))

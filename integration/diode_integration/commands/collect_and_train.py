@@ -1,0 +1,125 @@
+"""Collect a training set and a validation set, train a model on the one, and judge it by the other."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from diode_store.console import make_app, print_note
+from diode_store.options import takes_options
+from diode_trainer.commands import train_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+app = make_app(__doc__)
+
+_DATASET, _MODEL = Path("matmul_dataset.jsonl"), Path("matmul_model.pt")
+_VALIDATION_SHARE = 5
+"""One problem is collected to judge by for so many to learn from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sweep:
+    """Options of both sweeps, as `diode-collect` has them; None leaves its default."""
+
+    min_size: Annotated[int | None, typer.Option("--min-size", help="Smallest size drawn.")] = None
+    max_size: Annotated[int | None, typer.Option("--max-size", help="Largest size drawn.")] = None
+    power_of_two: Annotated[bool, typer.Option("--power-of-two", help="Draw only powers of two.")] = False
+    no_rectangular: Annotated[bool, typer.Option("--no-rectangular", help="Draw only M = N = K.")] = False
+    no_odd_sizes: Annotated[bool, typer.Option("--no-odd-sizes", help="Draw only even sizes.")] = False
+    log_normal: Annotated[bool, typer.Option("--log-normal", help="Draw log-normal sizes.")] = False
+    op: Annotated[list[str] | None, typer.Option("--op", metavar="OP", help="Only this op; can be repeated.")] = None
+    dtype: Annotated[
+        list[str] | None, typer.Option("--dtype", metavar="DTYPE", help="bf16, fp16, tf32 or fp32; can be repeated.")
+    ] = None
+    search_space: Annotated[
+        str | None, typer.Option("--search-space", metavar="SPACE", help="DEFAULT, EXHAUSTIVE or SAMPLE:N.")
+    ] = None
+    search_mode: Annotated[str | None, typer.Option("--search-mode", help="Mode of torch.compile.")] = None
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda:N, or a comma list.")] = None
+
+
+@app.command(epilog="Example: diode collect-and-train --num-shapes 300 --search-space SAMPLE:50 --log-normal")
+@takes_options(_Sweep, "sweep")
+@takes_options(train_options.RecipeOptions, "recipe")
+def collect_and_train(  # noqa: PLR0913 - one parameter an option
+    *,
+    dataset: Annotated[
+        Path, typer.Option("--dataset", help="The training set, .jsonl; .json and .msgpack hold Triton alone.")
+    ] = _DATASET,
+    validation: Annotated[
+        Path | None,
+        typer.Option("--validation-dataset", help="The other set.", show_default="beside it, with -validation"),
+    ] = None,
+    model: Annotated[Path, typer.Option("--model", "-o", help="The checkpoint to write.")] = _MODEL,
+    num_shapes: Annotated[int, typer.Option("--num-shapes", min=1, help="Problems to learn from.")] = 100,
+    num_validation_shapes: Annotated[
+        int | None,
+        typer.Option("--num-validation-shapes", min=1, help="Others to judge by.", show_default="a fifth as many"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 2, help="Of problems drawn and of the fit.")] = 42,
+    sweep: _Sweep,
+    model_type: train_options.ModelTypeOption = train_options.ModelType.DEEP,
+    folds: train_options.FoldsOption = 0,
+    recipe: train_options.RecipeOptions,
+    skip_collection: Annotated[bool, typer.Option("--skip-collection", help="The training set is there.")] = False,
+    skip_validation: Annotated[
+        bool, typer.Option("--skip-validation", help="Collect no set to judge by, and use none.")
+    ] = False,
+    skip_training: Annotated[
+        bool, typer.Option("--skip-training", help="The model is there, or none is wanted.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
+) -> None:
+    """Run `diode collect`, `diode collect create-validation`, `diode train` and `diode evaluate`, one after another.
+
+    Each command is printed before it runs. Interrupted, it may be started again: the sweeps and the training go on
+    where they were.
+    """
+    from diode_integration.tuning.running import Commands
+
+    validation = validation or dataset.with_name(f"{dataset.stem}-validation{dataset.suffix}")
+    judging = num_validation_shapes or max(num_shapes // _VALIDATION_SHARE, 1)
+    drawn, fitted = list(_words(sweep)), list(_words(recipe))
+    steps: list[list[str]] = []
+    if not skip_collection:
+        steps.append(
+            ["collect", *_of("--num-shapes", num_shapes), *_of("--seed", seed), *drawn, *_of("--output", dataset)]
+        )
+    if not skip_validation:
+        options = [*_of("--against", dataset), *_of("--num-shapes", judging), *_of("--seed", seed + 1), *drawn]
+        steps.append(["collect", "create-validation", *options, *_of("--output", validation)])
+    if not skip_training:
+        options = [*_of("--dataset", dataset), *_of("--model", model), *_of("--model-type", model_type.value)]
+        options += [*_of("--seed", seed), *_of("--folds", folds), *fitted]
+        steps.append(["train", *options, "--resume", "--force"])
+    if not skip_validation and (model.exists() or not skip_training):
+        steps.append(["evaluate", *_of("--model", model), *_of("--dataset", validation), "--top-n-worst", "5"])
+    elif not skip_validation:
+        print_note(f"{model}: there is no such model to judge")
+    commands = Commands()
+    for step in steps:
+        print_note(f"$ diode {shlex.join(step)}")
+        if not dry_run:
+            commands.run(*step)
+
+
+def _of(option: str, value: object) -> list[str]:
+    return [option, str(value)]
+
+
+def _words(options: Any) -> Iterator[str]:
+    """Yield those options that were given, as they are typed; upstream's names of fields are those of options."""
+    renamed = {"epochs": "num_epochs"}
+    for field in fields(options):
+        name, value = f"--{renamed.get(field.name, field.name).replace('_', '-')}", getattr(options, field.name)
+        if value is True:
+            yield name
+        elif value is not None and value is not False:
+            for each in value if isinstance(value, list) else [value]:
+                yield from (name, str(each))

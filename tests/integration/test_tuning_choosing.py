@@ -1,0 +1,103 @@
+"""Which problems are measured first: like many others, unlike what is measured, in doubt, and cheap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.sweep.devices import device_elsewhere
+from diode_integration.tuning.choosing import choose
+from diode_integration.tuning.doubt import doubts
+from diode_integration.tuning.targets import Targets
+from diode_store.errors import SettingsError
+from diode_trainer import artifact
+
+SMALL = [SweepProblem("mm", 64 + 8 * i, 64, 64) for i in range(6)]
+LARGE = [SweepProblem("mm", 4096, 4096, 4096 + 64 * i) for i in range(3)]
+H200 = device_elsewhere("h200")[0]
+
+
+def chosen(pool: list[SweepProblem], budget_s: float, **options: object) -> list[SweepProblem]:
+    """Return what is chosen where each problem takes a second."""
+    found = choose(pool, [1.0] * len(pool), budget_s, **options)  # type: ignore[arg-type]
+    return [pool[i] for i in found]
+
+
+def test_the_first_stands_for_most_the_second_for_the_rest() -> None:
+    """Of two groups of problems that are alike, one of the larger comes first, then one of the other."""
+    first, second = chosen(SMALL + LARGE, 2.0)
+    assert (first in SMALL, second in LARGE) == (True, True)
+
+
+def test_what_is_like_what_was_measured_comes_last() -> None:
+    """A measured problem covers those that are like it, so the others come first."""
+    assert chosen(SMALL + LARGE, 1.0, measured=[SMALL[2]])[0] in LARGE
+
+
+def test_doubt_counts() -> None:
+    """Where models are unsure of the smaller group, it comes first."""
+    counts = np.array([0.1] * len(SMALL) + [3.0] * len(LARGE), dtype=np.float32)
+    assert chosen(SMALL + LARGE, 1.0, counts=counts)[0] in LARGE
+
+
+def test_cost_counts() -> None:
+    """What costs ten times as much has to cover ten times as much."""
+    pool = SMALL + LARGE
+    found = choose(pool, [10.0] * len(SMALL) + [1.0] * len(LARGE), 1.0)
+    assert pool[found[0]] in LARGE
+
+
+@pytest.mark.parametrize(("budget_s", "expected"), [(0.0, 1), (4.0, 4), (1e9, 9)])
+def test_the_budget_ends_it(budget_s: float, expected: int) -> None:
+    """At least one is chosen, each once, and in the end all."""
+    found = chosen(SMALL + LARGE, budget_s)
+    assert (len(found), len(set(found))) == (expected, expected)
+
+
+def test_nothing_to_choose_from() -> None:
+    """Of nothing nothing is chosen."""
+    assert choose([], [], 10.0) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"op": "bmm"}, {"dtype": "float32"}, {"layout": "nt"}, {"n": 65}, {"m": 640}], ids=str
+)
+def test_other_kinds_are_not_covered_alike(change: dict[str, object]) -> None:
+    """A batch, float32, another layout, alignment or size is further away than a row more."""
+    like = SweepProblem("mm", 64, 64, 64)
+    other = replace(like, **change)  # type: ignore[arg-type]
+    assert chosen([replace(like, m=65), other], 1.0, measured=[like]) == [other]
+
+
+def test_doubts_are_one_in_the_mean() -> None:
+    """What a model's members disagree about counts more, and nothing counts as nothing."""
+    found = doubts(artifact.load_shipped(), SMALL + LARGE, H200.hardware)
+    assert found.mean() == pytest.approx(1, abs=1e-5)
+    assert found.min() > 0.05
+
+
+def test_the_standard_set() -> None:
+    """It has most in bf16, all ops and layouts that are trained for, and is the same each time."""
+    found = Targets().problems(H200)
+    assert found == Targets().problems(H200)
+    by_dtype = {name: sum(p.short_dtype == name for p in found) for name in ("bf16", "fp16", "tf32")}
+    assert sum(by_dtype.values()) == len(found) == 2000
+    assert by_dtype["bf16"] > by_dtype["fp16"] > by_dtype["tf32"] > 200
+    assert {p.op for p in found} == {"mm", "addmm", "bmm", "baddbmm"}
+    assert {p.layout for p in found} >= {"nn", "nt"}
+
+
+def test_named_targets() -> None:
+    """What is named is all there is, in the dtypes that are asked for."""
+    found = Targets(shapes=("mm:16x32x64",), dtypes=("fp16", "tf32")).problems(H200)
+    assert [str(problem) for problem in found] == ["mm:16x32x64/nn/fp16", "mm:16x32x64/nn/tf32"]
+    with pytest.raises(SettingsError, match="unknown family 'nobody'"):
+        Targets(families=("nobody",)).problems(H200)
+
+
+def test_what_does_not_fit_is_left_out() -> None:
+    """A problem that needs more than the device's memory is no target."""
+    assert Targets(shapes=("mm:262144x262144x16384",)).problems(H200) == []
