@@ -26,7 +26,7 @@ def findings() -> list[Finding]:
 
 
 def test_what_the_hook_would_do() -> None:
-    """On a GPU that the model knows it chooses; on another it abstains, which is a warning that says how to train."""
+    """On a GPU that the model knows it chooses; on another it abstains, which is a warning that says what to run."""
     card = read_card(card_path(next((trained_models_dir() / MATMUL_PURPOSE).glob("*.pt"))))
     known, other = known_device("h200"), known_device("a10g")
     assert known is not None
@@ -34,7 +34,7 @@ def test_what_the_hook_would_do() -> None:
     assert hook_finding([card], known).level is Level.OK
     assert hook_finding([card], replace(known, multiprocessors=66)).level is Level.WARNING
     found = hook_finding([card], other)
-    assert (found.level, '--hardware "NVIDIA A10G"' in str(found.remedy)) == (Level.WARNING, True)
+    assert (found.level, "`diode tune`" in str(found.remedy)) == (Level.WARNING, True)
     assert hook_finding([card], None).level is Level.OK
 
 

@@ -101,5 +101,5 @@ def test_the_first_compile_says_it_if_the_import_did_not(machine: Any, caplog: p
             assert handler.get_stats()["fallback_hardware"] == 1
     (line,) = said(caplog)
     assert line.startswith(
-        "stock Inductor chooses: hardware: torch-diode cannot identify this cuda device; to get a model"
+        "stock Inductor chooses: hardware: torch-diode cannot identify this cuda device; `diode tune` measures"
     )
