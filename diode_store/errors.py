@@ -65,6 +65,10 @@ class SchemaError(DatabaseError):
     """The database has another schema revision; run `diode db upgrade`."""
 
 
+class NoWarehouseError(SchemaError):
+    """There is no warehouse yet."""
+
+
 class BackupError(DiodeError):
     """The database could not be copied."""
 

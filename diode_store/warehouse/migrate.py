@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from diode_store.errors import DatabaseError, SchemaError
+from diode_store.errors import DatabaseError, NoWarehouseError, SchemaError
 from diode_store.render import counted, printable
 from diode_store.resources import migrations_dir
 from diode_store.settings import upgrade_command
@@ -77,7 +77,7 @@ def require_current(engine: sa.Engine) -> None:
         if not _has_no_file(engine):
             with engine.connect() as connection:
                 _refuse_foreign(connection)
-        raise SchemaError(f"{where} holds no warehouse yet; create it with {upgrade_command(where)}")
+        raise NoWarehouseError(f"{where} holds no warehouse yet; create it with {upgrade_command(where)}")
     _refuse_unknown(where, revision)
     raise SchemaError(
         f"{where} has schema revision {revision} and this torch-diode needs {schema.HEAD_REVISION}; "

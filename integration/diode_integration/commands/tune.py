@@ -91,19 +91,20 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
 
     if options.hardware is not None and not options.dry_run:
         raise typer.BadParameter("a GPU elsewhere can only be planned for, with --dry-run", param_hint="--hardware")
+    cores = None if options.hardware is None else CORES_ELSEWHERE
     try:
         names = parse_devices(options.device) if options.device else None
         request = _request(options, database)
+        found = find_devices(names) if options.hardware is None else [device_elsewhere(options.hardware)[0]]
+        groups = group_devices(found)
+        request = replace(request, budget_s=request.budget_s / len(groups))
+        folders = [data_dir() / "tune" / installing.model_name(devices[0].hardware) for devices in groups]
+        return [
+            TuningJob(devices, request, DeviceFolder(folder), cores)
+            for devices, folder in zip(groups, folders, strict=True)
+        ]
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
-    groups = group_devices(find_devices(names) if options.hardware is None else [device_elsewhere(options.hardware)[0]])
-    request = replace(request, budget_s=request.budget_s / len(groups))
-    folders = [data_dir() / "tune" / installing.model_name(devices[0].hardware) for devices in groups]
-    cores = None if options.hardware is None else CORES_ELSEWHERE
-    return [
-        TuningJob(devices, request, DeviceFolder(folder), cores)
-        for devices, folder in zip(groups, folders, strict=True)
-    ]
 
 
 def _request(options: _Options, database: str) -> TuneRequest:

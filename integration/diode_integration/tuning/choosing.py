@@ -7,6 +7,7 @@ what measuring it costs. What a problem counts is how unsure the models are of i
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,9 @@ _OTHER_KIND = 2.0
 _UNALIGNED = 1.0
 """Likewise rows that are not whole 16 bytes, of which an operand is loaded by smaller steps."""
 _ALIGNED_ELEMENTS = 8
+_MOST_COVERED = 2000
+"""Of a larger pool so many, drawn, stand for all in what is to be covered."""
+_DRAW = 0
 
 
 def choose(
@@ -49,20 +53,27 @@ def choose(
     if not pool:
         return []
     places = np.array([_place(problem) for problem in pool], dtype=np.float32)
-    likeness = _likeness(places, places)
-    weight = np.ones(len(pool), dtype=np.float32) if counts is None else counts
-    covered = np.zeros(len(pool), dtype=np.float32)
+    some = np.sort(np.random.default_rng(_DRAW).permutation(len(pool))[:_MOST_COVERED])
+    likeness = _likeness(places, places[some])  # (n, c)
+    weight = np.ones(len(some), dtype=np.float32) if counts is None else counts[some]
+    covered = np.zeros(len(some), dtype=np.float32)
     for problem in measured:
-        np.maximum(covered, _likeness(np.array([_place(problem)], dtype=np.float32), places)[0], out=covered)
+        np.maximum(covered, _likeness(np.array([_place(problem)], dtype=np.float32), places[some])[0], out=covered)
     cost = np.maximum(np.array(costs_s, dtype=np.float32), 1e-6)
+    # What a problem gains only shrinks as others are chosen, so that most gains need not be computed anew (Minoux,
+    # "Accelerated greedy algorithms for maximizing submodular set functions", 1978).
+    gains = [(-float(gain), i) for i, gain in enumerate(np.maximum(likeness - covered, 0) @ weight / cost)]
+    heapq.heapify(gains)
     chosen: list[int] = []
-    left, spent = np.ones(len(pool), dtype=bool), 0.0
-    while left.any() and (not chosen or spent < budget_s):
-        gain = np.maximum(likeness - covered, 0) @ weight / cost
-        gain[~left] = -1
-        best = int(gain.argmax())
+    spent = 0.0
+    while gains and (not chosen or spent < budget_s):
+        _, best = heapq.heappop(gains)
+        gain = float(np.maximum(likeness[best] - covered, 0) @ weight / cost[best])
+        if gains and gain < -gains[0][0]:
+            heapq.heappush(gains, (-gain, best))
+            continue
         chosen.append(best)
-        left[best], spent = False, spent + float(cost[best])
+        spent += float(cost[best])
         np.maximum(covered, likeness[best], out=covered)
     return chosen
 

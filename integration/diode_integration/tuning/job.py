@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import math
 import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,9 +15,9 @@ from diode_collectors.sweep.report import Estimate
 from diode_integration.tuning import installing
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
-from diode_integration.tuning.running import CommandFailedError, Commands
+from diode_integration.tuning.running import CommandFailedError, Commands, Output
 from diode_store.console import print_note, progress
-from diode_store.errors import DatasetError, DiodeError, ModelError
+from diode_store.errors import DatasetError, DiodeError, HardwareError, ModelError, NoWarehouseError, SettingsError
 from diode_store.render import counted
 from diode_store.urls import redact, sqlite_path
 
@@ -37,6 +40,8 @@ _ROUND_S = 180.0
 _MOST_ROUNDS = 3
 _SPARE = 1.5
 """How many times the problems that are estimated to fit into a round's budget are planned; the clock ends it."""
+_PARTS_OF_ONE_FOLD = 5
+"""A single fold holds out one part in so many."""
 _LEAST_S = 1.0
 """A round with less left is over."""
 
@@ -52,11 +57,15 @@ class TuneRequest:
     """Whether the models and timings of other devices are left alone."""
     folds: int = 5
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        targets = {name: [str(each) for each in value] for name, value in asdict(self.targets).items()}
-        options = {"budget": self.budget_s, "from_scratch": self.from_scratch, "database": redact(self.database)}
-        return {**targets, **options}
+    def to_plain(self, pool: Sequence[SweepProblem]) -> dict[str, Any]:
+        """Return it as JSON has it, by the names of options; of the products ``pool`` that it comes to, a digest."""
+        keys = b"".join(sorted(problem.problem().key for problem in pool))
+        return {
+            "products": hashlib.blake2b(keys, digest_size=8).hexdigest(),
+            "--budget": self.budget_s,
+            "--from-scratch": self.from_scratch,
+            "--database": redact(self.database),
+        }
 
 
 class TuningJob:
@@ -74,12 +83,16 @@ class TuningJob:
         self.space = SearchSpace("DEFAULT") if self.is_cpu else SearchSpace("SAMPLE", _SAMPLE)
         cores = cores or len(os.sched_getaffinity(0))
         self.estimate = Estimate(self.devices, self.space, include_tma=True, cores=cores)
+        self.pool = [p for p in request.targets.problems(devices[0]) if self.estimate.fits(p)]
+        if not self.pool:
+            raise SettingsError(f"nothing that is asked for fits into the memory of {self.hardware.name}")
         self._commands = Commands(request.database)
 
     def plan(self) -> Plan:
         """Return a new plan: so many rounds that choosing anew pays, one alone where no model says what to choose."""
+        request = self.request.to_plain(self.pool)
         count = 1 if self.is_cpu else min(max(int(self.request.budget_s // _ROUND_S), 1), _MOST_ROUNDS)
-        return Plan(self.request.to_plain(), [Round(self.request.budget_s / count) for _ in range(count)])
+        return Plan(request, [Round(self.request.budget_s / count) for _ in range(count)])
 
     def found(self, *, restart: bool) -> RunFolder:
         """Return the interrupted run, else a new one.
@@ -91,13 +104,13 @@ class TuningJob:
         unfinished = None if restart else self.folder.unfinished()
         if unfinished is None:
             return self.folder.begin(self.plan())
-        check_same(unfinished.plan, self.request.to_plain())
+        check_same(unfinished.plan, self.request.to_plain(self.pool))
         return unfinished
 
     def foreseen(self, *, restart: bool) -> dict[str, Any]:
         """Return what would be done, for a script or to be printed; nothing is written."""
         run = self.found(restart=restart)
-        pool, done = self._pool(), self.measured()
+        pool, done = self.pool, self.measured()
         is_new = run.plan.rounds[0].problems is None
         left = [problem for problem in pool if problem.problem().key not in done]
         costs_s = [self.estimate.seconds([problem]) for problem in left]
@@ -119,9 +132,6 @@ class TuningJob:
             "goes_on_with": None if is_new else run.path.name,
         }
 
-    def _pool(self) -> list[SweepProblem]:
-        return [problem for problem in self.request.targets.problems(self.devices[0]) if self.estimate.fits(problem)]
-
     def run(self, lock: int, *, restart: bool, captures: bool) -> dict[str, Any]:
         """Do all of it, or what an interrupted run left; return what a script would read.
 
@@ -138,6 +148,8 @@ class TuningJob:
         if run.plan.rounds[0].problems is not None:
             print_note(f"going on with {run.path.name}")
         self._upgrade_if_new()
+        for spool in self.folder.spools():  # of runs that were given up, so that nothing is measured twice
+            self._ingest(spool)
         for number, each in enumerate(run.plan.rounds, 1):
             if not each.is_measured:
                 self._round(run, number, each)
@@ -147,11 +159,19 @@ class TuningJob:
 
     def _upgrade_if_new(self) -> None:
         if self._has_no_warehouse():
-            self._commands.run("db", "upgrade")
+            self._commands.run("db", "upgrade", output=Output.DROP)
 
     def _has_no_warehouse(self) -> bool:
+        from diode_store.warehouse.store import Store
+
         path = sqlite_path(self.request.database)
-        return path is not None and not path.exists()
+        if path is not None and not path.exists():
+            return True
+        try:
+            Store.open(self.request.database).close()
+        except NoWarehouseError:
+            return True
+        return False
 
     # --- rounds
 
@@ -160,28 +180,29 @@ class TuningJob:
         if each.problems is None:
             problems = self.choose(number, each, run.path / "interim.pt")
             if not problems:
-                print_note("everything that is asked for is measured already")
+                print_note("all that is asked for is measured already; name more products to measure more")
             run.choose(number, problems)
         left_s = each.budget_s - each.spent_s
         if each.problems and left_s >= _LEAST_S:
             up_to = counted(each.problems, "problem")
             print_note(f"round {number} of {len(run.plan.rounds)}: up to {up_to} in {left_s:.0f} s")
             self._measure(run, number, each, left_s)
-        self._ingest(run)
+        self._ingest(run.spool)
         each.is_measured = True
         run.save()
 
     def _measure(self, run: RunFolder, number: int, each: Round, left_s: float) -> None:
         def tick(seconds: float) -> None:
             each.spent_s += seconds
-            run.save()
+            with contextlib.suppress(DiodeError):  # a full disk; what is measured is worth more than the clock
+                run.save()
 
         report = self._commands.run(
             "collect",
             *("--shapeset", str(run.problems_file(number)), "--search-space", str(self.space)),
             *("--device", ",".join(device.name for device in self.devices), "--spool", str(run.spool)),
             *("--time-limit", f"{left_s:.0f}s", "--json"),
-            captures=True,
+            output=Output.JSON,
             on_tick=tick,
         )
         each.measured, each.timings = report["measured"] + report["skipped"], report["timings"]
@@ -189,9 +210,9 @@ class TuningJob:
             f"{each.measured:,} problems measured, {counted(each.timings, 'timing')} in {report['seconds']:.0f} s"
         )
 
-    def _ingest(self, run: RunFolder) -> None:
-        if run.spool.exists():
-            self._commands.run("ingest", "--once", "--spool", str(run.spool), "--json", captures=True)
+    def _ingest(self, spool: Path) -> None:
+        if spool.exists():
+            self._commands.run("ingest", "--once", "--spool", str(spool), output=Output.DROP)
 
     # --- choosing
 
@@ -203,7 +224,7 @@ class TuningJob:
             each: the round.
             interim: where a model of the rounds before is put, for what it is unsure of.
         """
-        pool, done = self._pool(), self.measured()
+        pool, done = self.pool, self.measured()
         left = [problem for problem in pool if problem.problem().key not in done]
         if not left:
             return []
@@ -228,7 +249,7 @@ class TuningJob:
 
         try:
             if number > 1:
-                self._train_to(interim, folds=0)
+                self._train_to(interim, folds=0, output=Output.DROP)
                 model = artifact.load(interim)
             elif self.request.from_scratch:
                 return None
@@ -240,13 +261,13 @@ class TuningJob:
 
     # --- training
 
-    def _train_to(self, path: Path, *, folds: int, captures: bool = True) -> Any:
+    def _train_to(self, path: Path, *, folds: int, output: Output) -> Any:
         scratch = ("--warm-start", "none") if self.request.from_scratch else ()
         return self._commands.run(
             "train",
             *("--hardware", self.hardware.name, "--folds", str(folds)),
-            *("--output", str(path), "--force", *scratch, *(("--json",) if captures else ())),
-            captures=captures,
+            *("--output", str(path), "--force", *scratch, *(("--json",) if output is Output.JSON else ())),
+            output=output,
         )
 
     def _folds(self, run: RunFolder) -> int:
@@ -261,32 +282,41 @@ class TuningJob:
             run.save()
             raise DatasetError(
                 f"{counted(problems, 'problem')} measured on {self.hardware.name}, and {FEWEST_PROBLEMS} are needed to"
-                " learn from; run it again with a longer --budget, which adds to them"
+                f" learn from; {self._more(problems)}"
             )
-        if self.request.folds and problems * (1 - 1 / self.request.folds) < FEWEST_PROBLEMS:
+        folds = min(self.request.folds, problems)
+        if folds and problems * (1 - 1 / (folds if folds > 1 else _PARTS_OF_ONE_FOLD)) < FEWEST_PROBLEMS:
             print_note(f"{problems} problems are too few to hold any out, so the model is not judged")
             return 0
-        return self.request.folds
+        return folds
+
+    def _more(self, problems: int) -> str:
+        """Return how to get as many problems as are needed."""
+        if len(self.pool) < FEWEST_PROBLEMS:
+            return "name more products"
+        done = self.measured()
+        left = [problem for problem in self.pool if problem.problem().key not in done]
+        seconds = self.estimate.seconds(left[: FEWEST_PROBLEMS - problems])
+        return f"run it again, with a --budget of {math.ceil(seconds / 60) + 1}m, which adds to them"
 
     def _train(self, run: RunFolder, *, captures: bool) -> dict[str, Any]:
-        path, report = installing.target(self.hardware), None
+        path = installing.target(self.hardware)
         if "before" not in run.plan.extra:
             run.plan.extra["before"] = installing.sha256_of(path)
             run.save()
-        before = run.plan.extra["before"]
-        is_trained = installing.sha256_of(path) != before  # by a run that was interrupted right after
-        kept = self.folder.path / "previous" / str(before)[:12] / path.name
-        if not is_trained:
-            if before is not None:
-                kept = installing.keep_copy(path, self.folder.path / "previous")
-            report = self._train_to(path, folds=self._folds(run), captures=captures)
+        before, folder = run.plan.extra["before"], self.folder.path / "previous"
+        folds = self._folds(run)
+        if before is not None and installing.sha256_of(path) == before:  # else it was kept before an interruption
+            run.plan.extra["kept"] = str(installing.keep_copy(path, folder))
+            run.save()
+        report = self._train_to(path, folds=folds, output=Output.JSON if captures else Output.SHOW)
         run.plan.sha256, run.plan.stage = installing.sha256_of(path), Stage.DONE
         run.save()
         return {
             "hardware": self.hardware.name,
             "model": str(path),
             "sha256": run.plan.sha256,
-            "previous": None if before is None else str(kept),
+            "previous": run.plan.extra.get("kept"),
             "rounds": [asdict(each) for each in run.plan.rounds],
             "training": report,
         }
@@ -297,6 +327,10 @@ def group_devices(devices: Sequence[SweepDevice]) -> list[list[SweepDevice]]:
     groups: dict[bytes, list[SweepDevice]] = {}
     for device in devices:
         groups.setdefault(device.hardware.key, []).append(device)
+    names = [group[0].hardware.name for group in groups.values()]
+    if len(set(names)) < len(names):
+        named = ", ".join(device.name for device in devices)
+        raise HardwareError(f"{named}: different devices have the same name; tune one with --device")
     if not groups:
         raise DiodeError("there is no device to tune")
     return list(groups.values())

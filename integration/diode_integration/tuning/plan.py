@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from diode_store.errors import DiodeError, SettingsError
+from diode_collectors.spool.reading import SEGMENT_SUFFIXES
+from diode_store.errors import DiodeError, SettingsError, first_line
 from diode_store.files import try_lock, write_durably
 
 if TYPE_CHECKING:
@@ -105,6 +106,11 @@ class DeviceFolder:
         """Return the folders of its runs, oldest first."""
         return sorted(path.parent for path in self.path.glob(f"run-*/{_PLAN}"))
 
+    def spools(self) -> list[Path]:
+        """Return where the sweeps of all runs left their records, as far as these were not fetched."""
+        spools = sorted(self.path.glob("run-*/spool"))
+        return [spool for spool in spools if any(file.suffix in SEGMENT_SUFFIXES for file in spool.iterdir())]
+
     def unfinished(self) -> RunFolder | None:
         """Return the run that was interrupted, if the last one was.
 
@@ -150,7 +156,7 @@ def check_same(found: Plan, request: dict[str, Any]) -> None:
     """
     changed = [name for name in request if found.request.get(name) != request[name]]
     if changed:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
+        names = " and ".join({"products": "list of products"}.get(name, name) for name in changed)
         raise SettingsError(
             f"an interrupted run has another {names}; repeat its options to go on, or give --restart to plan anew"
             " (what is measured stays)"
@@ -162,14 +168,23 @@ def _read(path: Path) -> RunFolder:
         content = json.loads((path / _PLAN).read_text())
         _check_version(content.pop("version"))
         rounds = [Round(**found) for found in content.pop("rounds")]
-        return RunFolder(path, Plan(rounds=rounds, stage=Stage(content.pop("stage")), **content))
+        plan = Plan(rounds=rounds, stage=Stage(content.pop("stage")), **content)
+        _check(plan)
+        return RunFolder(path, plan)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DiodeError(f"{path / _PLAN}: cannot be read ({error}); remove {path}, or give --restart") from None
+        raise DiodeError(f"{path / _PLAN}: cannot be read ({first_line(error)}); give --restart to plan anew") from None
 
 
 def _check_version(version: object) -> None:
     if version != _VERSION:
         raise ValueError(f"it is of version {version}, and this torch-diode writes {_VERSION}")
+
+
+def _check(plan: Plan) -> None:
+    numbers = [number for each in plan.rounds for number in (each.budget_s, each.spent_s, each.problems or 0)]
+    is_plan = isinstance(plan.request, dict) and isinstance(plan.extra, dict) and plan.rounds
+    if not is_plan or not all(isinstance(number, (int, float)) for number in numbers):
+        raise ValueError("it is no plan")
 
 
 def _write(path: Path, text: str) -> None:

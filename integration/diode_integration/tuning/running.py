@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import DiodeError
@@ -31,6 +33,17 @@ _PATIENCE_S = 60.0
 """How long a command that was told to stop may take to save what it has."""
 
 
+class Output(Enum):
+    """What becomes of the stdout of a command."""
+
+    SHOW = "show"
+    """It is that of this process."""
+    JSON = "json"
+    """It is read as JSON."""
+    DROP = "drop"
+    """Nobody reads it."""
+
+
 class CommandFailedError(DiodeError):
     """A command ended with an error, which it has printed."""
 
@@ -45,47 +58,55 @@ class Commands:
         self._fds = () if lock is None else (lock,)
 
     def run(
-        self, *arguments: str, captures: bool = False, on_tick: Callable[[float], None] = lambda _seconds: None
+        self, *arguments: str, output: Output = Output.SHOW, on_tick: Callable[[float], None] = lambda _seconds: None
     ) -> Any:
         """Run ``diode`` with these arguments until it ends.
 
         Args:
             arguments: the sub-command and its options.
-            captures: take its output, which is JSON, instead of passing it on.
+            output: what becomes of its stdout.
             on_tick: called about once a second with the seconds that have passed since the last call.
 
         Returns:
-            What it printed, if that was captured.
+            What it printed, if that is JSON.
 
         Raises:
             CommandFailedError: it failed; what it said is on stderr.
             KeyboardInterrupt: Ctrl-C or SIGTERM; it was told, and has ended.
         """
         command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *arguments]
-        output = subprocess.PIPE if captures else None
+        stdout = {Output.SHOW: None, Output.JSON: subprocess.PIPE, Output.DROP: subprocess.DEVNULL}[output]
         with StopSignal() as stop:
             # In a group of its own, so that Ctrl-C reaches it once, through us.
             process = subprocess.Popen(  # noqa: S603 - our own program
-                command, stdout=output, text=True, pass_fds=self._fds, process_group=0, env=self._environment
+                command, stdout=stdout, text=True, pass_fds=self._fds, process_group=0, env=self._environment
             )
-            said, last = "", time.monotonic()
-            while True:
-                try:
-                    said, _ = process.communicate(timeout=_POLL_S)
-                    break
-                except subprocess.TimeoutExpired:
-                    now = time.monotonic()
-                    on_tick(now - last)
-                    last = now
-                    if stop.name is not None:
-                        _end(process)
-            on_tick(time.monotonic() - last)
+            try:
+                said = _watch(process, stop, on_tick)
+            except BaseException:
+                _end(process)
+                raise
             stop.check()
         if process.returncode:
             raise CommandFailedError(
                 f"`diode {arguments[0]}` failed, see above; mend that, and run the same command again to go on"
             )
-        return json.loads(said) if captures else None
+        return json.loads(said) if output is Output.JSON else None
+
+
+def _watch(process: subprocess.Popen[str], stop: StopSignal, on_tick: Callable[[float], None]) -> str:
+    """Wait until a process has ended, after it was told to if a signal came; return what it printed."""
+    said, last, has_ended = "", time.monotonic(), False
+    while not has_ended:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            said, _ = process.communicate(timeout=_POLL_S)
+            has_ended = True
+        now = time.monotonic()
+        on_tick(now - last)
+        last = now
+        if stop.name is not None and not has_ended:
+            _end(process)
+    return said or ""
 
 
 def _end(process: subprocess.Popen[str]) -> None:

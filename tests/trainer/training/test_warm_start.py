@@ -94,7 +94,7 @@ def test_a_few_problems_are_enough(tmp_path: Path) -> None:
     model = artifact.load(_saved(base, known, tmp_path))
     start = warm_start.WarmStart(model, base, known)
     shortly = start.gently(recipe)
-    assert (shortly.epochs, shortly.learning_rate, shortly.members) == (10, 2e-3, 2)
+    assert (shortly.epochs, shortly.learning_rate, shortly.members) == (25, 3e-3, 2)
     went_on = fit_and_judge(new, shortly, 2, start=start)
     assert went_on.evaluation is not None
     assert went_on.evaluation.all_choices.model.problems == 10
@@ -187,7 +187,7 @@ def test_training_for_another_device(diode: RunCommand, h100_file: Path, really_
     assert f"begins with {really_shipped}, which knows NVIDIA H200, and learns 20 problems of it again" in result.err
     card = read_card(h100_file.with_name("m.json"))
     assert card.training["warm_start"]["model"] == really_shipped
-    assert (card.training["epochs"], card.training["learning_rate"], card.training["members"]) == (1, 2e-3, 6)
+    assert (card.training["epochs"], card.training["learning_rate"], card.training["members"]) == (1, 3e-3, 6)
     assert f"--warm-start {really_shipped}" in card.command
     assert [device.name for device in card.hardware] == ["NVIDIA H100 80GB HBM3"]
     assert (card.data["problems"], len(artifact.load(h100_file.with_name("m.pt")).trained_on)) == (12, 12)

@@ -77,6 +77,7 @@ def train(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
+    from diode_trainer.training.warm_start import AUTO, NONE
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
@@ -90,7 +91,8 @@ def train(  # noqa: PLR0913 - one parameter an option
     path = jobs.output_path(output, name)
     if not force:
         jobs.check_free(path)
-    resolved = {"--name": name, "--warm-start": start.name if start else None}
+    begun_with = None if start is None else start.name if warm_start == AUTO else warm_start
+    resolved = {"--name": name, "--warm-start": begun_with or (NONE if warm_start == NONE else None)}
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), **resolved})
     job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split, start=start)
     trained = _run(replace(job, resume=resume, tensorboard=tensorboard), examples)

@@ -1,0 +1,100 @@
+"""The plan of a tuning run on disk, and what goes on with it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from diode_collectors.problems.problem import SweepProblem
+from diode_integration.tuning.plan import DeviceFolder, Plan, Round, RunFolder, Stage, check_same
+from diode_store.errors import DiodeError, SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REQUEST = {"products": "abc", "--budget": 60.0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DeviceFolder:
+    """Return the folder of a device without runs."""
+    return DeviceFolder(tmp_path / "device")
+
+
+def begun(folder: DeviceFolder) -> RunFolder:
+    """Return a run whose first problems are chosen."""
+    run = folder.begin(Plan(REQUEST, [Round(30.0), Round(30.0)]))
+    run.choose(1, [SweepProblem("mm", 16, 32, 64, name="family/layer"), SweepProblem("mm", 8, 8, 8)])
+    return run
+
+
+def test_a_run_is_found_again(folder: DeviceFolder) -> None:
+    """What was chosen and spent is on disk, as a shape set that names where problems come from."""
+    assert folder.unfinished() is None
+    run = begun(folder)
+    assert run.problems_file(1).read_text() == "mm:16x32x64/nn/bf16  # family/layer\nmm:8x8x8/nn/bf16\n"
+    run.plan.rounds[0].spent_s = 12.5
+    run.save()
+    found = folder.unfinished()
+    assert found is not None
+    assert (found.path, found.plan) == (run.path, run.plan)
+    assert [each.problems for each in found.plan.rounds] == [2, None]
+
+
+def test_a_run_that_is_done_is_followed_by_another(folder: DeviceFolder) -> None:
+    """The next one gets a folder of its own."""
+    run = begun(folder)
+    run.plan.stage = Stage.DONE
+    run.save()
+    assert folder.unfinished() is None
+    assert folder.begin(Plan(REQUEST, [Round(1.0)])).path.name == "run-0002"
+
+
+def test_other_options_do_not_go_on(folder: DeviceFolder) -> None:
+    """The message names the options that differ, as they are typed."""
+    plan = begun(folder).plan
+    check_same(plan, dict(REQUEST))
+    with pytest.raises(SettingsError, match="has another list of products and --budget; repeat its options"):
+        check_same(plan, {"products": "xyz", "--budget": 61.0})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "",
+        "[]",
+        {"version": 2},
+        {"request": 5},
+        {"rounds": []},
+        {"rounds": [{"budget_s": "x"}]},
+        {"rounds": [{"unknown": 1}]},
+        {"stage": "resting"},
+    ],
+    ids=str,
+)
+def test_a_damaged_plan(folder: DeviceFolder, change: str | dict[str, Any]) -> None:
+    """It is refused in one line that says what helps."""
+    path = begun(folder).path / "plan.json"
+    path.write_text(change if isinstance(change, str) else json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DiodeError, match=r"plan.json: cannot be read \(.*\); give --restart to plan anew"):
+        folder.unfinished()
+
+
+def test_one_at_a_time(folder: DeviceFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process waits for the lock a while, and then says who has it."""
+    monkeypatch.setattr("diode_integration.tuning.plan._WAIT_S", 0.0)
+    with folder.locked(), pytest.raises(DiodeError, match="another diode tune is at work"), folder.locked():
+        raise AssertionError
+    with folder.locked() as descriptor:
+        assert descriptor > 0
+
+
+def test_what_was_not_fetched(folder: DeviceFolder) -> None:
+    """Spools of all runs count that hold records."""
+    spool = begun(folder).spool
+    spool.mkdir()
+    assert folder.spools() == []
+    (spool / "a.seg").write_bytes(b"")
+    assert folder.spools() == [spool]
