@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,11 @@ def user_models_dir() -> Path:
     from diode_store.settings import data_dir  # needs platformdirs, which may be missing in a compiling process
 
     return data_dir() / "models"
+
+
+def name_for(device: str) -> str:
+    """Return what the model of a device is called: ``nvidia-h200`` for NVIDIA H200."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 
 def best_first(folder: Path) -> list[ModelFile]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -192,7 +191,7 @@ def checked_name(name: str) -> str:
 
 def _hardware_name(hardware: Sequence[CoveredHardware]) -> str:
     """Return ``nvidia-h200`` for NVIDIA H200; of several devices the first, and how many more there are."""
-    first = re.sub(r"[^a-z0-9]+", "-", hardware[0].name.lower()).strip("-")
+    first = catalogue.name_for(hardware[0].name)
     return first if len(hardware) == 1 else f"{first}-and-{len(hardware) - 1}-more"
 
 

@@ -83,11 +83,11 @@ def tune(*, options: _Options, database: DatabaseOption, as_json: JsonOption = F
 def _jobs(options: _Options, database: str) -> list[TuningJob]:
     """Return a job for each model of device."""
     from diode_collectors.sweep.devices import CORES_ELSEWHERE, device_elsewhere, find_devices, parse_devices
-    from diode_integration.tuning import installing
     from diode_integration.tuning.job import TuningJob, group_devices
     from diode_integration.tuning.plan import DeviceFolder
     from diode_store.errors import SettingsError
     from diode_store.settings import data_dir
+    from diode_trainer.catalogue import name_for
 
     if options.hardware is not None and not options.dry_run:
         raise typer.BadParameter("a GPU elsewhere can only be planned for, with --dry-run", param_hint="--hardware")
@@ -98,7 +98,7 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
         found = find_devices(names) if options.hardware is None else [device_elsewhere(options.hardware)[0]]
         groups = group_devices(found)
         request = replace(request, budget_s=request.budget_s / len(groups))
-        folders = [data_dir() / "tune" / installing.model_name(devices[0].hardware) for devices in groups]
+        folders = [data_dir() / "tune" / name_for(devices[0].hardware.name) for devices in groups]
         return [
             TuningJob(devices, request, DeviceFolder(folder), cores)
             for devices, folder in zip(groups, folders, strict=True)

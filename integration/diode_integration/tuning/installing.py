@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -16,14 +15,9 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware
 
 
-def model_name(hardware: Hardware) -> str:
-    """Return what the model of a device is called: ``nvidia-h200`` for NVIDIA H200."""
-    return re.sub(r"[^a-z0-9]+", "-", hardware.name.lower()).strip("-")
-
-
 def target(hardware: Hardware) -> Path:
     """Return where the model of a device goes."""
-    return catalogue.user_models_dir() / MATMUL_PURPOSE / f"{model_name(hardware)}{catalogue.MODEL_SUFFIX}"
+    return catalogue.user_models_dir() / MATMUL_PURPOSE / f"{catalogue.name_for(hardware.name)}{catalogue.MODEL_SUFFIX}"
 
 
 def sha256_of(path: Path) -> str | None:
