@@ -111,12 +111,11 @@ def test_from_nothing_to_picked_kernels(user: User) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [0, 1])
-def test_killed_and_run_again(user: User, seed: int) -> None:
+def test_killed_and_run_again(user: User) -> None:
     """Killed at random moments it goes on with the same plan, measures each problem once, and ends with one model."""
-    draws = random.Random(seed)  # noqa: S311 - not cryptography
+    draws = random.Random()  # noqa: S311 - not cryptography
     plans = set()
-    for _ in range(3):
+    for _ in range(4):
         process = subprocess.Popen(user.tune(), env=user.environment, stderr=subprocess.DEVNULL)
         time.sleep(draws.uniform(2, 25))
         process.kill()
