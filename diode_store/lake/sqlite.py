@@ -10,7 +10,7 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from diode_store.errors import DatabaseError, SchemaError
+from diode_store.errors import DatabaseError, NoWarehouseError
 from diode_store.lake.layout import REVISION, VERSION_TABLE
 from diode_store.lake.source import BLOCK, digest_of, explain
 from diode_store.settings import upgrade_command
@@ -38,7 +38,7 @@ def open_sqlite(path: Path) -> Iterator[SqliteSource]:
         DatabaseError: it cannot be read.
     """
     if not is_there(path):
-        raise SchemaError(f"{path} holds no warehouse yet; create it with {upgrade_command(str(path))}")
+        raise NoWarehouseError(f"{path} holds no warehouse yet; create it with {upgrade_command(str(path))}")
     try:
         with contextlib.closing(connect_sqlite(path, "ro")) as connection:
             if _revision(connection) != REVISION:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.doubt import doubts
-from diode_integration.tuning.targets import Targets
+from diode_integration.tuning.targets import target_problems
 from diode_store.errors import SettingsError
 from diode_trainer import artifact
 
@@ -81,8 +82,8 @@ def test_doubts_are_one_in_the_mean() -> None:
 
 def test_the_standard_set() -> None:
     """It has most in bf16, all ops and layouts that are trained for, and is the same each time."""
-    found = Targets().problems(H200)
-    assert found == Targets().problems(H200)
+    found = target_problems(ProblemRequest(), H200)
+    assert found == target_problems(ProblemRequest(), H200)
     by_dtype = {name: sum(p.short_dtype == name for p in found) for name in ("bf16", "fp16", "tf32")}
     assert sum(by_dtype.values()) == len(found) == 2000
     assert by_dtype["bf16"] > by_dtype["fp16"] > by_dtype["tf32"] > 200
@@ -92,12 +93,12 @@ def test_the_standard_set() -> None:
 
 def test_named_targets() -> None:
     """What is named is all there is, in the dtypes that are asked for."""
-    found = Targets(shapes=("mm:16x32x64",), dtypes=("fp16", "tf32")).problems(H200)
+    found = target_problems(ProblemRequest(shapes=("mm:16x32x64",), dtypes=("fp16", "tf32")), H200)
     assert [str(problem) for problem in found] == ["mm:16x32x64/nn/fp16", "mm:16x32x64/nn/tf32"]
     with pytest.raises(SettingsError, match="unknown family 'nobody'"):
-        Targets(families=("nobody",)).problems(H200)
+        target_problems(ProblemRequest(families=("nobody",)), H200)
 
 
 def test_what_does_not_fit_is_left_out() -> None:
     """A problem that needs more than the device's memory is no target."""
-    assert Targets(shapes=("mm:262144x262144x16384",)).problems(H200) == []
+    assert target_problems(ProblemRequest(shapes=("mm:262144x262144x16384",)), H200) == []

@@ -52,6 +52,11 @@ class SweepDevice:
         arch = self.hardware.arch.removeprefix("sm_")
         return arch.isdecimal() and int(arch) >= _FIRST_WITH_TMA
 
+    def fits(self, problem: SweepProblem) -> bool:
+        """Whether it has the memory that a problem needs; a device whose memory is unknown has."""
+        memory_bytes = self.hardware.memory_bytes
+        return memory_bytes is None or problem.needed_bytes(on_cpu=self.is_cpu) <= memory_bytes
+
 
 def parse_devices(text: str) -> tuple[str, ...]:
     """Return the names in ``cpu``, ``cuda``, ``cuda:N`` or a comma list, each once.

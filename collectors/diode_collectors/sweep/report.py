@@ -66,8 +66,7 @@ class Estimate:
 
     def fits(self, problem: SweepProblem) -> bool:
         """Whether the device has the memory that a problem needs; a device whose memory is unknown has."""
-        memory_bytes = self._device.hardware.memory_bytes
-        return memory_bytes is None or problem.needed_bytes(on_cpu=self._device.is_cpu) <= memory_bytes
+        return self._device.fits(problem)
 
     @property
     def hardware(self) -> Hardware:

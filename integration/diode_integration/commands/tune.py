@@ -113,16 +113,17 @@ def _request(options: _Options, database: str) -> TuneRequest:
     Raises:
         SettingsError: it cannot be understood.
     """
-    from diode_collectors.problems.problem import parse_dtype
+    from diode_collectors.problems.selection import ProblemRequest
     from diode_integration.tuning.job import TuneRequest
-    from diode_integration.tuning.targets import Targets
     from diode_store.errors import SettingsError
     from diode_store.times import parse_duration_s
 
-    families, dtypes = tuple(options.family or ()), tuple(options.dtype or ())
-    targets = Targets(tuple(options.shape or ()), tuple(options.shapeset or ()), families, dtypes)
-    for name in targets.dtypes:
-        parse_dtype(name)
+    targets = ProblemRequest(
+        shapes=tuple(options.shape or ()),
+        shapesets=tuple(options.shapeset or ()),
+        families=tuple(options.family or ()),
+        dtypes=tuple(options.dtype or ()),
+    )
     budget_s = parse_duration_s(options.budget, "--budget")
     if budget_s <= 0:
         raise SettingsError(f"--budget {options.budget} leaves no time to measure; 3m is a beginning, 10m is good")

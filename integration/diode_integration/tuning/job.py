@@ -16,21 +16,22 @@ from diode_integration.tuning import installing
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
 from diode_integration.tuning.running import CommandFailedError, Commands, Output
+from diode_integration.tuning.targets import target_problems
 from diode_store.console import print_note, progress
 from diode_store.errors import DatasetError, DiodeError, HardwareError, ModelError, NoWarehouseError, SettingsError
 from diode_store.render import counted
-from diode_store.urls import redact, sqlite_path
+from diode_store.urls import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from diode_collectors.problems.problem import SweepProblem
+    from diode_collectors.problems.selection import ProblemRequest
     from diode_collectors.sweep.devices import SweepDevice
     from diode_integration.tuning.plan import DeviceFolder
-    from diode_integration.tuning.targets import Targets
 
 _SAMPLE = 24
 """Configs of a template that are timed for each problem: many problems with few teach more than few with many."""
@@ -50,18 +51,18 @@ _LEAST_S = 1.0
 class TuneRequest:
     """What is asked for."""
 
-    targets: Targets
+    targets: ProblemRequest
+    """Which products; none named are the standard set."""
     budget_s: float
     database: str
     from_scratch: bool = False
     """Whether the models and timings of other devices are left alone."""
     folds: int = 5
 
-    def to_plain(self, pool: Sequence[SweepProblem]) -> dict[str, Any]:
-        """Return it as JSON has it, by the names of options; of the products ``pool`` that it comes to, a digest."""
-        keys = b"".join(sorted(problem.problem().key for problem in pool))
+    def to_plain(self, products: Iterable[bytes]) -> dict[str, Any]:
+        """Return it as JSON has it, by the names of options; of the keys of the products that it comes to, a digest."""
         return {
-            "products": hashlib.blake2b(keys, digest_size=8).hexdigest(),
+            "products": hashlib.blake2b(b"".join(sorted(products)), digest_size=8).hexdigest(),
             "--budget": self.budget_s,
             "--from-scratch": self.from_scratch,
             "--database": redact(self.database),
@@ -83,7 +84,7 @@ class TuningJob:
         self.space = SearchSpace("DEFAULT") if self.is_cpu else SearchSpace("SAMPLE", _SAMPLE)
         cores = cores or len(os.sched_getaffinity(0))
         self.estimate = Estimate(self.devices, self.space, include_tma=True, cores=cores)
-        self.pool = [p for p in request.targets.problems(devices[0]) if self.estimate.fits(p)]
+        self.pool = {problem.problem().key: problem for problem in target_problems(request.targets, devices[0])}
         if not self.pool:
             raise SettingsError(f"nothing that is asked for fits into the memory of {self.hardware.name}")
         self._commands = Commands(request.database)
@@ -110,19 +111,16 @@ class TuningJob:
     def foreseen(self, *, restart: bool) -> dict[str, Any]:
         """Return what would be done, for a script or to be printed; nothing is written."""
         run = self.found(restart=restart)
-        pool, done = self.pool, self.measured()
+        known, left = self._known_and_left()
         is_new = run.plan.rounds[0].problems is None
-        left = [problem for problem in pool if problem.problem().key not in done]
-        costs_s = [self.estimate.seconds([problem]) for problem in left]
         left_s = sum(each.budget_s - each.spent_s for each in run.plan.rounds if not each.is_measured)
-        with progress("choosing problems"):
-            chosen = [left[i] for i in choose(left, costs_s, left_s)] if left_s >= _LEAST_S else []
+        chosen = self._chosen(known, left, left_s) if left_s >= _LEAST_S else []
         return {
             "hardware": self.hardware.name,
             "devices": [device.name for device in self.devices],
             "cores": self.estimate.cores,
-            "targets": len(pool),
-            "measured_already": len(pool) - len(left),
+            "targets": len(self.pool),
+            "measured_already": len(known),
             "rounds": [asdict(each) for each in run.plan.rounds],
             "budget_s": left_s,
             "problems": len(chosen),
@@ -153,25 +151,15 @@ class TuningJob:
         for number, each in enumerate(run.plan.rounds, 1):
             if not each.is_measured:
                 self._round(run, number, each)
-        run.plan.stage = Stage.TRAINING
-        run.save()
         return self._train(run, captures=captures)
 
     def _upgrade_if_new(self) -> None:
-        if self._has_no_warehouse():
-            self._commands.run("db", "upgrade", output=Output.DROP)
-
-    def _has_no_warehouse(self) -> bool:
         from diode_store.warehouse.store import Store
 
-        path = sqlite_path(self.request.database)
-        if path is not None and not path.exists():
-            return True
         try:
             Store.open(self.request.database).close()
         except NoWarehouseError:
-            return True
-        return False
+            self._commands.run("db", "upgrade", output=Output.DROP)
 
     # --- rounds
 
@@ -224,23 +212,34 @@ class TuningJob:
             each: the round.
             interim: where a model of the rounds before is put, for what it is unsure of.
         """
-        pool, done = self.pool, self.measured()
-        left = [problem for problem in pool if problem.problem().key not in done]
-        if not left:
-            return []
-        costs_s = [self.estimate.seconds([problem]) for problem in left]
-        known = [problem for problem in pool if problem.problem().key in done]
-        counts = None if self.is_cpu else self._doubts(number, left, interim)
+        known, left = self._known_and_left()
+        counts = None if self.is_cpu or not left else self._doubts(number, left, interim)
+        return self._chosen(known, left, _SPARE * each.budget_s, counts)
+
+    def _chosen(
+        self,
+        known: Sequence[SweepProblem],
+        left: Sequence[SweepProblem],
+        budget_s: float,
+        counts: NDArray[Any] | None = None,
+    ) -> list[SweepProblem]:
         with progress("choosing problems"):
-            chosen = choose(left, costs_s, _SPARE * each.budget_s, counts=counts, measured=known)
-        return [left[i] for i in chosen]
+            costs_s = [self.estimate.seconds([problem]) for problem in left]
+            return [left[i] for i in choose(left, costs_s, budget_s, counts=counts, measured=known)]
+
+    def _known_and_left(self) -> tuple[list[SweepProblem], list[SweepProblem]]:
+        """Return the products that are measured on this device, and the others."""
+        done = self.measured()
+        known = [problem for key, problem in self.pool.items() if key in done]
+        return known, [problem for key, problem in self.pool.items() if key not in done]
 
     def measured(self) -> set[bytes]:
         """Return the keys of the problems that the warehouse has of this device."""
-        if self._has_no_warehouse():
+        try:
+            found = measured_in_warehouse(self.request.database)
+        except NoWarehouseError:
             return set()
-        key = self.hardware.key
-        return {done.problem for done in measured_in_warehouse(self.request.database) if done.hardware == key}
+        return {done.problem for done in found if done.hardware == self.hardware.key}
 
     def _doubts(self, number: int, problems: Sequence[SweepProblem], interim: Path) -> NDArray[Any] | None:
         """Return how unsure models are: that of the rounds before, at first the shipped one; None without any."""
@@ -294,29 +293,25 @@ class TuningJob:
         """Return how to get as many problems as are needed."""
         if len(self.pool) < FEWEST_PROBLEMS:
             return "name more products"
-        done = self.measured()
-        left = [problem for problem in self.pool if problem.problem().key not in done]
+        _, left = self._known_and_left()
         seconds = self.estimate.seconds(left[: FEWEST_PROBLEMS - problems])
         return f"run it again, with a --budget of {math.ceil(seconds / 60) + 1}m, which adds to them"
 
     def _train(self, run: RunFolder, *, captures: bool) -> dict[str, Any]:
-        path = installing.target(self.hardware)
-        if "before" not in run.plan.extra:
-            run.plan.extra["before"] = installing.sha256_of(path)
-            run.save()
-        before, folder = run.plan.extra["before"], self.folder.path / "previous"
-        folds = self._folds(run)
-        if before is not None and installing.sha256_of(path) == before:  # else it was kept before an interruption
-            run.plan.extra["kept"] = str(installing.keep_copy(path, folder))
+        path, folds = installing.target(self.hardware), self._folds(run)
+        if run.plan.stage is Stage.MEASURING:  # afterwards the model that is there may be this run's
+            if path.exists():
+                run.plan.kept = str(installing.keep_copy(path, self.folder.path / "previous"))
+            run.plan.stage = Stage.TRAINING
             run.save()
         report = self._train_to(path, folds=folds, output=Output.JSON if captures else Output.SHOW)
-        run.plan.sha256, run.plan.stage = installing.sha256_of(path), Stage.DONE
+        run.plan.stage = Stage.DONE
         run.save()
         return {
             "hardware": self.hardware.name,
             "model": str(path),
-            "sha256": run.plan.sha256,
-            "previous": run.plan.extra.get("kept"),
+            "sha256": installing.sha256_of(path),
+            "previous": run.plan.kept,
             "rounds": [asdict(each) for each in run.plan.rounds],
             "training": report,
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,8 @@ class Plan:
     """What was asked for; an interrupted run goes on only for the same."""
     rounds: list[Round]
     stage: Stage = Stage.MEASURING
-    sha256: str | None = None
-    """Of the model, once there is one."""
-    extra: dict[str, Any] = field(default_factory=dict)
+    kept: str | None = None
+    """Where the model is that was there before, if there was one; known once it trains."""
 
 
 class RunFolder:
@@ -92,7 +91,6 @@ class RunFolder:
         Raises:
             DiodeError: it cannot be written.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
         _write(self.path / _PLAN, json.dumps({"version": _VERSION, **asdict(self.plan)}, indent=2) + "\n")
 
 
@@ -182,7 +180,7 @@ def _check_version(version: object) -> None:
 
 def _check(plan: Plan) -> None:
     numbers = [number for each in plan.rounds for number in (each.budget_s, each.spent_s, each.problems or 0)]
-    is_plan = isinstance(plan.request, dict) and isinstance(plan.extra, dict) and plan.rounds
+    is_plan = isinstance(plan.request, dict) and plan.rounds
     if not is_plan or not all(isinstance(number, (int, float)) for number in numbers):
         raise ValueError("it is no plan")
 

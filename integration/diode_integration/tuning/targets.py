@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003 - evaluated when the dataclass is inspected
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.drawing import Limits, LogNormalSizes
@@ -28,35 +27,17 @@ _MOST = 2000
 _SEED = 0
 
 
-@dataclass(frozen=True)
-class Targets:
-    """What was asked for; nothing at all is the standard set."""
+def target_problems(request: ProblemRequest, device: SweepDevice) -> list[SweepProblem]:
+    """Return the different problems of a request, or of the standard set if it names none, those that fit a device.
 
-    shapes: tuple[str, ...] = ()
-    shapesets: tuple[Path, ...] = ()
-    families: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-
-    def problems(self, device: SweepDevice) -> list[SweepProblem]:
-        """Return the different problems, those that fit a device.
-
-        Raises:
-            SettingsError: something cannot be understood, or nothing is left.
-        """
-        is_named = bool(self.shapes or self.shapesets or self.families)
-        found = self._named(device) if is_named else _standard(device, self.dtypes)
-        memory = device.hardware.memory_bytes
-        return [p for p in found if memory is None or p.needed_bytes(on_cpu=device.is_cpu) <= memory]
-
-    def _named(self, device: SweepDevice) -> list[SweepProblem]:
-        request = ProblemRequest(
-            shapes=self.shapes,
-            shapesets=self.shapesets,
-            families=self.families,
-            dtypes=self.dtypes,
-            default_dtype="fp32" if device.is_cpu else "bf16",
-        )
-        return select_problems(request)
+    Raises:
+        SettingsError: something cannot be understood, or none of what is named is left.
+    """
+    if request.shapes or request.shapesets or request.families:
+        found = select_problems(replace(request, default_dtype="fp32" if device.is_cpu else "bf16"))
+    else:
+        found = _standard(device, request.dtypes)
+    return [problem for problem in found if device.fits(problem)]
 
 
 def _standard(device: SweepDevice, dtypes: tuple[str, ...]) -> list[SweepProblem]:
