@@ -30,7 +30,6 @@ import shipped_data
 
 from diode_store.console import print_rows
 from diode_trainer.commands.recipes import make_recipe
-from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.splits import folds
 from diode_trainer.data.tensors import pack
@@ -38,12 +37,12 @@ from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.standing import predict
 from diode_trainer.scoring import Scorer
 from diode_trainer.training.train import Beginning, Fit, fit, limited_threads
-from diode_trainer.training.warm_start import EPOCHS, LEARNING_RATE, repeats
+from diode_trainer.training.warm_start import EPOCHS, LEARNING_RATE, both, repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from diode_trainer.data.dataset import Examples
+    from diode_trainer.data.dataset import Examples, ExampleSet
     from diode_trainer.models import TimingNetwork
 
 NEW: dict[str, Callable[[Examples], bool]] = {
@@ -84,18 +83,14 @@ def _fine_tuned(replay: Replay, new: ExampleSet, seed: int) -> Fit:
 
 def _joint(replay: Replay, new: ExampleSet, seed: int) -> Fit:
     beginning = Beginning(repeats=repeats(len(new), len(replay.known)))
-    return fit(pack(_both(new, replay.known)), make_recipe("deep"), seed=seed, beginning=beginning)
+    return fit(pack(both(new, replay.known)), make_recipe("deep"), seed=seed, beginning=beginning)
 
 
 def _continued(replay: Replay, new: ExampleSet, seed: int) -> Fit:
     """Do what `diode-train --warm-start` does."""
     recipe = make_recipe("deep", epochs=EPOCHS, learning_rate=LEARNING_RATE)
     beginning = Beginning(replay.base, repeats(len(new), len(replay.known)))
-    return fit(pack(_both(new, replay.known)), recipe, seed=seed, beginning=beginning)
-
-
-def _both(new: ExampleSet, known: ExampleSet) -> ExampleSet:
-    return ExampleSet(new.examples + known.examples, new.lineage)
+    return fit(pack(both(new, replay.known)), recipe, seed=seed, beginning=beginning)
 
 
 WAYS: dict[str, Callable[[Replay, ExampleSet, int], Fit]] = {
@@ -175,24 +170,34 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _show(lines: list[dict[str, Any]]) -> None:
-    """Print regret@1 of all choices, and in brackets of the Triton ones, in the mean over seeds; and the ratio."""
+    """Print regret@1 of all choices, and in brackets of the Triton ones, in the mean over seeds; and its ratio."""
     found: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         found[line["new"], line["count"]][line["way"]].append(line)
     rows = []
     for (new, count), ways in found.items():
-        cells = [_cell(ways.get(way, []) or (ways.get("base", []) if way == "scratch" else [])) for way in WAYS]
+        cells = [_cell(ways.get(way, []), ways.get("scratch", [])) for way in WAYS]
+        if count == "0":
+            cells = [_cell(ways["base"], ()), *cells[1:]]
         problems = "/".join(sorted({str(line["problems"]) for of in ways.values() for line in of}))
         rows.append((new, count if count != "all" else f"all ({problems})", *cells))
-    print_rows(("left out", "problems", *WAYS), rows, title="regret@1 (Triton alone), seconds a fit, seeds")
+    title = (
+        "regret@1 (Triton alone), its loss over scratch's, seconds a fit, seeds; with 0 problems: the model of the rest"
+    )
+    print_rows(("left out", "problems", *WAYS), rows, title=title)
 
 
-def _cell(lines: list[dict[str, Any]]) -> str:
+def _cell(lines: Sequence[dict[str, Any]], scratch: Sequence[dict[str, Any]]) -> str:
     if not lines:
         return ""
-    whole, triton = (geometric_mean([line[of]["1"] for line in lines]) for of in ("all", "triton"))
+    whole, triton = _regret(lines, "all"), _regret(lines, "triton")
     seconds = sum(line["seconds"] for line in lines) / len(lines)
-    return f"{whole:.3f} ({triton:.3f}) {seconds:.0f} s, {len(lines)}"
+    ratio = f" {(whole - 1) / (_regret(scratch, 'all') - 1):.2f}" if scratch else ""
+    return f"{whole:.3f} ({triton:.3f}){ratio} {seconds:.0f} s, {len(lines)}"
+
+
+def _regret(lines: Sequence[dict[str, Any]], of: str) -> float:
+    return geometric_mean([line[of]["1"] for line in lines])
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.card import Calibration
@@ -129,7 +130,7 @@ def fit_and_judge(  # noqa: PLR0913 - all that a training depends on
     """
     splits = split_up(dataset, judging.split, count)
     trains = [np.arange(len(dataset)), *(split.train for split in splits)]
-    parts = [_Part(rows) for rows in trains] if start is None else _with_known(trains, len(dataset), start)
+    parts = _parts(trains, len(dataset), start)
     packed = pack(dataset if start is None else start.with_known(dataset))
     (final, seconds), *others = _fit_parts(packed, parts, recipe, seed, device, on_epoch, unfinished)
     if not splits:
@@ -153,14 +154,16 @@ def fit_and_judge(  # noqa: PLR0913 - all that a training depends on
 class _Part(NamedTuple):
     """What one fit learns from, and begins with."""
 
-    rows: NDArray[np.intp]
-    beginning: Beginning | None = None
+    rows: Tensor
+    beginning: Beginning = Beginning()
 
 
-def _with_known(trains: Sequence[NDArray[np.intp]], new: int, start: WarmStart) -> list[_Part]:
-    """Return the parts of fits that learn from the known problems too, which lie behind the ``new`` ones."""
-    known = np.arange(new, new + len(start.known))
-    return [_Part(np.concatenate((rows, known)), start.beginning(len(rows))) for rows in trains]
+def _parts(trains: Sequence[NDArray[np.intp]], new: int, start: WarmStart | None) -> list[_Part]:
+    """Return the parts of fits; those with a start learn from the known problems too, which lie behind the ``new``."""
+    if start is None:
+        return [_Part(torch.from_numpy(rows)) for rows in trains]
+    known = torch.arange(new, new + len(start.known))
+    return [_Part(torch.cat((torch.from_numpy(rows), known)), start.beginning(len(rows))) for rows in trains]
 
 
 def _fit_parts(
@@ -175,13 +178,13 @@ def _fit_parts(
     """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
     at_once, threads = _share_of_cores(len(parts), len(packed.target), device)
     stopped = threading.Event()
-    named = {fit_name(number): (torch.from_numpy(part.rows), part.beginning) for number, part in enumerate(parts)}
+    named = {fit_name(number): part for number, part in enumerate(parts)}
     # All are opened before anything is fitted, so that a checkpoint of another fit is refused at once.
     checkpoints: list[Checkpoint | None] = [None] * len(parts)
     if unfinished is not None:
         checkpoints = [
-            unfinished.checkpoint(name, packed[rows], recipe, seed, device, beginning)
-            for name, (rows, beginning) in named.items()
+            unfinished.checkpoint(name, packed[part.rows], recipe, seed, device, part.beginning)
+            for name, part in named.items()
         ]
 
     def heard(name: str, report: EpochReport) -> None:
@@ -191,10 +194,9 @@ def _fit_parts(
 
     def fit_one(name: str, checkpoint: Checkpoint | None) -> tuple[Fit, float]:
         started = time.perf_counter()
-        rows, beginning = named[name]
-        part, hear = packed[rows], partial(heard, name)
+        part, hear = packed[named[name].rows], partial(heard, name)
         how: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
-        fitted = fit(part, recipe, **how, on_epoch=hear, checkpoint=checkpoint, beginning=beginning or Beginning())
+        fitted = fit(part, recipe, **how, on_epoch=hear, checkpoint=checkpoint, beginning=named[name].beginning)
         fitted_at = time.perf_counter()
         seconds = fitted_at - started if checkpoint is None else checkpoint.seconds
         if name == FINAL:  # the fits of folds are judged by what all members predict

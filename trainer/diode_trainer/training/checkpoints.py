@@ -113,7 +113,7 @@ class Unfinished:
         identity = {
             "format": _FORMAT,
             "data": _digest(vars(packed)),
-            "beginning": None if beginning is None else _digest(beginning.tensors()),
+            "beginning": _digest(tensors) if beginning and (tensors := beginning.tensors()) else None,
             **asdict(recipe),
             "seed": seed,
             "device": device,

@@ -214,8 +214,12 @@ class _Fitting:
             self.parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, betas=_BETAS, fused=True
         )
         self.step = 0
-        self.repeats = torch.ones(len(packed), dtype=torch.int64) if beginning.repeats is None else beginning.repeats
-        self.steps = math.ceil(int(self.repeats.sum()) / recipe.batch_size) * recipe.epochs
+        repeats = torch.ones(len(packed), dtype=torch.int64) if beginning.repeats is None else beginning.repeats
+        self.judges = ~self.learns * repeats.to(device)
+        """How often a problem counts where a member is judged, shape (E, m)."""
+        self.turns = torch.repeat_interleave(repeats)
+        """The problems of an epoch."""
+        self.steps = math.ceil(len(self.turns) / recipe.batch_size) * recipe.epochs
         self.best = Fit(self.average, 0, math.inf)
         self.history: list[EpochReport] = []
 
@@ -238,8 +242,7 @@ class _Fitting:
 
     def _epoch(self, epoch: int) -> EpochReport:
         """Learn from all problems once, keep what is the best so far, and return how it went."""
-        order = torch.repeat_interleave(self.repeats)
-        order = order[torch.randperm(len(order), generator=self.generator)]
+        order = self.turns[torch.randperm(len(self.turns), generator=self.generator)]
         training = torch.stack([self._learn(rows) for rows in torch.split(order, self.recipe.batch_size)]).mean(0)
         validates = epoch == self.recipe.epochs or epoch % _VALIDATE_EVERY == 0
         validation, of_members = self._validate() if validates else (None, None)
@@ -317,7 +320,7 @@ class _Fitting:
         losses, counts = torch.zeros(2, self.network.members, dtype=torch.float64, device=self.held_out.device)
         with torch.inference_mode():
             for rows in torch.split(self.held_out, _VALIDATION_BATCH):
-                judged = ~self.learns[:, rows] * self.repeats[rows.cpu()].to(rows.device)
+                judged = self.judges[:, rows]
                 losses += (self._loss_of(self.average, rows) * judged).sum(1)
                 counts += judged.sum(1)
         return float(losses.sum() / counts.sum()), tuple((losses / counts).tolist())

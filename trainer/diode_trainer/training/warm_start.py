@@ -63,7 +63,7 @@ class WarmStart:
 
     def with_known(self, new: ExampleSet) -> ExampleSet:
         """Return the new problems and the known ones behind them."""
-        return ExampleSet(new.examples + self.known.examples, new.lineage)
+        return both(new, self.known)
 
     def beginning(self, new: int) -> Beginning:
         """Return what a fit to so many new problems, and all known ones behind them, begins with."""
@@ -80,6 +80,11 @@ class WarmStart:
             epochs=epochs or EPOCHS,
             learning_rate=learning_rate or LEARNING_RATE,
         )
+
+
+def both(new: ExampleSet, known: ExampleSet) -> ExampleSet:
+    """Return the new problems and the known ones behind them."""
+    return ExampleSet(new.examples + known.examples, new.lineage)
 
 
 def repeats(new: int, known: int) -> torch.Tensor:
