@@ -1,4 +1,4 @@
-"""Options of a command: declared once, as the fields of a dataclass, or with several values behind one name."""
+"""Options of a command: declared once, as the fields of a dataclass, or with several values behind one name; typed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 def takes_options(
@@ -75,3 +75,16 @@ def _repeated(args: Iterable[str], options: tuple[str, ...]) -> Iterator[str]:
         else:
             is_named = False
         yield word
+
+
+def words_of(options: Mapping[str, Any]) -> list[str]:
+    """Return options and their values as they are typed, those that have a value; several behind one name."""
+    words: list[str] = []
+    for option, value in options.items():
+        if value is True:
+            words.append(option)
+        elif isinstance(value, (list, tuple)):
+            words += [option, *map(str, value)] if value else []
+        elif value is not None and value is not False:
+            words += [option, str(value)]
+    return words

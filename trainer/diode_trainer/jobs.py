@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
+from diode_store.options import words_of
 from diode_trainer import artifact, catalogue, defaults
 from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card, similar_device
 from diode_trainer.data.held_out import Split
@@ -226,15 +227,7 @@ def _date(path: Path) -> str:
 
 def command_line(program: str, options: dict[str, Any]) -> str:
     """Return a command line of those options that have a value."""
-    words = [program]
-    for option, value in options.items():
-        if value is True:
-            words.append(option)
-        elif isinstance(value, (list, tuple)):
-            words += [option, *map(str, value)] if value else []
-        elif value is not None and value is not False:
-            words += [option, str(value)]
-    return shlex.join(words)
+    return shlex.join([program, *words_of(options)])
 
 
 def resolve_device(text: str) -> str:

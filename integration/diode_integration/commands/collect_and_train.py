@@ -5,16 +5,13 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from diode_store.console import make_app, print_note
-from diode_store.options import takes_options
+from diode_store.options import takes_options, words_of
 from diode_trainer.commands import train_options
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 app = make_app(__doc__)
 
@@ -85,41 +82,29 @@ def collect_and_train(  # noqa: PLR0913 - one parameter an option
 
     validation = validation or dataset.with_name(f"{dataset.stem}-validation{dataset.suffix}")
     judging = num_validation_shapes or max(num_shapes // _VALIDATION_SHARE, 1)
-    drawn, fitted = list(_words(sweep)), list(_words(recipe))
-    steps: list[list[str]] = []
-    if not skip_collection:
-        steps.append(
-            ["collect", *_of("--num-shapes", num_shapes), *_of("--seed", seed), *drawn, *_of("--output", dataset)]
-        )
-    if not skip_validation:
-        options = [*_of("--against", dataset), *_of("--num-shapes", judging), *_of("--seed", seed + 1), *drawn]
-        steps.append(["collect", "create-validation", *options, *_of("--output", validation)])
-    if not skip_training:
-        options = [*_of("--dataset", dataset), *_of("--model", model), *_of("--model-type", model_type.value)]
-        options += [*_of("--seed", seed), *_of("--folds", folds), *fitted]
-        steps.append(["train", *options, "--resume", "--force"])
-    if not skip_validation and (model.exists() or not skip_training):
-        steps.append(["evaluate", *_of("--model", model), *_of("--dataset", validation), "--top-n-worst", "5"])
-    elif not skip_validation:
+    drawn, fitted = _given(sweep), _given(recipe)
+    training = {"--num-shapes": num_shapes, "--seed": seed, **drawn, "--output": dataset}
+    others = {"--against": dataset, "--num-shapes": judging, "--seed": seed + 1, **drawn, "--output": validation}
+    fit = {"--dataset": dataset, "--model": model, "--model-type": model_type.value, "--seed": seed, "--folds": folds}
+    judged = {"--model": model, "--dataset": validation, "--top-n-worst": 5}
+    there_is_a_model = not skip_training or model.exists()
+    steps = [] if skip_collection else [["collect", *words_of(training)]]
+    steps += [] if skip_validation else [["collect", "create-validation", *words_of(others)]]
+    steps += [] if skip_training else [["train", *words_of({**fit, **fitted, "--resume": True, "--force": True})]]
+    steps += [["evaluate", *words_of(judged)]] if there_is_a_model and not skip_validation else []
+    if not (there_is_a_model or skip_validation):
         print_note(f"{model}: there is no such model to judge")
-    commands = Commands()
     for step in steps:
         print_note(f"$ diode {shlex.join(step)}")
         if not dry_run:
-            commands.run(*step)
+            Commands().run(*step)
 
 
-def _of(option: str, value: object) -> list[str]:
-    return [option, str(value)]
-
-
-def _words(options: Any) -> Iterator[str]:
-    """Yield those options that were given, as they are typed; upstream's names of fields are those of options."""
+def _given(options: Any) -> dict[str, Any]:
+    """Return a command's own options by their names; one that is named several times takes a comma list as well."""
     renamed = {"epochs": "num_epochs"}
-    for field in fields(options):
-        name, value = f"--{renamed.get(field.name, field.name).replace('_', '-')}", getattr(options, field.name)
-        if value is True:
-            yield name
-        elif value is not None and value is not False:
-            for each in value if isinstance(value, list) else [value]:
-                yield from (name, str(each))
+    values = {renamed.get(field.name, field.name): getattr(options, field.name) for field in fields(options)}
+    return {
+        f"--{name.replace('_', '-')}": ",".join(value) if isinstance(value, list) else value
+        for name, value in values.items()
+    }

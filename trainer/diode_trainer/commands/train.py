@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.jobs import Trained, TrainingJob
+    from diode_trainer.report.output import Destination
     from diode_trainer.training.warm_start import WarmStart
     from diode_trainer.workflow import Evaluation
 
@@ -77,7 +78,7 @@ def train(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter("a report is of an evaluation, which --folds 0 leaves out", param_hint="--report")
     from diode_trainer import jobs
     from diode_trainer.commands.recipes import make_recipe
-    from diode_trainer.training.warm_start import AUTO, NONE
+    from diode_trainer.training.warm_start import AUTO
 
     recipe = make_recipe(model_type.value, **vars(options))
     device = jobs.resolve_device(device)
@@ -91,20 +92,24 @@ def train(  # noqa: PLR0913 - one parameter an option
     path = jobs.output_path(output, name)
     if not force:
         jobs.check_free(path)
-    begun_with = None if start is None else start.name if warm_start == AUTO else warm_start
-    resolved = {"--name": name, "--warm-start": begun_with or (NONE if warm_start == NONE else None)}
+    begun_with = warm_start if warm_start != AUTO else start.name if start else None
+    resolved = {"--name": name, "--warm-start": begun_with}
     command = jobs.command_line("diode-train", {**train_options.what_was_asked(context), **resolved})
     job = jobs.TrainingJob(name, recipe, folds, seed, device, path, command, split=split, start=start)
     trained = _run(replace(job, resume=resume, tensorboard=tensorboard), examples)
     if history_picture is not None:
         reporting.draw_history(trained.histories, history_picture)
     if to:
-        from diode_trainer.commands.evidence import of_training, reporting_steps
-
-        with progress("reporting, steps", total=reporting_steps(folds)) as advance:
-            evidence = of_training(trained, examples, on_step=lambda: advance(1))
-        reporting.write(evidence, to)
+        _report(trained, examples, folds, to)
     _print(trained, name, as_json=as_json)
+
+
+def _report(trained: Trained, examples: ExampleSet, folds: int, to: Destination) -> None:
+    from diode_trainer.commands.evidence import of_training, reporting_steps
+
+    with progress("reporting, steps", total=reporting_steps(folds)) as advance:
+        evidence = of_training(trained, examples, on_step=lambda: advance(1))
+    reporting.write(evidence, to)
 
 
 def _say_if_narrow(examples: ExampleSet) -> None:
