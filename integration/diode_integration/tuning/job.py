@@ -194,9 +194,8 @@ class TuningJob:
             on_tick=tick,
         )
         each.measured, each.timings = report["measured"] + report["skipped"], report["timings"]
-        print_note(
-            f"{each.measured:,} problems measured, {counted(each.timings, 'timing')} in {report['seconds']:.0f} s"
-        )
+        problems, timings = counted(each.measured, "problem"), counted(each.timings, "timing")
+        print_note(f"{problems} measured, {timings} in {report['seconds']:.0f} s")
 
     def _ingest(self, spool: Path) -> None:
         if spool.exists():
