@@ -17,7 +17,7 @@ from diode_collectors.ingest.monitoring import logs
 from diode_collectors.ingest.monitoring.daemon_log import LogObserver
 from diode_collectors.ingest.settings import DaemonSettings
 from diode_collectors.spool.spool import Spool
-from diode_store.errors import DatabaseError, DiodeError, SchemaError, SpoolError
+from diode_store.errors import DatabaseError, DiodeError, NoWarehouseError, SchemaError, SpoolError
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
 from diode_store.wire.segments import Reason
@@ -165,7 +165,7 @@ def test_a_database_that_goes_away_and_comes_back(directory: Path, database_path
 
     recorder.on_failure = next_trouble
     run(directory, open_store, recorder)
-    assert [type(error) for error in recorder.errors] == [DatabaseError, DatabaseError, SchemaError, SchemaError]
+    assert [type(error) for error in recorder.errors] == [DatabaseError] * 2 + [NoWarehouseError] * 2
     assert stored_in(database_path) == list(range(120))
     assert Spool(directory).sealed() == []
 
