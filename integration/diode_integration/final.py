@@ -28,7 +28,7 @@ from diode_integration import picking
 from diode_integration.listing import vendors_best
 from diode_integration.policy import KeptCandidates, Policy, Spread, select
 from diode_integration.predictor import SizeRange
-from diode_integration.stats import DecidedBy, Decision, PredictedConfig
+from diode_integration.stats import BY_SIMILAR, DecidedBy, Decision, PredictedConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -234,7 +234,7 @@ class _Pool:
         self._note = f"; {unfused_us:.1f} us are counted for what a vendor's leaves unfused" if unfused_us else ""
         self._is_similar = bool(calls[0].ranking.similar_to)
         if self._is_similar:
-            self._note += f"; by a model of {calls[0].ranking.similar_to}"
+            self._note += f"{BY_SIMILAR}{calls[0].ranking.similar_to}"
         ranges = [call.ranking.over for call in calls if call.ranking.over is not None]
         if ranges and len(ranges) == len(calls):
             # What is best at a size may be in another call: a vendor's kernel alone in its own has no regret there.

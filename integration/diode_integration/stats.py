@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from diode_integration.policy import Policy
     from diode_store.records import Hardware, KernelConfig, Problem
 
+BY_SIMILAR = "; by a model of "
+"""In the reason of a decision that a model of a similar device made, before the name of that device."""
 _KEPT_DECISIONS = 1000
 _ALWAYS = (
     "total_calls",

@@ -10,9 +10,9 @@ import pytest
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
-from diode_integration.tuning.choosing import choose
+from diode_integration.tuning.choosing import choose, nearest
 from diode_integration.tuning.doubt import doubts
-from diode_integration.tuning.targets import target_problems
+from diode_integration.tuning.targets import companions, is_any_named, named_problems, standard_problems
 from diode_store.errors import SettingsError
 from diode_trainer import artifact
 
@@ -82,8 +82,8 @@ def test_doubts_are_one_in_the_mean() -> None:
 
 def test_the_standard_set() -> None:
     """It has most in bf16, all ops and layouts that are trained for, and is the same each time."""
-    found = target_problems(ProblemRequest(), H200)
-    assert found == target_problems(ProblemRequest(), H200)
+    found = standard_problems(H200, ())
+    assert found == standard_problems(H200, ())
     by_dtype = {name: sum(p.short_dtype == name for p in found) for name in ("bf16", "fp16", "tf32")}
     assert sum(by_dtype.values()) == len(found) == 2000
     assert by_dtype["bf16"] > by_dtype["fp16"] > by_dtype["tf32"] > 200
@@ -93,12 +93,33 @@ def test_the_standard_set() -> None:
 
 def test_named_targets() -> None:
     """What is named is all there is, in the dtypes that are asked for."""
-    found = target_problems(ProblemRequest(shapes=("mm:16x32x64",), dtypes=("fp16", "tf32")), H200)
+    request = ProblemRequest(shapes=("mm:16x32x64",), dtypes=("fp16", "tf32"))
+    found = named_problems(request, H200)
+    assert (is_any_named(request), is_any_named(ProblemRequest(dtypes=("fp16",)))) == (True, False)
+    assert named_problems(ProblemRequest(), H200) == []
     assert [str(problem) for problem in found] == ["mm:16x32x64/nn/fp16", "mm:16x32x64/nn/tf32"]
     with pytest.raises(SettingsError, match="unknown family 'nobody'"):
-        target_problems(ProblemRequest(families=("nobody",)), H200)
+        named_problems(ProblemRequest(families=("nobody",)), H200)
 
 
 def test_what_does_not_fit_is_left_out() -> None:
     """A problem that needs more than the device's memory is no target."""
-    assert target_problems(ProblemRequest(shapes=("mm:262144x262144x16384",)), H200) == []
+    assert named_problems(ProblemRequest(shapes=("mm:262144x262144x16384",)), H200) == []
+
+
+def test_each_has_companions() -> None:
+    """Each product that is named gets some that are like it, of its dtype, none of which is named."""
+    named = [SweepProblem("mm", 512, 4096, 4096, layout="nt"), SweepProblem("bmm", 128, 128, 64, 16)]
+    found = companions(named, H200, 20)
+    assert len(set(found)) == len(found) == 20
+    assert not set(found) & set(named)
+    assert [sum(problem.op in {"bmm", "baddbmm"} for problem in found)] == [10]
+    assert {problem.short_dtype for problem in found} == {"bf16"}
+    assert companions(named, H200, -1) == companions([], H200, 5) == []
+
+
+def test_the_nearest_of_each_in_turn() -> None:
+    """The first of each come before the second of any, and each comes once."""
+    found = nearest(SMALL + LARGE, [LARGE[0], SMALL[0]], 4)
+    assert [(SMALL + LARGE)[i] for i in found] == [LARGE[0], SMALL[0], LARGE[1], SMALL[1]]
+    assert nearest([], SMALL, 3) == nearest(SMALL, [], 3) == []

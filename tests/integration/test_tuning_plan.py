@@ -52,6 +52,18 @@ def test_a_run_that_is_done_is_followed_by_another(folder: DeviceFolder) -> None
     assert folder.begin(Plan(REQUEST, [Round(1.0)])).path.name == "run-0002"
 
 
+def test_what_a_round_leaves_goes_to_the_next(folder: DeviceFolder) -> None:
+    """In equal parts; a round that took longer leaves nothing, and the last has nobody to leave anything to."""
+    plan = folder.begin(Plan(REQUEST, [Round(30.0), Round(30.0), Round(30.0)])).plan
+    plan.rounds[0].spent_s = 10.0
+    plan.pass_on(1)
+    assert [each.budget_s for each in plan.rounds] == [30.0, 40.0, 40.0]
+    plan.rounds[1].spent_s = 45.0
+    plan.pass_on(2)
+    plan.pass_on(3)
+    assert [each.budget_s for each in plan.rounds] == [30.0, 40.0, 40.0]
+
+
 def test_other_options_do_not_go_on(folder: DeviceFolder) -> None:
     """The message names the options that differ, as they are typed."""
     plan = begun(folder).plan

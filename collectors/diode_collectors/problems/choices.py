@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.search_space import SearchSpace
 
-CPU_SECONDS_PER_CHOICE = 0.45
-"""What compiling one Triton kernel costs: 40,098 of them on one NVIDIA H200 machine, torch 2.11."""
+CPU_SECONDS_PER_CHOICE = 0.22
+"""What compiling and timing one kernel costs. This and the next are fitted to the logs of the bundled sweeps as deployed:
+2,721 problems on an NVIDIA H200 with 16 cores, torch 2.11 (``benchmarks/bench_tune.py --costs``). Where two virtual
+cores share a physical one it was up to 0.8."""
+CPU_SECONDS_PER_PROBLEM = 1.8
+"""What a problem costs beside its choices: lowering it, and timing the finalists."""
 SLOW_FLOAT32_FACTOR = 15
 """How much longer fp32 without TF32 compiles; 10 to 30 times was seen on the same machine."""
 GPU_SECONDS_PER_CHOICE = 0.006
@@ -120,7 +124,7 @@ def seconds_estimate(
     for problem in problems:
         choices = count_choices(problem, space, shared_memory_bytes=shared_memory_bytes, include_tma=include_tma)
         slow = problem.dtype == FLOAT32 and not problem.allow_tf32
-        compiling += choices * CPU_SECONDS_PER_CHOICE * (SLOW_FLOAT32_FACTOR if slow else 1)
+        compiling += CPU_SECONDS_PER_PROBLEM + choices * CPU_SECONDS_PER_CHOICE * (SLOW_FLOAT32_FACTOR if slow else 1)
         timing += choices * GPU_SECONDS_PER_CHOICE
     return max(compiling / max(cores, 1), timing / max(devices, 1))
 

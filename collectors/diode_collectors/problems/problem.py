@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from diode_store.errors import SettingsError
 from diode_store.normalise import DTYPES, SHORT_DTYPES
 from diode_store.records import Problem, TensorSpec
+
+if TYPE_CHECKING:
+    from diode_store.records import ProblemShape
 
 BATCHED_OPS = frozenset({"bmm", "baddbmm"})
 OPS = ("mm", "addmm", "bmm", "baddbmm")
@@ -58,6 +62,16 @@ class SweepProblem:
             raise SettingsError(f"unknown layout {self.layout!r}; known layouts: {', '.join(LAYOUTS)}")
         if self.allow_tf32 and self.dtype != FLOAT32:
             raise SettingsError(f"TF32 is a way to compute float32, not {self.dtype}")
+
+    @classmethod
+    def of_shape(cls, shape: ProblemShape, name: str = "") -> SweepProblem:
+        """Return the problem with plain operands that has this shape.
+
+        Raises:
+            SettingsError: a sweep has no such problem: of another op, or with an operand of which neither rows nor
+                columns lie together.
+        """
+        return cls(shape.op, shape.m, shape.n, shape.k, shape.b, shape.dtype, shape.layout, shape.tf32, name)
 
     def __str__(self) -> str:
         """Return what ``parse_problem`` takes: ``bmm:128x128x64:16/nt/fp16``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -58,6 +59,11 @@ class SearchSpace:
     def __str__(self) -> str:
         """Return what ``parse`` takes."""
         return self.kind if self.sample is None else f"{self.kind}:{self.sample}"
+
+    @property
+    def size(self) -> float:
+        """How many configs of a template it asks for; infinite for all."""
+        return {"DEFAULT": 0.0, "EXHAUSTIVE": math.inf}.get(self.kind, float(self.sample or 0))
 
     @property
     def tma_sample(self) -> int:

@@ -37,6 +37,14 @@ class _Options:
         list[str] | None,
         typer.Option("--family", metavar="NAME", help="For the layers of a public model (`diode-collect --families`)."),
     ] = None
+    from_script: Annotated[
+        str | None,
+        typer.Option(
+            "--from-script",
+            metavar="'FILE [ARG...]'",
+            help="For what this Python program compiles; it is run once, to its end, with --dry-run too.",
+        ),
+    ] = None
     dtype: Annotated[
         list[str] | None,
         typer.Option("--dtype", metavar="DTYPE", help="In this dtype; else bf16, fp16 and tf32, on a CPU fp32."),
@@ -85,12 +93,15 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
     from diode_collectors.sweep.devices import CORES_ELSEWHERE, device_elsewhere, find_devices, parse_devices
     from diode_integration.tuning.job import TuningJob, group_devices
     from diode_integration.tuning.plan import DeviceFolder
+    from diode_integration.tuning.program import list_products
     from diode_store.errors import SettingsError
     from diode_store.settings import data_dir
     from diode_trainer.catalogue import name_for
 
     if options.hardware is not None and not options.dry_run:
         raise typer.BadParameter("a GPU elsewhere can only be planned for, with --dry-run", param_hint="--hardware")
+    if options.hardware is not None and options.from_script is not None:
+        raise typer.BadParameter("a program is compiled for this machine; leave --hardware out")
     cores = None if options.hardware is None else CORES_ELSEWHERE
     try:
         names = parse_devices(options.device) if options.device else None
@@ -98,11 +109,14 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
         found = find_devices(names) if options.hardware is None else [device_elsewhere(options.hardware)[0]]
         groups = group_devices(found)
         request = replace(request, budget_s=request.budget_s / len(groups))
-        folders = [data_dir() / "tune" / name_for(devices[0].hardware.name) for devices in groups]
-        return [
-            TuningJob(devices, request, DeviceFolder(folder), cores)
-            for devices, folder in zip(groups, folders, strict=True)
-        ]
+        folders = [DeviceFolder(data_dir() / "tune" / name_for(devices[0].hardware.name)) for devices in groups]
+        if options.from_script is not None:
+            goes_on = not options.restart and any(folder.unfinished() for folder in folders)
+            hardware = {devices[0].hardware.key for devices in groups}
+            listed = list_products(options.from_script, data_dir() / "tune" / "programs", hardware, reuse=goes_on)
+            targets = replace(request.targets, shapesets=(*request.targets.shapesets, listed))
+            request = replace(request, targets=targets, script=options.from_script)
+        return [TuningJob(devices, request, folder, cores) for devices, folder in zip(groups, folders, strict=True)]
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
 

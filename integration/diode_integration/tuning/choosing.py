@@ -52,13 +52,13 @@ def choose(
     """
     if not pool:
         return []
-    places = np.array([_place(problem) for problem in pool], dtype=np.float32)
+    places = _places(pool)
     some = np.sort(np.random.default_rng(_DRAW).permutation(len(pool))[:_MOST_COVERED])
     likeness = _likeness(places, places[some])  # (n, c)
     weight = np.ones(len(some), dtype=np.float32) if counts is None else counts[some]
     covered = np.zeros(len(some), dtype=np.float32)
     for problem in measured:
-        np.maximum(covered, _likeness(np.array([_place(problem)], dtype=np.float32), places[some])[0], out=covered)
+        np.maximum(covered, _likeness(_places([problem]), places[some])[0], out=covered)
     cost = np.maximum(np.array(costs_s, dtype=np.float32), 1e-6)
     # What a problem gains only shrinks as others are chosen, so that most gains need not be computed anew (Minoux,
     # "Accelerated greedy algorithms for maximizing submodular set functions", 1978).
@@ -76,6 +76,19 @@ def choose(
         spent += float(cost[best])
         np.maximum(covered, likeness[best], out=covered)
     return chosen
+
+
+def nearest(pool: Sequence[SweepProblem], to: Sequence[SweepProblem], count: int) -> list[int]:
+    """Return indices into ``pool`` of what is most like the problems of ``to``: the nearest of each in turn."""
+    if not pool or not to:
+        return []
+    likeness = _likeness(_places(to), _places(pool))  # (t, n)
+    turns = np.argsort(-likeness, axis=1, kind="stable").T.ravel()
+    return list(dict.fromkeys(turns.tolist()))[:count]
+
+
+def _places(problems: Sequence[SweepProblem]) -> Floats:
+    return np.array([_place(problem) for problem in problems], dtype=np.float32)
 
 
 def _place(problem: SweepProblem) -> tuple[float, ...]:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.problems.search_space import SearchSpace
-from diode_collectors.sweep.already import measured_in_warehouse
-from diode_collectors.sweep.report import Estimate
 from diode_integration.tuning import installing
-from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
+from diode_integration.tuning.pool import FEWEST_PROBLEMS, Pool
 from diode_integration.tuning.running import CommandFailedError, Commands, Output
-from diode_integration.tuning.targets import target_problems
-from diode_store.console import print_note, progress
-from diode_store.errors import DatasetError, DiodeError, HardwareError, ModelError, NoWarehouseError, SettingsError
+from diode_store.console import print_note
+from diode_store.errors import DatasetError, DiodeError, HardwareError, ModelError, NoWarehouseError
 from diode_store.render import counted
 from diode_store.urls import redact
 
@@ -33,10 +28,6 @@ if TYPE_CHECKING:
     from diode_collectors.sweep.devices import SweepDevice
     from diode_integration.tuning.plan import DeviceFolder
 
-_SAMPLE = 24
-"""Configs of a template that are timed for each problem: many problems with few teach more than few with many."""
-FEWEST_PROBLEMS = 10
-"""``diode-train`` refuses fewer; its module needs torch."""
 _ROUND_S = 180.0
 _MOST_ROUNDS = 3
 _SPARE = 1.5
@@ -58,11 +49,14 @@ class TuneRequest:
     from_scratch: bool = False
     """Whether the models and timings of other devices are left alone."""
     folds: int = 5
+    script: str | None = None
+    """The program that compiled those of the targets that are in its shape set."""
 
     def to_plain(self, products: Iterable[bytes]) -> dict[str, Any]:
         """Return it as JSON has it, by the names of options; of the keys of the products that it comes to, a digest."""
         return {
             "products": hashlib.blake2b(b"".join(sorted(products)), digest_size=8).hexdigest(),
+            **({} if self.script is None else {"--from-script": self.script}),
             "--budget": self.budget_s,
             "--from-scratch": self.from_scratch,
             "--database": redact(self.database),
@@ -80,20 +74,14 @@ class TuningJob:
         self.hardware = devices[0].hardware
         self.request = request
         self.folder = folder
-        self.is_cpu = devices[0].is_cpu
-        self.space = SearchSpace("DEFAULT") if self.is_cpu else SearchSpace("SAMPLE", _SAMPLE)
-        cores = cores or len(os.sched_getaffinity(0))
-        self.estimate = Estimate(self.devices, self.space, include_tma=True, cores=cores)
-        self.pool = {problem.problem().key: problem for problem in target_problems(request.targets, devices[0])}
-        if not self.pool:
-            raise SettingsError(f"nothing that is asked for fits into the memory of {self.hardware.name}")
+        self.pool = Pool(devices, request.targets, budget_s=request.budget_s, database=request.database, cores=cores)
+        self._request = request.to_plain(self.pool.asked)
         self._commands = Commands(request.database)
 
     def plan(self) -> Plan:
         """Return a new plan: so many rounds that choosing anew pays, one alone where no model says what to choose."""
-        request = self.request.to_plain(self.pool)
-        count = 1 if self.is_cpu else min(max(int(self.request.budget_s // _ROUND_S), 1), _MOST_ROUNDS)
-        return Plan(request, [Round(self.request.budget_s / count) for _ in range(count)])
+        count = 1 if self.pool.is_cpu else min(max(int(self.request.budget_s // _ROUND_S), 1), _MOST_ROUNDS)
+        return Plan(self._request, [Round(self.request.budget_s / count) for _ in range(count)])
 
     def found(self, *, restart: bool) -> RunFolder:
         """Return the interrupted run, else a new one.
@@ -105,27 +93,28 @@ class TuningJob:
         unfinished = None if restart else self.folder.unfinished()
         if unfinished is None:
             return self.folder.begin(self.plan())
-        check_same(unfinished.plan, self.request.to_plain(self.pool))
+        check_same(unfinished.plan, self._request)
         return unfinished
 
     def foreseen(self, *, restart: bool) -> dict[str, Any]:
         """Return what would be done, for a script or to be printed; nothing is written."""
         run = self.found(restart=restart)
-        known, left = self._known_and_left()
+        known, left = self.pool.known_and_left()
         is_new = run.plan.rounds[0].problems is None
         left_s = sum(each.budget_s - each.spent_s for each in run.plan.rounds if not each.is_measured)
-        chosen = self._chosen(known, left, left_s) if left_s >= _LEAST_S else []
+        chosen = self.pool.chosen(known, left, left_s) if left_s >= _LEAST_S else []
         return {
             "hardware": self.hardware.name,
             "devices": [device.name for device in self.devices],
-            "cores": self.estimate.cores,
-            "targets": len(self.pool),
+            "cores": self.pool.estimate.cores,
+            "search_space": str(self.pool.space),
+            "targets": len(self.pool.problems),
             "measured_already": len(known),
             "rounds": [asdict(each) for each in run.plan.rounds],
             "budget_s": left_s,
             "problems": len(chosen),
-            "choices": sum(map(self.estimate.choices, chosen)),
-            "estimate_s": self.estimate.seconds(chosen),
+            "choices": sum(map(self.pool.estimate.choices, chosen)),
+            "estimate_s": self.pool.estimate.seconds(chosen),
             "model": str(installing.target(self.hardware)),
             "goes_on_with": None if is_new else run.path.name,
         }
@@ -151,6 +140,9 @@ class TuningJob:
         for number, each in enumerate(run.plan.rounds, 1):
             if not each.is_measured:
                 self._round(run, number, each)
+                each.is_measured = True
+                run.plan.pass_on(number)
+                run.save()
         return self._train(run, captures=captures)
 
     def _upgrade_if_new(self) -> None:
@@ -176,8 +168,6 @@ class TuningJob:
             print_note(f"round {number} of {len(run.plan.rounds)}: up to {up_to} in {left_s:.0f} s")
             self._measure(run, number, each, left_s)
         self._ingest(run.spool)
-        each.is_measured = True
-        run.save()
 
     def _measure(self, run: RunFolder, number: int, each: Round, left_s: float) -> None:
         def tick(seconds: float) -> None:
@@ -187,7 +177,7 @@ class TuningJob:
 
         report = self._commands.run(
             "collect",
-            *("--shapeset", str(run.problems_file(number)), "--search-space", str(self.space)),
+            *("--shapeset", str(run.problems_file(number)), "--search-space", str(self.pool.space)),
             *("--device", ",".join(device.name for device in self.devices), "--spool", str(run.spool)),
             *("--time-limit", f"{left_s:.0f}s", "--json"),
             output=Output.JSON,
@@ -211,34 +201,9 @@ class TuningJob:
             each: the round.
             interim: where a model of the rounds before is put, for what it is unsure of.
         """
-        known, left = self._known_and_left()
-        counts = None if self.is_cpu or not left else self._doubts(number, left, interim)
-        return self._chosen(known, left, _SPARE * each.budget_s, counts)
-
-    def _chosen(
-        self,
-        known: Sequence[SweepProblem],
-        left: Sequence[SweepProblem],
-        budget_s: float,
-        counts: NDArray[Any] | None = None,
-    ) -> list[SweepProblem]:
-        with progress("choosing problems"):
-            costs_s = [self.estimate.seconds([problem]) for problem in left]
-            return [left[i] for i in choose(left, costs_s, budget_s, counts=counts, measured=known)]
-
-    def _known_and_left(self) -> tuple[list[SweepProblem], list[SweepProblem]]:
-        """Return the products that are measured on this device, and the others."""
-        done = self.measured()
-        known = [problem for key, problem in self.pool.items() if key in done]
-        return known, [problem for key, problem in self.pool.items() if key not in done]
-
-    def measured(self) -> set[bytes]:
-        """Return the keys of the problems that the warehouse has of this device."""
-        try:
-            found = measured_in_warehouse(self.request.database)
-        except NoWarehouseError:
-            return set()
-        return {done.problem for done in found if done.hardware == self.hardware.key}
+        known, left = self.pool.known_and_left()
+        counts = None if self.pool.is_cpu or not left else self._doubts(number, left, interim)
+        return self.pool.chosen(known, left, _SPARE * each.budget_s, counts)
 
     def _doubts(self, number: int, problems: Sequence[SweepProblem], interim: Path) -> NDArray[Any] | None:
         """Return how unsure models are: that of the rounds before, at first the shipped one; None without any."""
@@ -274,7 +239,7 @@ class TuningJob:
         Raises:
             DatasetError: there is too little to learn from; the run is over.
         """
-        problems = len(self.measured())
+        problems = len(self.pool.measured())
         if problems < FEWEST_PROBLEMS:
             run.plan.stage = Stage.DONE
             run.save()
@@ -290,10 +255,8 @@ class TuningJob:
 
     def _more(self, problems: int) -> str:
         """Return how to get as many problems as are needed."""
-        if len(self.pool) < FEWEST_PROBLEMS:
-            return "name more products"
-        _, left = self._known_and_left()
-        seconds = self.estimate.seconds(left[: FEWEST_PROBLEMS - problems])
+        _, left = self.pool.known_and_left()
+        seconds = self.pool.estimate.seconds(left[: FEWEST_PROBLEMS - problems])
         return f"run it again, with a --budget of {math.ceil(seconds / 60) + 1}m, which adds to them"
 
     def _train(self, run: RunFolder, *, captures: bool) -> dict[str, Any]:

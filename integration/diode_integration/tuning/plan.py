@@ -62,6 +62,12 @@ class Plan:
     kept: str | None = None
     """Where the model is that was there before, if there was one; known once it trains."""
 
+    def pass_on(self, number: int) -> None:
+        """Give what a round, from 1, has left of its budget to those after it."""
+        done, later = self.rounds[number - 1], self.rounds[number:]
+        for each in later:
+            each.budget_s += max(done.budget_s - done.spent_s, 0.0) / len(later)
+
 
 class RunFolder:
     """The folder of one run."""

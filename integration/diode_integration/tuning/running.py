@@ -1,4 +1,4 @@
-"""Runs other commands of torch-diode, each in a process of its own, and stops them with itself."""
+"""Runs other commands of torch-diode and programs, each in a process of its own, and stops them with itself."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ import subprocess
 import sys
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from diode_store.errors import DiodeError
 from diode_store.settings import DATABASE_VARIABLE
 from diode_store.stopping import StopSignal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-_PROGRAM = """
+_BEGINNING = """
 import ctypes, os, signal, sys
 parent = int(sys.argv.pop(1))
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: end with the process that asked
-if os.getppid() == parent:
-    from diode_store.cli import main
-    main()
+if os.getppid() != parent:
+    sys.exit(1)
+"""
+_MAIN = """
+from diode_store.cli import main
+main()
 """
 _POLL_S = 1.0
 _PATIENCE_S = 60.0
@@ -74,24 +77,52 @@ class Commands:
             CommandFailedError: it failed; what it said is on stderr.
             KeyboardInterrupt: Ctrl-C or SIGTERM; it was told, and has ended.
         """
-        command = [sys.executable, "-c", _PROGRAM, str(os.getpid()), *arguments]
         stdout = {Output.SHOW: None, Output.JSON: subprocess.PIPE, Output.DROP: subprocess.DEVNULL}[output]
-        with StopSignal() as stop:
-            # In a group of its own, so that Ctrl-C reaches it once, through us.
-            process = subprocess.Popen(  # noqa: S603 - our own program
-                command, stdout=stdout, text=True, pass_fds=self._fds, process_group=0, env=self._environment
-            )
-            try:
-                said = _watch(process, stop, on_tick)
-            except BaseException:
-                _end(process)
-                raise
-            stop.check()
-        if process.returncode:
+        status, said = run_python(
+            _MAIN, arguments, environment=self._environment, stdout=stdout, fds=self._fds, on_tick=on_tick
+        )
+        if status:
             raise CommandFailedError(
                 f"`diode {arguments[0]}` failed, see above; mend that, and run the same command again to go on"
             )
         return json.loads(said) if output is Output.JSON else None
+
+
+def run_python(
+    program: str,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    stdout: IO[str] | int | None = None,
+    fds: Sequence[int] = (),
+    on_tick: Callable[[float], None] = lambda _seconds: None,
+) -> tuple[int, str]:
+    """Run Python source in a process that ends with this one; return its exit status and what it printed.
+
+    Args:
+        program: the source.
+        arguments: what follows the first of its ``sys.argv``.
+        environment: its variables.
+        stdout: where it prints to, as ``subprocess.Popen`` takes it; what it prints is returned if that is a pipe.
+        fds: descriptors that it inherits.
+        on_tick: as of ``Commands.run``.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM; it was told, and has ended.
+    """
+    command = [sys.executable, "-c", _BEGINNING + program, str(os.getpid()), *arguments]
+    with StopSignal() as stop:
+        # In a group of its own, so that Ctrl-C reaches it once, through us.
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdout=stdout, text=True, pass_fds=fds, process_group=0, env=environment
+        )
+        try:
+            said = _watch(process, stop, on_tick)
+        except BaseException:
+            _end(process)
+            raise
+        stop.check()
+    return process.returncode, said
 
 
 def _watch(process: subprocess.Popen[str], stop: StopSignal, on_tick: Callable[[float], None]) -> str:

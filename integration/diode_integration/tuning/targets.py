@@ -1,4 +1,4 @@
-"""What a model is to be good at: the problems that are asked for, or a standard set of them."""
+"""What a model is to be good at: the problems that are asked for and their like, or a standard set of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
 from diode_collectors.problems.problem import OPS
 from diode_collectors.problems.selection import ProblemRequest, select_problems
+from diode_integration.tuning.choosing import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.devices import SweepDevice
 
@@ -27,21 +30,39 @@ _MOST = 2000
 _SEED = 0
 
 
-def target_problems(request: ProblemRequest, device: SweepDevice) -> list[SweepProblem]:
-    """Return the different problems of a request, or of the standard set if it names none, those that fit a device.
+def is_any_named(request: ProblemRequest) -> bool:
+    """Whether a request names products; else the standard set is meant."""
+    return bool(request.shapes or request.shapesets or request.families)
+
+
+def named_problems(request: ProblemRequest, device: SweepDevice) -> list[SweepProblem]:
+    """Return the different problems of a request that fit a device; none if it names none.
 
     Raises:
-        SettingsError: something cannot be understood, or none of what is named is left.
+        SettingsError: something cannot be understood.
     """
-    if request.shapes or request.shapesets or request.families:
-        found = select_problems(replace(request, default_dtype="fp32" if device.is_cpu else "bf16"))
-    else:
-        found = _standard(device, request.dtypes)
+    if not is_any_named(request):
+        return []
+    found = select_problems(replace(request, default_dtype="fp32" if device.is_cpu else "bf16"))
     return [problem for problem in found if device.fits(problem)]
 
 
-def _standard(device: SweepDevice, dtypes: tuple[str, ...]) -> list[SweepProblem]:
-    """Return layers of all families and drawn problems, each in one dtype, in an order that is drawn."""
+def companions(named: Sequence[SweepProblem], device: SweepDevice, count: int) -> list[SweepProblem]:
+    """Return problems of the standard set that are like those named, in turn for each, ``count`` in all."""
+    if not named or count <= 0:
+        return []
+    dtypes = tuple(dict.fromkeys(problem.short_dtype for problem in named))
+    known = {problem.problem().key for problem in named}
+    others = [problem for problem in standard_problems(device, dtypes) if problem.problem().key not in known]
+    return [others[i] for i in nearest(others, named, count)]
+
+
+def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[SweepProblem]:
+    """Return layers of all families and drawn problems that fit a device, each in one dtype, in an order that is drawn.
+
+    Raises:
+        SettingsError: a dtype is unknown.
+    """
     shares = dict.fromkeys(dtypes, 1) or (_CPU_DTYPES if device.is_cpu else _DTYPES)
     limits = _CPU_LIMITS if device.is_cpu else Limits()
     sizes = LogNormalSizes(max_size=512) if device.is_cpu else LogNormalSizes()
@@ -54,4 +75,4 @@ def _standard(device: SweepDevice, dtypes: tuple[str, ...]) -> list[SweepProblem
         small = [problem for problem in listed if limits.allow(problem)]
         part = round(_MOST * share / sum(shares.values()))
         found |= dict.fromkeys(draws.sample(small, min(part, len(small))))
-    return draws.sample(list(found), len(found))
+    return [problem for problem in draws.sample(list(found), len(found)) if device.fits(problem)]

@@ -338,7 +338,7 @@ def test_a_device_elsewhere_is_planned_for(collect: RunCommand) -> None:
     }
     assert found["l4"]["too_large"] == ["mm:40000x40000x40000/nn/bf16"]
     assert {(told["cores"], told["skipped"]) for told in found.values()} == {(16, None)}
-    assert found["h100-nvl"]["estimate_s"] == pytest.approx(56 * 0.45 / 16)
+    assert found["h100-nvl"]["estimate_s"] == pytest.approx((2 * 1.8 + 56 * 0.22) / 16)
     finished = collect(*shapes[:-1], "--hardware", "l4")
     assert finished.err.splitlines() == [
         "1 problem left out, too large for NVIDIA L4: mm:40000x40000x40000/nn/bf16",

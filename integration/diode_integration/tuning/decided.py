@@ -1,0 +1,50 @@
+"""What a model of a similar device has decided on this one: products that people compile here."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from diode_collectors.problems.problem import SweepProblem
+from diode_integration.stats import BY_SIMILAR
+from diode_store.errors import NoWarehouseError, SettingsError
+
+if TYPE_CHECKING:
+    from diode_store.records import Hardware
+
+_NAME = "similar/decided"
+
+
+def decided_by_similar(url: str, hardware: Hardware) -> list[SweepProblem]:
+    """Return the products of a device that a model of another one decided, those that were compiled last first.
+
+    Raises:
+        SchemaError: the warehouse is of another revision.
+        DatabaseError: it cannot be read.
+    """
+    import sqlalchemy as sa
+
+    from diode_store.warehouse import schema
+    from diode_store.warehouse.store import Store
+
+    decisions, problems, devices = schema.decisions, schema.problems, schema.hardware
+    columns = [problems.c[name] for name in ("op", "dtype", "b", "m", "n", "k", "layout", "scalars")]
+    query = (
+        sa.select(*columns)
+        .join_from(problems, decisions, decisions.c.problem_id == problems.c.id)
+        .join(devices, decisions.c.hardware_id == devices.c.id)
+        .where(devices.c.key == hardware.key, decisions.c.reason.contains(BY_SIMILAR, autoescape=True))
+        .group_by(problems.c.id)
+        .order_by(sa.func.max(decisions.c.decided_at).desc(), problems.c.id)
+    )
+    try:
+        with Store.open(url) as store, store.engine.connect() as connection:
+            rows = connection.execute(query).all()
+    except NoWarehouseError:
+        return []
+    found: dict[SweepProblem, None] = {}
+    for op, dtype, b, m, n, k, layout, scalars in rows:
+        tf32 = dtype == "float32" and dict(scalars).get("ALLOW_TF32") is True
+        with contextlib.suppress(SettingsError):  # another op, or an odd layout
+            found.setdefault(SweepProblem(op, m, n, k, b, dtype, layout, tf32, _NAME))
+    return list(found)

@@ -1,0 +1,73 @@
+"""What a model of a similar device decided is what `diode tune` measures first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import samples
+from decided import decision
+from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.selection import ProblemRequest
+from diode_collectors.sweep.devices import device_elsewhere
+from diode_integration.stats import BY_SIMILAR
+from diode_integration.tuning.decided import decided_by_similar
+from diode_integration.tuning.job import TuneRequest, TuningJob
+from diode_integration.tuning.plan import DeviceFolder, Round
+from diode_store.warehouse.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from diode_store.decisions import DecisionRecord
+
+H100 = device_elsewhere("h100")[0]
+SIMILAR = f"a template is predicted fastest{BY_SIMILAR}NVIDIA H200"
+PRODUCTS = [
+    SweepProblem("mm", 48, 4096, 1096, layout="nt"),
+    SweepProblem("bmm", 100, 100, 64, 7, "float32", allow_tf32=True),
+]
+
+
+def decided(number: int, product: SweepProblem, reason: str = SIMILAR, days: int = 0) -> DecisionRecord:
+    """Return a decision on the H100."""
+    at = samples.MEASURED_AT + timedelta(days=days)
+    return decision(number, hardware=H100.hardware, problem=product.problem(), reason=reason, decided_at=at)
+
+
+def test_what_is_found(any_url: str) -> None:
+    """Each product of this device once, the latest first; not those of others, or that nobody similar decided."""
+    with Store.open(any_url) as store:
+        store.write(
+            [
+                *(decided(number, PRODUCTS[0], days=number) for number in range(3)),
+                decided(3, PRODUCTS[1], days=5),
+                decided(4, SweepProblem("mm", 8, 8, 8), reason="a template is predicted fastest"),
+                replace(decided(5, SweepProblem("mm", 16, 8, 8)), hardware=samples.H200),
+                decision(6, hardware=H100.hardware, reason=SIMILAR),
+            ]
+        )
+    found = decided_by_similar(any_url, H100.hardware)
+    assert found[:2] == [PRODUCTS[1], PRODUCTS[0]]
+    assert len(found) == 3
+
+
+def test_nothing_without_a_warehouse(tmp_path: Path) -> None:
+    """Which is the case before the first run."""
+    assert decided_by_similar(str(tmp_path / "absent.db"), H100.hardware) == []
+
+
+def test_they_are_planned_first(database_url: str, tmp_path: Path) -> None:
+    """Before the standard set; what is named makes them no better."""
+    with Store.open(database_url) as store:
+        store.write([decided(number, product) for number, product in enumerate(PRODUCTS)])
+    folder = DeviceFolder(tmp_path / "h100")
+    job = TuningJob([H100], TuneRequest(ProblemRequest(), 60.0, database_url), folder, 16)
+    chosen = job.choose(1, Round(60.0), tmp_path / "interim.pt")
+    assert set(chosen[:2]) == set(PRODUCTS)
+    assert len(chosen) > 20
+    named = TuneRequest(ProblemRequest(shapes=("mm:64x64x64",)), 60.0, database_url)
+    alone = TuningJob([H100], named, folder, 16)
+    assert (len(alone.pool.problems), str(alone.pool.space)) == (60, "SAMPLE:48")
+    assert str(alone.choose(1, Round(60.0), tmp_path / "interim.pt")[0]) == "mm:64x64x64/nn/bf16"
