@@ -1,13 +1,14 @@
 """What a model knows after so many minutes of `diode tune`, by how they were spent: by replay of the bundled sweeps.
 
-    python benchmarks/bench_tune.py --output results.jsonl [--way chosen] [--minutes 10] [--time-limit-s 3000]
+    python benchmarks/bench_tune.py --output results.jsonl [--new device] [--way chosen] [--time-limit-s 3000]
     python benchmarks/bench_tune.py --costs
 
-The bundled measurements without some problems stand for a device that nobody has measured. A way chooses problems of
-them until its minutes are spent, by what the logs of these sweeps cost (`--costs`), and fits a model. It is judged by
-the problems that were left out: those timed exhaustively, and three families. The baselines are problems as they come
-(drawn), and a model of all of them (everything). Takes an hour: results are appended, and those that are there are not
-made again, so that it can be spread over several runs.
+Some bundled problems are only judged by (listed): those timed exhaustively as deployed, and three families; and so are
+455 problems of 26 families and drawn ones that nothing learns from (held back). The other bundled ones stand for a
+device that nobody has measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems
+until the minutes are spent, by what the logs of these sweeps say they cost (`--costs`), and fits a model. The baselines
+are a draw of problems (drawn), and a model of all of them (everything). Takes hours: results are appended, and those
+that are there are not made again, so that it can be spread over several runs.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import os
 import sys
 import time
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
@@ -29,11 +31,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import shipped_data
 
-from diode_collectors.problems.choices import seconds_of
-from diode_collectors.problems.problem import FLOAT32, SweepProblem
+from diode_collectors.problems.choices import cpu_seconds
+from diode_collectors.problems.problem import FLOAT32, TF32, SweepProblem
+from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.spool.reading import measurements_in
+from diode_collectors.sweep.devices import CORES_ELSEWHERE
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.doubt import doubts
-from diode_integration.tuning.rounds import SAMPLE, count_rounds
+from diode_integration.tuning.plan import split
+from diode_integration.tuning.pool import SAMPLE
 from diode_store.console import print_rows
 from diode_store.inductor_default import GemmConfig, default_configs
 from diode_trainer.commands.recipes import make_recipe
@@ -43,10 +49,342 @@ from diode_trainer.data.tensors import pack
 from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.standing import predict
 from diode_trainer.scoring import Scorer
-from diode_trainer.training.train import fit, limited_threads
+from diode_trainer.training.train import Beginning, fit, limited_threads
+from diode_trainer.training.warm_start import EPOCHS, LEARNING_RATE, both, repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from diode_store.records import Measurement
     from diode_trainer.data.dataset import Examples
+    from diode_trainer.models import TimingNetwork
+
+HELD_BACK = Path(__file__).parent / "data"
+FAMILIES = frozenset({"llama3.2-3b", "vit-h14", "t5-base"})
+DEPLOYED = frozenset({"graph", "read_flush"})
+"""The regimes that a problem is timed in today."""
+Task = tuple[str, str, float, int]
+"""What is new, the way, minutes and a seed."""
+MINUTES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
+_MOST_KNOWN = 1000
+_TMA = "tma"
+_SPARE = 1.2
+"""How much more is chosen than the minutes are estimated to be enough for."""
+_CONFIG = ("block_m", "block_n", "block_k", "num_stages", "num_warps")
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A device that is new, and what is known of others."""
+
+    pool: tuple[Examples, ...]
+    """What can be measured."""
+    tested: dict[str, tuple[Examples, ...]]
+    """What is judged by."""
+    known: tuple[Examples, ...] = ()
+
+    @cached_property
+    def base(self) -> TimingNetwork:
+        """Return a model of what is known."""
+        return fit(pack(ExampleSet(self.known)), make_recipe("deep"), seed=0).network
+
+
+def _device(measurements: list[Measurement]) -> World:
+    """Nothing is known."""
+    listed, pool = _parted(measurements)
+    return World(tuple(pool), {"listed": tuple(listed), "held back": _held_back()})
+
+
+def _tf32(measurements: list[Measurement]) -> World:
+    """TF32 is new; the rest is known, and nothing of it is judged by."""
+    listed, pool = _parted(measurements)
+    new, judged, held_back = (
+        tuple(example for example in examples if example.shape.arithmetic == TF32)
+        for examples in (pool, listed, _held_back())
+    )
+    known = [example for example in pool if example.shape.arithmetic != TF32]
+    drawn = np.random.default_rng(0).permutation(len(known))[:_MOST_KNOWN]
+    return World(new, {"listed": judged, "held back": held_back}, tuple(known[i] for i in drawn))
+
+
+WORLDS: dict[str, Callable[[list[Measurement]], World]] = {"device": _device, TF32: _tf32}
+
+
+def _parted(measurements: list[Measurement]) -> tuple[list[Examples], list[Examples]]:
+    """Return the problems that are judged by, and the others, each as it is timed today if it was."""
+    exhaustive = {m.problem.shape for m in measurements if m.search_space == "EXHAUSTIVE"}
+    dataset = load_measurements(measurements, "the bundled measurements")
+    judged = {example.shape for example in dataset if example.shape in exhaustive or example.family in FAMILIES}
+    tested = [example for example in dataset if example.shape in judged and example.regime in DEPLOYED]
+    pool: dict[Any, Examples] = {}
+    for example in dataset:
+        is_slow = example.shape.arithmetic == FLOAT32  # the standard set has none
+        if example.shape not in judged and not is_slow and (example.regime in DEPLOYED or example.shape not in pool):
+            pool[example.shape] = example
+    return tested, list(pool.values())
+
+
+def _held_back() -> tuple[Examples, ...]:
+    measurements = [m for path in sorted(HELD_BACK.glob("*-held-back*.seg")) for m in measurements_in(path)]
+    return load_measurements(measurements, str(HELD_BACK)).examples
+
+
+class Spending:
+    """Measures problems of a world until minutes are spent."""
+
+    def __init__(self, world: World, minutes: float, seed: int) -> None:
+        """Measure nothing yet; ``seed`` draws problems and configs."""
+        self.world, self.budget_s, self.seed = world, 60 * minutes, seed
+        self.measured: dict[int, Examples] = {}
+        self.picks = 0.0
+        self._network: TimingNetwork | None = None
+        self._draws = np.random.default_rng(seed)
+        self.problems = [SweepProblem.of_shape(example.shape) for example in world.pool]
+        self._costs_s = [_seconds(min(len(example), SAMPLE + SAMPLE // 4 + 1)) for example in world.pool]
+
+    def drawn(self) -> None:
+        """Take problems as they come."""
+        self._measure(self._draws.permutation(len(self.problems)).tolist(), self.budget_s)
+
+    def covering(self) -> None:
+        """Take those that are like many others, whatever models think."""
+        self._measure(self._chosen(self.budget_s, None), self.budget_s)
+
+    def chosen(self, network: TimingNetwork | None = None) -> None:
+        """Take what `diode tune` takes: in rounds, also by what the model of the rounds before is unsure of."""
+        for each in split(self.budget_s, is_cpu=False):
+            if self.measured:
+                network = _scratch(self.world, self.new(), self.seed)
+            self._network = network
+            self._measure(self._chosen(each.budget_s, network), each.budget_s)
+
+    def picked(self, network: TimingNetwork | None = None) -> None:
+        self.picks = 0.5
+        self.chosen(network)
+
+    def new(self) -> ExampleSet:
+        """Return what is measured."""
+        return ExampleSet(tuple(self.measured.values()))
+
+    def _chosen(self, budget_s: float, network: TimingNetwork | None) -> list[int]:
+        left = [i for i in range(len(self.problems)) if i not in self.measured]
+        some = [self.problems[i] for i in left]
+        counts = None if network is None else doubts(Scorer(network), some, self.world.pool[0].hardware)
+        costs_s, known = [self._costs_s[i] for i in left], [self.problems[i] for i in self.measured]
+        return [left[i] for i in choose(some, costs_s, _SPARE * budget_s, counts=counts, measured=known)]
+
+    def _measure(self, order: Sequence[int], budget_s: float) -> None:
+        spent_s = 0.0
+        for i in order:
+            if spent_s >= budget_s:
+                return
+            predicted = None
+            if self.picks and self._network is not None:
+                e = self.world.pool[i]
+                predicted = Scorer(self._network).predict_us(e.shape, e.hardware, e.columns, exact=True)
+            self.measured[i] = _sampled(self.world.pool[i], self._draws, predicted, self.picks)
+            spent_s += _seconds(len(self.measured[i]))
+
+
+def _sampled(example: Examples, draws: np.random.Generator, predicted=None, picks=0.0) -> Examples:
+    """Return a problem with the vendor's kernels and as many others as SAMPLE takes: DEFAULT's, then drawn ones."""
+    columns, space = example.columns, SearchSpace("SAMPLE", SAMPLE)
+    default = default_configs(example.shape)
+    rows = np.stack([getattr(columns, name) for name in _CONFIG], axis=1).tolist()
+    order = draws.permutation(len(example))
+    order = order[np.argsort([GemmConfig(*rows[i]) not in default for i in order], kind="stable")]
+    is_tma = columns.template_mask(lambda name: _TMA in name)[order]
+    is_vendor = example.is_vendor[order]
+    plain, tma = order[~is_tma & ~is_vendor][: space.sample], order[is_tma][: space.tma_sample]
+    if predicted is not None:
+
+        def best(group, size):
+            by = group[np.argsort(predicted[group], kind="stable")][: round(picks * size)]
+            rest = draws.permutation(np.setdiff1d(group, by))
+            return np.concatenate([by, rest])[:size]
+
+        plain, tma = best(order[~is_tma & ~is_vendor], space.sample), best(order[is_tma], space.tma_sample)
+    kept = np.sort(np.concatenate([order[is_vendor], plain, tma]))
+    arrays = {name: getattr(example, name)[kept] for name in ("runtime_us", "is_vendor", "is_estimate")}
+    return replace(example, columns=columns.take(kept), **arrays)
+
+
+def _seconds(choices: int) -> float:
+    return cpu_seconds(choices) / CORES_ELSEWHERE
+
+
+def _scratch(_world: World, new: ExampleSet, seed: int) -> TimingNetwork:
+    return fit(pack(new), make_recipe("deep"), seed=seed).network
+
+
+def _warm(world: World, new: ExampleSet, seed: int) -> TimingNetwork:
+    """Go on from what is known, as `diode-train --warm-start` does."""
+    known = ExampleSet(world.known)
+    recipe = make_recipe("deep", epochs=EPOCHS, learning_rate=LEARNING_RATE)
+    beginning = Beginning(world.base, repeats(len(new), len(known)))
+    return fit(pack(both(new, known)), recipe, seed=seed, beginning=beginning).network
+
+
+@dataclass(frozen=True)
+class Way:
+    """How minutes are spent, and what is made of what was measured."""
+
+    spend: Callable[[Spending], None]
+    learn: Callable[[World, ExampleSet, int], TimingNetwork] = _scratch
+
+
+_WAYS = {
+    "drawn": Way(Spending.drawn),
+    "covering": Way(Spending.covering),
+    "chosen": Way(Spending.chosen),
+    "picked": Way(Spending.picked),
+}
+_WARM_WAYS = {
+    "drawn, warm": Way(Spending.drawn, _warm),
+    "chosen, warm": Way(lambda spending: spending.chosen(spending.world.base), _warm),
+}
+"""Where something is known."""
+WAYS = _WAYS | _WARM_WAYS
+EVERYTHING, NOTHING = "everything", "nothing"
+
+
+def main() -> int:
+    """Spend, fit, judge, append and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--output", type=Path, help="file that gets one JSON line a result")
+    parser.add_argument("--new", choices=WORLDS, action="append", help="what is new; default: each")
+    parser.add_argument("--way", choices=[*WAYS, EVERYTHING, NOTHING], action="append", help="default: each")
+    parser.add_argument("--minutes", type=float, action="append", help=f"default: {', '.join(map(str, MINUTES))}")
+    parser.add_argument("--seeds", type=int, default=2, help="draws, from 0")
+    parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
+    parser.add_argument("--costs", action="store_true", help="compare what sweeps are said to cost with their logs")
+    options = parser.parse_args()
+    if options.costs:
+        _show_costs(shipped_data.measurements([*shipped_data.DATASETS]))
+        return 0
+    if options.output is None:
+        parser.error("--output is needed")
+    deadline = time.time() + options.time_limit_s
+    there = {_key(line) for line in _lines(options.output)}
+    tasks = [task for name in options.new or WORLDS for task in _tasks(name, options) if task not in there]
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(_run, task, options.output, deadline) for task in tasks]):
+            done.result()
+    _show(_lines(options.output))
+    return 0
+
+
+def _tasks(new: str, options: argparse.Namespace) -> list[Task]:
+    """Return what there is to fit, the quickest first."""
+    is_known = new == TF32
+    minutes = options.minutes or MINUTES
+    asked = options.way or [*WAYS, EVERYTHING, NOTHING]
+    ways = [way for way in asked if way in WAYS and (is_known or way not in _WARM_WAYS)]
+    ends = [(way, 0.0) for way in asked if way == EVERYTHING or (way == NOTHING and is_known)]
+    listed = [*((way, each) for each in minutes for way in ways), *ends]
+    return [(new, way, each, seed) for way, each in listed for seed in range(1 if way == NOTHING else options.seeds)]
+
+
+def _run(task: Task, output: Path, deadline: float) -> None:
+    """Do one task in a process of its own, unless it is too late to begin."""
+    if time.time() < deadline:
+        new, *rest = task
+        with limited_threads():
+            _append(output, task, _judged(_world(new), *rest))
+
+
+@cache
+def _world(new: str) -> World:
+    return WORLDS[new](shipped_data.measurements([*shipped_data.DATASETS]))
+
+
+def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]:
+    """Spend, fit and judge; return the figures."""
+    started = time.perf_counter()
+    new = ExampleSet(world.pool)
+    if way == NOTHING:
+        new, network = ExampleSet(()), world.base
+    elif way == EVERYTHING:
+        network = _scratch(world, ExampleSet((*world.known, *world.pool)), seed)
+    else:
+        spending = Spending(world, minutes, seed)
+        WAYS[way].spend(spending)
+        new = spending.new()
+        network = WAYS[way].learn(world, new, seed)
+    seconds, scorer = round(time.perf_counter() - started), Scorer(network)
+    figures: dict[str, Any] = {"problems": len(new), "timings": new.timings, "s": seconds}
+    for name, tested in world.tested.items():
+        report = summarise(judge_problems(tested, predict(scorer, tested), vendor=True))
+        figures[name] = {"judged": len(tested), **{str(k): regret.geomean for k, regret in report.regret.items()}}
+    return figures
+
+
+def _key(line: dict[str, Any]) -> Task:
+    return line["new"], line["way"], line["minutes"], line["seed"]
+
+
+def _append(path: Path, key: Task, figures: dict[str, Any]) -> None:
+    line = {**dict(zip(("new", "way", "minutes", "seed"), key, strict=True)), **figures}
+    with path.open("a") as output:
+        output.write(json.dumps(line) + "\n")
+    print(json.dumps(line), file=sys.stderr)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _show(lines: list[dict[str, Any]]) -> None:
+    """Print regret@1 and @5 in the mean over seeds, and the loss at @1 over a draw's."""
+    found: dict[tuple[str, float], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        found[line["new"], line["minutes"]][line["way"]].append(line)
+    for new in dict.fromkeys(line["new"] for line in lines):
+        for tested in ("listed", "held back"):
+            ends = found.get((new, 0.0), {})
+            said = "; ".join(f"{way}: {_cell(of, (), tested)}" for way, of in ends.items())
+            judged = next(line[tested]["judged"] for line in lines if line["new"] == new)
+            minutes = sorted({each for name, each in found if name == new and each})
+            ways = [way for way in WAYS if any(found[new, each].get(way) for each in minutes)]
+            rows = []
+            for each in minutes:
+                of = found[new, each]
+                problems = "/".join(sorted({str(line["problems"]) for line in of.get("drawn", ())}))
+                cells = (_cell(of.get(way, ()), of.get("drawn", ()), tested) for way in ways)
+                rows.append((f"{each:g}", problems, *cells))
+            title = f"new: {new}; {judged} problems {tested}: regret@1, @5, the loss at @1 over a draw's. {said}"
+            print_rows(("minutes", "problems drawn", *ways), rows, title=title)
+
+
+def _cell(lines: Sequence[dict[str, Any]], drawn: Sequence[dict[str, Any]], tested: str) -> str:
+    if not lines:
+        return ""
+    first, fifth = _regret(lines, tested, "1"), _regret(lines, tested, "5")
+    ratio = f" {(first - 1) / (_regret(drawn, tested, '1') - 1):.2f}" if drawn else ""
+    return f"{first:.4f} {fifth:.4f}{ratio}"
+
+
+def _regret(lines: Sequence[dict[str, Any]], tested: str, k: str) -> float:
+    return geometric_mean([line[tested][k] for line in lines])
+
+
+def _show_costs(measurements: list[Measurement]) -> None:
+    """Print, by sweep, the seconds from its first problem to its last, and those that they are said to take."""
+    sweeps: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    for measurement in measurements:
+        if measurement.timing_method.regime in DEPLOYED:
+            sweeps[measurement.sweep_id or "", measurement.search_space or ""].append(measurement)
+    rows = []
+    for (_, space), of in sweeps.items():
+        times = sorted(measurement.measured_at for measurement in of)
+        logged_s = (times[-1] - times[0]).total_seconds() * len(of) / (len(of) - 1)
+        slow = any(measurement.problem.shape.arithmetic == FLOAT32 for measurement in of)
+        said_s = sum(cpu_seconds(len(m.timings), is_slow=slow) for m in of) / CORES_ELSEWHERE
+        choices = sum(len(measurement.timings) for measurement in of)
+        name = f"{space}{', fp32' if slow else ''}"
+        rows.append((name, len(of), choices, f"{logged_s:.0f}", f"{said_s:.0f}", f"{said_s / logged_s:.2f}"))
+    print_rows(("sweep", "problems", "choices", "s logged", "s said", "ratio"), rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

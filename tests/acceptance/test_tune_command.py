@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -152,10 +153,26 @@ def test_interrupted(user: User) -> None:
 def test_too_few_problems(user: User) -> None:
     """What cannot be learned from ends with what was measured kept, and says how to go on."""
     user.shapes.write_text(SHAPES[0])
-    result = user.run(*user.tune("--json"))
+    result = user.run(*user.tune("--json", "--budget", "2s"))
     assert (result.returncode, result.stdout) == (1, "")
-    assert "error: 1 problem measured on" in result.stderr
-    assert "10 are needed to learn from; name more products" in result.stderr
+    told = " ".join(result.stderr.split())
+    assert re.search(r"error: [1-9] problems? measured on", told)
+    assert re.search(r"10 are needed to learn from; run it again, with a --budget of \dm, which adds to them", told)
+
+
+@pytest.mark.long
+def test_for_a_program(user: User, tmp_path: Path) -> None:
+    """Its products are measured first, then some that are like them; the next run of it uses the model."""
+    program = tmp_path / "program.py"
+    program.write_text(USE)
+    what = str(PROGRAMS / "diode"), "tune", "--device", "cpu", "--folds", "0", "--from-script", str(program), "--json"
+    (tuned,) = json.loads(user.done(*what).stdout)
+    assert (tuned["rounds"][0]["problems"], tuned["rounds"][0]["measured"]) == (10, 10)
+    plan = user.plan()
+    assert plan is not None
+    assert plan.startswith("mm:64x80x96/nn/fp32  # program/compiled\n")
+    after = user.done(str(PROGRAMS / "python"), str(program))
+    assert json.loads(after.stdout)["model_selections"] == 1
 
 
 @pytest.mark.parametrize(
@@ -169,6 +186,10 @@ def test_too_few_problems(user: User) -> None:
         (("--shape", "bogus"), "'bogus' is not a shape"),
         (("--family", "nosuch"), "unknown family 'nosuch'"),
         (("--shapeset", "missing.json"), "missing.json: cannot read the shape set"),
+        (
+            ("--from-script", "missing.py --steps 1"),
+            "--from-script 'missing.py --steps 1': no such file; name a Python",
+        ),
     ],
 )
 def test_bad_usage(user: User, options: tuple[str, str], said: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diode_collectors.problems.search_space import SearchSpace
 
 CPU_SECONDS_PER_CHOICE = 0.22
-"""What compiling and timing one kernel costs. This and the next are fitted to the logs of the bundled sweeps as deployed:
+"""What compiling and timing one kernel costs. This and the next are fitted to the logs of bundled sweeps as deployed:
 2,721 problems on an NVIDIA H200 with 16 cores, torch 2.11 (``benchmarks/bench_tune.py --costs``). Where two virtual
 cores share a physical one it was up to 0.8."""
 CPU_SECONDS_PER_PROBLEM = 1.8
@@ -123,10 +123,14 @@ def seconds_estimate(
     compiling = timing = 0.0
     for problem in problems:
         choices = count_choices(problem, space, shared_memory_bytes=shared_memory_bytes, include_tma=include_tma)
-        slow = problem.dtype == FLOAT32 and not problem.allow_tf32
-        compiling += CPU_SECONDS_PER_PROBLEM + choices * CPU_SECONDS_PER_CHOICE * (SLOW_FLOAT32_FACTOR if slow else 1)
+        compiling += cpu_seconds(choices, is_slow=problem.dtype == FLOAT32 and not problem.allow_tf32)
         timing += choices * GPU_SECONDS_PER_CHOICE
     return max(compiling / max(cores, 1), timing / max(devices, 1))
+
+
+def cpu_seconds(choices: int, *, is_slow: bool = False) -> float:
+    """Return what a problem with so many choices costs, in seconds of one core; fp32 without TF32 is slow."""
+    return CPU_SECONDS_PER_PROBLEM + choices * CPU_SECONDS_PER_CHOICE * (SLOW_FLOAT32_FACTOR if is_slow else 1)
 
 
 @lru_cache(maxsize=4096)

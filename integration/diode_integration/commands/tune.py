@@ -45,6 +45,10 @@ class _Options:
             help="For what this Python program compiles; it is run once, to its end, with --dry-run too.",
         ),
     ] = None
+    leave_out: Annotated[
+        list[Path] | None,
+        typer.Option("--leave-out", metavar="FILE", help="Measure no product of this shape set, to judge by them."),
+    ] = None
     dtype: Annotated[
         list[str] | None,
         typer.Option("--dtype", metavar="DTYPE", help="In this dtype; else bf16, fp16 and tf32, on a CPU fp32."),
@@ -128,6 +132,7 @@ def _request(options: _Options, database: str) -> TuneRequest:
         SettingsError: it cannot be understood.
     """
     from diode_collectors.problems.selection import ProblemRequest
+    from diode_collectors.problems.shapesets import read_shapeset
     from diode_integration.tuning.job import TuneRequest
     from diode_store.errors import SettingsError
     from diode_store.times import parse_duration_s
@@ -141,7 +146,8 @@ def _request(options: _Options, database: str) -> TuneRequest:
     budget_s = parse_duration_s(options.budget, "--budget")
     if budget_s <= 0:
         raise SettingsError(f"--budget {options.budget} leaves no time to measure; 3m is a beginning, 10m is good")
-    return TuneRequest(targets, budget_s, database, options.from_scratch, options.folds)
+    left_out = frozenset(problem.problem().key for path in options.leave_out or () for problem in read_shapeset(path))
+    return TuneRequest(targets, budget_s, database, options.from_scratch, options.folds, left_out=left_out)
 
 
 def _print_foreseen(found: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
     from diode_store.records import Hardware, ProblemShape
     from diode_trainer.artifact import TimingModel
+    from diode_trainer.scoring import Scorer
 
 _FLOOR = 0.1
 """What a problem counts of which the members are of one mind, as a share of what all count in the mean."""
@@ -25,7 +26,7 @@ _BEST = 5
 """The kernels among which the choice is."""
 
 
-def doubts(model: TimingModel, problems: Sequence[SweepProblem], hardware: Hardware) -> NDArray[np.float32]:
+def doubts(model: TimingModel | Scorer, problems: Sequence[SweepProblem], hardware: Hardware) -> NDArray[np.float32]:
     """Return what each problem counts, shape (n,), 1 in the mean: more where the members are further apart.
 
     The kernels that are asked about are those of Inductor's DEFAULT list and the vendor's.
@@ -35,7 +36,7 @@ def doubts(model: TimingModel, problems: Sequence[SweepProblem], hardware: Hardw
     return ((spread / mean + _FLOOR) / (1 + _FLOOR)).astype(np.float32)
 
 
-def _spread(model: TimingModel, shape: ProblemShape, hardware: Hardware) -> float:
+def _spread(model: TimingModel | Scorer, shape: ProblemShape, hardware: Hardware) -> float:
     prediction = model.predict(shape, hardware, _kernels(shape), exact=True)
     logs = prediction.member_logs  # (E, f)
     if logs.size == 0:
@@ -46,8 +47,9 @@ def _spread(model: TimingModel, shape: ProblemShape, hardware: Hardware) -> floa
 
 def _kernels(shape: ProblemShape) -> ConfigColumns:
     template = "triton::bmm" if shape.op in {"bmm", "baddbmm"} else "triton::mm"
+    vendors = ("aten::addmm", "aten::bias_addmm") if shape.op == "addmm" else (f"aten::{shape.op}",)
     rows = [
         (template, c.block_m, c.block_n, c.block_k, _GROUP_M, c.num_stages, c.num_warps, shape.tf32)
         for c in sorted(default_configs(shape))
     ]
-    return ConfigColumns.from_rows([(f"aten::{shape.op}", 0, 0, 0, 0, 0, 0, False), *rows])
+    return ConfigColumns.from_rows([*((vendor, 0, 0, 0, 0, 0, 0, False) for vendor in vendors), *rows])

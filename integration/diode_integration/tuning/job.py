@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from diode_integration.tuning import installing
-from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
+from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same, split
 from diode_integration.tuning.pool import FEWEST_PROBLEMS, Pool
 from diode_integration.tuning.running import CommandFailedError, Commands, Output
 from diode_store.console import print_note
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from diode_collectors.sweep.devices import SweepDevice
     from diode_integration.tuning.plan import DeviceFolder
 
-_ROUND_S = 180.0
-_MOST_ROUNDS = 3
 _SPARE = 1.5
 """How many times the problems that are estimated to fit into a round's budget are planned; the clock ends it."""
 _PARTS_OF_ONE_FOLD = 5
@@ -51,6 +49,8 @@ class TuneRequest:
     folds: int = 5
     script: str | None = None
     """The program that compiled those of the targets that are in its shape set."""
+    left_out: frozenset[bytes] = frozenset()
+    """Keys of products that are not measured."""
 
     def to_plain(self, products: Iterable[bytes]) -> dict[str, Any]:
         """Return it as JSON has it, by the names of options; of the keys of the products that it comes to, a digest."""
@@ -74,14 +74,20 @@ class TuningJob:
         self.hardware = devices[0].hardware
         self.request = request
         self.folder = folder
-        self.pool = Pool(devices, request.targets, budget_s=request.budget_s, database=request.database, cores=cores)
+        self.pool = Pool(
+            devices,
+            request.targets,
+            budget_s=request.budget_s,
+            database=request.database,
+            cores=cores,
+            left_out=request.left_out,
+        )
         self._request = request.to_plain(self.pool.asked)
         self._commands = Commands(request.database)
 
     def plan(self) -> Plan:
-        """Return a new plan: so many rounds that choosing anew pays, one alone where no model says what to choose."""
-        count = 1 if self.pool.is_cpu else min(max(int(self.request.budget_s // _ROUND_S), 1), _MOST_ROUNDS)
-        return Plan(self._request, [Round(self.request.budget_s / count) for _ in range(count)])
+        """Return a new plan."""
+        return Plan(self._request, split(self.request.budget_s, is_cpu=self.pool.is_cpu))
 
     def found(self, *, restart: bool) -> RunFolder:
         """Return the interrupted run, else a new one.

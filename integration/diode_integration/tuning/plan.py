@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.problem import SweepProblem
 
+_ROUND_S = 180.0
+"""A shorter round teaches too little to choose the next by."""
+_MOST_ROUNDS = 3
 _PLAN, _LOCK = "plan.json", "lock"
 _VERSION = 1
 _WAIT_S = 20.0
@@ -67,6 +70,12 @@ class Plan:
         done, later = self.rounds[number - 1], self.rounds[number:]
         for each in later:
             each.budget_s += max(done.budget_s - done.spent_s, 0.0) / len(later)
+
+
+def split(budget_s: float, *, is_cpu: bool) -> list[Round]:
+    """Return so many equal rounds that choosing anew pays; on a CPU one, as few problems are measured there."""
+    count = 1 if is_cpu else min(max(int(budget_s // _ROUND_S), 1), _MOST_ROUNDS)
+    return [Round(budget_s / count) for _ in range(count)]
 
 
 class RunFolder:

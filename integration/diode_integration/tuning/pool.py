@@ -17,7 +17,7 @@ from diode_store.console import progress
 from diode_store.errors import NoWarehouseError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,6 +46,7 @@ class Pool:
         budget_s: float,
         database: str,
         cores: int | None = None,
+        left_out: Collection[bytes] = (),
     ) -> None:
         """List the products.
 
@@ -55,9 +56,10 @@ class Pool:
             budget_s: how long they may be measured.
             database: the warehouse, which knows what is measured, and what a model of a similar device decided.
             cores: of the machine; of this one unless given.
+            left_out: keys of products that are not measured.
 
         Raises:
-            SettingsError: something cannot be understood, or none of what is named fits the device.
+            SettingsError: something cannot be understood, or nothing of it fits the device.
             SchemaError: the warehouse is of another revision.
             DatabaseError: it cannot be read.
         """
@@ -65,24 +67,23 @@ class Pool:
         self.is_cpu = devices[0].is_cpu
         self._hardware, self._database = devices[0].hardware, database
         self._cores = cores or len(os.sched_getaffinity(0))
-        first, others, self.asked = self._targets(request)
-        self.problems = {problem.problem().key: problem for problem in (*first, *others)}
-        self._first = {problem.problem().key for problem in first}
-        is_named = bool(first) and self.asked == frozenset(self._first)
+        first, others = (_by_key(problems, left_out) for problems in self._targets(request))
+        self.problems = first | others
+        self._first = frozenset(first)
+        is_named = is_any_named(request)
+        self.asked = frozenset(first if is_named else others)
+        """Keys of what was asked for."""
+        if not self.asked:
+            raise SettingsError(f"of what is asked for nothing fits into the memory of {self._hardware.name}")
         self.space, self.estimate = self._space(budget_s, is_named=is_named)
 
-    def _targets(self, request: ProblemRequest) -> tuple[list[SweepProblem], list[SweepProblem], frozenset[bytes]]:
-        """Return what is measured first, what after it, and the keys of what was asked for."""
+    def _targets(self, request: ProblemRequest) -> tuple[list[SweepProblem], list[SweepProblem]]:
+        """Return what is measured first and what after it."""
         device = self.devices[0]
         if not is_any_named(request):
-            standard = standard_problems(device, request.dtypes)
-            asked = frozenset(problem.problem().key for problem in standard)
-            return decided_by_similar(self._database, self._hardware), standard, asked
+            return decided_by_similar(self._database, self._hardware), standard_problems(device, request.dtypes)
         named = named_problems(request, device)
-        if not named:
-            raise SettingsError(f"nothing that is asked for fits into the memory of {self._hardware.name}")
-        company = companions(named, device, (FEWEST_PROBLEMS if self.is_cpu else _COMPANY) - len(named))
-        return named, company, frozenset(problem.problem().key for problem in named)
+        return named, companions(named, device, (FEWEST_PROBLEMS if self.is_cpu else _COMPANY) - len(named))
 
     def _space(self, budget_s: float, *, is_named: bool) -> tuple[SearchSpace, Estimate]:
         """Return which configs are timed, the more the fewer products are named, and what that takes."""
@@ -142,6 +143,10 @@ class Pool:
                 )
                 found += [some[i] for i in order]
         return found
+
+
+def _by_key(problems: Iterable[SweepProblem], left_out: Collection[bytes]) -> dict[bytes, SweepProblem]:
+    return {key: problem for problem in problems if (key := problem.problem().key) not in left_out}
 
 
 def _size(search_space: str) -> float:

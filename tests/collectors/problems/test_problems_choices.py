@@ -93,7 +93,7 @@ def test_a_sample_has_as_many_as_it_says() -> None:
 
 
 def test_time_is_bound_by_cores_or_by_devices() -> None:
-    """1.8 CPU-seconds and 1,401 choices of 0.22; fp32 without TF32 takes 15 times that; with cores enough the GPU counts."""
+    """1.8 CPU-seconds and 1,401 choices of 0.22, in fp32 without TF32 15 times that; with many cores the GPU counts."""
 
     def estimate(text: str, cores: int, devices: int = 1) -> float:
         problems = [parse_problem(text)]
