@@ -1,14 +1,13 @@
 """What a model knows after so many minutes of `diode tune`, by how they were spent: by replay of the bundled sweeps.
 
     python benchmarks/bench_tune.py --output results.jsonl [--new device] [--way chosen] [--time-limit-s 3000]
-    python benchmarks/bench_tune.py --costs
 
 Some bundled problems are only judged by (listed): those timed exhaustively as deployed, and three families; and so are
 455 problems of 26 families and drawn ones that nothing learns from (held back). The other bundled ones stand for a
 device that nobody has measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems
-until the minutes are spent, by what the logs of these sweeps say they cost (`--costs`), and fits a model. The baselines
-are a draw of problems (drawn), and a model of all of them (everything). Takes hours: results are appended, and those
-that are there are not made again, so that it can be spread over several runs.
+until the minutes are spent, by what the logs of these sweeps say they cost (`bench_sweep_costs.py`), and fits a model.
+The baselines are a draw of problems (drawn), and a model of all of them (everything). Takes hours: results are
+appended, and those that are there are not made again, so that it can be spread over several runs.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import os
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -53,7 +53,9 @@ from diode_trainer.training.train import Beginning, fit, limited_threads
 from diode_trainer.training.warm_start import EPOCHS, LEARNING_RATE, both, repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from diode_store.records import Measurement
     from diode_trainer.data.dataset import Examples
@@ -63,8 +65,12 @@ HELD_BACK = Path(__file__).parent / "data"
 FAMILIES = frozenset({"llama3.2-3b", "vit-h14", "t5-base"})
 DEPLOYED = frozenset({"graph", "read_flush"})
 """The regimes that a problem is timed in today."""
+Learn = Callable[["World", ExampleSet, int], "TimingNetwork"]
+"""Makes a model of what was measured, with a seed."""
 Task = tuple[str, str, float, int]
 """What is new, the way, minutes and a seed."""
+_DRAWN = frozenset({"", "log-normal", "uniform", "plain", "torchbench"})
+"""Families of problems that are no layers of one model."""
 MINUTES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 _MOST_KNOWN = 1000
 _TMA = "tma"
@@ -136,31 +142,32 @@ class Spending:
         """Measure nothing yet; ``seed`` draws problems and configs."""
         self.world, self.budget_s, self.seed = world, 60 * minutes, seed
         self.measured: dict[int, Examples] = {}
-        self.picks = 0.0
-        self._network: TimingNetwork | None = None
         self._draws = np.random.default_rng(seed)
         self.problems = [SweepProblem.of_shape(example.shape) for example in world.pool]
         self._costs_s = [_seconds(min(len(example), SAMPLE + SAMPLE // 4 + 1)) for example in world.pool]
 
-    def drawn(self) -> None:
-        """Take problems as they come."""
-        self._measure(self._draws.permutation(len(self.problems)).tolist(), self.budget_s)
+    def drawn(self, wanted: Callable[[Examples], bool] = lambda _example: True) -> None:
+        """Take problems as they come, of those that are wanted."""
+        order = self._draws.permutation(len(self.problems)).tolist()
+        self._measure([i for i in order if wanted(self.world.pool[i])], self.budget_s)
 
     def covering(self) -> None:
         """Take those that are like many others, whatever models think."""
         self._measure(self._chosen(self.budget_s, None), self.budget_s)
 
-    def chosen(self, network: TimingNetwork | None = None) -> None:
-        """Take what `diode tune` takes: in rounds, also by what the model of the rounds before is unsure of."""
+    def chosen(self, learn: Learn, network: TimingNetwork | None = None, *, picks: bool = False) -> None:
+        """Take what `diode tune` takes: in rounds, also by what the model of the rounds before is unsure of.
+
+        Args:
+            learn: makes that model.
+            network: in its place in the first round.
+            picks: also have it pick half of the kernels, those that it believes fastest.
+        """
         for each in split(self.budget_s, is_cpu=False):
             if self.measured:
-                network = _scratch(self.world, self.new(), self.seed)
-            self._network = network
-            self._measure(self._chosen(each.budget_s, network), each.budget_s)
-
-    def picked(self, network: TimingNetwork | None = None) -> None:
-        self.picks = 0.5
-        self.chosen(network)
+                network = learn(self.world, self.new(), self.seed)
+            order = self._chosen(each.budget_s, network)
+            self._measure(order, each.budget_s, Scorer(network) if picks and network is not None else None)
 
     def new(self) -> ExampleSet:
         """Return what is measured."""
@@ -173,40 +180,39 @@ class Spending:
         costs_s, known = [self._costs_s[i] for i in left], [self.problems[i] for i in self.measured]
         return [left[i] for i in choose(some, costs_s, _SPARE * budget_s, counts=counts, measured=known)]
 
-    def _measure(self, order: Sequence[int], budget_s: float) -> None:
+    def _measure(self, order: Sequence[int], budget_s: float, picker: Scorer | None = None) -> None:
         spent_s = 0.0
         for i in order:
             if spent_s >= budget_s:
                 return
-            predicted = None
-            if self.picks and self._network is not None:
-                e = self.world.pool[i]
-                predicted = Scorer(self._network).predict_us(e.shape, e.hardware, e.columns, exact=True)
-            self.measured[i] = _sampled(self.world.pool[i], self._draws, predicted, self.picks)
+            self.measured[i] = _sampled(self.world.pool[i], self._draws, picker)
             spent_s += _seconds(len(self.measured[i]))
 
 
-def _sampled(example: Examples, draws: np.random.Generator, predicted=None, picks=0.0) -> Examples:
-    """Return a problem with the vendor's kernels and as many others as SAMPLE takes: DEFAULT's, then drawn ones."""
+def _sampled(example: Examples, draws: np.random.Generator, picker: Scorer | None) -> Examples:
+    """Return a problem with the vendor's kernels and as many others as SAMPLE takes.
+
+    These are DEFAULT's and drawn ones, or half of them those that a model picks, and the rest drawn.
+    """
     columns, space = example.columns, SearchSpace("SAMPLE", SAMPLE)
-    default = default_configs(example.shape)
-    rows = np.stack([getattr(columns, name) for name in _CONFIG], axis=1).tolist()
     order = draws.permutation(len(example))
-    order = order[np.argsort([GemmConfig(*rows[i]) not in default for i in order], kind="stable")]
-    is_tma = columns.template_mask(lambda name: _TMA in name)[order]
-    is_vendor = example.is_vendor[order]
-    plain, tma = order[~is_tma & ~is_vendor][: space.sample], order[is_tma][: space.tma_sample]
-    if predicted is not None:
+    rank = _later_than_default(example) if picker is None else predict(picker, [example])[0]
+    is_tma = columns.template_mask(lambda name: _TMA in name)
+    kept = [np.flatnonzero(example.is_vendor)]
+    for group, size in ((~is_tma & ~example.is_vendor, space.sample or 0), (is_tma, space.tma_sample)):
+        drawn = order[group[order]]
+        first = drawn[np.argsort(rank[drawn], kind="stable")][: size if picker is None else size // 2]
+        kept += [first, drawn[~np.isin(drawn, first)][: size - len(first)]]
+    rows = np.sort(np.concatenate(kept))
+    arrays = {name: getattr(example, name)[rows] for name in ("runtime_us", "is_vendor", "is_estimate")}
+    return replace(example, columns=columns.take(rows), **arrays)
 
-        def best(group, size):
-            by = group[np.argsort(predicted[group], kind="stable")][: round(picks * size)]
-            rest = draws.permutation(np.setdiff1d(group, by))
-            return np.concatenate([by, rest])[:size]
 
-        plain, tma = best(order[~is_tma & ~is_vendor], space.sample), best(order[is_tma], space.tma_sample)
-    kept = np.sort(np.concatenate([order[is_vendor], plain, tma]))
-    arrays = {name: getattr(example, name)[kept] for name in ("runtime_us", "is_vendor", "is_estimate")}
-    return replace(example, columns=columns.take(kept), **arrays)
+def _later_than_default(example: Examples) -> NDArray[np.bool_]:
+    """Return which configs are not of Inductor's DEFAULT list, shape (n,)."""
+    default = default_configs(example.shape)
+    rows = np.stack([getattr(example.columns, name) for name in _CONFIG], axis=1).tolist()
+    return np.array([GemmConfig(*row) not in default for row in rows])
 
 
 def _seconds(choices: int) -> float:
@@ -230,18 +236,26 @@ class Way:
     """How minutes are spent, and what is made of what was measured."""
 
     spend: Callable[[Spending], None]
-    learn: Callable[[World, ExampleSet, int], TimingNetwork] = _scratch
+    learn: Learn = _scratch
+
+
+def _is_layer(example: Examples) -> bool:
+    """Whether a problem is a layer of a model, not drawn."""
+    family = example.family or ""
+    return not (family in _DRAWN or family.startswith("drawn"))
 
 
 _WAYS = {
     "drawn": Way(Spending.drawn),
+    "layers alone": Way(lambda spending: spending.drawn(_is_layer)),
+    "no layers": Way(lambda spending: spending.drawn(lambda example: not _is_layer(example))),
     "covering": Way(Spending.covering),
-    "chosen": Way(Spending.chosen),
-    "picked": Way(Spending.picked),
+    "chosen": Way(lambda spending: spending.chosen(_scratch)),
+    "picked": Way(lambda spending: spending.chosen(_scratch, picks=True)),
 }
 _WARM_WAYS = {
     "drawn, warm": Way(Spending.drawn, _warm),
-    "chosen, warm": Way(lambda spending: spending.chosen(spending.world.base), _warm),
+    "chosen, warm": Way(lambda spending: spending.chosen(_warm, spending.world.base), _warm),
 }
 """Where something is known."""
 WAYS = _WAYS | _WARM_WAYS
@@ -251,19 +265,13 @@ EVERYTHING, NOTHING = "everything", "nothing"
 def main() -> int:
     """Spend, fit, judge, append and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, help="file that gets one JSON line a result")
+    parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a result")
     parser.add_argument("--new", choices=WORLDS, action="append", help="what is new; default: each")
     parser.add_argument("--way", choices=[*WAYS, EVERYTHING, NOTHING], action="append", help="default: each")
     parser.add_argument("--minutes", type=float, action="append", help=f"default: {', '.join(map(str, MINUTES))}")
     parser.add_argument("--seeds", type=int, default=2, help="draws, from 0")
     parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
-    parser.add_argument("--costs", action="store_true", help="compare what sweeps are said to cost with their logs")
     options = parser.parse_args()
-    if options.costs:
-        _show_costs(shipped_data.measurements([*shipped_data.DATASETS]))
-        return 0
-    if options.output is None:
-        parser.error("--output is needed")
     deadline = time.time() + options.time_limit_s
     there = {_key(line) for line in _lines(options.output)}
     tasks = [task for name in options.new or WORLDS for task in _tasks(name, options) if task not in there]
@@ -366,24 +374,6 @@ def _cell(lines: Sequence[dict[str, Any]], drawn: Sequence[dict[str, Any]], test
 
 def _regret(lines: Sequence[dict[str, Any]], tested: str, k: str) -> float:
     return geometric_mean([line[tested][k] for line in lines])
-
-
-def _show_costs(measurements: list[Measurement]) -> None:
-    """Print, by sweep, the seconds from its first problem to its last, and those that they are said to take."""
-    sweeps: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
-    for measurement in measurements:
-        if measurement.timing_method.regime in DEPLOYED:
-            sweeps[measurement.sweep_id or "", measurement.search_space or ""].append(measurement)
-    rows = []
-    for (_, space), of in sweeps.items():
-        times = sorted(measurement.measured_at for measurement in of)
-        logged_s = (times[-1] - times[0]).total_seconds() * len(of) / (len(of) - 1)
-        slow = any(measurement.problem.shape.arithmetic == FLOAT32 for measurement in of)
-        said_s = sum(cpu_seconds(len(m.timings), is_slow=slow) for m in of) / CORES_ELSEWHERE
-        choices = sum(len(measurement.timings) for measurement in of)
-        name = f"{space}{', fp32' if slow else ''}"
-        rows.append((name, len(of), choices, f"{logged_s:.0f}", f"{said_s:.0f}", f"{said_s / logged_s:.2f}"))
-    print_rows(("sweep", "problems", "choices", "s logged", "s said", "ratio"), rows)
 
 
 if __name__ == "__main__":

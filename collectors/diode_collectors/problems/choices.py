@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CPU_SECONDS_PER_CHOICE = 0.22
 """What compiling and timing one kernel costs. This and the next are fitted to the logs of bundled sweeps as deployed:
-2,721 problems on an NVIDIA H200 with 16 cores, torch 2.11 (``benchmarks/bench_tune.py --costs``). Where two virtual
+2,721 problems on an NVIDIA H200 with 16 cores, torch 2.11 (``benchmarks/bench_sweep_costs.py``). Where two virtual
 cores share a physical one it was up to 0.8."""
 CPU_SECONDS_PER_PROBLEM = 1.8
 """What a problem costs beside its choices: lowering it, and timing the finalists."""

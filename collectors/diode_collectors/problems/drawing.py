@@ -75,12 +75,12 @@ class UniformSizes:
 
 @dataclass(frozen=True)
 class LogNormalSizes:
-    """Each of M, N and K log-normal, rounded to a multiple of 8.
+    """Each of M, N and K log-normal, rounded to a multiple, of 8 unless told otherwise.
 
     The defaults are those of torch-diode's first toolkit: natural logarithms of sizes seen in models.
 
     Raises:
-        SettingsError: a parameter that describes no distribution, or bounds without a multiple of 8.
+        SettingsError: a parameter that describes no distribution, or bounds without such a multiple.
     """
 
     m_mean: float = 6.5725472164323095
@@ -91,6 +91,7 @@ class LogNormalSizes:
     k_std: float = 2.1646646856090177
     min_size: int = _MULTIPLE
     max_size: int = 2**20
+    multiple: int = _MULTIPLE
 
     def __post_init__(self) -> None:
         """Refuse what describes no distribution."""
@@ -101,9 +102,9 @@ class LogNormalSizes:
                 option = f"--log-normal-{parameter.name.replace('_', '-')}"
                 raise SettingsError(f"{option} {value} is not from {least:g} to {_LARGEST_LOG:g}, as logarithms are")
         _check_bounds(self.min_size, self.max_size)
-        if math.ceil(self.min_size / _MULTIPLE) * _MULTIPLE > self.max_size:
+        if math.ceil(self.min_size / self.multiple) * self.multiple > self.max_size:
             raise SettingsError(
-                f"log-normal sizes are multiples of {_MULTIPLE}, and there is none from {self.min_size} to "
+                f"log-normal sizes are multiples of {self.multiple}, and there is none from {self.min_size} to "
                 f"{self.max_size}; widen --min-size and --max-size"
             )
 
@@ -116,9 +117,9 @@ class LogNormalSizes:
         )
 
     def _draw(self, chooser: random.Random, mean: float, std: float) -> int:
-        least, most = math.ceil(self.min_size / _MULTIPLE), self.max_size // _MULTIPLE
-        multiples = round(math.exp(min(chooser.normalvariate(mean, std), _LARGEST_LOG)) / _MULTIPLE)
-        return min(max(multiples, least), most) * _MULTIPLE
+        least, most = math.ceil(self.min_size / self.multiple), self.max_size // self.multiple
+        multiples = round(math.exp(min(chooser.normalvariate(mean, std), _LARGEST_LOG)) / self.multiple)
+        return min(max(multiples, least), most) * self.multiple
 
 
 @dataclass(frozen=True)

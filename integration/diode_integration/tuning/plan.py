@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.problem import SweepProblem
 
-_ROUND_S = 180.0
-"""A shorter round teaches too little to choose the next by."""
+_ROUND_S = 60.0
 _MOST_ROUNDS = 3
+"""Replayed, six rounds of half a minute brought no more than three of a minute (``benchmarks/bench_tune.py``)."""
 _PLAN, _LOCK = "plan.json", "lock"
 _VERSION = 1
 _WAIT_S = 20.0

@@ -1,0 +1,50 @@
+"""What sweeps are said to cost beside what their logs say: the bundled ones as deployed, one NVIDIA H200 with 16 cores.
+
+    python benchmarks/bench_sweep_costs.py
+
+`diode-collect --dry-run` and `diode tune` plan by this. The ratio is that of the seconds said to the seconds logged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import shipped_data
+
+from diode_collectors.problems.choices import cpu_seconds
+from diode_collectors.problems.problem import FLOAT32
+from diode_collectors.sweep.devices import CORES_ELSEWHERE
+from diode_store.console import print_rows
+
+if TYPE_CHECKING:
+    from diode_store.records import Measurement
+
+DEPLOYED = frozenset({"graph", "read_flush"})
+"""The regimes that a problem is timed in today."""
+
+
+def main() -> int:
+    """Print, by sweep, the seconds from its first problem to its last, and those that they are said to take."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    sweeps: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+    for measurement in shipped_data.measurements([*shipped_data.DATASETS]):
+        if measurement.timing_method.regime in DEPLOYED:
+            sweeps[measurement.sweep_id or "", measurement.search_space or ""].append(measurement)
+    rows = []
+    for (_, space), of in sweeps.items():
+        times = sorted(measurement.measured_at for measurement in of)
+        logged_s = (times[-1] - times[0]).total_seconds() * len(of) / (len(of) - 1)
+        slow = any(measurement.problem.shape.arithmetic == FLOAT32 for measurement in of)
+        said_s = sum(cpu_seconds(len(m.timings), is_slow=slow) for m in of) / CORES_ELSEWHERE
+        choices = sum(len(measurement.timings) for measurement in of)
+        name = f"{space}{', fp32' if slow else ''}"
+        rows.append((name, len(of), choices, f"{logged_s:.0f}", f"{said_s:.0f}", f"{said_s / logged_s:.2f}"))
+    print_rows(("sweep", "problems", "choices", "s logged", "s said", "ratio"), rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
