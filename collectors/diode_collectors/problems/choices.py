@@ -81,14 +81,27 @@ def count_choices(
     blocks = largest_blocks(problem.m, problem.n, problem.k)
     item_bytes = dtype_bytes(problem.dtype)
     exhaustive = space.listed == "EXHAUSTIVE"
-    plain = _count(blocks, item_bytes, shared_memory_bytes, 0, exhaustive=exhaustive, tma=False)
+    plain = len(_configs(blocks, item_bytes, shared_memory_bytes, 0, exhaustive=exhaustive, tma=False))
     tma = 0
     if include_tma and can_use_tma(problem):
-        output_bytes = _ACCUMULATOR_BYTES if problem.op == "addmm" else item_bytes
-        tma = _count(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=True)
+        output_bytes = _output_bytes(problem)
+        tma = len(_configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=True))
     if space.sample is None:
         return 1 + plain + tma
     return 1 + min(plain, space.sample) + min(tma, space.tma_sample)
+
+
+def exhaustive_configs(problem: SweepProblem, *, shared_memory_bytes: int | None, tma: bool) -> tuple[GemmConfig, ...]:
+    """Return the configs of Inductor's EXHAUSTIVE list that fit a problem and a device, of the plain or TMA template.
+
+    Args:
+        problem: what is timed.
+        shared_memory_bytes: as for ``count_choices``.
+        tma: whether of the persistent-TMA template, which the device and the problem must be able to use.
+    """
+    output_bytes = _output_bytes(problem) if tma else 0
+    blocks, item_bytes = largest_blocks(problem.m, problem.n, problem.k), dtype_bytes(problem.dtype)
+    return _configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=True, tma=tma)
 
 
 def can_use_tma(problem: SweepProblem) -> bool:
@@ -133,8 +146,13 @@ def cpu_seconds(choices: int, *, is_slow: bool = False) -> float:
     return CPU_SECONDS_PER_PROBLEM + choices * CPU_SECONDS_PER_CHOICE * (SLOW_FLOAT32_FACTOR if is_slow else 1)
 
 
+def _output_bytes(problem: SweepProblem) -> int:
+    """Return the bytes of an element that a persistent-TMA kernel stores."""
+    return _ACCUMULATOR_BYTES if problem.op == "addmm" else dtype_bytes(problem.dtype)
+
+
 @lru_cache(maxsize=4096)
-def _count(
+def _configs(
     most: tuple[int, int, int],
     item_bytes: int,
     shared_memory_bytes: int | None,
@@ -142,10 +160,10 @@ def _count(
     *,
     exhaustive: bool,
     tma: bool,
-) -> int:
-    """Return how many configs of a template are left; ``output_bytes`` is 0 if it stores without a conversion."""
+) -> tuple[GemmConfig, ...]:
+    """Return the configs of a template that are left; ``output_bytes`` is 0 if it stores without a conversion."""
     configs = _EXHAUSTIVE if exhaustive else _DEFAULT_TMA if tma else DEFAULT_CONFIGS
-    kept = set()
+    kept: dict[GemmConfig, None] = {}
     for config in configs:
         if tma and config.num_warps == _WARPS_WITHOUT_TMA:
             continue
@@ -156,8 +174,8 @@ def _count(
         accumulators = fitted.block_m * fitted.block_n
         if exhaustive and math.ceil(accumulators / (config.num_warps * _THREADS_PER_WARP)) > _REGISTERS_PER_THREAD:
             continue
-        kept.add(fitted)
-    return len(kept)
+        kept[fitted] = None
+    return tuple(kept)
 
 
 def _shared_memory_bytes(config: GemmConfig, item_bytes: int, output_bytes: int) -> int:

@@ -9,9 +9,12 @@ from typing import Literal
 
 from diode_store.errors import SettingsError
 
-Kind = Literal["DEFAULT", "EXHAUSTIVE", "SAMPLE"]
-_SAMPLE = re.compile(r"SAMPLE:(\d+)")
-KNOWN = "DEFAULT, EXHAUSTIVE, or SAMPLE:N for the DEFAULT ones and random others of EXHAUSTIVE, such as SAMPLE:72"
+Kind = Literal["DEFAULT", "EXHAUSTIVE", "SAMPLE", "GUIDED"]
+_COUNTED = re.compile(r"(SAMPLE|GUIDED):(\d+)")
+KNOWN = (
+    "DEFAULT, EXHAUSTIVE, SAMPLE:N for the DEFAULT ones and random others of EXHAUSTIVE, such as SAMPLE:72, or GUIDED:N"
+    " for those that --guide names and random others"
+)
 TMA_SHARE = 4
 """A sample of N takes one in so many of N from a persistent-TMA template, which has fewer configs to choose from."""
 
@@ -21,12 +24,13 @@ class SearchSpace:
     """``DEFAULT`` and ``EXHAUSTIVE`` are Inductor's lists.
 
     ``SAMPLE:N`` is ``DEFAULT``, which is what a user's compile would try, and random others of ``EXHAUSTIVE``, up to
-    N configs a template; they are drawn by seed.
+    N configs a template; they are drawn by seed. Of ``GUIDED:N`` up to half are named by a guide, and the others are
+    drawn.
     """
 
     kind: Kind = "DEFAULT"
     sample: int | None = None
-    """How many configs of a template are timed; only of a sample."""
+    """How many configs of a template are timed; only of a sample or a guided one."""
 
     def __post_init__(self) -> None:
         """Refuse an empty sample, and a count where none belongs.
@@ -34,9 +38,10 @@ class SearchSpace:
         Raises:
             SettingsError: one of these.
         """
-        if self.kind == "SAMPLE" and not self.sample:
-            raise SettingsError("SAMPLE:N needs an N of at least 1, such as SAMPLE:72")
-        if self.kind != "SAMPLE" and self.sample is not None:
+        is_counted = self.kind in {"SAMPLE", "GUIDED"}
+        if is_counted and not self.sample:
+            raise SettingsError(f"{self.kind}:N needs an N of at least 1, such as {self.kind}:72")
+        if not is_counted and self.sample is not None:
             raise SettingsError(f"{self.kind} takes no count; write SAMPLE:{self.sample}")
 
     @classmethod
@@ -51,10 +56,10 @@ class SearchSpace:
             return cls("DEFAULT")
         if upper == "EXHAUSTIVE":
             return cls("EXHAUSTIVE")
-        match = _SAMPLE.fullmatch(upper)
+        match = _COUNTED.fullmatch(upper)
         if match is None:
             raise SettingsError(f"unknown search space {text!r}; expected {KNOWN}")
-        return cls("SAMPLE", int(match.group(1)))
+        return cls("GUIDED" if match.group(1) == "GUIDED" else "SAMPLE", int(match.group(2)))
 
     def __str__(self) -> str:
         """Return what ``parse`` takes."""
@@ -66,11 +71,16 @@ class SearchSpace:
         return {"DEFAULT": 0.0, "EXHAUSTIVE": math.inf}.get(self.kind, float(self.sample or 0))
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether chance decides which configs are timed, so that the seed matters."""
+        return self.sample is not None
+
+    @property
     def tma_sample(self) -> int:
         """How many configs of a persistent-TMA template a sample takes."""
         return (self.sample or 0) // TMA_SHARE
 
     @property
     def listed(self) -> Literal["DEFAULT", "EXHAUSTIVE"]:
-        """Return what Inductor is asked to list; a sample is drawn from the exhaustive list."""
+        """Return what Inductor is asked to list; what is drawn is drawn from the exhaustive list."""
         return "DEFAULT" if self.kind == "DEFAULT" else "EXHAUSTIVE"

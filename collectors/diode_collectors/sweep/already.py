@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SAMPLE = "SAMPLE"
+_DRAWN = ("SAMPLE", "GUIDED")
 
 
 class DoneKey(NamedTuple):
@@ -70,7 +70,7 @@ class DoneKey(NamedTuple):
     ) -> DoneKey:
         """Return it by the content keys."""
         space = search_space or ""
-        seed = sample_seed if space.startswith(_SAMPLE) else None
+        seed = sample_seed if space.startswith(_DRAWN) else None
         return cls(problem, hardware, environment, space, seed, write_flush)
 
 

@@ -149,6 +149,7 @@ class LaneProcess:
             spool=str(plan.spool.absolute()),
             sweep_id=plan.sweep_id,
             search_space=str(plan.search_space),
+            guide=None if plan.guide is None else str(plan.guide.absolute()),
             seed=plan.seed,
             include_tma=plan.include_tma,
             write_flush=plan.write_flush,

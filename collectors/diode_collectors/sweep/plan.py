@@ -35,6 +35,8 @@ class SweepPlan:
     """Whether the persistent-TMA templates are listed too, where the device has TMA."""
     write_flush: bool = False
     """Whether GPUs are timed as they were for the first measurements that shipped."""
+    guide: Path | None = None
+    """Which kernels of each problem a guided search space begins with."""
     seed: int = 0
     """What random samples of the search space are drawn with."""
     mode: str = DEFAULT_MODE

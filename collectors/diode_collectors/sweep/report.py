@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _NOTE_EVERY_S = 60.0
 _MINUTE_S, _HOUR_S = 60, 3600
-_NOT_MEASURED = "nothing was spooled"
+_NOT_MEASURED = {False: "nothing was spooled", True: "nothing was written"}
+"""By whether it would have gone to a file."""
 
 
 class Estimate:
@@ -234,10 +235,10 @@ def _what_next(report: SweepReport, where: Path, *, is_file: bool) -> str:
     ended = "interrupted; run it again for the rest; " if report.interrupted else ""
     if not ended and report.ended_by:
         ended = f"ended by {report.ended_by}; run it again for the rest; "
+    if not report.measured and not (is_file and where.exists()):
+        return f"{ended}{_NOT_MEASURED[is_file]}"
     if is_file:
         return f"{ended}written to {where}"
-    if not report.measured:
-        return f"{ended}{_NOT_MEASURED}"
     # Named whatever it is: the settings file, which only diode-ingest reads, may name another.
     return f"{ended}next: diode-ingest --once --spool {shlex.quote(str(where))}"
 

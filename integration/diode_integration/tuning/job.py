@@ -8,11 +8,12 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.problems.search_space import SearchSpace
 from diode_integration.tuning import installing
 from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same, split
 from diode_integration.tuning.pool import FEWEST_PROBLEMS, Pool
 from diode_integration.tuning.running import CommandFailedError, Commands, Output
-from diode_store.console import print_note
+from diode_store.console import print_note, progress
 from diode_store.errors import DatasetError, DiodeError, HardwareError, ModelError, NoWarehouseError
 from diode_store.render import counted
 from diode_store.urls import redact
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
+    from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.selection import ProblemRequest
     from diode_collectors.sweep.devices import SweepDevice
     from diode_integration.tuning.plan import DeviceFolder
+    from diode_trainer.artifact import TimingModel
 
 _SPARE = 1.5
 """How many times the problems that are estimated to fit into a round's budget are planned; the clock ends it."""
@@ -164,10 +165,10 @@ class TuningJob:
     def _round(self, run: RunFolder, number: int, each: Round) -> None:
         """Choose a round's problems unless they are chosen, measure them, and ingest the timings."""
         if each.problems is None:
-            problems = self.choose(number, each, run.path / "interim.pt")
+            problems, guide = self.choose(number, each, run.path / "interim.pt")
             if not problems:
                 print_note("all that is asked for is measured already; name more products to measure more")
-            run.choose(number, problems)
+            run.choose(number, problems, guide)
         left_s = each.budget_s - each.spent_s
         if each.problems and left_s >= _LEAST_S:
             up_to = counted(each.problems, "problem")
@@ -181,10 +182,15 @@ class TuningJob:
             with contextlib.suppress(DiodeError):  # a full disk; what is measured is worth more than the clock
                 run.save()
 
+        guide, space = run.guide_file(number), self.pool.space
+        if guide.exists():
+            space = SearchSpace("GUIDED", space.sample)
         report = self._commands.run(
             "collect",
-            *("--shapeset", str(run.problems_file(number)), "--search-space", str(self.pool.space)),
+            *("--shapeset", str(run.problems_file(number)), "--search-space", str(space)),
+            *(("--guide", str(guide)) if guide.exists() else ()),
             *("--device", ",".join(device.name for device in self.devices), "--spool", str(run.spool)),
+            *("--shard", "0/1"),  # of all, also where a launcher has many processes
             *("--time-limit", f"{left_s:.0f}s", "--json"),
             output=Output.JSON,
             on_tick=tick,
@@ -199,34 +205,39 @@ class TuningJob:
 
     # --- choosing
 
-    def choose(self, number: int, each: Round, interim: Path) -> list[SweepProblem]:
-        """Return the problems of a round, the most telling first.
+    def choose(self, number: int, each: Round, interim: Path) -> tuple[list[SweepProblem], Guide]:
+        """Return the problems of a round, the most telling first, and the kernels of each that a model believes fast.
 
         Args:
             number: of the round, from 1.
             each: the round.
-            interim: where a model of the rounds before is put, for what it is unsure of.
+            interim: where a model of the rounds before is put.
         """
         known, left = self.pool.known_and_left()
-        counts = None if self.pool.is_cpu or not left else self._doubts(number, left, interim)
-        return self.pool.chosen(known, left, _SPARE * each.budget_s, counts)
-
-    def _doubts(self, number: int, problems: Sequence[SweepProblem], interim: Path) -> NDArray[Any] | None:
-        """Return how unsure models are: that of the rounds before, at first the shipped one; None without any."""
+        model = None if self.pool.is_cpu or not left else self._model(number, interim)
+        if model is None:
+            return self.pool.chosen(known, left, _SPARE * each.budget_s), {}
         from diode_integration.tuning.doubt import doubts
+        from diode_integration.tuning.guiding import guide_by
+
+        counts = doubts(model, left, self.hardware)
+        problems = self.pool.chosen(known, left, _SPARE * each.budget_s, counts)
+        if not self.pool.space.is_drawn:
+            return problems, {}
+        with progress("choosing kernels"):
+            return problems, guide_by(model, problems, self.devices[0], self.pool.space)
+
+    def _model(self, number: int, interim: Path) -> TimingModel | None:
+        """Return a model of the rounds before, at first the shipped one; None without any."""
         from diode_trainer import artifact
 
         try:
             if number > 1:
                 self._train_to(interim, folds=0, output=Output.DROP)
-                model = artifact.load(interim)
-            elif self.request.from_scratch:
-                return None
-            else:
-                model = artifact.load_shipped()
+                return artifact.load(interim)
+            return None if self.request.from_scratch else artifact.load_shipped()
         except (CommandFailedError, ModelError):
             return None  # too little was measured to learn from, or there is no model
-        return doubts(model, problems, self.hardware)
 
     # --- training
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from diode_collectors.problems.guide import write_guide
 from diode_collectors.spool.reading import SEGMENT_SUFFIXES
 from diode_store.errors import DiodeError, SettingsError, first_line
 from diode_store.files import try_lock, write_durably
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.problem import SweepProblem
 
 _ROUND_S = 60.0
@@ -93,8 +95,15 @@ class RunFolder:
         """Return the list of problems of a round, from 1."""
         return self.path / f"round-{number}.txt"
 
-    def choose(self, number: int, problems: Sequence[SweepProblem]) -> None:
-        """Keep which problems a round measures, in this order."""
+    def guide_file(self, number: int) -> Path:
+        """Return where a round, from 1, has its guide, if it has one."""
+        return self.path / f"round-{number}.guide.json"
+
+    def choose(self, number: int, problems: Sequence[SweepProblem], guide: Guide | None = None) -> None:
+        """Keep which problems a round measures, in this order, and the kernels that it begins with."""
+        if guide:
+            with _made(self.guide_file(number)) as path:
+                write_guide(path, guide)
         lines = [f"{problem}  # {problem.name}\n" if problem.name else f"{problem}\n" for problem in problems]
         _write(self.problems_file(number), "".join(lines))
         self.plan.rounds[number - 1].problems = len(problems)
@@ -201,8 +210,19 @@ def _check(plan: Plan) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    with _made(path):
+        write_durably({path: text.encode()})
+
+
+@contextlib.contextmanager
+def _made(path: Path) -> Iterator[Path]:
+    """Make the folder of a file that is written within.
+
+    Raises:
+        DiodeError: it cannot be.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably({path: text.encode()})
+        yield path
     except OSError as error:
         raise DiodeError(f"{path}: cannot be written ({error.strerror or error}); make room") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -114,6 +115,7 @@ def test_time_is_bound_by_cores_or_by_devices() -> None:
         ("DEFAULT", SearchSpace("DEFAULT")),
         ("exhaustive", SearchSpace("EXHAUSTIVE")),
         (" sample:72", SearchSpace("SAMPLE", 72)),
+        ("Guided:24", SearchSpace("GUIDED", 24)),
     ],
 )
 def test_search_spaces_are_parsed(text: str, expected: SearchSpace) -> None:
@@ -125,10 +127,11 @@ def test_search_spaces_are_parsed(text: str, expected: SearchSpace) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("HUGE", "unknown search space 'HUGE'; expected DEFAULT, EXHAUSTIVE, or SAMPLE:N"),
+        ("HUGE", "unknown search space 'HUGE'; expected DEFAULT, EXHAUSTIVE, SAMPLE:N"),
         ("SAMPLE", "unknown search space 'SAMPLE'"),
         ("SAMPLE:-1", "unknown search space"),
         ("SAMPLE:0", "SAMPLE:N needs an N of at least 1"),
+        ("GUIDED:0", "GUIDED:N needs an N of at least 1, such as GUIDED:72"),
         ("DEFAULT:3", "unknown search space"),
     ],
 )
@@ -142,8 +145,7 @@ def test_only_a_sample_has_a_count() -> None:
     """The others are whole lists."""
     with pytest.raises(SettingsError, match="DEFAULT takes no count; write SAMPLE:3"):
         SearchSpace("DEFAULT", 3)
-    assert [SearchSpace.parse(text).listed for text in ("DEFAULT", "EXHAUSTIVE", "SAMPLE:3")] == [
-        "DEFAULT",
-        "EXHAUSTIVE",
-        "EXHAUSTIVE",
-    ]
+    spaces = [SearchSpace.parse(text) for text in ("DEFAULT", "EXHAUSTIVE", "SAMPLE:3", "GUIDED:5")]
+    assert [space.listed for space in spaces] == ["DEFAULT", "EXHAUSTIVE", "EXHAUSTIVE", "EXHAUSTIVE"]
+    assert [space.size for space in spaces] == [0, math.inf, 3, 5]
+    assert [space.is_drawn for space in spaces] == [False, False, True, True]

@@ -78,6 +78,13 @@ def test_bounds_hold_for_log_normal_sizes_too() -> None:
     assert (min(sizes), max(sizes)) == (24, 96)
 
 
+def test_log_normal_sizes_of_another_multiple() -> None:
+    """Of 1, most rows are odd; the mean stays where it is."""
+    problems = draw_problems(2000, 0, LogNormalSizes(m_mean=8.0, m_std=0.5, multiple=1), ops=("mm",))
+    assert statistics.mean(math.log(problem.m) for problem in problems) == pytest.approx(8.0, abs=0.05)
+    assert sum(problem.m % 8 == 0 for problem in problems) / len(problems) == pytest.approx(1 / 8, abs=0.03)
+
+
 def test_what_is_not_wanted_is_passed_over() -> None:
     """As many others are drawn instead."""
     unwanted = set(draw_problems(50, 3, UniformSizes()))

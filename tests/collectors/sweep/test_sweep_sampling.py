@@ -12,8 +12,12 @@ from torch._inductor.virtualized import V
 
 from diode_collectors.feedback.records import measurement_from_feedback
 from diode_collectors.inductor.adapter import config_of_ktc
+from diode_collectors.problems.choices import exhaustive_configs
+from diode_collectors.problems.guide import gemm_config
+from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.lane.sampling import SweepChoices
+from diode_store.inductor_default import GemmConfig
 from diode_store.records import STOCK_POLICY, is_vendor_template
 from inductor_events import A, B, saver
 from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cpu
@@ -21,6 +25,7 @@ from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from diode_collectors.problems.guide import Guide
     from diode_store.records import KernelConfig
 
 TMA = "triton::mm_persistent_tma"
@@ -30,9 +35,11 @@ PLAIN = ("triton::mm", "triton::bmm")
 class Listing(SweepChoices):
     """Remembers what is listed, by template, and may be offered more than Inductor has for a CPU."""
 
-    def __init__(self, space: SearchSpace, seed: int, more: Callable[..., dict[str, list[Any]]]) -> None:
+    def __init__(
+        self, space: SearchSpace, seed: int, more: Callable[..., dict[str, list[Any]]], guide: Guide | None = None
+    ) -> None:
         """Offer what ``more`` returns for a call as well."""
-        super().__init__(space, seed)
+        super().__init__(space, seed, guide)
         self.more = more
         self.listed: dict[str, list[KernelConfig]] = {}
 
@@ -77,7 +84,7 @@ def listed(
 ) -> tuple[dict[str, list[KernelConfig]], list[Any]]:
     """Compile an mm, or what the options say, and return what was listed by template, and the records."""
     parsed = SearchSpace.parse(space)
-    handler = Listing(parsed, seed, options.get("more", lambda *_: {}))
+    handler = Listing(parsed, seed, options.get("more", lambda *_: {}), options.get("guide"))
     handler.excluded = frozenset(excluded)
     records = compiled_with(handler, parsed.listed, options.get("function", torch.mm), *(inputs or (A, B)))
     return handler.listed, records
@@ -167,6 +174,33 @@ def test_a_persistent_tma_template_gets_its_share() -> None:
     assert (len(found["triton::mm"]), len(found[TMA])) == (72, 18)
     found, _ = listed("EXHAUSTIVE", more=more)
     assert len(found[TMA]) > 500
+
+
+def test_a_guided_one_begins_with_the_guide() -> None:
+    """Up to half are those that the guide has for this problem and template, in its order; the others are drawn."""
+    everything = triton_configs("EXHAUSTIVE")
+    wanted = [gemm_config(config) for config in everything[-30:]]
+    absent = GemmConfig(16, 16, 8, 9, 64)
+    problem = SweepProblem("mm", A.shape[0], B.shape[1], A.shape[1], dtype="float32").problem()
+    guide = {problem.key: {"triton::mm": [absent, *wanted], TMA: []}}
+    found = triton_configs("GUIDED:40", guide=guide)
+    assert [gemm_config(config) for config in found[:20]] == wanted[:20]
+    assert len(set(found)) == len(found) == 40
+    assert set(found) <= set(everything)
+    assert len(triton_configs("GUIDED:100", guide=guide)) == 100
+    drawn = triton_configs("GUIDED:40")
+    assert len(drawn) == 40
+    assert not set(triton_configs("DEFAULT")) <= set(drawn)
+    assert triton_configs("GUIDED:40", guide={b"another": guide[problem.key]}) == drawn
+
+
+def test_the_exhaustive_list_is_known_without_inductor() -> None:
+    """What Inductor lists are configs that a guide may name, but for a few."""
+    problem = SweepProblem("mm", A.shape[0], B.shape[1], A.shape[1], dtype="float32")
+    ours = {*exhaustive_configs(problem, shared_memory_bytes=None, tma=False)}
+    theirs = {gemm_config(config) for config in triton_configs("EXHAUSTIVE")}
+    assert len(theirs) > 100
+    assert len(ours & theirs) > 0.9 * len(theirs)
 
 
 @pytest.mark.parametrize("space", ["DEFAULT", "EXHAUSTIVE", "SAMPLE:40"])

@@ -116,6 +116,7 @@ def agreement(
 
 
 def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[bytes] = frozenset()) -> None:
+    from diode_collectors.problems.guide import check_guide
     from diode_collectors.problems.search_space import SearchSpace
     from diode_collectors.sweep.devices import CORES_ELSEWHERE, check_can_be_timed, users_of
     from diode_collectors.sweep.plan import SweepPlan, recorded_space
@@ -125,6 +126,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         options.check_hardware()
         spool = _spool(context, options)
         space, limit_s, mode = SearchSpace.parse(options.search_space), options.time_limit_s(), options.mode()
+        check_guide(space, options.guide)
         devices, problems = _devices_and_problems(options, excluded)
     check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
     cores = CORES_ELSEWHERE if options.hardware is not None else len(os.sched_getaffinity(0))
@@ -145,6 +147,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         search_space=space,
         sweep_id=uuid.uuid4().hex,
         include_tma=options.include_tma,
+        guide=options.guide,
         write_flush=options.has_write_flush,
         seed=options.seed,
         mode=mode,

@@ -129,6 +129,10 @@ class SweepOptions:
         ),
     ] = None
     search_space: Annotated[str, typer.Option("--search-space", metavar="SPACE", help=f"{KNOWN}.")] = "DEFAULT"
+    guide: Annotated[
+        Path | None,
+        typer.Option("--guide", metavar="FILE", help="Kernels that GUIDED:N begins with, as `diode tune` writes them."),
+    ] = None
     search_mode: Annotated[str, typer.Option("--search-mode", help=f"Mode of torch.compile: {' or '.join(MODES)}.")] = (
         DEFAULT_MODE
     )

@@ -47,6 +47,7 @@ from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing, Timing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.search_space import SearchSpace
     from diode_collectors.sweep.device_state import DeviceSample
@@ -94,6 +95,8 @@ class MeasuringOptions:
     """Pids that used the device before any of them; None if not looked up."""
     write_flush: bool = False
     """Whether a GPU is timed as it was for the first measurements that shipped; see ``GpuTimer``."""
+    guide: Guide | None = None
+    """What a guided search space begins with."""
 
 
 @dataclass
@@ -128,7 +131,7 @@ class Measuring:
         self._timer: Timer | None = None
         self._lock = DeviceLock(options.lock_folder, uuid or "cpu", options.benchmark_core)
         self._offered = OfferedChoices(lambda choices, _offer: self._lists.append(len(choices)))
-        self.choices = SweepChoices(options.space, options.seed)
+        self.choices = SweepChoices(options.space, options.seed, options.guide)
         self._stack = ExitStack()
         settings = settings_for(options.space.listed, on_cpu=self._on_cpu, include_tma=options.include_tma)
         self._stack.enter_context(taken_over(self, settings))

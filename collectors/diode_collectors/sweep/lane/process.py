@@ -61,6 +61,7 @@ class LaneSettings:
     spool: str
     sweep_id: str
     search_space: str
+    guide: str | None
     seed: int
     include_tma: bool
     write_flush: bool
@@ -130,6 +131,7 @@ class Lane:
         os._exit(1)
 
     def _measuring(self) -> Measuring:
+        from diode_collectors.problems.guide import read_guide
         from diode_collectors.problems.search_space import SearchSpace
         from diode_collectors.sweep.lane.measuring import Measuring, MeasuringOptions
 
@@ -139,6 +141,7 @@ class Lane:
         options = MeasuringOptions(
             device=said.device,
             space=SearchSpace.parse(said.search_space),
+            guide=None if said.guide is None else read_guide(Path(said.guide)),
             sweep_id=said.sweep_id,
             seed=said.seed,
             include_tma=said.include_tma,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
+from diode_collectors.problems.guide import gemm_config
 from diode_store.errors import RecordError
 from diode_store.keys import content_key
 from diode_store.records import is_vendor_template
@@ -18,27 +19,30 @@ from diode_store.records import is_vendor_template
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.search_space import SearchSpace
     from diode_store.records import KernelConfig
 
 # Each of their choices compiles a graph of its own (17 s for one shape on an H200).
 _SUBGRAPHS = ("contiguous", "decompose_k")
 _TMA = "tma"
-DEFAULT = "DEFAULT"
+DEFAULT, GUIDED = "DEFAULT", "GUIDED"
 
 
 class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
     """Lists what a sweep is to time.
 
     A sample of N holds Inductor's DEFAULT list and random ones of the EXHAUSTIVE list up to N a template: the same
-    ones for the same problem and seed, wherever and whenever it is drawn.
+    ones for the same problem and seed, wherever and whenever it is drawn. A guided one holds, in place of the DEFAULT
+    list, those that the guide has for the problem.
     """
 
     annotates_choices = True
     """This handler filters by chance, not by a model: the choices count as stock ones."""
 
-    def __init__(self, space: SearchSpace, seed: int) -> None:
+    def __init__(self, space: SearchSpace, seed: int, guide: Guide | None = None) -> None:
         super().__init__()
+        self._guide = guide or {}
         self._space = space
         self._seed = seed
         self.excluded: Collection[KernelConfig] = ()
@@ -60,11 +64,14 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
                 continue
             listed = list(choices)
             if self._space.sample is not None and not is_vendor_template(template.uid):
-                overrides = (kwarg_overrides or {}).get(template.uid, {})
                 size = self._space.tma_sample if _TMA in template.uid else self._space.sample
-                default = self._default(kernel_inputs, template, op_name, overrides)
+                if self._space.kind == GUIDED:
+                    first = self._guided(kernel_inputs, template.uid, op_name, listed)[: size // 2]
+                else:
+                    overrides = (kwarg_overrides or {}).get(template.uid, {})
+                    first = self._default(kernel_inputs, template, op_name, overrides)
                 chooser = random.Random(self._seed_of(kernel_inputs, template.uid, op_name))  # noqa: S311 - no secret
-                listed = filled_up(default, listed, size, chooser)
+                listed = filled_up(first, listed, size, chooser)
             found += listed
         return [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded] if self.excluded else found
 
@@ -74,6 +81,15 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
 
         with config.patch(max_autotune_gemm_search_space=DEFAULT):
             return list(self.get_ktc(kernel_inputs, template, op_name, overrides))
+
+    def _guided(self, kernel_inputs: Any, uid: str, op_name: str, listed: list[Any]) -> list[Any]:
+        """Return those of a template's choices that the guide has for a problem, in its order."""
+        try:
+            wanted = self._guide.get(problem_of_inputs(kernel_inputs, op_name).key, {}).get(uid, ())
+        except RecordError:
+            return []
+        there = {gemm_config(config_of_ktc(ktc)): ktc for ktc in listed}
+        return [there[config] for config in wanted if config in there]
 
     def _seed_of(self, kernel_inputs: Any, uid: str, op_name: str) -> bytes:
         try:

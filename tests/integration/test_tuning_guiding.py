@@ -1,0 +1,64 @@
+"""Half of the kernels that a tuning run times are those that a model believes fast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from diode_collectors.problems.choices import exhaustive_configs
+from diode_collectors.problems.guide import read_guide
+from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.problems.selection import ProblemRequest
+from diode_collectors.sweep.devices import device_elsewhere
+from diode_integration.tuning.guiding import guide_by
+from diode_integration.tuning.job import TuneRequest, TuningJob
+from diode_integration.tuning.plan import DeviceFolder, Round
+from diode_store.columns import ConfigColumns
+from diode_trainer import artifact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+H200, A100 = device_elsewhere("h200")[0], device_elsewhere("NVIDIA A100-SXM4-40GB")[0]
+ALIGNED, BATCHED = SweepProblem("mm", 512, 4096, 1024, layout="nt"), SweepProblem("bmm", 100, 100, 64, 7)
+
+
+def test_a_model_says_what_is_timed() -> None:
+    """So many of the plain template, and of the persistent-TMA one where it can be used, the fastest first."""
+    model = artifact.load_shipped()
+    guide = guide_by(model, [ALIGNED, BATCHED], H200, SearchSpace("SAMPLE", 24))
+    wanted = guide[ALIGNED.problem().key]
+    assert {name: len(configs) for name, configs in wanted.items()} == {
+        "triton::mm": 12,
+        "triton::mm_persistent_tma": 3,
+    }
+    assert {name: len(of) for name, of in guide[BATCHED.problem().key].items()} == {"triton::bmm": 12}
+    memory = H200.hardware.shared_memory_per_block_bytes
+    everything = exhaustive_configs(ALIGNED, shared_memory_bytes=memory, tma=False)
+    rows = [("triton::mm", c.block_m, c.block_n, c.block_k, 8, c.num_stages, c.num_warps, False) for c in everything]
+    predicted = model.predict_us(ALIGNED.problem().shape, H200.hardware, ConfigColumns.from_rows(rows))
+    by_config = dict(zip(everything, predicted.tolist(), strict=True))
+    assert [by_config[config] for config in wanted["triton::mm"]] == sorted(by_config.values())[:12]
+
+
+def test_no_tma_before_hopper() -> None:
+    """An older GPU has no persistent-TMA kernels to time."""
+    guide = guide_by(artifact.load_shipped(), [ALIGNED], A100, SearchSpace("SAMPLE", 24))
+    assert list(guide[ALIGNED.problem().key]) == ["triton::mm"]
+
+
+@pytest.mark.parametrize(("from_scratch", "guided"), [(False, True), (True, False)])
+def test_a_round_has_a_guide_where_there_is_a_model(tmp_path: Path, from_scratch: bool, guided: bool) -> None:  # noqa: FBT001
+    """The shipped one guides the first round; from scratch there is none yet."""
+    request = TuneRequest(ProblemRequest(), 60.0, str(tmp_path / "absent.db"), from_scratch)
+    folder = DeviceFolder(tmp_path / "tune")
+    job = TuningJob([H200], request, folder, 16)
+    problems, guide = job.choose(1, Round(10.0), tmp_path / "interim.pt")
+    assert (len(problems) > 10, bool(guide)) == (True, guided)
+    run = folder.begin(job.plan())
+    run.choose(1, problems, guide)
+    assert run.guide_file(1).exists() is guided
+    if guided:
+        assert set(read_guide(run.guide_file(1))) == {problem.problem().key for problem in problems}
