@@ -36,7 +36,7 @@ def main() -> int:
     rows = []
     for (_, space), of in sweeps.items():
         times = sorted(measurement.measured_at for measurement in of)
-        logged_s = (times[-1] - times[0]).total_seconds() * len(of) / (len(of) - 1)
+        logged_s = (times[-1] - times[0]).total_seconds() * len(of) / max(len(of) - 1, 1)
         slow = any(measurement.problem.shape.arithmetic == FLOAT32 for measurement in of)
         said_s = sum(cpu_seconds(len(m.timings), is_slow=slow) for m in of) / CORES_ELSEWHERE
         choices = sum(len(measurement.timings) for measurement in of)

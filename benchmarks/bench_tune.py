@@ -163,7 +163,7 @@ class Spending:
             network: in its place in the first round.
             picks: also have it pick half of the kernels, those that it believes fastest.
         """
-        for each in split(self.budget_s, is_cpu=False):
+        for each in split(self.budget_s, f"SAMPLE:{SAMPLE}"):
             if self.measured:
                 network = learn(self.world, self.new(), self.seed)
             order = self._chosen(each.budget_s, network)

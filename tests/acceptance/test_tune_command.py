@@ -190,9 +190,12 @@ def test_for_a_program(user: User, tmp_path: Path) -> None:
             ("--from-script", "missing.py --steps 1"),
             "--from-script 'missing.py --steps 1': no such file; name a Python",
         ),
+        (("--from-script", __file__, "--dtype", "bf16"), "a program says itself what its products are computed in"),
+        (("--from-script", __file__, "--dry-run", "--hardware", "h200"), "a program is compiled for this machine"),
+        (("--leave-out", "missing.txt"), "missing.txt: cannot read the shape set"),
     ],
 )
-def test_bad_usage(user: User, options: tuple[str, str], said: str) -> None:
+def test_bad_usage(user: User, options: tuple[str, ...], said: str) -> None:
     """What cannot be understood is refused before anything is begun."""
     result = user.run(*user.tune(*options))
     assert (result.returncode, said in " ".join(result.stderr.split()), user.runs()) == (2, True, [])

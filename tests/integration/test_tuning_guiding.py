@@ -55,7 +55,7 @@ def test_a_round_has_a_guide_where_there_is_a_model(tmp_path: Path, from_scratch
     request = TuneRequest(ProblemRequest(), 60.0, str(tmp_path / "absent.db"), from_scratch)
     folder = DeviceFolder(tmp_path / "tune")
     job = TuningJob([H200], request, folder, 16)
-    problems, guide = job.choose(1, Round(10.0), tmp_path / "interim.pt")
+    problems, guide = job.choose(1, Round(10.0, "SAMPLE:24"), tmp_path / "interim.pt")
     assert (len(problems) > 10, bool(guide)) == (True, guided)
     run = folder.begin(job.plan())
     run.choose(1, problems, guide)

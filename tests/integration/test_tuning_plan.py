@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> DeviceFolder:
 
 def begun(folder: DeviceFolder) -> RunFolder:
     """Return a run whose first problems are chosen."""
-    run = folder.begin(Plan(REQUEST, [Round(30.0), Round(30.0)]))
+    run = folder.begin(Plan(REQUEST, [Round(30.0, "SAMPLE:24"), Round(30.0, "SAMPLE:24")]))
     run.choose(1, [SweepProblem("mm", 16, 32, 64, name="family/layer"), SweepProblem("mm", 8, 8, 8)])
     return run
 
@@ -49,12 +49,14 @@ def test_a_run_that_is_done_is_followed_by_another(folder: DeviceFolder) -> None
     run.plan.stage = Stage.DONE
     run.save()
     assert folder.unfinished() is None
-    assert folder.begin(Plan(REQUEST, [Round(1.0)])).path.name == "run-0002"
+    assert folder.begin(Plan(REQUEST, [Round(1.0, "SAMPLE:24")])).path.name == "run-0002"
 
 
 def test_what_a_round_leaves_goes_to_the_next(folder: DeviceFolder) -> None:
     """In equal parts; a round that took longer leaves nothing, and the last has nobody to leave anything to."""
-    plan = folder.begin(Plan(REQUEST, [Round(30.0), Round(30.0), Round(30.0)])).plan
+    plan = folder.begin(
+        Plan(REQUEST, [Round(30.0, "SAMPLE:24"), Round(30.0, "SAMPLE:24"), Round(30.0, "SAMPLE:24")])
+    ).plan
     plan.rounds[0].spent_s = 10.0
     plan.pass_on(1)
     assert [each.budget_s for each in plan.rounds] == [30.0, 40.0, 40.0]

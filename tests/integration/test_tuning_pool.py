@@ -9,6 +9,7 @@ import pytest
 
 import samples
 from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
 from diode_integration.tuning.pool import Pool
@@ -19,43 +20,74 @@ from diode_store.warehouse.store import Store
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from diode_integration.tuning.plan import Round
+
 H200 = device_elsewhere("h200")[0]
 NAMED = ProblemRequest(shapes=("mm:64x64x64", "bmm:100x100x64:7"))
 
 
-def pool(database: Path | str, request: ProblemRequest = NAMED, budget_s: float = 600.0, **options: Any) -> Pool:
+def pool(database: Path | str, request: ProblemRequest = NAMED, **options: Any) -> Pool:
     """Return the pool of an H200 with 16 cores."""
-    return Pool([H200], request, budget_s=budget_s, database=str(database), cores=16, **options)
+    return Pool([H200], request, database=str(database), cores=16, **options)
+
+
+def spaces(rounds: list[Round]) -> list[str]:
+    """Return by what each round times."""
+    return [each.search_space for each in rounds]
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "space"), [(1200.0, "EXHAUSTIVE"), (120.0, "SAMPLE:96"), (60.0, "SAMPLE:48"), (5.0, "SAMPLE:24")]
+    ("budget_s", "space"), [(200.0, "EXHAUSTIVE"), (48.0, "SAMPLE:192"), (43.0, "SAMPLE:96"), (5.0, None)]
 )
-def test_few_products_are_timed_by_more_kernels(tmp_path: Path, budget_s: float, space: str) -> None:
-    """By as many as there is time for; they come first, before those that keep them company."""
-    found = pool(tmp_path / "absent.db", budget_s=budget_s)
-    assert (str(found.space), len(found.problems)) == (space, 60)
-    known, left = found.known_and_left()
-    first = found.chosen(known, left, 1200.0)[:2]
-    assert {str(problem) for problem in first} == {"mm:64x64x64/nn/bf16", "bmm:100x100x64:7/nn/bf16"}
+def test_few_products_are_timed_by_more_kernels(tmp_path: Path, budget_s: float, space: str | None) -> None:
+    """In a round of their own, by as many as there is time for; then those that keep them company, by few."""
+    found = pool(tmp_path / "absent.db")
+    rounds = found.rounds(budget_s)
+    assert spaces(rounds) == (["SAMPLE:24"] if space is None else [space, "SAMPLE:24"])
+    assert sum(each.budget_s for each in rounds) == pytest.approx(budget_s)
+    assert len(found.problems) == 60
+    first = SearchSpace.parse(rounds[0].search_space)
+    known, left = found.known_and_left(first)
+    assert (known, len(left)) == ([], 60 if space is None else 2)
+    named = found.chosen(known, left, 1200.0, first)[:2]
+    assert {str(problem) for problem in named} == {"mm:64x64x64/nn/bf16", "bmm:100x100x64:7/nn/bf16"}
+
+
+def test_many_named_products_have_no_company(tmp_path: Path) -> None:
+    """As they are enough; where there is time they are timed by more kernels in one round, else by few in several."""
+    found = pool(tmp_path / "absent.db", ProblemRequest(families=("llama3-8b",), dtypes=("bf16", "fp16", "tf32")))
+    assert len(found.problems) > 60
+    assert spaces(found.rounds(7200.0)) == ["SAMPLE:192"]
+    assert spaces(found.rounds(60.0)) == ["SAMPLE:24"]
 
 
 def test_the_standard_set_is_timed_by_few(tmp_path: Path) -> None:
     """However long there is."""
-    found = pool(tmp_path / "absent.db", ProblemRequest(), budget_s=36000.0)
-    assert (str(found.space), len(found.problems) > 1990) == ("SAMPLE:24", True)
+    found = pool(tmp_path / "absent.db", ProblemRequest())
+    assert spaces(found.rounds(36000.0)) == ["SAMPLE:24"] * 3
+    assert len(found.problems) > 1990
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:
-    """It is neither named, nor company, nor of the standard set; with nothing left that is said."""
+    """In whichever dtype, and as it is lowered, it is neither named, nor company, nor of the standard set."""
     absent = tmp_path / "absent.db"
-    both = {SweepProblem("mm", 64, 64, 64).problem().key, SweepProblem("bmm", 100, 100, 64, 7).problem().key}
-    one = list(both)[:1]
-    assert not set(one) & set(pool(absent, left_out=one).problems)
-    standard = set(list(pool(absent, ProblemRequest()).problems)[:5])
-    assert not standard & set(pool(absent, ProblemRequest(), left_out=standard).problems)
-    with pytest.raises(SettingsError, match="of what is asked for nothing"):
+    one = SweepProblem("bmm", 64, 64, 64, 1, "float16")
+    found = pool(absent, left_out=[one])
+    assert found.left_out == 1
+    assert "mm:64x64x64/nn/bf16" not in map(str, found.problems.values())
+    assert len(found.problems) == 60
+    standard = list(pool(absent, ProblemRequest()).problems.values())[:5]
+    left = pool(absent, ProblemRequest(), left_out=[replace(problem, dtype="float16") for problem in standard[:1]])
+    assert (left.left_out >= 1, standard[0] in left.problems.values()) == (True, False)
+    company = [problem for problem in found.problems.values() if str(problem) != "bmm:100x100x64:7/nn/bf16"]
+    other = pool(absent, left_out=[one, *company])
+    assert not set(company) & set(other.problems.values())
+    both = [one, SweepProblem("bmm", 100, 100, 64, 7)]
+    with pytest.raises(SettingsError, match=r"^--leave-out has all that is asked for; name more products$"):
         pool(absent, left_out=both)
+    large = ProblemRequest(shapes=("mm:262144x262144x16384",))
+    with pytest.raises(SettingsError, match=r"^nothing that is asked for fits into the memory of NVIDIA H200$"):
+        pool(absent, large)
 
 
 @pytest.mark.parametrize(("measured", "is_known"), [("EXHAUSTIVE", True), ("SAMPLE:96", False), ("odd", False)])
@@ -65,8 +97,8 @@ def test_what_was_timed_by_fewer_is_measured_again(database_url: str, measured: 
     record = samples.measurement(1, hardware=H200.hardware, problem=product, search_space=measured, source=Source.SWEEP)
     with Store.open(database_url) as store:
         store.write([record, replace(record, uid=b"\1" * 16, hardware=samples.H100)])
-    found = pool(database_url, budget_s=1200.0)
-    known, left = found.known_and_left()
+    found = pool(database_url)
+    known, left = found.known_and_left(SearchSpace("EXHAUSTIVE"))
     assert ([str(problem) for problem in known] == ["mm:64x64x64/nn/bf16"]) is is_known
-    assert len(known) + len(left) == 60
+    assert len(known) + len(left) == 2
     assert found.measured() == {product.key}

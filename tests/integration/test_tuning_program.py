@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diode_collectors.inductor.device import detect_hardware
-from diode_integration.tuning.program import list_products
+from diode_integration.tuning.program import list_products, resolved
 from diode_store.errors import DiodeError, SettingsError
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ net = torch.compile(torch.nn.Sequential(torch.nn.Linear(SIZE, 128), torch.nn.GEL
 with torch.no_grad():
     net(torch.randn(48, SIZE))
     net(torch.randn(48, SIZE))
+torch.compile(torch.mm)(torch.randn(48, 64, dtype=torch.float64), torch.randn(64, 32, dtype=torch.float64))
+try:
+    input()
+except EOFError:
+    print("it cannot read")
 """
 
 
@@ -38,7 +43,7 @@ def test_what_a_program_compiles(
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
     (tmp_path / "beside.py").write_text("SIZE = 64")
-    command = f"{program} --steps '2 3'"
+    command = resolved(f"{program} --steps '2 3'")
     listed = list_products(command, tmp_path / "programs", here, reuse=True)
     assert listed.read_text().splitlines() == [
         "addmm:48x128x64/nt/fp32  # train/compiled",
@@ -47,7 +52,8 @@ def test_what_a_program_compiles(
     out, err = capfd.readouterr()
     assert out == ""
     assert "it prints ['--steps', '2 3'] __main__" in err
-    assert "compiled 2 matrix products that can be measured" in " ".join(err.split())
+    assert "compiled 2 matrix products that can be measured; 1 others cannot" in " ".join(err.split())
+    assert "it cannot read" in err
     assert "abstains" not in err
     program.unlink()
     program.write_text("raise SystemExit(7)")
@@ -60,7 +66,7 @@ def test_a_program_that_compiles_nothing_here(tmp_path: Path, here: set[bytes]) 
     """The message says whether there was nothing, or nothing for this device."""
     program = tmp_path / "idle.py"
     program.write_text("import torch")
-    with pytest.raises(SettingsError, match=r"compiled no matrix product; does it call what torch.compile returns"):
+    with pytest.raises(SettingsError, match=r"compiled no matrix product in its own process, .+ does it call what"):
         list_products(str(program), tmp_path / "programs", here, reuse=False)
     program.write_text("import torch\ntorch.compile(torch.mm)(torch.randn(32, 64), torch.randn(64, 48))")
     with pytest.raises(SettingsError, match=r"compiled matrix products for .+ alone; name that with --device"):
@@ -69,7 +75,7 @@ def test_a_program_that_compiles_nothing_here(tmp_path: Path, here: set[bytes]) 
 
 
 @pytest.mark.parametrize("command", ["", "missing.py --steps 1", "'unbalanced"])
-def test_no_program(tmp_path: Path, command: str) -> None:
+def test_no_program(command: str) -> None:
     """What is no file is refused before anything is run."""
     with pytest.raises(SettingsError, match="--from-script"):
-        list_products(command, tmp_path, set(), reuse=False)
+        resolved(command)

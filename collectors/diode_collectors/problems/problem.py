@@ -68,9 +68,10 @@ class SweepProblem:
         """Return the problem with plain operands that has this shape.
 
         Raises:
-            SettingsError: a sweep has no such problem: of another op, or with an operand of which neither rows nor
-                columns lie together.
+            SettingsError: a sweep has no such problem: of another op or dtype, or with an operand of which neither rows
+                nor columns lie together.
         """
+        parse_dtype(shape.dtype)
         return cls(shape.op, shape.m, shape.n, shape.k, shape.b, shape.dtype, shape.layout, shape.tf32, name)
 
     def __str__(self) -> str:

@@ -72,7 +72,7 @@ def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = fr
         taken.add(key)
         return True
 
-    given = [problem for problem in map(_as_lowered, listed) if is_new(problem)]
+    given = [problem for problem in map(as_lowered, listed) if is_new(problem)]
     drawn = draw_problems(
         request.num_shapes,
         request.seed,
@@ -166,7 +166,8 @@ def _listed(
     ]
 
 
-def _as_lowered(problem: SweepProblem) -> SweepProblem:
+def as_lowered(problem: SweepProblem) -> SweepProblem:
+    """Return what Inductor makes of a problem: of a bmm over a batch of one an mm."""
     return replace(problem, op="mm") if problem.op == "bmm" and problem.b == 1 else problem
 
 

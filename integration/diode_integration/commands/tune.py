@@ -47,7 +47,7 @@ class _Options:
     ] = None
     leave_out: Annotated[
         list[Path] | None,
-        typer.Option("--leave-out", metavar="FILE", help="Measure no product of this shape set, to judge by them."),
+        typer.Option("--leave-out", metavar="FILE", help="Measure no product of this shape set, whatever its dtype."),
     ] = None
     dtype: Annotated[
         list[str] | None,
@@ -96,7 +96,7 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
     """Return a job for each model of device."""
     from diode_collectors.sweep.devices import CORES_ELSEWHERE, device_elsewhere, find_devices, parse_devices
     from diode_integration.tuning.job import TuningJob, group_devices
-    from diode_integration.tuning.plan import DeviceFolder
+    from diode_integration.tuning.plan import DeviceFolder, check_same
     from diode_integration.tuning.program import list_products
     from diode_store.errors import SettingsError
     from diode_store.settings import data_dir
@@ -106,6 +106,8 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
         raise typer.BadParameter("a GPU elsewhere can only be planned for, with --dry-run", param_hint="--hardware")
     if options.hardware is not None and options.from_script is not None:
         raise typer.BadParameter("a program is compiled for this machine; leave --hardware out")
+    if options.dtype and options.from_script is not None:
+        raise typer.BadParameter("a program says itself what its products are computed in; leave --dtype out")
     cores = None if options.hardware is None else CORES_ELSEWHERE
     try:
         names = parse_devices(options.device) if options.device else None
@@ -114,12 +116,15 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
         groups = group_devices(found)
         request = replace(request, budget_s=request.budget_s / len(groups))
         folders = [DeviceFolder(data_dir() / "tune" / name_for(devices[0].hardware.name)) for devices in groups]
-        if options.from_script is not None:
-            goes_on = not options.restart and any(folder.unfinished() for folder in folders)
+        unfinished = [] if options.restart else [run for folder in folders if (run := folder.unfinished())]
+        for run in unfinished:
+            check_same(run.plan, {"--from-script": request.script})
+        if request.script is not None:
             hardware = {devices[0].hardware.key for devices in groups}
-            listed = list_products(options.from_script, data_dir() / "tune" / "programs", hardware, reuse=goes_on)
-            targets = replace(request.targets, shapesets=(*request.targets.shapesets, listed))
-            request = replace(request, targets=targets, script=options.from_script)
+            programs = data_dir() / "tune" / "programs"
+            listed = list_products(request.script, programs, hardware, reuse=bool(unfinished))
+            shapesets = (*request.targets.shapesets, listed)
+            request = replace(request, targets=replace(request.targets, shapesets=shapesets))
         return [TuningJob(devices, request, folder, cores) for devices, folder in zip(groups, folders, strict=True)]
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
@@ -134,6 +139,7 @@ def _request(options: _Options, database: str) -> TuneRequest:
     from diode_collectors.problems.selection import ProblemRequest
     from diode_collectors.problems.shapesets import read_shapeset
     from diode_integration.tuning.job import TuneRequest
+    from diode_integration.tuning.program import resolved
     from diode_store.errors import SettingsError
     from diode_store.times import parse_duration_s
 
@@ -146,8 +152,15 @@ def _request(options: _Options, database: str) -> TuneRequest:
     budget_s = parse_duration_s(options.budget, "--budget")
     if budget_s <= 0:
         raise SettingsError(f"--budget {options.budget} leaves no time to measure; 3m is a beginning, 10m is good")
-    left_out = frozenset(problem.problem().key for path in options.leave_out or () for problem in read_shapeset(path))
-    return TuneRequest(targets, budget_s, database, options.from_scratch, options.folds, left_out=left_out)
+    return TuneRequest(
+        targets,
+        budget_s,
+        database,
+        options.from_scratch,
+        options.folds,
+        script=None if options.from_script is None else resolved(options.from_script),
+        left_out=tuple(problem for path in options.leave_out or () for problem in read_shapeset(path)),
+    )
 
 
 def _print_foreseen(found: dict[str, Any]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.problem import FLOAT32, SweepProblem
 from diode_integration.stats import BY_SIMILAR
 from diode_store.errors import NoWarehouseError, SettingsError
+from diode_store.records import ProblemShape
 
 if TYPE_CHECKING:
     from diode_store.records import Hardware
@@ -44,7 +45,7 @@ def decided_by_similar(url: str, hardware: Hardware) -> list[SweepProblem]:
         return []
     found: dict[SweepProblem, None] = {}
     for op, dtype, b, m, n, k, layout, scalars in rows:
-        tf32 = dtype == "float32" and dict(scalars).get("ALLOW_TF32") is True
-        with contextlib.suppress(SettingsError):  # another op, or an odd layout
-            found.setdefault(SweepProblem(op, m, n, k, b, dtype, layout, tf32, _NAME))
+        tf32 = dtype == FLOAT32 and dict(scalars).get("ALLOW_TF32") is True
+        with contextlib.suppress(SettingsError):  # what no sweep times
+            found.setdefault(SweepProblem.of_shape(ProblemShape(op, dtype, b, m, n, k, layout, tf32), _NAME))
     return list(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_collectors.problems.search_space import SearchSpace
 from diode_integration.tuning import installing
-from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same, split
+from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
 from diode_integration.tuning.pool import FEWEST_PROBLEMS, Pool
 from diode_integration.tuning.running import CommandFailedError, Commands, Output
 from diode_store.console import print_note, progress
@@ -50,14 +50,15 @@ class TuneRequest:
     folds: int = 5
     script: str | None = None
     """The program that compiled those of the targets that are in its shape set."""
-    left_out: frozenset[bytes] = frozenset()
-    """Keys of products that are not measured."""
+    left_out: tuple[SweepProblem, ...] = ()
+    """Products that are not measured, in whichever dtype."""
 
     def to_plain(self, products: Iterable[bytes]) -> dict[str, Any]:
         """Return it as JSON has it, by the names of options; of the keys of the products that it comes to, a digest."""
         return {
-            "products": hashlib.blake2b(b"".join(sorted(products)), digest_size=8).hexdigest(),
-            **({} if self.script is None else {"--from-script": self.script}),
+            "products": _digest(products),
+            "--from-script": self.script,
+            "--leave-out": _digest(problem.problem().key for problem in self.left_out),
             "--budget": self.budget_s,
             "--from-scratch": self.from_scratch,
             "--database": redact(self.database),
@@ -75,20 +76,13 @@ class TuningJob:
         self.hardware = devices[0].hardware
         self.request = request
         self.folder = folder
-        self.pool = Pool(
-            devices,
-            request.targets,
-            budget_s=request.budget_s,
-            database=request.database,
-            cores=cores,
-            left_out=request.left_out,
-        )
+        self.pool = Pool(devices, request.targets, database=request.database, cores=cores, left_out=request.left_out)
         self._request = request.to_plain(self.pool.asked)
         self._commands = Commands(request.database)
 
     def plan(self) -> Plan:
         """Return a new plan."""
-        return Plan(self._request, split(self.request.budget_s, is_cpu=self.pool.is_cpu))
+        return Plan(self._request, self.pool.rounds(self.request.budget_s))
 
     def found(self, *, restart: bool) -> RunFolder:
         """Return the interrupted run, else a new one.
@@ -106,24 +100,32 @@ class TuningJob:
     def foreseen(self, *, restart: bool) -> dict[str, Any]:
         """Return what would be done, for a script or to be printed; nothing is written."""
         run = self.found(restart=restart)
-        known, left = self.pool.known_and_left()
-        is_new = run.plan.rounds[0].problems is None
-        left_s = sum(each.budget_s - each.spent_s for each in run.plan.rounds if not each.is_measured)
-        chosen = self.pool.chosen(known, left, left_s) if left_s >= _LEAST_S else []
+        rounds = [each for each in run.plan.rounds if not each.is_measured]
+        known, _ = self.pool.known_and_left(self.pool.space)
+        chosen: dict[SweepProblem, None] = {}
+        choices, estimate_s = 0, 0.0
+        for each in rounds:
+            space = SearchSpace.parse(each.search_space)
+            estimate, (there, left) = self.pool.estimate(space), self.pool.known_and_left(space)
+            left = [problem for problem in left if problem not in chosen]
+            found = self.pool.chosen([*there, *chosen], left, each.budget_s - each.spent_s, space)
+            chosen |= dict.fromkeys(found)
+            choices += sum(map(estimate.choices, found))
+            estimate_s += estimate.seconds(found)
         return {
             "hardware": self.hardware.name,
             "devices": [device.name for device in self.devices],
-            "cores": self.pool.estimate.cores,
-            "search_space": str(self.pool.space),
+            "cores": self.pool.cores,
             "targets": len(self.pool.problems),
+            "left_out": self.pool.left_out,
             "measured_already": len(known),
             "rounds": [asdict(each) for each in run.plan.rounds],
-            "budget_s": left_s,
+            "budget_s": sum(each.budget_s - each.spent_s for each in rounds),
             "problems": len(chosen),
-            "choices": sum(map(self.pool.estimate.choices, chosen)),
-            "estimate_s": self.pool.estimate.seconds(chosen),
+            "choices": choices,
+            "estimate_s": estimate_s,
             "model": str(installing.target(self.hardware)),
-            "goes_on_with": None if is_new else run.path.name,
+            "goes_on_with": None if run.plan.rounds[0].problems is None else run.path.name,
         }
 
     def run(self, lock: int, *, restart: bool, captures: bool) -> dict[str, Any]:
@@ -141,6 +143,12 @@ class TuningJob:
         run = self.found(restart=restart)
         if run.plan.rounds[0].problems is not None:
             print_note(f"going on with {run.path.name}")
+        if self.request.left_out:
+            print_note(f"{counted(self.pool.left_out, 'product')} left out")
+            known = self.pool.measured() & {problem.problem().key for problem in self.request.left_out}
+            if known:
+                told = f"{counted(len(known), 'product')} of --leave-out"
+                print_note(f"{told} measured before, which the model learns from; name another --database")
         self._upgrade_if_new()
         for spool in self.folder.spools():  # of runs that were given up, so that nothing is measured twice
             self._ingest(spool)
@@ -166,8 +174,8 @@ class TuningJob:
         """Choose a round's problems unless they are chosen, measure them, and ingest the timings."""
         if each.problems is None:
             problems, guide = self.choose(number, each, run.path / "interim.pt")
-            if not problems:
-                print_note("all that is asked for is measured already; name more products to measure more")
+            if not problems and number == 1:
+                print_note(f"what is asked for is measured already; {self._more_to_measure()}")
             run.choose(number, problems, guide)
         left_s = each.budget_s - each.spent_s
         if each.problems and left_s >= _LEAST_S:
@@ -182,7 +190,7 @@ class TuningJob:
             with contextlib.suppress(DiodeError):  # a full disk; what is measured is worth more than the clock
                 run.save()
 
-        guide, space = run.guide_file(number), self.pool.space
+        guide, space = run.guide_file(number), SearchSpace.parse(each.search_space)
         if guide.exists():
             space = SearchSpace("GUIDED", space.sample)
         report = self._commands.run(
@@ -213,19 +221,20 @@ class TuningJob:
             each: the round.
             interim: where a model of the rounds before is put.
         """
-        known, left = self.pool.known_and_left()
+        space = SearchSpace.parse(each.search_space)
+        known, left = self.pool.known_and_left(space)
         model = None if self.pool.is_cpu or not left else self._model(number, interim)
         if model is None:
-            return self.pool.chosen(known, left, _SPARE * each.budget_s), {}
+            return self.pool.chosen(known, left, _SPARE * each.budget_s, space), {}
         from diode_integration.tuning.doubt import doubts
         from diode_integration.tuning.guiding import guide_by
 
         counts = doubts(model, left, self.hardware)
-        problems = self.pool.chosen(known, left, _SPARE * each.budget_s, counts)
-        if not self.pool.space.is_drawn:
+        problems = self.pool.chosen(known, left, _SPARE * each.budget_s, space, counts)
+        if not space.is_drawn:
             return problems, {}
         with progress("choosing kernels"):
-            return problems, guide_by(model, problems, self.devices[0], self.pool.space)
+            return problems, guide_by(model, problems, self.devices[0], space)
 
     def _model(self, number: int, interim: Path) -> TimingModel | None:
         """Return a model of the rounds before, at first the shipped one; None without any."""
@@ -272,9 +281,16 @@ class TuningJob:
 
     def _more(self, problems: int) -> str:
         """Return how to get as many problems as are needed."""
-        _, left = self.pool.known_and_left()
-        seconds = self.pool.estimate.seconds(left[: FEWEST_PROBLEMS - problems])
+        _, left = self.pool.known_and_left(self.pool.space)
+        if len(left) < FEWEST_PROBLEMS - problems:
+            return "name more products"
+        seconds = self.pool.estimate(self.pool.space).seconds(left[: FEWEST_PROBLEMS - problems])
         return f"run it again, with a --budget of {math.ceil(seconds / 60) + 1}m, which adds to them"
+
+    def _more_to_measure(self) -> str:
+        if self.pool.is_named and not self.pool.is_cpu:
+            return "name more products, or give a larger --budget, in which they are timed by more kernels"
+        return "name more products to measure more"
 
     def _train(self, run: RunFolder, *, captures: bool) -> dict[str, Any]:
         path, folds = installing.target(self.hardware), self._folds(run)
@@ -294,6 +310,10 @@ class TuningJob:
             "rounds": [asdict(each) for each in run.plan.rounds],
             "training": report,
         }
+
+
+def _digest(keys: Iterable[bytes]) -> str:
+    return hashlib.blake2b(b"".join(sorted(keys)), digest_size=8).hexdigest()
 
 
 def group_devices(devices: Sequence[SweepDevice]) -> list[list[SweepDevice]]:

@@ -47,6 +47,8 @@ class Round:
     """Some problems that are measured before the next ones are chosen."""
 
     budget_s: float
+    search_space: str
+    """By which configs they are timed, before a model has picked some."""
     problems: int | None = None
     """How many are planned, more than the budget will do; None: not yet chosen."""
     spent_s: float = 0.0
@@ -74,10 +76,10 @@ class Plan:
             each.budget_s += max(done.budget_s - done.spent_s, 0.0) / len(later)
 
 
-def split(budget_s: float, *, is_cpu: bool) -> list[Round]:
+def split(budget_s: float, search_space: str, *, is_cpu: bool = False) -> list[Round]:
     """Return so many equal rounds that choosing anew pays; on a CPU one, as few problems are measured there."""
     count = 1 if is_cpu else min(max(int(budget_s // _ROUND_S), 1), _MOST_ROUNDS)
-    return [Round(budget_s / count) for _ in range(count)]
+    return [Round(budget_s / count, search_space) for _ in range(count)]
 
 
 class RunFolder:
@@ -171,12 +173,14 @@ class DeviceFolder:
 
 
 def check_same(found: Plan, request: dict[str, Any]) -> None:
-    """Check that an interrupted run is what is asked for.
+    """Check that an interrupted run is what is asked for, as far as that is known.
 
     Raises:
         SettingsError: it has other options.
     """
     changed = [name for name in request if found.request.get(name) != request[name]]
+    if "--from-script" in changed:  # which is why the products are others
+        changed = [name for name in changed if name != "products"]
     if changed:
         names = " and ".join({"products": "list of products"}.get(name, name) for name in changed)
         raise SettingsError(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.problems.selection import as_lowered
 from diode_collectors.sweep.already import measured_in_warehouse
 from diode_collectors.sweep.report import Estimate
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.decided import decided_by_similar
+from diode_integration.tuning.plan import Round, split
 from diode_integration.tuning.targets import companions, is_any_named, named_problems, standard_problems
 from diode_store.console import progress
 from diode_store.errors import NoWarehouseError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,8 +34,11 @@ FEWEST_PROBLEMS = 10
 """``diode-train`` refuses fewer; its module needs torch."""
 _LARGER = (SearchSpace("EXHAUSTIVE"), *(SearchSpace("SAMPLE", size) for size in (192, 96, 48)))
 """What is timed instead, the first for which there is time, where few products are named."""
-_COMPANY = 60
-"""Fewer products that are named get companions of the standard set, up to so many; on a CPU as few as will do."""
+_COMPANY, _FEW = 60, 12
+"""Fewer products that are named get companions of the standard set, up to so many; on a CPU, where each takes long, not
+many more than are needed."""
+_MARGIN = 1.3
+"""How much longer than estimated a search space that is larger than usual may take."""
 
 
 class Pool:
@@ -43,20 +49,18 @@ class Pool:
         devices: Sequence[SweepDevice],
         request: ProblemRequest,
         *,
-        budget_s: float,
         database: str,
         cores: int | None = None,
-        left_out: Collection[bytes] = (),
+        left_out: Collection[SweepProblem] = (),
     ) -> None:
         """List the products.
 
         Args:
             devices: all of one model.
             request: which products; none named are the standard set.
-            budget_s: how long they may be measured.
             database: the warehouse, which knows what is measured, and what a model of a similar device decided.
             cores: of the machine; of this one unless given.
-            left_out: keys of products that are not measured.
+            left_out: products that are not measured, in whichever dtype.
 
         Raises:
             SettingsError: something cannot be understood, or nothing of it fits the device.
@@ -65,38 +69,57 @@ class Pool:
         """
         self.devices = tuple(devices)
         self.is_cpu = devices[0].is_cpu
+        self.is_named = is_any_named(request)
+        self.space = SearchSpace("DEFAULT") if self.is_cpu else SearchSpace("SAMPLE", SAMPLE)
+        """By which configs a problem is timed that is one of many."""
         self._hardware, self._database = devices[0].hardware, database
-        self._cores = cores or len(os.sched_getaffinity(0))
-        first, others = (_by_key(problems, left_out) for problems in self._targets(request))
-        self.problems = first | others
-        self._first = frozenset(first)
-        is_named = is_any_named(request)
-        self.asked = frozenset(first if is_named else others)
+        self.cores = cores or len(os.sched_getaffinity(0))
+        first, others = self._targets(request, left_out)
+        self._first = {problem.problem().key: problem for problem in first}
+        self.problems = self._first | {problem.problem().key: problem for problem in others}
+        self.asked = frozenset(self._first if self.is_named else (problem.problem().key for problem in others))
         """Keys of what was asked for."""
-        if not self.asked:
-            raise SettingsError(f"of what is asked for nothing fits into the memory of {self._hardware.name}")
-        self.space, self.estimate = self._space(budget_s, is_named=is_named)
 
-    def _targets(self, request: ProblemRequest) -> tuple[list[SweepProblem], list[SweepProblem]]:
-        """Return what is measured first and what after it."""
-        device = self.devices[0]
-        if not is_any_named(request):
-            return decided_by_similar(self._database, self._hardware), standard_problems(device, request.dtypes)
-        named = named_problems(request, device)
-        return named, companions(named, device, (FEWEST_PROBLEMS if self.is_cpu else _COMPANY) - len(named))
+    def _targets(
+        self, request: ProblemRequest, left_out: Collection[SweepProblem]
+    ) -> tuple[list[SweepProblem], list[SweepProblem]]:
+        """Return what is measured first and what after it.
 
-    def _space(self, budget_s: float, *, is_named: bool) -> tuple[SearchSpace, Estimate]:
-        """Return which configs are timed, the more the fewer products are named, and what that takes."""
-        usual = SearchSpace("DEFAULT") if self.is_cpu else SearchSpace("SAMPLE", SAMPLE)
-        if is_named and not self.is_cpu:
+        Raises:
+            SettingsError: something cannot be understood, or nothing is left.
+        """
+        device, out = self.devices[0], {_as_shape(problem) for problem in left_out}
+        standard = standard_problems(device, request.dtypes) if not self.is_named else []
+        asked = named_problems(request, device) if self.is_named else standard
+        if not asked:
+            raise SettingsError(f"nothing that is asked for fits into the memory of {self._hardware.name}")
+        kept = [problem for problem in asked if _as_shape(problem) not in out]
+        if not kept:
+            raise SettingsError("--leave-out has all that is asked for; name more products")
+        self.left_out = len(asked) - len(kept)
+        if self.is_named:
+            count = (_FEW if self.is_cpu else _COMPANY) - len(kept)
+            return kept, companions(kept, device, count, lambda problem: _as_shape(problem) not in out)
+        decided = decided_by_similar(self._database, self._hardware)
+        return [each for each in decided if device.fits(each) and _as_shape(each) not in out], kept
+
+    def rounds(self, budget_s: float) -> list[Round]:
+        """Return what a run of so many seconds is divided into.
+
+        Few products that are named get a round of their own, by as many kernels as there is time for.
+        """
+        company = [problem for key, problem in self.problems.items() if key not in self._first]
+        if self.is_named and not self.is_cpu:
+            company_s = _MARGIN * self.estimate(self.space).seconds(company)
             for space in _LARGER:
-                estimate = self._estimate(space)
-                if estimate.seconds(list(self.problems.values())) <= budget_s:
-                    return space, estimate
-        return usual, self._estimate(usual)
+                if _MARGIN * self.estimate(space).seconds([*self._first.values()]) <= budget_s - company_s:
+                    named = Round(budget_s - company_s, str(space))
+                    return [named, Round(company_s, str(self.space))] if company else [named]
+        return split(budget_s, str(self.space), is_cpu=self.is_cpu)
 
-    def _estimate(self, space: SearchSpace) -> Estimate:
-        return Estimate(self.devices, space, include_tma=True, cores=self._cores)
+    def estimate(self, space: SearchSpace) -> Estimate:
+        """Return what it takes to time problems by the configs of a search space."""
+        return Estimate(self.devices, space, include_tma=True, cores=self.cores)
 
     def measured(self, size: float = 0.0) -> set[bytes]:
         """Return the keys of the problems that the warehouse has of this device, from search spaces of this size on."""
@@ -107,17 +130,22 @@ class Pool:
         ours = (done for done in found if done.hardware == self._hardware.key)
         return {done.problem for done in ours if size == 0 or _size(done.search_space) >= size}
 
-    def known_and_left(self) -> tuple[list[SweepProblem], list[SweepProblem]]:
-        """Return the products that are measured on this device, by as many kernels as are timed now, and the others."""
-        done = self.measured(self.space.size)
+    def known_and_left(self, space: SearchSpace) -> tuple[list[SweepProblem], list[SweepProblem]]:
+        """Return the products that are measured on this device, by as many kernels as ``space`` has, and the others.
+
+        What is left of a larger search space than usual are only those that were named.
+        """
+        done = self.measured(space.size)
+        wanted = self._first if space.size > self.space.size else self.problems
         known = [problem for key, problem in self.problems.items() if key in done]
-        return known, [problem for key, problem in self.problems.items() if key not in done]
+        return known, [problem for key, problem in wanted.items() if key not in done]
 
     def chosen(
         self,
         known: Sequence[SweepProblem],
         left: Sequence[SweepProblem],
         budget_s: float,
+        space: SearchSpace,
         counts: NDArray[np.float32] | None = None,
     ) -> list[SweepProblem]:
         """Return which of the problems that are left are measured in so many seconds, the most telling first.
@@ -126,9 +154,11 @@ class Pool:
             known: what is measured.
             left: what is not; what was named or decided comes before the rest.
             budget_s: how long they may take.
+            space: by which configs they are timed.
             counts: how much each of them counts.
         """
-        costs_s = {problem: self.estimate.seconds([problem]) for problem in left}
+        estimate = self.estimate(space)
+        costs_s = {problem: estimate.seconds([problem]) for problem in left}
         is_first = np.array([problem.problem().key in self._first for problem in left], dtype=bool)
         found: list[SweepProblem] = []
         with progress("choosing problems"):
@@ -145,8 +175,9 @@ class Pool:
         return found
 
 
-def _by_key(problems: Iterable[SweepProblem], left_out: Collection[bytes]) -> dict[bytes, SweepProblem]:
-    return {key: problem for problem in problems if (key := problem.problem().key) not in left_out}
+def _as_shape(problem: SweepProblem) -> SweepProblem:
+    """Return a problem as it is lowered, whatever its dtype."""
+    return replace(as_lowered(problem), dtype="bfloat16", allow_tf32=False)
 
 
 def _size(search_space: str) -> float:

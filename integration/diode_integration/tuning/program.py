@@ -24,7 +24,9 @@ from diode_store.files import write_durably
 from diode_store.render import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
+
+    from diode_store.records import ProblemShape
 
 _PROGRAM = """
 import logging, os, runpy, sys
@@ -52,17 +54,17 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
     """Run a program, and write the products that it compiled to a shape set; return that.
 
     Args:
-        command: a Python file and its arguments, as a shell takes them.
+        command: what ``resolved`` returned.
         folder: where the shape sets of programs are.
         hardware: the keys of the devices of which products are wanted.
         reuse: take the shape set of an earlier run of the same command, if there is one.
 
     Raises:
-        SettingsError: there is no such file, or it compiled nothing that can be measured.
+        SettingsError: it compiled nothing that can be measured.
         DiodeError: it failed; what it said is on stderr.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the program was told, and has ended.
     """
-    words = _words(command)
+    words = shlex.split(command)
     listed = folder / f"{_digest(words, hardware)}.txt"
     if reuse and listed.exists():
         print_note(f"going on with the products that {words[0]} compiled before")
@@ -71,10 +73,12 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
     with tempfile.TemporaryDirectory(prefix="diode-tune-") as spool:
         _run(words, spool)
         found = list(_decisions(Path(spool)))
-    problems = list(_problems(found, hardware, Path(words[0]).stem))
+    compiled = dict.fromkeys(decision.problem.shape for decision in found if decision.hardware.key in hardware)
+    problems = list(_problems(compiled, Path(words[0]).stem))
     if not problems:
         raise SettingsError(_why_none(words[0], found, hardware))
-    print_note(f"{words[0]} compiled {counted(len(problems), 'matrix product')} that can be measured")
+    others = f"; {len(compiled) - len(problems)} others cannot" if len(problems) < len(compiled) else ""
+    print_note(f"{words[0]} compiled {counted(len(problems), 'matrix product')} that can be measured{others}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_durably({listed: "".join(f"{problem}  # {problem.name}\n" for problem in problems).encode()})
@@ -83,8 +87,8 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
     return listed
 
 
-def _words(command: str) -> list[str]:
-    """Split a command line.
+def resolved(command: str) -> str:
+    """Return a Python file and its arguments, as a shell takes them, with the whole path of the file.
 
     Raises:
         SettingsError: it does not begin with a file that is there.
@@ -95,11 +99,11 @@ def _words(command: str) -> list[str]:
         raise SettingsError(f"--from-script {command!r}: {error}") from None
     if not words or not Path(words[0]).is_file():
         raise SettingsError(f"--from-script {command!r}: no such file; name a Python program and its arguments")
-    return words
+    return shlex.join([str(Path(words[0]).resolve()), *words[1:]])
 
 
 def _digest(words: list[str], hardware: Collection[bytes]) -> str:
-    parts = [str(Path(words[0]).resolve()), *words[1:], *(key.hex() for key in sorted(hardware))]
+    parts = [*words, *(key.hex() for key in sorted(hardware))]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
 
@@ -107,7 +111,7 @@ def _run(words: list[str], spool: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
     environment |= {**_SETTINGS, "DIODE_SPOOL": spool}
     # What it prints is not the answer of this command.
-    status, _ = run_python(_PROGRAM, words, environment=environment, stdout=sys.stderr)
+    status, _ = run_python(_PROGRAM, words, environment=environment, stdout=sys.stderr, is_ours=False)
     if status:
         raise DiodeError(f"{words[0]} ended with exit status {status}, see above; mend that, and run it again")
 
@@ -121,11 +125,10 @@ def _decisions(spool: Path) -> Iterator[DecisionRecord]:
                     yield record
 
 
-def _problems(decisions: list[DecisionRecord], hardware: Collection[bytes], name: str) -> Iterator[SweepProblem]:
-    """Yield the different products of these devices, in the order in which they were first compiled."""
-    shapes = [decision.problem.shape for decision in decisions if decision.hardware.key in hardware]
-    for shape in dict.fromkeys(shapes):
-        with contextlib.suppress(SettingsError):  # another op, or an odd layout
+def _problems(shapes: Iterable[ProblemShape], name: str) -> Iterator[SweepProblem]:
+    """Yield those products that a sweep can time."""
+    for shape in shapes:
+        with contextlib.suppress(SettingsError):  # another op or dtype, or an odd layout
             yield SweepProblem.of_shape(shape, f"{name}/compiled")
 
 
@@ -135,4 +138,7 @@ def _why_none(program: str, decisions: list[DecisionRecord], hardware: Collectio
         return f"{program} compiled matrix products for {', '.join(elsewhere)} alone; name that with --device"
     if decisions:
         return f"none of the matrix products that {program} compiled can be measured by a sweep"
-    return f"{program} compiled no matrix product; does it call what torch.compile returns?"
+    return (
+        f"{program} compiled no matrix product in its own process, which is the only one that is looked at; does it"
+        " call what torch.compile returns?"
+    )

@@ -96,6 +96,7 @@ def run_python(
     stdout: IO[str] | int | None = None,
     fds: Sequence[int] = (),
     on_tick: Callable[[float], None] = lambda _seconds: None,
+    is_ours: bool = True,
 ) -> tuple[int, str]:
     """Run Python source in a process that ends with this one; return its exit status and what it printed.
 
@@ -106,26 +107,36 @@ def run_python(
         stdout: where it prints to, as ``subprocess.Popen`` takes it; what it prints is returned if that is a pipe.
         fds: descriptors that it inherits.
         on_tick: as of ``Commands.run``.
+        is_ours: whether it looks after its own children; those of another program are told to stop, and ended, with it.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM; it was told, and has ended.
     """
     command = [sys.executable, "-c", _BEGINNING + program, str(os.getpid()), *arguments]
     with StopSignal() as stop:
-        # In a group of its own, so that Ctrl-C reaches it once, through us.
+        # In a group of its own, so that Ctrl-C reaches it once, through us; such a group may not read the terminal.
         process = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdout=stdout, text=True, pass_fds=fds, process_group=0, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            text=True,
+            pass_fds=fds,
+            process_group=0,
+            env=environment,
         )
         try:
-            said = _watch(process, stop, on_tick)
+            said = _watch(process, stop, on_tick, is_ours=is_ours)
         except BaseException:
-            _end(process)
+            _end(process, is_ours=is_ours)
             raise
+        finally:
+            if not is_ours:
+                _tell_group(process, signal.SIGKILL)
         stop.check()
     return process.returncode, said
 
 
-def _watch(process: subprocess.Popen[str], stop: StopSignal, on_tick: Callable[[float], None]) -> str:
+def _watch(process: subprocess.Popen[str], stop: StopSignal, on_tick: Callable[[float], None], *, is_ours: bool) -> str:
     """Wait until a process has ended, after it was told to if a signal came; return what it printed."""
     said, last, has_ended = "", time.monotonic(), False
     while not has_ended:
@@ -136,14 +147,23 @@ def _watch(process: subprocess.Popen[str], stop: StopSignal, on_tick: Callable[[
         on_tick(now - last)
         last = now
         if stop.name is not None and not has_ended:
-            _end(process)
+            _end(process, is_ours=is_ours)
     return said or ""
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[str], *, is_ours: bool) -> None:
     """Tell a process to stop, and wait until it has."""
-    process.send_signal(signal.SIGTERM)
+    if is_ours:
+        process.send_signal(signal.SIGTERM)
+    else:
+        _tell_group(process, signal.SIGTERM)
     try:
         process.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.wait()
+
+
+def _tell_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
