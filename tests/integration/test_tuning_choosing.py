@@ -92,6 +92,7 @@ def test_the_standard_set() -> None:
     assert (len(found) / 2.1 < len(drawn) < len(found) / 1.9, len(drawn) / 2.1 < len(odd)) == (True, True)
     assert {p.op for p in found} == {"mm", "addmm", "bmm", "baddbmm"}
     assert {p.layout for p in found} >= {"nn", "nt", "tn"}
+    assert max(p.flops for p in found) < 2e12
 
 
 def test_named_targets() -> None:

@@ -166,7 +166,8 @@ def _request(options: _Options, database: str) -> TuneRequest:
 def _print_foreseen(found: dict[str, Any]) -> None:
     gpus = ", ".join(found["devices"])
     typer.echo(f"device    {found['hardware']} ({gpus})")
-    typer.echo(f"products  {found['targets']:,}, of which {found['measured_already']:,} are measured")
+    left_out = f"; {found['left_out']:,} left out" if found["left_out"] else ""
+    typer.echo(f"products  {found['targets']:,}, of which {found['measured_already']:,} are measured{left_out}")
     typer.echo(
         f"measures  {counted(len(found['rounds']), 'round')}, {found['budget_s']:.0f} s in all: about"
         f" {counted(found['problems'], 'problem')} and {counted(found['choices'], 'kernel')}"

@@ -23,6 +23,8 @@ _DTYPES = {"bf16": 4, "fp16": 2, "tf32": 1}
 _CPU_DTYPES = {"fp32": 1}
 _CPU_LIMITS = Limits(flops=2e8)
 """Which a CPU computes in a few milliseconds."""
+_GPU_LIMITS = Limits(flops=2e12)
+"""Which an H200 computes in a few milliseconds; the bundled sweeps, by which time is reckoned, have hardly any larger."""
 _DRAWN_SHARE = 0.5
 """Which share of a standard set is drawn, half of that with sizes of any kind: what a model loses is mostly lost where
 rows are odd. Replayed, three minutes on layers alone lost 1.28 times as much as on both, and on drawn problems alone
@@ -76,7 +78,7 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
         SettingsError: a dtype is unknown.
     """
     shares = dict.fromkeys(dtypes, 1) or (_CPU_DTYPES if device.is_cpu else _DTYPES)
-    limits = _CPU_LIMITS if device.is_cpu else Limits()
+    limits = _CPU_LIMITS if device.is_cpu else _GPU_LIMITS
     largest = 512 if device.is_cpu else LogNormalSizes.max_size
     kinds = [LogNormalSizes(max_size=largest, multiple=multiple) for multiple in (LogNormalSizes.multiple, 1)]
     draws = random.Random(_SEED)  # noqa: S311 - not cryptography
