@@ -24,7 +24,7 @@ _CPU_DTYPES = {"fp32": 1}
 _CPU_LIMITS = Limits(flops=2e8)
 """Which a CPU computes in a few milliseconds."""
 _GPU_LIMITS = Limits(flops=2e12)
-"""Which an H200 computes in a few milliseconds; the bundled sweeps, by which time is reckoned, have hardly any larger."""
+"""Which an H200 computes in some milliseconds; the sweeps by which costs are reckoned have hardly any larger."""
 _DRAWN_SHARE = 0.5
 """Which share of a standard set is drawn, half of that with sizes of any kind: what a model loses is mostly lost where
 rows are odd. Replayed, three minutes on layers alone lost 1.28 times as much as on both, and on drawn problems alone
