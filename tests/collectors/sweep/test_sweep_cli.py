@@ -354,7 +354,7 @@ def test_a_name_of_several_variants_is_planned_for(collect: RunCommand) -> None:
     finished = collect("--shape", "mm:4096x4096x4096", "--dry-run", "--hardware", "h100")
     assert finished.err.splitlines() == [
         "h100 may also be NVIDIA H100 PCIe or NVIDIA H100 NVL; this plans for the least memory, NVIDIA H100 80GB HBM3",
-        "1 problem, about 28 choices, about 1 s on NVIDIA H100 80GB HBM3 with 16 cores",
+        "1 problem, about 28 choices, about 0 s on NVIDIA H100 80GB HBM3 with 16 cores",
     ]
 
 
