@@ -52,7 +52,7 @@ def test_what_a_program_compiles(
     out, err = capfd.readouterr()
     assert out == ""
     assert "it prints ['--steps', '2 3'] __main__" in err
-    assert "compiled 2 matrix products that can be measured; 1 others cannot" in " ".join(err.split())
+    assert "compiled 2 matrix products that can be measured; 1 other cannot" in " ".join(err.split())
     assert "it cannot read" in err
     assert "abstains" not in err
     program.unlink()

@@ -77,7 +77,8 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
     problems = list(_problems(compiled, Path(words[0]).stem))
     if not problems:
         raise SettingsError(_why_none(words[0], found, hardware))
-    others = f"; {len(compiled) - len(problems)} others cannot" if len(problems) < len(compiled) else ""
+    left = len(compiled) - len(problems)
+    others = f"; {counted(left, 'other')} cannot" if left else ""
     print_note(f"{words[0]} compiled {counted(len(problems), 'matrix product')} that can be measured{others}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
