@@ -23,7 +23,7 @@ from inductor_events import A, B, saver
 from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from diode_collectors.problems.guide import Guide
     from diode_store.records import KernelConfig
@@ -192,6 +192,34 @@ def test_a_guided_one_begins_with_the_guide() -> None:
     assert len(drawn) == 40
     assert not set(triton_configs("DEFAULT")) <= set(drawn)
     assert triton_configs("GUIDED:40", guide={b"another": guide[problem.key]}) == drawn
+
+
+@pytest.fixture
+def tf32_as_it_was() -> Iterator[None]:
+    """Restore whether TF32 is allowed."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.parametrize("op", ["addmm", "bmm", "baddbmm", "tf32"])
+def test_a_guide_is_found_for_every_op(op: str, tf32_as_it_was: None) -> None:
+    """By the key that a sweep's problem has before anything is compiled."""
+    left, right = torch.zeros(2, 32, 64), torch.zeros(2, 64, 48)
+    inputs = {
+        "addmm": (torch.zeros(256), A, B), "bmm": (left, right), "baddbmm": (torch.zeros(2, 32, 48), left, right),
+        "tf32": (A, B),
+    }[op]  # fmt: skip
+    torch.backends.cuda.matmul.allow_tf32 = op == "tf32"
+    name = "mm" if op == "tf32" else op
+    batch, m, k, n = (2, 32, 64, 48) if name in {"bmm", "baddbmm"} else (1, 128, 512, 256)
+    problem = SweepProblem(name, m, n, k, batch, "float32", allow_tf32=op == "tf32")
+    template = "triton::bmm" if batch > 1 else "triton::mm"
+    everything, _ = listed("EXHAUSTIVE", *inputs, function=getattr(torch, name))
+    wanted = [gemm_config(config) for config in everything[template][-5:]]
+    guide = {problem.problem().key: {template: wanted}}
+    found, _ = listed("GUIDED:40", *inputs, function=getattr(torch, name), guide=guide)
+    assert [gemm_config(config) for config in found[template][:5]] == wanted
 
 
 def test_the_exhaustive_list_is_known_without_inductor() -> None:
