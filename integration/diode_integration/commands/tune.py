@@ -77,8 +77,11 @@ def tune(*, options: _Options, database: DatabaseOption, as_json: JsonOption = F
     With nothing named it tunes for a standard set of products. Run again after an interruption it goes on; run again
     later it adds to what is measured and replaces its model, keeping the one before.
     """
+    from diode_integration.tuning.job import left_to_do
+
     found = []
-    for job in _jobs(options, database):
+    jobs = _jobs(options, database)
+    for job in jobs if options.restart else left_to_do(jobs):
         if options.dry_run:
             found.append(job.foreseen(restart=options.restart))
             if not as_json:

@@ -97,6 +97,15 @@ class TuningJob:
         check_same(unfinished.plan, self._request)
         return unfinished
 
+    def was_done(self) -> bool:
+        """Whether the last run did all that is asked for now.
+
+        Raises:
+            DiodeError: its plan cannot be read.
+        """
+        last = self.folder.last()
+        return last is not None and last.plan.stage is Stage.DONE and last.plan.request == self._request
+
     def foreseen(self, *, restart: bool) -> dict[str, Any]:
         """Return what would be done, for a script or to be printed; nothing is written."""
         run = self.found(restart=restart)
@@ -314,6 +323,17 @@ class TuningJob:
 
 def _digest(keys: Iterable[bytes]) -> str:
     return hashlib.blake2b(b"".join(sorted(keys)), digest_size=8).hexdigest()
+
+
+def left_to_do(jobs: Sequence[TuningJob]) -> list[TuningJob]:
+    """Return what is left of the jobs of one command: without those that it has done, if it was interrupted in another.
+
+    Raises:
+        DiodeError: a plan cannot be read.
+    """
+    if not any(job.folder.unfinished() for job in jobs):
+        return list(jobs)
+    return [job for job in jobs if not job.was_done()]
 
 
 def group_devices(devices: Sequence[SweepDevice]) -> list[list[SweepDevice]]:

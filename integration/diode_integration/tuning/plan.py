@@ -135,14 +135,22 @@ class DeviceFolder:
         spools = sorted(self.path.glob("run-*/spool"))
         return [spool for spool in spools if any(file.suffix in SEGMENT_SUFFIXES for file in spool.iterdir())]
 
+    def last(self) -> RunFolder | None:
+        """Return the last run, if there is any.
+
+        Raises:
+            DiodeError: its plan cannot be read.
+        """
+        runs = self.runs()
+        return _read(runs[-1]) if runs else None
+
     def unfinished(self) -> RunFolder | None:
         """Return the run that was interrupted, if the last one was.
 
         Raises:
             DiodeError: its plan cannot be read.
         """
-        runs = self.runs()
-        last = _read(runs[-1]) if runs else None
+        last = self.last()
         return None if last is None or last.plan.stage is Stage.DONE else last
 
     def begin(self, plan: Plan) -> RunFolder:
