@@ -22,16 +22,13 @@ from diode_store.console import print_rows
 if TYPE_CHECKING:
     from diode_store.records import Measurement
 
-DEPLOYED = frozenset({"graph", "read_flush"})
-"""The regimes that a problem is timed in today."""
-
 
 def main() -> int:
     """Print, by sweep, the seconds from its first problem to its last, and those that they are said to take."""
     argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     sweeps: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for measurement in shipped_data.measurements([*shipped_data.DATASETS]):
-        if measurement.timing_method.regime in DEPLOYED:
+        if measurement.timing_method.regime in shipped_data.DEPLOYED:
             sweeps[measurement.sweep_id or "", measurement.search_space or ""].append(measurement)
     rows = []
     for (_, space), of in sweeps.items():

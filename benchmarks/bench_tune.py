@@ -13,7 +13,6 @@ appended, and those that are there are not made again, so that it can be spread 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -29,6 +28,7 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import results
 import shipped_data
 
 from diode_collectors.problems.choices import cpu_seconds
@@ -63,12 +63,12 @@ if TYPE_CHECKING:
 
 HELD_BACK = Path(__file__).parent / "data"
 FAMILIES = frozenset({"llama3.2-3b", "vit-h14", "t5-base"})
-DEPLOYED = frozenset({"graph", "read_flush"})
-"""The regimes that a problem is timed in today."""
 Learn = Callable[["World", ExampleSet, int], "TimingNetwork"]
 """Makes a model of what was measured, with a seed."""
 Task = tuple[str, str, float, int]
 """What is new, the way, minutes and a seed."""
+_FIELDS = ("new", "way", "minutes", "seed")
+"""Of a result, by which it is known."""
 _DRAWN = frozenset({"", "log-normal", "uniform", "plain", "torchbench"})
 """Families of problems that are no layers of one model."""
 MINUTES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
@@ -121,11 +121,15 @@ def _parted(measurements: list[Measurement]) -> tuple[list[Examples], list[Examp
     exhaustive = {m.problem.shape for m in measurements if m.search_space == "EXHAUSTIVE"}
     dataset = load_measurements(measurements, "the bundled measurements")
     judged = {example.shape for example in dataset if example.shape in exhaustive or example.family in FAMILIES}
-    tested = [example for example in dataset if example.shape in judged and example.regime in DEPLOYED]
+    tested = [example for example in dataset if example.shape in judged and example.regime in shipped_data.DEPLOYED]
     pool: dict[Any, Examples] = {}
     for example in dataset:
         is_slow = example.shape.arithmetic == FLOAT32  # the standard set has none
-        if example.shape not in judged and not is_slow and (example.regime in DEPLOYED or example.shape not in pool):
+        if (
+            example.shape not in judged
+            and not is_slow
+            and (example.regime in shipped_data.DEPLOYED or example.shape not in pool)
+        ):
             pool[example.shape] = example
     return tested, list(pool.values())
 
@@ -273,12 +277,12 @@ def main() -> int:
     parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
     options = parser.parse_args()
     deadline = time.time() + options.time_limit_s
-    there = {_key(line) for line in _lines(options.output)}
+    there = {_key(line) for line in results.read(options.output)}
     tasks = [task for name in options.new or WORLDS for task in _tasks(name, options) if task not in there]
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         for done in as_completed([pool.submit(_run, task, options.output, deadline) for task in tasks]):
             done.result()
-    _show(_lines(options.output))
+    _show(results.read(options.output))
     return 0
 
 
@@ -298,7 +302,7 @@ def _run(task: Task, output: Path, deadline: float) -> None:
     if time.time() < deadline:
         new, *rest = task
         with limited_threads():
-            _append(output, task, _judged(_world(new), *rest))
+            results.append(output, dict(zip(_FIELDS, task, strict=True)) | _judged(_world(new), *rest))
 
 
 @cache
@@ -327,19 +331,8 @@ def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]
     return figures
 
 
-def _key(line: dict[str, Any]) -> Task:
-    return line["new"], line["way"], line["minutes"], line["seed"]
-
-
-def _append(path: Path, key: Task, figures: dict[str, Any]) -> None:
-    line = {**dict(zip(("new", "way", "minutes", "seed"), key, strict=True)), **figures}
-    with path.open("a") as output:
-        output.write(json.dumps(line) + "\n")
-    print(json.dumps(line), file=sys.stderr)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def _key(line: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[name] for name in _FIELDS)
 
 
 def _show(lines: list[dict[str, Any]]) -> None:

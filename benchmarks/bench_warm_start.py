@@ -12,7 +12,6 @@ and those that are there are not made again, so that it can be spread over sever
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -26,6 +25,7 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import results
 import shipped_data
 
 from diode_store.console import print_rows
@@ -52,6 +52,8 @@ NEW: dict[str, Callable[[Examples], bool]] = {
 }
 """What is left out: a dtype, an op, a layout."""
 COUNTS = ("0", "10", "30", "100", "all")
+_FIELDS = ("new", "seed", "count", "way")
+"""Of a result, by which it is known."""
 _PARTS = 4
 """One of so many parts of the new problems is only judged by."""
 
@@ -114,7 +116,7 @@ def main() -> int:
     options = parser.parse_args()
     deadline = time.monotonic() + options.time_limit_s
     dataset = load_measurements(shipped_data.measurements(options.dataset), "the bundled measurements")
-    there = {_key(line) for line in _lines(options.output)}
+    there = {_key(line) for line in results.read(options.output)}
     tasks = [(new, seed) for seed in range(options.seeds) for new in options.new or NEW]
 
     def run(task: tuple[str, int]) -> None:
@@ -123,11 +125,12 @@ def main() -> int:
             for way in ("base",) if count == "0" else options.way or WAYS:
                 key = (*task, count, way)
                 if key not in there and time.monotonic() < deadline:
-                    _append(options.output, key, _judged(replay, count, way))
+                    figures = _judged(replay, count, way)
+                    results.append(options.output, dict(zip(_FIELDS, key, strict=True)) | figures)
 
     with limited_threads(), ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(run, tasks))
-    _show(_lines(options.output))
+    _show(results.read(options.output))
     return 0
 
 
@@ -154,19 +157,8 @@ def _judged(replay: Replay, count: str, way: str) -> dict[str, Any]:
     return figures
 
 
-def _key(line: dict[str, Any]) -> tuple[str, int, str, str]:
-    return line["new"], line["seed"], line["count"], line["way"]
-
-
-def _append(path: Path, key: tuple[str, int, str, str], figures: dict[str, Any]) -> None:
-    line = {**dict(zip(("new", "seed", "count", "way"), key, strict=True)), **figures}
-    with path.open("a") as output:
-        output.write(json.dumps(line) + "\n")
-    print(json.dumps(line), file=sys.stderr)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def _key(line: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[name] for name in _FIELDS)
 
 
 def _show(lines: list[dict[str, Any]]) -> None:

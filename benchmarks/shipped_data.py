@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from diode_store.records import Measurement
 
 FIRST = "h200-2026-11"
+DEPLOYED = frozenset({"graph", "read_flush"})
+"""The regimes that a problem is timed in today."""
 DATASETS = {path.stem.rpartition("-")[0]: path for path in Spool(bundled_data_dir()).sealed()}
 
 

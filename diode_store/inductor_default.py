@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from diode_store.kernels import KernelConfig
     from diode_store.records import ProblemShape
 
 TEMPLATES = frozenset({"triton::mm", "triton::bmm"})
@@ -25,6 +26,11 @@ class GemmConfig(NamedTuple):
     block_k: int
     num_stages: int
     num_warps: int
+
+    @classmethod
+    def of(cls, config: KernelConfig) -> GemmConfig:
+        """Return what a list gives of a Triton kernel."""
+        return cls(*(getattr(config, name) for name in cls._fields))
 
 
 DEFAULT_CONFIGS = (

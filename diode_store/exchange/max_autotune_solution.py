@@ -221,9 +221,8 @@ class SolutionBuilder:
         config = timing.config
         if not config.template.startswith("triton::") or any(getattr(config, name) is None for name in INT_COLUMNS):
             return False
-        numbers = GemmConfig(*(getattr(config, name) for name in GemmConfig._fields))
         return self.space is InductorSpace.EXHAUSTIVE or (
-            config.template in TEMPLATES and numbers in default_configs(shape)
+            config.template in TEMPLATES and GemmConfig.of(config) in default_configs(shape)
         )
 
     def to_plain(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_collectors.problems.search_space import SearchSpace
-    from diode_store.records import KernelConfig
 
     Guide = Mapping[bytes, Mapping[str, Sequence[GemmConfig]]]
 
@@ -66,8 +65,3 @@ def write_guide(path: Path, guide: Guide) -> None:
         for key, wanted in guide.items()
     }
     write_durably({path: json.dumps(plain).encode()})
-
-
-def gemm_config(config: KernelConfig) -> tuple[int | None, ...]:
-    """Return of a kernel what a guide says of it."""
-    return config.block_m, config.block_n, config.block_k, config.num_stages, config.num_warps

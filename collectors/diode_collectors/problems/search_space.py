@@ -10,7 +10,9 @@ from typing import Literal
 from diode_store.errors import SettingsError
 
 Kind = Literal["DEFAULT", "EXHAUSTIVE", "SAMPLE", "GUIDED"]
-_COUNTED = re.compile(r"(SAMPLE|GUIDED):(\d+)")
+DRAWN: tuple[Literal["SAMPLE"], Literal["GUIDED"]] = ("SAMPLE", "GUIDED")
+"""The kinds that chance has a part in, so that they have a count and a seed."""
+_COUNTED = re.compile(rf"({'|'.join(DRAWN)}):(\d+)")
 KNOWN = (
     "DEFAULT, EXHAUSTIVE, SAMPLE:N for the DEFAULT ones and random others of EXHAUSTIVE, such as SAMPLE:72, or GUIDED:N"
     " for those that --guide names and random others"
@@ -38,7 +40,7 @@ class SearchSpace:
         Raises:
             SettingsError: one of these.
         """
-        is_counted = self.kind in {"SAMPLE", "GUIDED"}
+        is_counted = self.kind in DRAWN
         if is_counted and not self.sample:
             raise SettingsError(f"{self.kind}:N needs an N of at least 1, such as {self.kind}:72")
         if not is_counted and self.sample is not None:

@@ -52,6 +52,11 @@ def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[S
     return list(dict.fromkeys(problems))
 
 
+def as_text(problems: Iterable[SweepProblem]) -> str:
+    """Return problems as a shape set in plain text, a line each with its name."""
+    return "".join(f"{problem}  # {problem.name}\n" if problem.name else f"{problem}\n" for problem in problems)
+
+
 def families_of(paths: Iterable[Path]) -> dict[bytes, str]:
     """Return the families that the names in shape sets say, by the keys of the problems; the first one counts.
 

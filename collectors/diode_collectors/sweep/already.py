@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from diode_collectors.problems.search_space import DRAWN
 from diode_collectors.spool.reading import segments_of
 from diode_store.errors import CodecError, OtherKindError, SegmentError
 from diode_store.records import STOCK_POLICY, Source, TimingMethod
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from diode_store.wire.segments import Frame
 
 log = logging.getLogger(__name__)
-
-_DRAWN = ("SAMPLE", "GUIDED")
 
 
 class DoneKey(NamedTuple):
@@ -70,7 +69,7 @@ class DoneKey(NamedTuple):
     ) -> DoneKey:
         """Return it by the content keys."""
         space = search_space or ""
-        seed = sample_seed if space.startswith(_DRAWN) else None
+        seed = sample_seed if space.startswith(DRAWN) else None
         return cls(problem, hardware, environment, space, seed, write_flush)
 
 

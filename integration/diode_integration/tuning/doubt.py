@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_integration.tuning.kernels import plain_template, rows_of
 from diode_store.columns import ConfigColumns
 from diode_store.inductor_default import default_configs
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _FLOOR = 0.1
 """What a problem counts of which the members are of one mind, as a share of what all count in the mean."""
-_GROUP_M = 8
 _BEST = 5
 """The kernels among which the choice is."""
 
@@ -46,10 +46,6 @@ def _spread(model: TimingModel | Scorer, shape: ProblemShape, hardware: Hardware
 
 
 def _kernels(shape: ProblemShape) -> ConfigColumns:
-    template = "triton::bmm" if shape.op in {"bmm", "baddbmm"} else "triton::mm"
     vendors = ("aten::addmm", "aten::bias_addmm") if shape.op == "addmm" else (f"aten::{shape.op}",)
-    rows = [
-        (template, c.block_m, c.block_n, c.block_k, _GROUP_M, c.num_stages, c.num_warps, shape.tf32)
-        for c in sorted(default_configs(shape))
-    ]
+    rows = rows_of(plain_template(shape.op), sorted(default_configs(shape)), shape)
     return ConfigColumns.from_rows([*((vendor, 0, 0, 0, 0, 0, 0, False) for vendor in vendors), *rows])

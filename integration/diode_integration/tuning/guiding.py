@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_collectors.problems.choices import can_use_tma, exhaustive_configs
+from diode_integration.tuning.kernels import plain_template, rows_of
 from diode_store.columns import ConfigColumns
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from diode_store.inductor_default import GemmConfig
     from diode_trainer.artifact import TimingModel
 
-_GROUP_M = 8
 _TMA = "triton::mm_persistent_tma"
 
 
@@ -31,8 +31,7 @@ def guide_by(model: TimingModel, problems: Sequence[SweepProblem], device: Sweep
     """Return, for each problem and template, the half of a sample that a model predicts fastest."""
     found: dict[bytes, dict[str, list[GemmConfig]]] = {}
     for problem in problems:
-        plain = "triton::bmm" if problem.op in {"bmm", "baddbmm"} else "triton::mm"
-        sizes = {plain: (space.sample or 0) // 2}
+        sizes = {plain_template(problem.op): (space.sample or 0) // 2}
         if device.has_tma and can_use_tma(problem):
             sizes[_TMA] = space.tma_sample // 2
         found[problem.problem().key] = {
@@ -46,8 +45,5 @@ def _fastest(
 ) -> list[GemmConfig]:
     shape, shared_memory_bytes = problem.problem().shape, device.hardware.shared_memory_per_block_bytes
     configs = exhaustive_configs(problem, shared_memory_bytes=shared_memory_bytes, tma=template == _TMA)
-    rows = [
-        (template, c.block_m, c.block_n, c.block_k, _GROUP_M, c.num_stages, c.num_warps, shape.tf32) for c in configs
-    ]
-    predicted = model.predict_us(shape, device.hardware, ConfigColumns.from_rows(rows))
+    predicted = model.predict_us(shape, device.hardware, ConfigColumns.from_rows(rows_of(template, configs, shape)))
     return [configs[i] for i in np.argsort(predicted, kind="stable")[:size] if np.isfinite(predicted[i])]

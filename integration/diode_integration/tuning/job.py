@@ -110,12 +110,14 @@ class TuningJob:
         """Return what would be done, for a script or to be printed; nothing is written."""
         run = self.found(restart=restart)
         rounds = [each for each in run.plan.rounds if not each.is_measured]
-        known, _ = self.pool.known_and_left(self.pool.space)
+        spaces = {self.pool.space, *(SearchSpace.parse(each.search_space) for each in rounds)}
+        by_space = {space: self.pool.known_and_left(space) for space in spaces}
+        known, _ = by_space[self.pool.space]
         chosen: dict[SweepProblem, None] = {}
         choices, estimate_s = 0, 0.0
         for each in rounds:
             space = SearchSpace.parse(each.search_space)
-            estimate, (there, left) = self.pool.estimate(space), self.pool.known_and_left(space)
+            estimate, (there, left) = self.pool.estimate(space), by_space[space]
             left = [problem for problem in left if problem not in chosen]
             found = self.pool.chosen([*there, *chosen], left, each.budget_s - each.spent_s, space)
             chosen |= dict.fromkeys(found)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.problems.guide import write_guide
+from diode_collectors.problems.shapesets import as_text
 from diode_collectors.spool.reading import SEGMENT_SUFFIXES
 from diode_store.errors import DiodeError, SettingsError, first_line
 from diode_store.files import try_lock, write_durably
@@ -106,8 +107,7 @@ class RunFolder:
         if guide:
             with _made(self.guide_file(number)) as path:
                 write_guide(path, guide)
-        lines = [f"{problem}  # {problem.name}\n" if problem.name else f"{problem}\n" for problem in problems]
-        _write(self.problems_file(number), "".join(lines))
+        write(self.problems_file(number), as_text(problems))
         self.plan.rounds[number - 1].problems = len(problems)
         self.save()
 
@@ -117,7 +117,7 @@ class RunFolder:
         Raises:
             DiodeError: it cannot be written.
         """
-        _write(self.path / _PLAN, json.dumps({"version": _VERSION, **asdict(self.plan)}, indent=2) + "\n")
+        write(self.path / _PLAN, json.dumps({"version": _VERSION, **asdict(self.plan)}, indent=2) + "\n")
 
 
 class DeviceFolder:
@@ -221,7 +221,12 @@ def _check(plan: Plan) -> None:
         raise ValueError("it is no plan")
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Write a file, durably, and make its folder.
+
+    Raises:
+        DiodeError: it cannot be written.
+    """
     with _made(path):
         write_durably({path: text.encode()})
 

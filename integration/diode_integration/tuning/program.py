@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.shapesets import as_text
 from diode_collectors.spool.reading import segments_of
+from diode_integration.tuning.plan import write
 from diode_integration.tuning.running import run_python
 from diode_store.console import print_note
 from diode_store.decisions import DecisionRecord
 from diode_store.errors import CodecError, DiodeError, SegmentError, SettingsError
-from diode_store.files import write_durably
 from diode_store.render import counted
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
 
     Raises:
         SettingsError: it compiled nothing that can be measured.
-        DiodeError: it failed; what it said is on stderr.
+        DiodeError: it failed, and what it said is on stderr; or the shape set cannot be written.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the program was told, and has ended.
     """
     words = shlex.split(command)
@@ -80,11 +81,7 @@ def list_products(command: str, folder: Path, hardware: Collection[bytes], *, re
     left = len(compiled) - len(problems)
     others = f"; {counted(left, 'other')} cannot" if left else ""
     print_note(f"{words[0]} compiled {counted(len(problems), 'matrix product')} that can be measured{others}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_durably({listed: "".join(f"{problem}  # {problem.name}\n" for problem in problems).encode()})
-    except OSError as error:
-        raise DiodeError(f"{listed}: cannot be written ({error.strerror or error})") from None
+    write(listed, as_text(problems))
     return listed
 
 

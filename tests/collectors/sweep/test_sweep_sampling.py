@@ -13,7 +13,6 @@ from torch._inductor.virtualized import V
 from diode_collectors.feedback.records import measurement_from_feedback
 from diode_collectors.inductor.adapter import config_of_ktc
 from diode_collectors.problems.choices import exhaustive_configs
-from diode_collectors.problems.guide import gemm_config
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.lane.sampling import SweepChoices
@@ -179,12 +178,12 @@ def test_a_persistent_tma_template_gets_its_share() -> None:
 def test_a_guided_one_begins_with_the_guide() -> None:
     """Up to half are those that the guide has for this problem and template, in its order; the others are drawn."""
     everything = triton_configs("EXHAUSTIVE")
-    wanted = [gemm_config(config) for config in everything[-30:]]
+    wanted = [GemmConfig.of(config) for config in everything[-30:]]
     absent = GemmConfig(16, 16, 8, 9, 64)
     problem = SweepProblem("mm", A.shape[0], B.shape[1], A.shape[1], dtype="float32").problem()
     guide = {problem.key: {"triton::mm": [absent, *wanted], TMA: []}}
     found = triton_configs("GUIDED:40", guide=guide)
-    assert [gemm_config(config) for config in found[:20]] == wanted[:20]
+    assert [GemmConfig.of(config) for config in found[:20]] == wanted[:20]
     assert len(set(found)) == len(found) == 40
     assert set(found) <= set(everything)
     assert len(triton_configs("GUIDED:100", guide=guide)) == 100
@@ -216,17 +215,17 @@ def test_a_guide_is_found_for_every_op(op: str, tf32_as_it_was: None) -> None:
     problem = SweepProblem(name, m, n, k, batch, "float32", allow_tf32=op == "tf32")
     template = "triton::bmm" if batch > 1 else "triton::mm"
     everything, _ = listed("EXHAUSTIVE", *inputs, function=getattr(torch, name))
-    wanted = [gemm_config(config) for config in everything[template][-5:]]
+    wanted = [GemmConfig.of(config) for config in everything[template][-5:]]
     guide = {problem.problem().key: {template: wanted}}
     found, _ = listed("GUIDED:40", *inputs, function=getattr(torch, name), guide=guide)
-    assert [gemm_config(config) for config in found[template][:5]] == wanted
+    assert [GemmConfig.of(config) for config in found[template][:5]] == wanted
 
 
 def test_the_exhaustive_list_is_known_without_inductor() -> None:
     """What Inductor lists are configs that a guide may name, but for a few."""
     problem = SweepProblem("mm", A.shape[0], B.shape[1], A.shape[1], dtype="float32")
     ours = {*exhaustive_configs(problem, shared_memory_bytes=None, tma=False)}
-    theirs = {gemm_config(config) for config in triton_configs("EXHAUSTIVE")}
+    theirs = {GemmConfig.of(config) for config in triton_configs("EXHAUSTIVE")}
     assert len(theirs) > 100
     assert len(ours & theirs) > 0.9 * len(theirs)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
-from diode_collectors.problems.guide import gemm_config
 from diode_store.errors import RecordError
+from diode_store.inductor_default import GemmConfig
 from diode_store.keys import content_key
 from diode_store.records import is_vendor_template
 
@@ -88,7 +88,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             wanted = self._guide.get(problem_of_inputs(kernel_inputs, op_name).key, {}).get(uid, ())
         except RecordError:
             return []
-        there = {gemm_config(config_of_ktc(ktc)): ktc for ktc in listed}
+        there = {GemmConfig.of(config_of_ktc(ktc)): ktc for ktc in listed}
         return [there[config] for config in wanted if config in there]
 
     def _seed_of(self, kernel_inputs: Any, uid: str, op_name: str) -> bytes:
