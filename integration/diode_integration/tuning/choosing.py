@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_collectors.problems.problem import dtype_bytes
+from diode_trainer.launch import widest_access
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -25,9 +28,9 @@ _REACH = 1.5
 """How far a measurement reaches, in octaves of one size: a standard deviation of the likeness."""
 _OTHER_KIND = 2.0
 """How many octaves another op, dtype or layout is away."""
-_UNALIGNED = 1.0
-"""Likewise rows that are not whole 16 bytes, of which an operand is loaded by smaller steps."""
-_ALIGNED_ELEMENTS = 8
+_ACCESS = {16: 0.0, 8: 1.0, 4: 1.3, 2: 1.6, 1: 1.9}
+"""Likewise rows that are not whole 16 bytes, by the bytes of the widest load that an operand's rows allow: most is lost
+by the first halving, and each is another kernel of the vendor's, and other instructions of a template."""
 _MOST_COVERED = 2000
 """Of a larger pool so many, drawn, stand for all in what is to be covered."""
 _DRAW = 0
@@ -103,8 +106,8 @@ def _place(problem: SweepProblem) -> tuple[float, ...]:
         problem.layout[1] == "t",
     )
     sizes = [float(np.log2(size)) for size in (problem.b, problem.m, problem.n, problem.k)]
-    aligned = [_UNALIGNED * (size % _ALIGNED_ELEMENTS == 0) for size in inner]
-    return (*sizes, *(_OTHER_KIND * kind for kind in kinds), *aligned)
+    access = [_ACCESS[widest_access(size, dtype_bytes(problem.dtype))] for size in inner]
+    return (*sizes, *(_OTHER_KIND * kind for kind in kinds), *access)
 
 
 def _likeness(one: Floats, other: Floats) -> Floats:
