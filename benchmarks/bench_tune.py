@@ -34,7 +34,7 @@ import shipped_data
 
 from diode_collectors.problems.choices import cpu_seconds
 from diode_collectors.problems.problem import FLOAT32, TF32, SweepProblem
-from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.spool.reading import measurements_in
 from diode_collectors.sweep.devices import CORES_ELSEWHERE
 from diode_integration.tuning.choosing import choose
@@ -168,7 +168,7 @@ class Spending:
             network: in its place in the first round.
             picks: also have it pick half of the kernels, those that it believes fastest.
         """
-        for each in split(self.budget_s, f"SAMPLE:{SAMPLE}"):
+        for each in split(self.budget_s, f"{GUIDED}:{SAMPLE}"):
             if self.measured:
                 network = learn(self.world, self.new(), self.seed)
             order = self._chosen(each.budget_s, network)
@@ -195,18 +195,18 @@ class Spending:
 
 
 def _sampled(example: Examples, draws: np.random.Generator, picker: Scorer | None) -> Examples:
-    """Return a problem with the vendor's kernels and as many others as SAMPLE takes.
+    """Return a problem with the vendor's kernels and as many others as `diode tune` times.
 
-    These are DEFAULT's and drawn ones, or half of them those that a model picks, and the rest drawn.
+    Half of these are DEFAULT's, or those that a model picks, and the rest are drawn.
     """
-    columns, space = example.columns, SearchSpace("SAMPLE", SAMPLE)
+    columns, space = example.columns, SearchSpace(GUIDED, SAMPLE)
     order = draws.permutation(len(example))
     rank = _later_than_default(example) if picker is None else predict(picker, [example])[0]
     is_tma = columns.template_mask(lambda name: _TMA in name)
     kept = [np.flatnonzero(example.is_vendor)]
     for group, size in ((~is_tma & ~example.is_vendor, space.sample or 0), (is_tma, space.tma_sample)):
         drawn = order[group[order]]
-        first = drawn[np.argsort(rank[drawn], kind="stable")][: size if picker is None else size // 2]
+        first = drawn[np.argsort(rank[drawn], kind="stable")][: size // 2]
         kept += [first, drawn[~np.isin(drawn, first)][: size - len(first)]]
     rows = np.sort(np.concatenate(kept))
     arrays = {name: getattr(example, name)[rows] for name in ("runtime_us", "is_vendor", "is_estimate")}

@@ -62,10 +62,10 @@ def test_they_are_planned_first(database_url: str, tmp_path: Path) -> None:
         store.write([decided(number, product) for number, product in enumerate(PRODUCTS)])
     folder = DeviceFolder(tmp_path / "h100")
     job = TuningJob([H100], TuneRequest(ProblemRequest(), 60.0, database_url), folder, 16)
-    chosen, _ = job.choose(1, Round(60.0, "SAMPLE:24"), tmp_path / "interim.pt")
+    chosen, _ = job.choose(1, Round(60.0, "GUIDED:12"), tmp_path / "interim.pt")
     assert set(chosen[:2]) == set(PRODUCTS)
     assert len(chosen) > 20
     named = TuneRequest(ProblemRequest(shapes=("mm:64x64x64",)), 60.0, database_url)
     alone = TuningJob([H100], named, folder, 16)
     assert len(alone.pool.problems) == 60
-    assert str(alone.choose(1, Round(60.0, "SAMPLE:24"), tmp_path / "interim.pt")[0][0]) == "mm:64x64x64/nn/bf16"
+    assert str(alone.choose(1, Round(60.0, "GUIDED:12"), tmp_path / "interim.pt")[0][0]) == "mm:64x64x64/nn/bf16"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +13,11 @@ from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
-from diode_integration.tuning.guiding import guide_by
+from diode_integration.tuning.guiding import guide_by, guide_by_default
 from diode_integration.tuning.job import TuneRequest, TuningJob
 from diode_integration.tuning.plan import DeviceFolder, Round
 from diode_store.columns import ConfigColumns
+from diode_store.inductor_default import default_configs
 from diode_trainer import artifact
 
 if TYPE_CHECKING:
@@ -49,14 +51,33 @@ def test_no_tma_before_hopper() -> None:
     assert list(guide[ALIGNED.problem().key]) == ["triton::mm"]
 
 
-@pytest.mark.parametrize(("from_scratch", "guided"), [(False, True), (True, False)])
-def test_a_round_has_a_guide_where_there_is_a_model(tmp_path: Path, from_scratch: bool, guided: bool) -> None:  # noqa: FBT001
-    """The shipped one guides the first round; from scratch there is none yet."""
-    request = TuneRequest(ProblemRequest(), 60.0, str(tmp_path / "absent.db"), from_scratch)
+def test_without_a_model_half_are_default() -> None:
+    """So many of Inductor's DEFAULT list as it is for the problem, others for another, and the same each time."""
+    other = replace(ALIGNED, m=1024)
+    guide = guide_by_default([ALIGNED, other, BATCHED], SearchSpace("GUIDED", 12))
+    for problem, template in ((ALIGNED, "triton::mm"), (BATCHED, "triton::bmm")):
+        (configs,) = [guide[problem.problem().key][template]]
+        assert (len(set(configs)), set(configs) <= default_configs(problem.problem().shape)) == (6, True)
+    first, second = (guide[problem.problem().key]["triton::mm"] for problem in (ALIGNED, other))
+    assert first != second
+    assert guide_by_default([ALIGNED], SearchSpace("GUIDED", 12)) == {ALIGNED.problem().key: {"triton::mm": first}}
+    tiny = SweepProblem("mm", 16, 16, 16)
+    few = guide_by_default([tiny], SearchSpace("GUIDED", 100))[tiny.problem().key]["triton::mm"]
+    assert set(few) == default_configs(tiny.problem().shape)
+
+
+@pytest.mark.parametrize(
+    ("from_scratch", "space", "guided"),
+    [(False, "GUIDED:12", True), (True, "GUIDED:12", True), (False, "SAMPLE:48", True), (True, "SAMPLE:48", False)],
+)
+def test_a_round_has_a_guide(tmp_path: Path, from_scratch: bool, space: str, guided: bool) -> None:  # noqa: FBT001
+    """The shipped model guides the first round; from scratch there is none yet, and a larger sample needs no guide."""
+    named = ("mm:64x64x64", "mm:512x64x64") if space == "SAMPLE:48" else ()
+    request = TuneRequest(ProblemRequest(shapes=named), 60.0, str(tmp_path / "absent.db"), from_scratch)
     folder = DeviceFolder(tmp_path / "tune")
     job = TuningJob([H200], request, folder, 16)
-    problems, guide = job.choose(1, Round(10.0, "SAMPLE:24"), tmp_path / "interim.pt")
-    assert (len(problems) > 10, bool(guide)) == (True, guided)
+    problems, guide = job.choose(1, Round(10.0, space), tmp_path / "interim.pt")
+    assert (len(problems) > 10 or len(problems) == len(named), bool(guide)) == (True, guided)
     run = folder.begin(job.plan())
     run.choose(1, problems, guide)
     assert run.guide_file(1).exists() is guided

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import FLOAT32, SweepProblem, dtype_bytes
+from diode_collectors.problems.search_space import GUIDED
 from diode_store.inductor_default import DEFAULT_CONFIGS, GemmConfig, largest_blocks, scaled
 
 if TYPE_CHECKING:
@@ -80,15 +81,20 @@ def count_choices(
     """
     blocks = largest_blocks(problem.m, problem.n, problem.k)
     item_bytes = dtype_bytes(problem.dtype)
-    exhaustive = space.listed == "EXHAUSTIVE"
-    plain = len(_configs(blocks, item_bytes, shared_memory_bytes, 0, exhaustive=exhaustive, tma=False))
-    tma = 0
+
+    def count(output_bytes: int, sample: int, *, tma: bool) -> int:
+        def listed(*, exhaustive: bool) -> int:
+            return len(_configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=tma))
+
+        if space.sample is None:
+            return listed(exhaustive=space.kind == "EXHAUSTIVE")
+        least = 0 if space.kind == GUIDED else listed(exhaustive=False)
+        return min(listed(exhaustive=True), max(sample, least))
+
+    found = 1 + count(0, space.sample or 0, tma=False)
     if include_tma and can_use_tma(problem):
-        output_bytes = _output_bytes(problem)
-        tma = len(_configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=True))
-    if space.sample is None:
-        return 1 + plain + tma
-    return 1 + min(plain, space.sample) + min(tma, space.tma_sample)
+        found += count(_output_bytes(problem), space.tma_sample, tma=True)
+    return found
 
 
 def exhaustive_configs(problem: SweepProblem, *, shared_memory_bytes: int | None, tma: bool) -> tuple[GemmConfig, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from diode_collectors.problems.search_space import GUIDED
 from diode_store.errors import SettingsError, first_line
 from diode_store.files import write_durably
 from diode_store.inductor_default import GemmConfig
@@ -28,7 +29,7 @@ def check_guide(space: SearchSpace, path: Path | None) -> None:
     Raises:
         SettingsError: one of these is not so.
     """
-    if (space.kind == "GUIDED") != (path is not None):
+    if (space.kind == GUIDED) != (path is not None):
         raise SettingsError("--search-space GUIDED:N and --guide FILE go together")
     if path is not None:
         read_guide(path)

@@ -10,7 +10,8 @@ from typing import Literal
 from diode_store.errors import SettingsError
 
 Kind = Literal["DEFAULT", "EXHAUSTIVE", "SAMPLE", "GUIDED"]
-DRAWN: tuple[Literal["SAMPLE"], Literal["GUIDED"]] = ("SAMPLE", "GUIDED")
+GUIDED: Literal["GUIDED"] = "GUIDED"
+DRAWN: tuple[Literal["SAMPLE"], Literal["GUIDED"]] = ("SAMPLE", GUIDED)
 """The kinds that chance has a part in, so that they have a count and a seed."""
 _COUNTED = re.compile(rf"({'|'.join(DRAWN)}):(\d+)")
 KNOWN = (
@@ -61,7 +62,7 @@ class SearchSpace:
         match = _COUNTED.fullmatch(upper)
         if match is None:
             raise SettingsError(f"unknown search space {text!r}; expected {KNOWN}")
-        return cls("GUIDED" if match.group(1) == "GUIDED" else "SAMPLE", int(match.group(2)))
+        return cls(GUIDED if match.group(1) == GUIDED else "SAMPLE", int(match.group(2)))
 
     def __str__(self) -> str:
         """Return what ``parse`` takes."""

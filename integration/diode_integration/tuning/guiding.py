@@ -1,11 +1,13 @@
 """Which kernels of a problem are timed because a model believes them fast: what it would choose has to be seen.
 
 A model takes the kernel that it predicts fastest, and of a thousand predictions the lowest is one that is too low. So
-half of what is timed are a model's own first choices, from which the next one learns where it was wrong.
+half of what is timed are a model's own first choices, from which the next one learns where it was wrong. Where there is
+no model yet they are drawn from Inductor's DEFAULT list, which is by people who have seen what is fast.
 """
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from diode_collectors.problems.choices import can_use_tma, exhaustive_configs
 from diode_integration.tuning.kernels import plain_template, rows_of
 from diode_store.columns import ConfigColumns
+from diode_store.inductor_default import default_configs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +40,21 @@ def guide_by(model: TimingModel, problems: Sequence[SweepProblem], device: Sweep
         found[problem.problem().key] = {
             template: _fastest(model, problem, template, device, size) for template, size in sizes.items() if size
         }
+    return found
+
+
+def guide_by_default(problems: Sequence[SweepProblem], space: SearchSpace) -> Guide:
+    """Return, for each problem, half a sample of the configs that Inductor's DEFAULT list has for its template.
+
+    The same for the same problem each time.
+    """
+    found: dict[bytes, dict[str, list[GemmConfig]]] = {}
+    for problem in problems:
+        record = problem.problem()
+        listed = sorted(default_configs(record.shape))
+        chooser = random.Random(record.key)  # noqa: S311 - no secret
+        drawn = chooser.sample(listed, min((space.sample or 0) // 2, len(listed)))
+        found[record.key] = {plain_template(problem.op): drawn}
     return found
 
 

@@ -8,8 +8,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_integration.tuning import installing
+from diode_integration.tuning.guiding import guide_by, guide_by_default
 from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
 from diode_integration.tuning.pool import FEWEST_PROBLEMS, Pool
 from diode_integration.tuning.running import CommandFailedError, Commands, Output
@@ -203,7 +204,7 @@ class TuningJob:
 
         guide, space = run.guide_file(number), SearchSpace.parse(each.search_space)
         if guide.exists():
-            space = SearchSpace("GUIDED", space.sample)
+            space = SearchSpace(GUIDED, space.sample)
         report = self._commands.run(
             "collect",
             *("--shapeset", str(run.problems_file(number)), "--search-space", str(space)),
@@ -225,7 +226,7 @@ class TuningJob:
     # --- choosing
 
     def choose(self, number: int, each: Round, interim: Path) -> tuple[list[SweepProblem], Guide]:
-        """Return the problems of a round, the most telling first, and the kernels of each that a model believes fast.
+        """Return the problems of a round, the most telling first, and the kernels that each begins with.
 
         Args:
             number: of the round, from 1.
@@ -236,9 +237,9 @@ class TuningJob:
         known, left = self.pool.known_and_left(space)
         model = None if self.pool.is_cpu or not left else self._model(number, interim)
         if model is None:
-            return self.pool.chosen(known, left, _SPARE * each.budget_s, space), {}
+            problems = self.pool.chosen(known, left, _SPARE * each.budget_s, space)
+            return problems, guide_by_default(problems, space) if space.kind == GUIDED else {}
         from diode_integration.tuning.doubt import doubts
-        from diode_integration.tuning.guiding import guide_by
 
         counts = doubts(model, left, self.hardware)
         problems = self.pool.chosen(known, left, _SPARE * each.budget_s, space, counts)

@@ -49,7 +49,7 @@ class Round:
 
     budget_s: float
     search_space: str
-    """By which configs they are timed, before a model has picked some."""
+    """By which configs they are timed; a sample is guided where a model has picked some."""
     problems: int | None = None
     """How many are planned, more than the budget will do; None: not yet chosen."""
     spent_s: float = 0.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.problems.selection import as_lowered
 from diode_collectors.sweep.already import measured_in_warehouse
 from diode_collectors.sweep.report import Estimate
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from diode_collectors.problems.selection import ProblemRequest
     from diode_collectors.sweep.devices import SweepDevice
 
-SAMPLE = 24
-"""Configs of a template that are timed for each problem: many problems with few teach more than few with many."""
+SAMPLE = 12
+"""Configs of a template that are timed for each problem: many problems with few teach more than few with many.
+Replayed, ten minutes with 12 lost 0.88 times as much as with 24, over 557 problems (``benchmarks/bench_tune.py``)."""
 FEWEST_PROBLEMS = 10
 """``diode-train`` refuses fewer; its module needs torch."""
-_LARGER = (SearchSpace("EXHAUSTIVE"), *(SearchSpace("SAMPLE", size) for size in (192, 96, 48)))
+_LARGER = (SearchSpace("EXHAUSTIVE"), *(SearchSpace("SAMPLE", size) for size in (192, 96, 48, 24)))
 """What is timed instead, the first for which there is time, where few products are named."""
 _COMPANY, _FEW = 60, 12
 """Fewer products that are named get companions of the standard set, up to so many; on a CPU, where each takes long, not
@@ -70,7 +71,7 @@ class Pool:
         self.devices = tuple(devices)
         self.is_cpu = devices[0].is_cpu
         self.is_named = is_any_named(request)
-        self.space = SearchSpace("DEFAULT") if self.is_cpu else SearchSpace("SAMPLE", SAMPLE)
+        self.space = SearchSpace("DEFAULT") if self.is_cpu else SearchSpace(GUIDED, SAMPLE)
         """By which configs a problem is timed that is one of many."""
         self._hardware, self._database = devices[0].hardware, database
         self.cores = cores or len(os.sched_getaffinity(0))

@@ -45,6 +45,17 @@ def test_counts_are_those_seen_on_an_h200(text: str, default: int, exhaustive: i
     assert with_tma == 1 + exhaustive + tma
 
 
+@pytest.mark.parametrize(
+    ("space", "plain", "tma"), [("SAMPLE:8", 21, 8), ("GUIDED:8", 8, 2), ("SAMPLE:64", 64, 16), ("GUIDED:64", 64, 16)]
+)
+def test_a_sample_has_all_of_default(space: str, plain: int, tma: int) -> None:
+    """However few it asks for; a guided one has no more than it asks for."""
+    parsed = SearchSpace.parse(space)
+    assert triton_choices("mm:512x512x512", parsed) == plain
+    both = count_choices(parse_problem("mm:512x512x512"), parsed, shared_memory_bytes=None, include_tma=True)
+    assert both == 1 + plain + tma
+
+
 def test_wider_elements_leave_fewer_that_fit() -> None:
     """An fp32 tile takes twice the shared memory."""
     assert triton_choices("mm:512x512x512/fp32", EXHAUSTIVE, H200_BYTES) == 986

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
+from diode_collectors.problems.search_space import GUIDED
 from diode_store.errors import RecordError
 from diode_store.inductor_default import GemmConfig
 from diode_store.keys import content_key
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 # Each of their choices compiles a graph of its own (17 s for one shape on an H200).
 _SUBGRAPHS = ("contiguous", "decompose_k")
 _TMA = "tma"
-DEFAULT, GUIDED = "DEFAULT", "GUIDED"
+DEFAULT = "DEFAULT"
 
 
 class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
