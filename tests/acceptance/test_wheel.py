@@ -46,6 +46,8 @@ def test_wheel_holds_what_runs(wheel: Path) -> None:
         ("diode_store/_migrations/versions", ".txt"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".pt"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".json"),
+        ("diode_collectors/ingest/monitoring", ".json"),
+        ("diode_collectors/ingest/monitoring", ".yml"),
     ):
         assert [n for n in names if n.startswith(folder) and n.endswith(suffix)], f"no {suffix} in {folder}"
 

@@ -17,6 +17,7 @@ from diode_collectors.ingest.commands.run import run_
 from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
 from diode_collectors.ingest.commands.status import status
 from diode_collectors.ingest.commands.unit import unit
+from diode_collectors.ingest.commands.watching import alerts, dashboard
 from diode_store.console import JsonOption, is_on_command_line, make_app, print_error, print_json, progress, run
 from diode_store.options import takes_options
 from diode_store.render import counted
@@ -68,6 +69,8 @@ def _refuse_misplaced_options(context: typer.Context) -> None:
 
 app.command("run")(run_)
 app.command()(unit)
+app.command()(dashboard)
+app.command()(alerts)
 app.command()(pack)
 app.command()(status)
 

@@ -23,6 +23,7 @@ from diode_collectors.ingest.guard import free_bytes
 from diode_collectors.ingest.monitoring.observer import Observer
 from diode_collectors.spool.backlog import Backlog, Waiting
 from diode_store.errors import DatabaseError
+from diode_store.wire.segments import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -129,6 +130,8 @@ class Metrics(Observer):
                 self._rows.labels(spool, table)
             for counted in (self._duplicates, self._segments, self._torn, self._trimmed, self._batch):
                 counted.labels(spool)
+            for reason in Reason:  # else an alert that asks for an increase would miss the first of each
+                self._rejected.labels(spool, reason.value)
             for part in ("database", "spool"):
                 self._failures.labels(spool, part)
 
