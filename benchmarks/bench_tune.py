@@ -117,6 +117,11 @@ def _tf32(measurements: list[Measurement]) -> World:
 WORLDS: dict[str, Callable[[list[Measurement]], World]] = {"device": _device, TF32: _tf32}
 
 
+def listed_and_held_back() -> dict[str, tuple[Examples, ...]]:
+    """Return what is judged by where a device is new, by name."""
+    return _world("device").tested
+
+
 def _parted(measurements: list[Measurement]) -> tuple[list[Examples], list[Examples]]:
     """Return the problems that are judged by, and the others, each as it is timed today if it was."""
     exhaustive = {m.problem.shape for m in measurements if m.search_space == "EXHAUSTIVE"}

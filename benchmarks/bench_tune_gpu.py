@@ -1,0 +1,126 @@
+"""`diode tune` for real: what a budget on this machine's GPU teaches, and a compile that the model then decides.
+
+    PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_tune_gpu.py --folder tuned --budget 10m
+
+In a data folder of its own it runs `diode tune --from-scratch` without the problems that `bench_tune.py` judges by,
+then compiles a small program in a new process with the model that came of it, and last judges it, beside cuBLAS alone:
+what each loses, and the ratio. The problems are timed on an NVIDIA H200; elsewhere there is nothing to judge by.
+Interrupted, it goes on in the same folder. Allow the budget, and five minutes for starting sweeps and training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bench_tune
+import numpy as np
+import results
+
+from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.problems.shapesets import as_text
+from diode_store.console import print_rows
+from diode_trainer import artifact
+from diode_trainer.judging.judgement import judge_problems, summarise
+from diode_trainer.judging.standing import predict
+
+if TYPE_CHECKING:
+    from diode_trainer.data.dataset import Examples
+
+DIODE = (sys.executable, "-W", "ignore", "-c", "from diode_store.cli import main; main()")
+PROGRAM = """
+import sys, time, torch, torch_diode
+device, dtype = sys.argv[1], torch.float32 if sys.argv[1] == "cpu" else torch.bfloat16
+torch.manual_seed(0)
+layers = [(588, 1280), (1280, 5120), (5120, 1280), (1280, 1001)]
+model = torch.nn.Sequential(*(torch.nn.Linear(*sizes) for sizes in layers)).to(device, dtype).eval()
+x = torch.randn(1028, 588, device=device, dtype=dtype)
+a, b = (torch.randn(48, *sizes, device=device, dtype=dtype) for sizes in ((10, 64), (64, 777)))
+with torch.no_grad():
+    for function, arguments in ((model, (x,)), (torch.bmm, (a, b))):
+        wanted = function(*arguments).float()
+        began = time.perf_counter()
+        found = torch.compile(function, options={"max_autotune_gemm": True})(*arguments).float()
+        seconds, error = time.perf_counter() - began, (found - wanted).norm() / wanted.norm()
+        print(f"{type(function).__name__}: first call {seconds:.1f} s, relative error {error:.1e}")
+print(torch_diode.report())
+"""
+
+
+def main() -> int:
+    """Tune, use, judge, append and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, required=True, help="data folder, model, logs and results.jsonl")
+    parser.add_argument("--budget", default="10m", help="of measuring (default: 10m)")
+    parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu to try the script (default: cuda:0)")
+    options = parser.parse_args()
+    folder = options.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    tested = bench_tune.listed_and_held_back()
+    left_out = folder / "left-out.txt"
+    left_out.write_text(as_text(dict.fromkeys(SweepProblem.of_shape(e.shape) for of in tested.values() for e in of)))
+    environment = os.environ | {"XDG_DATA_HOME": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache")}
+
+    began = time.perf_counter()
+    what = ("--budget", options.budget, "--device", options.device, "--leave-out", str(left_out), "--from-scratch")
+    (tuned,) = json.loads(_logged([*DIODE, "tune", *what, "--json"], environment, folder / "tune.log"))
+    result: dict[str, Any] = {"budget": options.budget, "s": round(time.perf_counter() - began)}
+    result |= {"hardware": tuned["hardware"], "rounds": tuned["rounds"]}
+    used = [sys.executable, "-c", PROGRAM, options.device]
+    chosen_by = {"DIODE_MODEL": tuned["model"], "DIODE_MODE": "zero"}
+    result["use"] = _logged(used, environment | chosen_by, folder / "use.log")
+    print(result["use"])
+    model = artifact.load(Path(tuned["model"]))
+    on_this = {name: [e for e in of if e.hardware.name == tuned["hardware"]] for name, of in tested.items()}
+    result["judged"] = {name: _judged(model, of) for name, of in on_this.items() if of}
+    results.append(folder / "results.jsonl", result)
+    _show(result)
+    return 0
+
+
+def _logged(command: list[str], environment: dict[str, str], log: Path) -> str:
+    """Run a command, keep what it says on stderr, and return what it prints.
+
+    Raises:
+        SystemExit: it failed; the message has the end of what it said.
+    """
+    with log.open("a") as output:
+        run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=output, text=True, check=False)
+    if run.returncode:
+        raise SystemExit(f"{log}: exit {run.returncode}\n" + "\n".join(log.read_text().splitlines()[-12:]))
+    return run.stdout
+
+
+def _judged(model: artifact.TimingModel, tested: list[Examples]) -> dict[str, float]:
+    """Return the regret of a model's first pick and of the best of five, and that of cuBLAS alone."""
+    vendor = [np.where(example.is_vendor, 1.0, 2.0) for example in tested]
+    ours = summarise(judge_problems(tested, predict(model, tested), vendor=True)).regret
+    theirs = summarise(judge_problems(tested, vendor, vendor=True)).regret
+    return {"problems": len(tested), "1": ours[1].geomean, "5": ours[5].geomean, "cublas": theirs[1].geomean}
+
+
+def _show(result: dict[str, Any]) -> None:
+    measured = sum(each["measured"] for each in result["rounds"])
+    timings = sum(each["timings"] for each in result["rounds"])
+    print(f"{result['hardware']}: {measured} problems, {timings} timings, {result['s']} s in all")
+    if not result["judged"]:
+        print("there is nothing to judge it by: the problems are timed on an NVIDIA H200")
+        return
+    rows = []
+    for name, of in result["judged"].items():
+        loses = (of["1"] - 1) / (of["cublas"] - 1)
+        rows.append(
+            (name, str(of["problems"]), f"{of['1']:.4f}", f"{of['5']:.4f}", f"{of['cublas']:.4f}", f"{loses:.2f}")
+        )
+    columns = ("judged by", "problems", "regret@1", "@5", "cuBLAS alone", "loses, of cuBLAS's")
+    print_rows(columns, rows, title="Regret of what was tuned, beside the vendor's kernel alone")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
