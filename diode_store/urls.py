@@ -1,4 +1,4 @@
-"""Database addresses: as text, file or server, with passwords hidden; and connections to SQLite files.
+"""Addresses: of databases, as text, file or server, with passwords hidden; of servers; connections to SQLite files.
 
 Imports little on purpose: commands check their options here before they load SQLAlchemy.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote
 
 from diode_store.errors import DatabaseError
@@ -24,6 +24,29 @@ _CREDENTIALS = re.compile(r"^(?P<scheme>[^:/]+://)(?P<user>[^:/@]*):(?P<password
 _PASSWORD_PARAMETER = re.compile(r"(?P<name>[?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 _NEITHER = re.compile(r"^postgres(ql)?(\+\w+)?:|(^|\s)(host|dbname|user|password)\s*=", re.IGNORECASE)
 _SQLITE = re.compile(r"^sqlite(?:\+\w+)?://")
+
+
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}(?:%[A-Za-z0-9._-]+)?\]")
+_MOST_PORT = 65535
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return it as ``parse_address`` takes it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address | None:
+    """Return the address that ``HOST:PORT`` says, an IPv6 host being in brackets; None if it says none."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and _HOST.fullmatch(host) and port.isascii() and port.isdigit() and int(port) <= _MOST_PORT):
+        return None
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def is_url(text: str) -> bool:

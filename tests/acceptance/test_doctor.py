@@ -22,7 +22,6 @@ from diode_collectors.ingest import spool_checks
 from diode_collectors.ingest.monitoring.health import Health
 from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
-from diode_collectors.ingest.settings import Address
 from diode_collectors.spool.spool import Spool
 from diode_collectors.spool.writer import SpoolWriter
 from diode_store import diagnosis
@@ -32,6 +31,7 @@ from diode_store.errors import SpoolError
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
 from diode_store.settings import default_database_url
+from diode_store.urls import Address
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:

@@ -91,9 +91,10 @@ def test_the_standard_set() -> None:
     assert by_dtype["bf16"] > by_dtype["fp16"] > by_dtype["tf32"] > 400
     drawn = [p for p in found if p.family == "drawn"]
     assert len(found) / 2.1 < len(drawn) < len(found) / 1.9
-    half = [p for p in drawn if p.short_dtype != "tf32"]
-    odd = Counter(min(widest_access(each, 2) for each in (p.n, p.k)) for p in half)
-    assert all(odd[access] > len(half) / 11 for access in (2, 4, 8)), odd
+    for dtype, item_bytes, narrow in (("bf16", 2, (2, 4, 8)), ("fp16", 2, (2, 4, 8)), ("tf32", 4, (4, 8))):
+        of = [p for p in drawn if p.short_dtype == dtype]
+        odd = Counter(min(widest_access(each, item_bytes) for each in (p.n, p.k)) for p in of)
+        assert all(odd[access] > len(of) / 11 for access in narrow), (dtype, odd)
     assert {p.op for p in found} == {"mm", "addmm", "bmm", "baddbmm"}
     assert {p.layout for p in found} >= {"nn", "nt", "tn"}
     assert max(p.flops for p in found) < 2e12

@@ -79,7 +79,7 @@ def test_other_options_do_not_go_on(folder: DeviceFolder) -> None:
     [
         "",
         "[]",
-        {"version": 2},
+        {"version": 1},
         {"request": 5},
         {"rounds": []},
         {"rounds": [{"budget_s": "x"}]},

@@ -37,7 +37,8 @@ def spaces(rounds: list[Round]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "space"), [(100.0, "EXHAUSTIVE"), (36.0, "SAMPLE:192"), (29.5, "SAMPLE:96"), (5.0, None)]
+    ("budget_s", "space"),
+    [(100.0, "EXHAUSTIVE"), (36.0, "SAMPLE:192"), (29.5, "SAMPLE:96"), (25.0, "SAMPLE:24"), (5.0, None)],
 )
 def test_few_products_are_timed_by_more_kernels(tmp_path: Path, budget_s: float, space: str | None) -> None:
     """In a round of their own, by as many as there is time for; then those that keep them company, by few."""

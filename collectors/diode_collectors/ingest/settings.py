@@ -6,10 +6,9 @@ and the table in docs/running.md follow from ``SETTINGS``.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import SettingsError
 from diode_store.settings import (
@@ -20,6 +19,7 @@ from diode_store.settings import (
     read_settings_file,
     settings_file,
 )
+from diode_store.urls import Address, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,21 +28,8 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS = ("text", "json")
 OFF = "off"
 MIB = 2**20
-_MOST_PORT = 65535
 _MOST_S = 1e9
 _FOLDERS = "must be a folder or a list of folders"
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}(?:%[A-Za-z0-9._-]+)?\]")
-
-
-class Address(NamedTuple):
-    """Where to listen."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """Return it as it is written in settings."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 DEFAULT_LISTEN = Address("127.0.0.1", 19464)
@@ -91,10 +78,10 @@ def _bytes(value: object) -> int:
 def _address(value: object) -> Address | None:
     if value == OFF:
         return None
-    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    if not (colon and _HOST.fullmatch(host) and port.isascii() and port.isdigit() and int(port) <= _MOST_PORT):
+    address = parse_address(value) if isinstance(value, str) else None
+    if address is None:
         raise ValueError(f'must be HOST:PORT, such as "{DEFAULT_LISTEN}", or "{OFF}"')
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    return address
 
 
 def _one_of(choices: tuple[str, ...], fold: Callable[[str], str]) -> Callable[[object], str]:

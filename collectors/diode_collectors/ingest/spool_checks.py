@@ -16,9 +16,10 @@ from diode_store.settings import Settings, settings_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_collectors.ingest.settings import Address, DaemonSettings
+    from diode_collectors.ingest.settings import DaemonSettings
     from diode_collectors.spool.spool import SpoolStatus
     from diode_store.diagnosis import Setup
+    from diode_store.urls import Address
 
 _ANSWER_S = 3.0
 _IDLE = "not running, and nothing waits"

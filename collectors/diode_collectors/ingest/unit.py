@@ -12,9 +12,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_collectors.ingest.settings import SETTINGS, Address, DaemonSettings
+from diode_collectors.ingest.settings import SETTINGS, DaemonSettings
 from diode_store.errors import SettingsError
 from diode_store.settings import APP_NAME, FILE_NAME, data_dir, default_settings_file, own_database_file, own_spool_dir
+from diode_store.urls import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -59,6 +59,7 @@ _DEFAULT_TMA = tuple(
         ],
     )
 )
+_LARGEST_BLOCK = 256
 _EXHAUSTIVE = tuple(
     GemmConfig(m, n, k, num_stages, num_warps)
     for m, n, k in itertools.product((16, 32, 64, 128, 256), repeat=3)
@@ -79,7 +80,7 @@ def count_choices(
             them too.
         include_tma: whether the device can, and the sweep does, time persistent TMA kernels.
     """
-    blocks = largest_blocks(problem.m, problem.n, problem.k)
+    blocks = _blocks(problem)
     item_bytes = dtype_bytes(problem.dtype)
 
     def count(output_bytes: int, sample: int, *, tma: bool) -> int:
@@ -106,8 +107,17 @@ def exhaustive_configs(problem: SweepProblem, *, shared_memory_bytes: int | None
         tma: whether of the persistent-TMA template, which the device and the problem must be able to use.
     """
     output_bytes = _output_bytes(problem) if tma else 0
-    blocks, item_bytes = largest_blocks(problem.m, problem.n, problem.k), dtype_bytes(problem.dtype)
+    blocks, item_bytes = _blocks(problem), dtype_bytes(problem.dtype)
     return _configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=True, tma=tma)
+
+
+def _blocks(problem: SweepProblem) -> tuple[int, int, int]:
+    """Return the largest blocks that make sense, but no larger than any list has.
+
+    So there are few different ones, and a list is made once for each.
+    """
+    m, n, k = (min(block, _LARGEST_BLOCK) for block in largest_blocks(problem.m, problem.n, problem.k))
+    return m, n, k
 
 
 def can_use_tma(problem: SweepProblem) -> bool:

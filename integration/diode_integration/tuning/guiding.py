@@ -43,18 +43,17 @@ def guide_by(model: TimingModel, problems: Sequence[SweepProblem], device: Sweep
     return found
 
 
-def guide_by_default(problems: Sequence[SweepProblem], space: SearchSpace) -> Guide:
-    """Return, for each problem, half a sample of the configs that Inductor's DEFAULT list has for its template.
+def guide_by_default(problems: Sequence[SweepProblem]) -> Guide:
+    """Return, for each problem, the configs that Inductor's DEFAULT list has for its template, in an order that is drawn.
 
-    The same for the same problem each time.
+    A sweep takes the first of them that its device can run. The order is the same for the same problem each time.
     """
     found: dict[bytes, dict[str, list[GemmConfig]]] = {}
     for problem in problems:
         record = problem.problem()
         listed = sorted(default_configs(record.shape))
-        chooser = random.Random(record.key)  # noqa: S311 - no secret
-        drawn = chooser.sample(listed, min((space.sample or 0) // 2, len(listed)))
-        found[record.key] = {plain_template(problem.op): drawn}
+        random.Random(record.key).shuffle(listed)  # noqa: S311 - no secret
+        found[record.key] = {plain_template(problem.op): listed}
     return found
 
 

@@ -238,7 +238,7 @@ class TuningJob:
         model = None if self.pool.is_cpu or not left else self._model(number, interim)
         if model is None:
             problems = self.pool.chosen(known, left, _SPARE * each.budget_s, space)
-            return problems, guide_by_default(problems, space) if space.kind == GUIDED else {}
+            return problems, guide_by_default(problems) if space.kind == GUIDED else {}
         from diode_integration.tuning.doubt import doubts
 
         counts = doubts(model, left, self.hardware)

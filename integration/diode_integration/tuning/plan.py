@@ -30,7 +30,7 @@ _ROUND_S = 60.0
 _MOST_ROUNDS = 3
 """Replayed, six rounds of half a minute brought no more than three of a minute (``benchmarks/bench_tune.py``)."""
 _PLAN, _LOCK = "plan.json", "lock"
-_VERSION = 1
+_VERSION = 2
 _WAIT_S = 20.0
 """How long to wait for the processes of a run that was killed to end."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
-from diode_collectors.problems.problem import OPS
+from diode_collectors.problems.problem import OPS, dtype_bytes, parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
 from diode_integration.tuning.choosing import nearest
 
@@ -30,12 +30,14 @@ _DRAWN_SHARE = 0.5
 rows are odd. Replayed, three minutes on layers alone lost 1.28 times as much as on both, and on drawn problems alone
 1.44 times, over 455 problems of 26 other families and drawn ones (``benchmarks/bench_tune.py``)."""
 _ODD_MULTIPLES = (1, 2, 4)
-"""What sizes of odd rows are multiples of, in equal parts. Of sizes that are drawn from all, one in eight is a multiple
+"""What sizes of odd rows are multiples of, in equal parts, but where that makes whole 16 bytes. Of sizes that are drawn from all, one in eight is a multiple
 of 4 and not of 8, so that ten minutes on an H200 brought no large addmm of the kind; the model took such patch
 embeddings (K = 588) to be as fast by cuBLAS as aligned ones, and lost half of their time."""
+_WHOLE_BYTES = 16
+"""Of the widest load; rows of multiples of it are not odd."""
 _LAYOUTS = ("nn", "nt", "tn")
 _MOST = 4000
-"""Problems of a standard set: what an hour measures on an H200 with 16 cores."""
+"""Problems of a standard set: what 20 minutes measure on an H200 with 16 cores, and 40 with 16 virtual ones."""
 _SEED = 0
 
 
@@ -84,17 +86,13 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
     shares = dict.fromkeys(dtypes, 1) or (_CPU_DTYPES if device.is_cpu else _DTYPES)
     limits = _CPU_LIMITS if device.is_cpu else _GPU_LIMITS
     largest = 512 if device.is_cpu else LogNormalSizes.max_size
-    shares_drawn = {  # by what sizes are multiples of
-        multiple: _DRAWN_SHARE / 2 / (1 if multiple == LogNormalSizes.multiple else len(_ODD_MULTIPLES))
-        for multiple in (LogNormalSizes.multiple, *_ODD_MULTIPLES)
-    }
     draws = random.Random(_SEED)  # noqa: S311 - not cryptography
     found: list[SweepProblem] = []
     for name, share in shares.items():
         part = round(_MOST * share / sum(shares.values()))
         request = ProblemRequest(ops=OPS, layouts=_LAYOUTS, dtypes=(name,), limits=limits)
         drawn: dict[SweepProblem, None] = {}
-        for multiple, share_drawn in shares_drawn.items():
+        for multiple, share_drawn in _shares_drawn(name).items():
             sizes = LogNormalSizes(max_size=largest, multiple=multiple)
             # With one seed the draws of two multiples would have problems in common.
             some = replace(request, num_shapes=round(part * share_drawn), sizes=sizes, seed=multiple)
@@ -103,3 +101,10 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
         small = [problem for problem in select_problems(layers) if limits.allow(problem)]
         found += [*drawn, *draws.sample(small, min(part - len(drawn), len(small)))]
     return [problem for problem in draws.sample(found, len(found)) if device.fits(problem)]
+
+
+def _shares_drawn(dtype: str) -> dict[int, float]:
+    """Return which share of a set is drawn with sizes that are multiples of what: half of it of rows of any kind."""
+    item_bytes = dtype_bytes(parse_dtype(dtype)[0])
+    odd = [multiple for multiple in _ODD_MULTIPLES if multiple * item_bytes % _WHOLE_BYTES]
+    return {LogNormalSizes.multiple: _DRAWN_SHARE / 2, **dict.fromkeys(odd, _DRAWN_SHARE / 2 / len(odd))}

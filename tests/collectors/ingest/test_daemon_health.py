@@ -24,8 +24,8 @@ from diode_collectors.ingest.ingest import IngestProgress, IngestReport
 from diode_collectors.ingest.monitoring.health import Health
 from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
-from diode_collectors.ingest.settings import Address
 from diode_store.errors import DatabaseError, SettingsError, SpoolError
+from diode_store.urls import Address
 from lanes import long
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_ingest import ingest
 
-from diode_collectors.ingest.settings import DEFAULT_LISTEN, MIB, SETTINGS, Address, DaemonSettings, load, read
+from diode_collectors.ingest.settings import DEFAULT_LISTEN, MIB, SETTINGS, DaemonSettings, load, read
 from diode_store.errors import SettingsError
 from diode_store.settings import own_database_url
+from diode_store.urls import Address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,13 +87,26 @@ def test_every_metric_is_drawn(exported: dict[str, set[str]]) -> None:
     assert ours - drawn == histogram
 
 
-def test_legends_have_labels_that_their_metric_has(exported: dict[str, set[str]]) -> None:
-    """Nothing is written between braces that a sample of the expression lacks."""
-    for panel in PANELS:
-        for target in panel["targets"]:
-            (first, *_) = selectors(promql.parse(target["expr"].replace("$__rate_interval", "1m")))
-            names = {part.partition("}}")[0] for part in target["legendFormat"].split("{{")[1:]}
-            assert names <= exported[first.name], panel["title"]
+def labels_of(node: Any, exported: dict[str, set[str]]) -> set[str]:
+    """Return the labels of what an expression gives."""
+    if isinstance(node, promql.AggregateExpr):
+        by = set(node.modifier.labels) if node.modifier else set()
+        assert by <= labels_of(node.expr, exported), node
+        return by
+    if isinstance(node, promql.BinaryExpr):
+        return labels_of(node.lhs, exported) | labels_of(node.rhs, exported)
+    inner = next(selectors(node), None)
+    return set() if inner is None else exported[inner.name]
+
+
+def test_what_is_written_has_the_labels_that_are_left(exported: dict[str, set[str]]) -> None:
+    """Legends and annotations name no label that the expression drops, and nothing is grouped by one that is not there."""
+    written = [(t["expr"], re.findall(r"{{(\w+)}}", t["legendFormat"])) for panel in PANELS for t in panel["targets"]]
+    written += [(rule["expr"], re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) for rule in RULES]
+    assert sum(len(names) for _, names in written) > 40
+    for expression, names in written:
+        left = labels_of(promql.parse(expression.replace("$__rate_interval", "1m")), exported)
+        assert set(names) <= left, expression
 
 
 def test_panels_neither_overlap_nor_share_a_number() -> None:

@@ -130,7 +130,7 @@ class Metrics(Observer):
                 self._rows.labels(spool, table)
             for counted in (self._duplicates, self._segments, self._torn, self._trimmed, self._batch):
                 counted.labels(spool)
-            for reason in Reason:  # else an alert that asks for an increase would miss the first of each
+            for reason in Reason:  # else an alert that asks for an increase would miss the first of a reason
                 self._rejected.labels(spool, reason.value)
             for part in ("database", "spool"):
                 self._failures.labels(spool, part)

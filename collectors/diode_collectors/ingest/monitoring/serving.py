@@ -14,8 +14,8 @@ from prometheus_client.exposition import choose_encoder
 
 from diode_collectors.ingest.monitoring.logs import LOGGER_NAME, log
 from diode_collectors.ingest.monitoring.observer import Observer
-from diode_collectors.ingest.settings import Address
 from diode_store.errors import SettingsError
+from diode_store.urls import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
