@@ -27,8 +27,8 @@ class SearchSpace:
     """``DEFAULT`` and ``EXHAUSTIVE`` are Inductor's lists.
 
     ``SAMPLE:N`` is all of ``DEFAULT``, which is what a user's compile would try, and random others of ``EXHAUSTIVE``,
-    up to N configs a template; they are drawn by seed. Of ``GUIDED:N`` up to half are named by a guide, and the others are
-    drawn.
+    up to N configs a template; they are drawn by seed. Of ``GUIDED:N`` up to half are named by a guide, and the others
+    are drawn.
     """
 
     kind: Kind = "DEFAULT"

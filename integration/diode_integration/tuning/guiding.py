@@ -44,9 +44,9 @@ def guide_by(model: TimingModel, problems: Sequence[SweepProblem], device: Sweep
 
 
 def guide_by_default(problems: Sequence[SweepProblem]) -> Guide:
-    """Return, for each problem, the configs that Inductor's DEFAULT list has for its template, in an order that is drawn.
+    """Return, for each problem, the configs that Inductor's DEFAULT list has for its template.
 
-    A sweep takes the first of them that its device can run. The order is the same for the same problem each time.
+    Their order is drawn, and a sweep takes the first that its device can run. It is the same for the same problem each time.
     """
     found: dict[bytes, dict[str, list[GemmConfig]]] = {}
     for problem in problems:

@@ -30,9 +30,10 @@ _DRAWN_SHARE = 0.5
 rows are odd. Replayed, three minutes on layers alone lost 1.28 times as much as on both, and on drawn problems alone
 1.44 times, over 455 problems of 26 other families and drawn ones (``benchmarks/bench_tune.py``)."""
 _ODD_MULTIPLES = (1, 2, 4)
-"""What sizes of odd rows are multiples of, in equal parts, but where that makes whole 16 bytes. Of sizes that are drawn from all, one in eight is a multiple
-of 4 and not of 8, so that ten minutes on an H200 brought no large addmm of the kind; the model took such patch
-embeddings (K = 588) to be as fast by cuBLAS as aligned ones, and lost half of their time."""
+"""What sizes of odd rows are multiples of, in equal parts, but where that makes whole 16 bytes. Of sizes that are drawn
+from all, one in eight is a multiple of 4 and not of 8, so that ten minutes on an H200 brought no large addmm of the
+kind; the model took such patch embeddings (K = 588) to be as fast by cuBLAS as aligned ones, and lost half of their
+time."""
 _WHOLE_BYTES = 16
 """Of the widest load; rows of multiples of it are not odd."""
 _LAYOUTS = ("nn", "nt", "tn")

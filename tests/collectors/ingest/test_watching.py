@@ -100,7 +100,7 @@ def labels_of(node: Any, exported: dict[str, set[str]]) -> set[str]:
 
 
 def test_what_is_written_has_the_labels_that_are_left(exported: dict[str, set[str]]) -> None:
-    """Legends and annotations name no label that the expression drops, and nothing is grouped by one that is not there."""
+    """Legends and annotations name no label that the expression drops, and none that is not there is grouped by."""
     written = [(t["expr"], re.findall(r"{{(\w+)}}", t["legendFormat"])) for panel in PANELS for t in panel["targets"]]
     written += [(rule["expr"], re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) for rule in RULES]
     assert sum(len(names) for _, names in written) > 40
