@@ -24,6 +24,7 @@ PACKAGES = (
     "trainer/diode_trainer",
     "integration/diode_integration",
     "integration/torch_diode",
+    "explorer/diode_explorer",
 )
 
 

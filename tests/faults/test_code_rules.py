@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("diode_store", "collectors/diode_collectors", "trainer/diode_trainer", "integration", "migrations")
+PACKAGES = (
+    "diode_store",
+    "collectors/diode_collectors",
+    "trainer/diode_trainer",
+    "integration",
+    "explorer/diode_explorer",
+    "migrations",
+)
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 MAY_RUN_CODE = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing"}
@@ -47,6 +54,8 @@ OWN_NAMES = {
     "diode_store/commands/exporters.py": "our own conditions; what the user typed are parameters",
     "diode_store/commands/warehouse_checks.py": "our own tables",
     "diode_store/commands/fastest.py": "our own conditions; what the user typed are parameters",
+    "explorer/diode_explorer/feed.py": "a limit of our own around our own query",
+    "explorer/diode_explorer/pages/overview.py": "our own conditions; what an address says are parameters",
     "trainer/diode_trainer/data/from_warehouse.py": "our own columns and conditions; what is typed are parameters",
     "trainer/diode_trainer/data/measured.py": "our own names",
     "trainer/diode_trainer/data/streaming.py": "our own columns",

@@ -46,7 +46,7 @@ def guide_by(model: TimingModel, problems: Sequence[SweepProblem], device: Sweep
 def guide_by_default(problems: Sequence[SweepProblem]) -> Guide:
     """Return, for each problem, the configs that Inductor's DEFAULT list has for its template.
 
-    Their order is drawn, and a sweep takes the first that its device can run. It is the same for the same problem each time.
+    Their order is drawn, the same for a problem each time; a sweep takes the first that its device can run.
     """
     found: dict[bytes, dict[str, list[GemmConfig]]] = {}
     for problem in problems:

@@ -1,0 +1,1 @@
+"""The explorer: the warehouse in a browser, read-only and offline."""

@@ -1,0 +1,1 @@
+"""`diode serve`."""

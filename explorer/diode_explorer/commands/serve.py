@@ -1,0 +1,131 @@
+"""Look at the warehouse in a browser: read-only, and on this machine unless told otherwise."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+from importlib.util import find_spec
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diode_store.console import DatabaseOption, make_app, print_note
+from diode_store.errors import SettingsError
+from diode_store.urls import Address, parse_address
+
+if TYPE_CHECKING:
+    from diode_explorer.feed import Feed
+
+app = make_app(__doc__)
+
+_NEEDED = ("starlette", "uvicorn", "jinja2")
+_FEWEST_CHARACTERS = 16
+_OTHERS = 0o077
+DEFAULT_LISTEN = Address("127.0.0.1", 8321)
+
+
+@app.command(epilog="Example: diode serve --database warehouse.db")
+def serve(
+    database: DatabaseOption,
+    *,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes any that is free.")
+    ] = str(DEFAULT_LISTEN),
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="What a visitor must bring: the first line, of 16 characters or more, in a file of mode 0600. Needed"
+            " for any address but this machine's own.",
+        ),
+    ] = None,
+) -> None:
+    """Serve pages about the warehouse until Ctrl-C.
+
+    New measurements appear while a page is open. Nothing is written but the lake, the copy that queries read, and
+    no page asks another machine for anything.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise SettingsError(f"{', '.join(missing)}: not installed; pip install 'torch-diode[web]'")
+    address = parse_address(listen)
+    if address is None:
+        raise SettingsError(f"--listen {listen!r} must be HOST:PORT, such as {DEFAULT_LISTEN}")
+    token = None if token_file is None else _token(token_file)
+    if token is None and not _is_own(address.host):
+        raise SettingsError(f"--listen {address} is open to others; give a --token-file, or listen on {DEFAULT_LISTEN}")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    from diode_explorer.feed import Feed
+
+    with _bound(address) as listening, Feed(database) as feed:
+        bound = Address(*listening.getsockname()[:2])
+        print_note(f"http://{bound}/ shows {database_name(database)}; Ctrl-C ends it")
+        _run(feed, listening, bound, token)
+
+
+def database_name(database: str) -> str:
+    """Return a database as it may be shown."""
+    from diode_store.urls import redact, sqlite_path
+
+    path = sqlite_path(database)
+    return str(path) if path else redact(database)
+
+
+def _run(feed: Feed, listening: socket.socket, bound: Address, token: str | None) -> None:
+    import uvicorn
+
+    from diode_explorer.site import make_site
+
+    names = {str(bound), f"localhost:{bound.port}", f"127.0.0.1:{bound.port}", f"[::1]:{bound.port}"}
+    site = make_site(feed, hosts=frozenset() if token else frozenset(names), token=token)
+    config = uvicorn.Config(site, log_level="warning", access_log=False, server_header=False, limit_concurrency=200)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _is_own(host: str) -> bool:
+    """Whether an address is of this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bound(address: Address) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        SettingsError: the address is taken, or not this machine's.
+    """
+    try:
+        return socket.create_server(tuple(address), family=socket.AF_INET6 if ":" in address.host else socket.AF_INET)
+    except OSError as error:
+        why = (os.strerror(error.errno) if error.errno else str(error)).lower()
+        raise SettingsError(f"cannot listen on {address}: {why}; choose another --listen") from None
+
+
+def _token(path: Path) -> str:
+    """Return the token in a file.
+
+    Raises:
+        SettingsError: it cannot be read, others can read it, or it is short.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            mode = path.stat().st_mode
+            token = file.readline().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"--token-file {path}: cannot be read ({getattr(error, 'strerror', None) or 'no text'})"
+        ) from None
+    if mode & _OTHERS:
+        raise SettingsError(f"--token-file {path}: others can read it; chmod 600 {path}")
+    if len(token) < _FEWEST_CHARACTERS or not token.isascii() or not token.isalnum():
+        raise SettingsError(
+            f"--token-file {path}: the first line must have {_FEWEST_CHARACTERS} letters and digits or more, such as"
+            " `openssl rand -hex 16` prints"
+        )
+    return token

@@ -1,0 +1,133 @@
+"""What every request must pass, and what every answer carries: who may ask, from where, and what a page may do."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+COOKIE = "diode-token"
+_PARAMETER = "token"
+_MOST_BYTES_OF_URL, _MOST_PARAMETERS = 4_000, 20
+_OWN_SITE = frozenset({"same-origin", "none"})
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request is refused."""
+
+    status: int
+    text: str
+
+
+class Guard:
+    """ASGI middleware around the whole site."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        refuse: Callable[[Refusal], Response],
+        hosts: frozenset[str] = frozenset(),
+        token: str | None = None,
+    ) -> None:
+        """Guard ``app``.
+
+        Args:
+            app: what is guarded.
+            refuse: makes the page that says why.
+            hosts: values of ``Host`` that are answered, in lower case; empty for any. Without a token it keeps out a
+                page of another site whose name was made to point here (DNS rebinding).
+            token: what a request must bring, as a bearer or in a cookie; None for nothing.
+        """
+        self._app, self._refuse, self._hosts, self._token = app, refuse, hosts, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            log.warning("refused %s %.200r: %s", scope["method"], scope["path"], refusal.text)
+            await self._refuse(refusal)(scope, receive, send_guarded)
+        elif (entered := self._entering(scope)) is not None:
+            await entered(scope, receive, send_guarded)
+        else:
+            await self._app(scope, receive, send_guarded)
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        headers = Headers(scope=scope)
+        if scope["method"] not in {"GET", "HEAD"}:
+            return Refusal(405, "this site only shows; it takes no request that writes")
+        query = scope["query_string"]
+        if len(scope["raw_path"]) + len(query) > _MOST_BYTES_OF_URL or query.count(b"&") >= _MOST_PARAMETERS:
+            return Refusal(414, "this address is too long")
+        if self._hosts and headers.get("host", "").lower() not in self._hosts:
+            return Refusal(421, f"this server is called {' or '.join(sorted(self._hosts))}")
+        is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not is_visit:
+            return Refusal(403, "another site asks for this; open it yourself")
+        if self._token is not None and not self._is_known(headers) and self._given(scope) is None:
+            return Refusal(401, "a token is needed: open the address with ?token=… once, or send it as a bearer")
+        return None
+
+    def _is_known(self, headers: Headers) -> bool:
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        try:
+            morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            morsel = None
+        return self._is_right(bearer) or (morsel is not None and self._is_right(morsel.value))
+
+    def _is_right(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), (self._token or "").encode())
+
+    def _given(self, scope: Scope) -> str | None:
+        """Return the address without the token where the right one is in it."""
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if not any(name == _PARAMETER and self._is_right(value) for name, value in pairs):
+            return None
+        rest = urlencode([pair for pair in pairs if pair[0] != _PARAMETER])
+        return f"{scope['path']}?{rest}" if rest else str(scope["path"])
+
+    def _entering(self, scope: Scope) -> Response | None:
+        """Return what keeps the token in a cookie, so that it stays out of addresses and histories."""
+        address = self._given(scope) if self._token is not None else None
+        if address is None:
+            return None
+        # A path of two slashes would be the address of another host.
+        response = RedirectResponse("/" + address.lstrip("/\\"), status_code=303)
+        response.set_cookie(COOKIE, self._token or "", httponly=True, samesite="strict")
+        return response

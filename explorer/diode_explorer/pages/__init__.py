@@ -1,0 +1,1 @@
+"""What each page shows: queries, and what their columns mean."""

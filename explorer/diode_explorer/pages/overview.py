@@ -1,0 +1,167 @@
+"""The first page: what there is, from where, and how fresh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diode_explorer.pages.page import COUNT, TIME, Column, Page, Table, where
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_DEVICE, _TORCH, _MACHINE = {"device": "h.name"}, {"torch": "e.torch"}, {"machine": "coalesce(m.host, '(not said)')"}
+
+
+def _devices(filters: Mapping[str, str]) -> str:
+    return f"""\
+WITH counted AS (
+    SELECT measurement_id, count(*) AS timings FROM timings GROUP BY measurement_id
+)
+SELECT
+    h.name AS device,
+    h.arch,
+    count(DISTINCT m.environment_id) AS environments,
+    count(DISTINCT m.problem_id) AS problems,
+    count(*) AS measurements,
+    coalesce(sum(c.timings), 0)::BIGINT AS timings,
+    min(m.measured_at) AS first_measured_at,
+    max(m.measured_at) AS last_measured_at
+FROM measurements AS m
+JOIN hardware AS h ON h.id = m.hardware_id
+JOIN environments AS e ON e.id = m.environment_id
+LEFT JOIN counted AS c ON c.measurement_id = m.id
+{where(_DEVICE | _TORCH | _MACHINE, filters)}GROUP BY h.name, h.arch
+ORDER BY timings DESC, device, h.arch"""  # noqa: S608 - our own conditions; values are parameters
+
+
+def _environments(filters: Mapping[str, str]) -> str:
+    return f"""\
+SELECT
+    h.name AS device,
+    e.torch,
+    e.triton,
+    e.compute,
+    e.driver,
+    count(DISTINCT m.problem_id) AS problems,
+    count(*) AS measurements,
+    max(m.measured_at) AS last_measured_at
+FROM measurements AS m
+JOIN hardware AS h ON h.id = m.hardware_id
+JOIN environments AS e ON e.id = m.environment_id
+{where(_DEVICE | _TORCH | _MACHINE, filters)}GROUP BY h.name, e.torch, e.triton, e.compute, e.driver
+ORDER BY last_measured_at DESC, device, e.torch, e.triton, e.compute, e.driver"""  # noqa: S608 - our own conditions; values are parameters
+
+
+def _machines(filters: Mapping[str, str]) -> str:
+    return f"""\
+SELECT
+    coalesce(m.host, '(not said)') AS machine,
+    string_agg(DISTINCT h.name, ', ' ORDER BY h.name) AS devices,
+    count(*) AS measurements,
+    max(m.measured_at) AS last_measured_at,
+    max(m.ingested_at) AS last_ingested_at
+FROM measurements AS m
+JOIN hardware AS h ON h.id = m.hardware_id
+JOIN environments AS e ON e.id = m.environment_id
+{where(_DEVICE | _TORCH | _MACHINE, filters)}GROUP BY ALL
+ORDER BY last_ingested_at DESC, machine"""  # noqa: S608 - our own conditions; values are parameters
+
+
+def _stale(filters: Mapping[str, str]) -> str:
+    return f"""\
+WITH last AS (
+    SELECT m.hardware_id, m.problem_id, max(m.environment_id) AS environment_id, max(m.measured_at) AS measured_at
+    FROM measurements AS m
+    GROUP BY m.hardware_id, m.problem_id
+),
+newest AS (
+    SELECT hardware_id, arg_max(environment_id, measured_at) AS environment_id FROM last GROUP BY hardware_id
+)
+SELECT
+    h.name AS device,
+    p.op,
+    p.dtype,
+    count(*) AS problems,
+    min(last.measured_at) AS first_measured_at,
+    max(last.measured_at) AS last_measured_at
+FROM last
+JOIN newest USING (hardware_id)
+JOIN environments AS e ON e.id = newest.environment_id
+JOIN environments AS of ON of.id = last.environment_id
+JOIN hardware AS h ON h.id = last.hardware_id
+JOIN problems AS p ON p.id = last.problem_id
+{where(_DEVICE, filters) or "WHERE true "}AND (of.torch, of.triton) IS DISTINCT FROM (e.torch, e.triton)
+GROUP BY h.name, p.op, p.dtype
+ORDER BY problems DESC, device, p.op, p.dtype"""  # noqa: S608 - our own conditions; values are parameters
+
+
+_MEASURED = Column("last_measured_at", "last measured, UTC", TIME)
+OVERVIEW = Page(
+    "overview",
+    "Overview",
+    "What has been measured, on which devices and machines, and how fresh it is.",
+    (
+        Table(
+            "devices",
+            "Devices",
+            "Everything that was measured on each, whatever the environment.",
+            (
+                Column("device", "device", link="device"),
+                Column("arch", "architecture"),
+                Column("environments", "environments", COUNT),
+                Column("problems", "problems", COUNT),
+                Column("measurements", "measurements", COUNT),
+                Column("timings", "timings", COUNT),
+                Column("first_measured_at", "first measured, UTC", TIME),
+                _MEASURED,
+            ),
+            _devices,
+            "Nothing is measured yet. diode-collect measures, diode-ingest brings it here.",
+        ),
+        Table(
+            "environments",
+            "Environments",
+            "Times are comparable within one environment.",
+            (
+                Column("device", "device", link="device"),
+                Column("torch", "torch", link="torch"),
+                Column("triton", "triton"),
+                Column("compute", "CUDA or ROCm"),
+                Column("driver", "driver"),
+                Column("problems", "problems", COUNT),
+                Column("measurements", "measurements", COUNT),
+                _MEASURED,
+            ),
+            _environments,
+        ),
+        Table(
+            "machines",
+            "Last intake by machine",
+            "When records of each machine last arrived in the warehouse.",
+            (
+                Column("machine", "machine", link="machine"),
+                Column("devices", "devices"),
+                Column("measurements", "measurements", COUNT),
+                _MEASURED,
+                Column("last_ingested_at", "last ingested, UTC", TIME),
+            ),
+            _machines,
+        ),
+        Table(
+            "stale",
+            "What is stale",
+            "Problems whose last measurement is of another torch or Triton than the newest one of their device.",
+            (
+                Column("device", "device", link="device"),
+                Column("op", "op"),
+                Column("dtype", "dtype"),
+                Column("problems", "problems", COUNT),
+                Column("first_measured_at", "oldest, UTC", TIME),
+                Column("last_measured_at", "newest, UTC", TIME),
+            ),
+            _stale,
+            "Nothing: every problem was last measured with the newest torch and Triton of its device.",
+        ),
+    ),
+    {"device": "device", "torch": "torch", "machine": "machine"},
+)
