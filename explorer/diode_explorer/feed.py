@@ -171,7 +171,9 @@ class Feed:
                     # Who still reads from the state before holds it; it is released with the last of them.
                     self._state = _State(self._lake)
                 self._said = None
-            except DiodeError as error:  # it may be back at the next try; what is there can be read meanwhile
+            except Exception as error:
                 if first_line(error) != self._said:
-                    log.warning("the lake is not brought up to date: %s", first_line(error))
+                    of_ours = isinstance(error, DiodeError)
+                    told = "the lake is not brought up to date: %s"
+                    log.warning(told, first_line(error), exc_info=None if of_ours else error)
                 self._said = first_line(error)

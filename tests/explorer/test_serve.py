@@ -302,6 +302,25 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'torch-diode[web]'" in str(result.exception)
 
 
+def test_a_warehouse_that_goes_away(database_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Is said once; what was there is shown until it is back, and then what is new."""
+    with Feed(str(database_path), every_s=0.05) as feed:
+        aside = database_path.rename(tmp_path / "aside")
+        ends = time.monotonic() + 20
+        while "the lake is not brought up to date" not in caplog.text:
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+        time.sleep(0.5)
+        assert caplog.text.count("the lake is not brought up to date") == 1
+        assert feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),)
+        aside.rename(database_path)
+        with Store.open(str(database_path)) as store:
+            store.write([samples.measurement(1)])
+        while feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),):
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+
+
 def test_a_slow_query_is_stopped(database_url: str) -> None:
     """And the next one is answered."""
     with Feed(database_url, limit_s=0.2) as feed:
