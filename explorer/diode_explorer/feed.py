@@ -16,6 +16,7 @@ from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
 from diode_store.query.analytics import open_lake
 from diode_store.query.results import arrow_table, run_query
+from diode_store.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +31,8 @@ MOST_ROWS = 2_000
 MOST_DOWNLOADED = 1_000_000
 _MEMORY = "25%"
 _MOST_KEPT = 512
+_PATIENCE_S = 2.0
+"""With a sync under way at the end, which may wait for another process's; it may be cut off anywhere."""
 
 
 class SlowQueryError(QueryError):
@@ -50,9 +53,10 @@ class _State:
     """One state of the lake, and the answers from it so far."""
 
     def __init__(self, lake: Lake) -> None:
-        self.connection = open_lake(lake, memory=_MEMORY)
+        # Read before: should another process sync in between, this one looks again, and does not miss it.
         manifest = lake.manifest()
         self.generation = manifest.generation if manifest else 0
+        self.connection = open_lake(lake, memory=_MEMORY)
         self.kept: dict[tuple[Any, ...], Future[Answer]] = {}
 
 
@@ -73,7 +77,7 @@ class Feed:
             LakeError: the lake cannot be written or read.
         """
         self._database, self._every_s, self._limit_s = database, every_s, limit_s
-        self._lake = Lake(lake_path(database))
+        self._lake = Lake(lake_path(database, Settings.from_environment().lake_dir))
         sync(database, self._lake)
         self._state = _State(self._lake)
         self._lock = threading.Lock()
@@ -89,7 +93,7 @@ class Feed:
     def __exit__(self, *_: object) -> None:
         """Stop keeping up, and release the lake."""
         self._ends.set()
-        self._thread.join()
+        self._thread.join(_PATIENCE_S)
         self._state.connection.close()
 
     @property

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 import logging
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse
 
 if TYPE_CHECKING:
@@ -99,17 +99,14 @@ class Guard:
         is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not is_visit:
             return Refusal(403, "another site asks for this; open it yourself")
-        if self._token is not None and not self._is_known(headers) and self._given(scope) is None:
+        if self._token is not None and not self._is_known(scope, headers) and self._given(scope) is None:
             return Refusal(401, "a token is needed: open the address with ?token=… once, or send it as a bearer")
         return None
 
-    def _is_known(self, headers: Headers) -> bool:
+    def _is_known(self, scope: Scope, headers: Headers) -> bool:
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            morsel = None
-        return self._is_right(bearer) or (morsel is not None and self._is_right(morsel.value))
+        kept = cookie_parser(headers.get("cookie", "")).get(_cookie(scope), "")
+        return self._is_right(bearer) or self._is_right(kept)
 
     def _is_right(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), (self._token or "").encode())
@@ -129,5 +126,12 @@ class Guard:
             return None
         # A path of two slashes would be the address of another host.
         response = RedirectResponse("/" + address.lstrip("/\\"), status_code=303)
-        response.set_cookie(COOKIE, self._token or "", httponly=True, samesite="strict")
+        # Lax, not strict: a link from another site is to work, and nothing here can be changed by following one.
+        response.set_cookie(_cookie(scope), self._token or "", httponly=True, samesite="lax")
         return response
+
+
+def _cookie(scope: Scope) -> str:
+    """Return the name of the cookie: cookies are shared by all ports of a host."""
+    _, port = scope.get("server") or ("", 0)
+    return f"{COOKIE}-{port}"

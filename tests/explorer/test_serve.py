@@ -13,9 +13,10 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import duckdb
@@ -24,14 +25,19 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
+import diode_explorer.feed as feed_module
 import samples
 from diode_explorer.commands import serve
 from diode_explorer.feed import Feed, SlowQueryError
+from diode_explorer.pages.overview import OVERVIEW
 from diode_explorer.pages.page import filled_in, parameters_of
+from diode_store.lake.sync import sync
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from diode_store.lake.lake import Lake
 
 PROGRAM = Path(sys.executable).parent / "diode"
 HOSTILE = "<script>alert('1')</script>"
@@ -93,7 +99,8 @@ def ended(site: Site, number: int = signal.SIGINT) -> None:
     """End a server, and look how it ended."""
     site.process.send_signal(number)
     _, said = site.process.communicate(timeout=20)
-    assert (site.process.returncode in {0, 130, 143, -number}, "Traceback" in said) == (True, False)
+    expected = {signal.SIGINT: {0, 130}, signal.SIGTERM: {143}}[signal.Signals(number)]
+    assert (site.process.returncode in expected, "Traceback" in said) == (True, False), (site.process.returncode, said)
 
 
 @pytest.fixture(scope="module")
@@ -253,8 +260,11 @@ def test_a_token(database_url: str, tmp_path: Path) -> None:
         assert (entered.status, entered.headers["location"]) == (303, "/overview?device=a")
         cookie = entered.headers["set-cookie"]
         assert "HttpOnly" in cookie
-        assert "samesite=strict" in cookie.lower()
-        assert site.get("/overview", Cookie=cookie.partition(";")[0]).status == 200
+        assert "samesite=lax" in cookie.lower()
+        kept = cookie.partition(";")[0]
+        assert str(site.port) in kept
+        for others in ("", 'theme={"a":1}; ', "flag; "):
+            assert site.get("/overview", Cookie=others + kept).status == 200
     finally:
         ended(site, signal.SIGTERM)
 
@@ -319,6 +329,58 @@ def test_a_warehouse_that_goes_away(database_path: Path, tmp_path: Path, caplog:
         while feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),):
             assert time.monotonic() < ends
             time.sleep(0.05)
+
+
+def test_what_is_stale(database_url: str) -> None:
+    """By when it was measured, not by which environment came first; neither superseded ones nor replays count."""
+    new, old = replace(samples.ENVIRONMENT, torch="2.12.0"), samples.ENVIRONMENT
+    before = samples.MEASURED_AT - timedelta(days=10)
+    with Store.open(database_url) as store:
+        store.write([samples.measurement(1, environment=new, host="a")])
+        store.write([samples.measurement(number, environment=old, measured_at=before, host="b") for number in (2, 3)])
+        later = samples.MEASURED_AT + timedelta(days=1)
+        replayed = {"environment": replace(old, torch="2.13.0"), "measured_at": later, "is_replay": True}
+        store.write([samples.measurement(4, **replayed)])
+        store.write([samples.measurement(5, environment=new, superseded_by=(1).to_bytes(16, "big"))])
+    (stale,) = [table for table in OVERVIEW.tables if table.name == "stale"]
+    (devices,) = [table for table in OVERVIEW.tables if table.name == "devices"]
+    with Feed(database_url) as feed:
+        found = {}
+        for machine in (None, "a", "b"):
+            filters = {} if machine is None else {"machine": machine}
+            sql = stale.sql(filters)
+            found[machine] = [row[:4] for row in feed.ask(sql, parameters_of(sql, filters)).rows]
+        assert found == {None: [("NVIDIA H200", "mm", "bfloat16", 2)], "a": [], "b": found[None]}
+        ((_, _, _, problems, measurements, timings, *_),) = feed.ask(devices.sql({}), {}).rows
+    assert (problems, measurements, timings) == (4, 4, 12)
+
+
+def test_a_sync_of_another_process_is_not_missed(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it comes just after this one has opened the lake."""
+    opened = feed_module.open_lake
+
+    def open_and_grow(lake: Lake, **options: Any) -> Any:
+        connection = opened(lake, **options)
+        monkeypatch.setattr(feed_module, "open_lake", opened)
+        with Store.open(database_url) as store:
+            store.write([samples.measurement(1)])
+        sync(database_url, lake)
+        return connection
+
+    monkeypatch.setattr(feed_module, "open_lake", open_and_grow)
+    with Feed(database_url, every_s=0.05) as feed:
+        ends = time.monotonic() + 20
+        while feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),):
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+
+
+def test_a_lake_elsewhere(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is where every command has it."""
+    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "elsewhere"))
+    with Feed(database_url) as feed:
+        assert feed.ask("SELECT 1 AS one", {}).rows == ((1,),)
+    assert (tmp_path / "elsewhere").is_dir()
 
 
 def test_a_slow_query_is_stopped(database_url: str) -> None:

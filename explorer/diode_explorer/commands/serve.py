@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import signal
 import socket
+import sys
 from importlib.util import find_spec
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +26,9 @@ app = make_app(__doc__)
 _NEEDED = ("starlette", "uvicorn", "jinja2")
 _FEWEST_CHARACTERS = 16
 _OTHERS = 0o077
+_HTTP = 80
+"""A browser leaves this port out of what it calls the server."""
+_TERMINATED = 128 + signal.SIGTERM
 DEFAULT_LISTEN = Address("127.0.0.1", 8321)
 
 
@@ -80,7 +85,10 @@ def _run(feed: Feed, listening: socket.socket, bound: Address, token: str | None
 
     from diode_explorer.site import make_site
 
-    names = {str(bound), f"localhost:{bound.port}", f"127.0.0.1:{bound.port}", f"[::1]:{bound.port}"}
+    hosts = {str(bound).rpartition(":")[0], "localhost", "127.0.0.1", "[::1]"}
+    names = {f"{host}:{bound.port}" for host in hosts} | (hosts if bound.port == _HTTP else set())
+    # It restores this handler and raises the signal again; then what was opened is closed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     site = make_site(feed, hosts=frozenset() if token else frozenset(names), token=token)
     config = uvicorn.Config(site, log_level="warning", access_log=False, server_header=False, limit_concurrency=200)
     uvicorn.Server(config).run(sockets=[listening])

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DEVICE, _TORCH, _MACHINE = {"device": "h.name"}, {"torch": "e.torch"}, {"machine": "coalesce(m.host, '(not said)')"}
+_STALE = {"device": "h.name", "torch": "stale.torch", "machine": "coalesce(stale.host, '(not said)')"}
 
 
 def _devices(filters: Mapping[str, str]) -> str:
@@ -26,7 +27,7 @@ SELECT
     coalesce(sum(c.timings), 0)::BIGINT AS timings,
     min(m.measured_at) AS first_measured_at,
     max(m.measured_at) AS last_measured_at
-FROM measurements AS m
+FROM (FROM measurements WHERE superseded_by IS NULL) AS m
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 LEFT JOIN counted AS c ON c.measurement_id = m.id
@@ -45,7 +46,7 @@ SELECT
     count(DISTINCT m.problem_id) AS problems,
     count(*) AS measurements,
     max(m.measured_at) AS last_measured_at
-FROM measurements AS m
+FROM (FROM measurements WHERE superseded_by IS NULL) AS m
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 {where(_DEVICE | _TORCH | _MACHINE, filters)}GROUP BY h.name, e.torch, e.triton, e.compute, e.driver
@@ -69,29 +70,43 @@ ORDER BY last_ingested_at DESC, machine"""  # noqa: S608 - our own conditions; v
 
 def _stale(filters: Mapping[str, str]) -> str:
     return f"""\
-WITH last AS (
-    SELECT m.hardware_id, m.problem_id, max(m.environment_id) AS environment_id, max(m.measured_at) AS measured_at
-    FROM measurements AS m
-    GROUP BY m.hardware_id, m.problem_id
+WITH measured AS (
+    SELECT hardware_id, problem_id, environment_id, host, coalesce(measured_at, ingested_at) AS taken_at
+    FROM measurements
+    WHERE superseded_by IS NULL AND NOT is_replay
+),
+last AS (
+    SELECT
+        hardware_id,
+        problem_id,
+        arg_max(environment_id, taken_at) AS environment_id,
+        arg_max(host, taken_at) AS host,
+        max(taken_at) AS taken_at
+    FROM measured
+    GROUP BY hardware_id, problem_id
 ),
 newest AS (
-    SELECT hardware_id, arg_max(environment_id, measured_at) AS environment_id FROM last GROUP BY hardware_id
+    SELECT hardware_id, arg_max(environment_id, taken_at) AS environment_id FROM measured GROUP BY hardware_id
+),
+stale AS (
+    SELECT last.*, was.torch
+    FROM last
+    JOIN newest USING (hardware_id)
+    JOIN environments AS now ON now.id = newest.environment_id
+    JOIN environments AS was ON was.id = last.environment_id
+    WHERE (was.torch, was.triton) IS DISTINCT FROM (now.torch, now.triton)
 )
 SELECT
     h.name AS device,
     p.op,
     p.dtype,
     count(*) AS problems,
-    min(last.measured_at) AS first_measured_at,
-    max(last.measured_at) AS last_measured_at
-FROM last
-JOIN newest USING (hardware_id)
-JOIN environments AS e ON e.id = newest.environment_id
-JOIN environments AS of ON of.id = last.environment_id
-JOIN hardware AS h ON h.id = last.hardware_id
-JOIN problems AS p ON p.id = last.problem_id
-{where(_DEVICE, filters) or "WHERE true "}AND (of.torch, of.triton) IS DISTINCT FROM (e.torch, e.triton)
-GROUP BY h.name, p.op, p.dtype
+    min(stale.taken_at) AS first_measured_at,
+    max(stale.taken_at) AS last_measured_at
+FROM stale
+JOIN hardware AS h ON h.id = stale.hardware_id
+JOIN problems AS p ON p.id = stale.problem_id
+{where(_STALE, filters)}GROUP BY h.name, p.op, p.dtype
 ORDER BY problems DESC, device, p.op, p.dtype"""  # noqa: S608 - our own conditions; values are parameters
 
 
@@ -104,7 +119,7 @@ OVERVIEW = Page(
         Table(
             "devices",
             "Devices",
-            "Everything that was measured on each, whatever the environment.",
+            "What was measured on each, whatever the environment; superseded measurements are left out.",
             (
                 Column("device", "device", link="device"),
                 Column("arch", "architecture"),
@@ -137,7 +152,7 @@ OVERVIEW = Page(
         Table(
             "machines",
             "Last intake by machine",
-            "When records of each machine last arrived in the warehouse.",
+            "When records of each machine last arrived in the warehouse, superseded ones and replays among them.",
             (
                 Column("machine", "machine", link="machine"),
                 Column("devices", "devices"),
@@ -150,7 +165,8 @@ OVERVIEW = Page(
         Table(
             "stale",
             "What is stale",
-            "Problems whose last measurement is of another torch or Triton than the newest one of their device.",
+            "Problems whose last measurement is of another torch or Triton than the newest one of their device. Filters"
+            " ask where and with what that last measurement was made.",
             (
                 Column("device", "device", link="device"),
                 Column("op", "op"),

@@ -5,9 +5,19 @@ const EVERY_MS = 5000;
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button.copy");
   if (!button) return;
-  const sql = button.closest("details").querySelector("pre").textContent;
-  await navigator.clipboard.writeText(sql);
-  button.textContent = "Copied";
+  const code = button.closest("details").querySelector("pre");
+  const status = button.parentElement.querySelector("[role=status]");
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    status.textContent = "Copied.";
+  } catch {
+    // Over plain HTTP from another machine a browser has no clipboard for pages.
+    const range = document.createRange();
+    range.selectNodeContents(code);
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    status.textContent = "Selected; copy it with Ctrl-C.";
+  }
 });
 
 async function renew() {
