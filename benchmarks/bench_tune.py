@@ -339,9 +339,14 @@ def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]
     seconds, scorer = round(time.perf_counter() - started), Scorer(network)
     figures: dict[str, Any] = {"problems": len(new), "timings": new.timings, "s": seconds}
     for name, tested in world.tested.items():
-        report = summarise(judge_problems(tested, predict(scorer, tested), vendor=True))
-        figures[name] = {"judged": len(tested), **{str(k): regret.geomean for k, regret in report.regret.items()}}
+        figures[name] = {"judged": len(tested), **regrets(tested, predict(scorer, tested))}
     return figures
+
+
+def regrets(tested: Sequence[Examples], predicted: list[NDArray[np.float64]]) -> dict[str, float]:
+    """Return regret@k by k as text."""
+    report = summarise(judge_problems(tested, predicted, vendor=True))
+    return {str(k): regret.geomean for k, regret in report.regret.items()}
 
 
 def _tuned(minutes: float) -> ExampleSet:

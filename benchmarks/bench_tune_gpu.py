@@ -27,7 +27,6 @@ from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.shapesets import as_text
 from diode_store.console import print_rows
 from diode_trainer import artifact
-from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.standing import predict
 
 if TYPE_CHECKING:
@@ -98,11 +97,10 @@ def _logged(command: list[str], environment: dict[str, str], log: Path) -> str:
 
 
 def _judged(model: artifact.TimingModel, tested: list[Examples]) -> dict[str, float]:
-    """Return the regret of a model's first pick and of the best of five, and that of cuBLAS alone."""
+    """Return regret@k of a model, by k, and regret@1 of cuBLAS alone."""
     vendor = [np.where(example.is_vendor, 1.0, 2.0) for example in tested]
-    ours = summarise(judge_problems(tested, predict(model, tested), vendor=True)).regret
-    theirs = summarise(judge_problems(tested, vendor, vendor=True)).regret
-    return {"problems": len(tested), "1": ours[1].geomean, "5": ours[5].geomean, "cublas": theirs[1].geomean}
+    ours, theirs = bench_tune.regrets(tested, predict(model, tested)), bench_tune.regrets(tested, vendor)
+    return {"problems": len(tested), **ours, "cublas": theirs["1"]}
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from diode_store.errors import DatabaseError, SettingsError
 from diode_store.urls import has_password, is_url, sqlite_path
@@ -117,18 +117,23 @@ def read_settings_file(path: Path) -> dict[str, object]:
 
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            is_open = others_may_read(file)
             found = tomllib.load(file)
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}; name another settings file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: this is not TOML: {error}") from error
-    if has_password(str(found.get("database", ""))) and mode & _OTHERS:
+    if has_password(str(found.get("database", ""))) and is_open:
         raise SettingsError(
             f"{path}: database holds a password, and others may read the file; run `chmod 600 {path}`, or put the "
             "password in ~/.pgpass"
         )
     return found
+
+
+def others_may_read(file: IO[Any]) -> bool:
+    """Whether the mode of an open file lets others than its owner at it."""
+    return bool(os.fstat(file.fileno()).st_mode & _OTHERS)
 
 
 def database_address(value: object) -> str:

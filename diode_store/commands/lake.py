@@ -10,7 +10,6 @@ from diode_store.console import DatabaseOption, JsonOption, make_app, print_json
 
 if TYPE_CHECKING:
     from diode_store.lake.compact import Compaction
-    from diode_store.lake.lake import Lake
 
 app = make_app(__doc__)
 
@@ -22,9 +21,10 @@ def status(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
     """Show what is in the lake, how large it is, and which old files it still keeps for readers."""
     from dataclasses import asdict
 
+    from diode_store.lake.lake import lake_of
     from diode_store.lake.status import lake_status
 
-    found = asdict(lake_status(_lake_of(database)))
+    found = asdict(lake_status(lake_of(database)))
     if not as_json:
         found = {name: f"{value:,}" if isinstance(value, int) else value for name, value in found.items()}
         found["generations_read"] = ", ".join(map(str, found["generations_read"])) or "none"
@@ -41,21 +41,15 @@ def compact(database: DatabaseOption, *, dry_run: DryRunOption = False, as_json:
     from dataclasses import asdict
 
     from diode_store.lake.compact import compact as compact_lake
+    from diode_store.lake.lake import lake_of
 
-    lake = _lake_of(database)
+    lake = lake_of(database)
     with progress("writing timings to larger segments") as advance:
         done = compact_lake(lake, dry_run=dry_run, on_progress=advance)
     if as_json:
         print_json({"lake": str(lake), "dry_run": dry_run, **asdict(done)})
         return
     typer.echo(f"{lake}: {_summary(done, dry_run=dry_run)}")
-
-
-def _lake_of(database: str) -> Lake:
-    from diode_store.lake.lake import Lake, lake_path
-    from diode_store.settings import Settings
-
-    return Lake(lake_path(database, Settings.from_environment().lake_dir))
 
 
 def _summary(done: Compaction, *, dry_run: bool) -> str:

@@ -25,11 +25,10 @@ def sync(
     """Bring the lake up to date with the warehouse; `diode query` and `diode train` do this automatically."""
     from dataclasses import asdict
 
-    from diode_store.lake.lake import Lake, lake_path
+    from diode_store.lake.lake import lake_of
     from diode_store.lake.sync import sync as sync_lake
-    from diode_store.settings import Settings
 
-    lake = Lake(lake_path(database, Settings.from_environment().lake_dir))
+    lake = lake_of(database)
     with progress("copying timings to the lake") as advance:
         report = sync_lake(database, lake, rebuild=rebuild, on_progress=advance)
     if as_json:

@@ -33,9 +33,9 @@ def check_versions(_setup: Setup) -> Iterator[Finding]:
 
 def check_warehouse(setup: Setup) -> Iterator[Finding]:
     """Yield whether the warehouse can be read, how much is in it, and whether its lake is up to date."""
-    from diode_store.lake.lake import Lake, lake_path
+    from diode_store.lake.lake import lake_of
     from diode_store.lake.opening import open_source
-    from diode_store.settings import Settings, upgrade_command
+    from diode_store.settings import upgrade_command
     from diode_store.urls import sqlite_path
 
     if setup.database is None:
@@ -45,7 +45,7 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
         yield warning("warehouse", f"{file}: there is none yet", f"create it with {upgrade_command(str(file))}")
         return
     try:
-        lake = Lake(lake_path(setup.database, Settings.from_environment().lake_dir))
+        lake = lake_of(setup.database)
         with open_source(setup.database) as source:
             yield _contents(setup.database, source)
             yield _lake(lake, source)

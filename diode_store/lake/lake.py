@@ -324,6 +324,18 @@ def lake_path(url: str, override: Path | str | None = None) -> Path | str:
     return data_dir() / f"{digest}.lake"
 
 
+def lake_of(url: str, override: Path | str | None = None) -> Lake:
+    """Return a database's lake: the one that is named, else that of ``DIODE_LAKE``, else the one beside the database.
+
+    Args:
+        url: the database: a URL, or the path of an SQLite file.
+        override: a folder or a URL.
+    """
+    from diode_store.settings import Settings
+
+    return Lake(lake_path(url, override or Settings.from_environment().lake_dir))
+
+
 def _generation_of(name: str) -> int:
     """Return the generation that a file was made for."""
     number = name.partition("-")[0]

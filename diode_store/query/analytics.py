@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from diode_store.lake.lake import Lake, Manifest, Segment, lake_path
+from diode_store.lake.lake import Lake, Manifest, Segment, lake_of
 from diode_store.lake.layout import FACTS, SNAPSHOTS
 from diode_store.lake.opening import open_source
 from diode_store.lake.sync import SyncReport
@@ -57,7 +57,7 @@ def connect(
         LakeError: the lake cannot be written or read.
         DiodeError: there is no folder for temporary files.
     """
-    lake = Lake(lake_path(store_url, lake_dir or _chosen_lake()))
+    lake = lake_of(store_url, lake_dir)
     if sync:
         on_sync(sync_lake(store_url, lake, on_progress=on_progress))
     return open_lake(lake)
@@ -97,7 +97,7 @@ def require_something_to_read(store_url: str, lake_dir: Path | str | None = None
     Raises:
         SchemaError: there is neither a lake nor a warehouse at ``store_url``.
     """
-    if sqlite_path(store_url) and Lake(lake_path(store_url, lake_dir or _chosen_lake())).manifest() is None:
+    if sqlite_path(store_url) and lake_of(store_url, lake_dir).manifest() is None:
         with open_source(store_url):
             pass
 
@@ -116,12 +116,6 @@ def _make_views(connection: duckdb.DuckDBPyConnection, lake: Lake, manifest: Man
     connection.execute("SET allowed_paths = $1", [paths])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-
-
-def _chosen_lake() -> Path | str | None:
-    from diode_store.settings import Settings
-
-    return Settings.from_environment().lake_dir
 
 
 def _snapshot(lake: Lake, manifest: Manifest, table: str) -> str:

@@ -1,15 +1,14 @@
-"""A table as a file."""
+"""A table as a file, as `diode query` writes it."""
 
 from __future__ import annotations
 
 import io
-import json
 from typing import TYPE_CHECKING
 
-import pyarrow.csv
 import pyarrow.parquet
 
-from diode_store.render import json_value
+from diode_store.commands.results import json_lines
+from diode_store.query.csv_sql import lines_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,12 +19,9 @@ FORMATS = {"csv": "text/csv; charset=utf-8", "json": "application/json", "parque
 
 def as_bytes(table: pa.Table, suffix: str) -> bytes:
     """Return a table in the format of a suffix of ``FORMATS``; JSON is a list of objects."""
-    buffer = io.BytesIO()
-    if suffix == "csv":
-        pyarrow.csv.write_csv(table, buffer)
-    elif suffix == "parquet":
+    if suffix == "parquet":
+        buffer = io.BytesIO()
         pyarrow.parquet.write_table(table, buffer)
-    else:
-        rows = [{name: json_value(value) for name, value in row.items()} for row in table.to_pylist()]
-        buffer.write(json.dumps(rows, ensure_ascii=False, allow_nan=False).encode())
-    return buffer.getvalue()
+        return buffer.getvalue()
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return "".join((lines_of if suffix == "csv" else json_lines)(table.column_names, rows)).encode()

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_store.errors import DiodeError, QueryError, first_line
-from diode_store.lake.lake import Lake, lake_path
+from diode_store.lake.lake import lake_of
 from diode_store.lake.sync import sync
 from diode_store.query.analytics import open_lake
 from diode_store.query.results import arrow_table, run_query
-from diode_store.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import duckdb
     import pyarrow as pa
+
+    from diode_store.lake.lake import Lake
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,6 @@ class SlowQueryError(QueryError):
 class Answer:
     """The rows of a query."""
 
-    columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     is_cut: bool
     """Whether there are more rows."""
@@ -77,7 +77,7 @@ class Feed:
             LakeError: the lake cannot be written or read.
         """
         self._database, self._every_s, self._limit_s = database, every_s, limit_s
-        self._lake = Lake(lake_path(database, Settings.from_environment().lake_dir))
+        self._lake = lake_of(database)
         sync(database, self._lake)
         self._state = _State(self._lake)
         self._lock = threading.Lock()
@@ -145,9 +145,8 @@ class Feed:
         self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Mapping[str, str], rows: int
     ) -> Answer:
         with self._limited(connection) as cursor:
-            result = run_query(cursor, sql, dict(parameters))
-            found = list(itertools.islice(result, rows + 1))
-        return Answer(result.columns, tuple(found[:rows]), len(found) > rows)
+            found = list(itertools.islice(run_query(cursor, sql, dict(parameters)), rows + 1))
+        return Answer(tuple(found[:rows]), len(found) > rows)
 
     @contextmanager
     def _limited(self, connection: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:

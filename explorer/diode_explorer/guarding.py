@@ -78,16 +78,15 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = self._refusal(scope)
+        entering = None if self._token is None else self._entering(scope, self._token)
+        refusal = self._refusal(scope, is_entering=entering is not None)
         if refusal is not None:
             log.warning("refused %s %.200r: %s", scope["method"], scope["path"], refusal.text)
             await self._refuse(refusal)(scope, receive, send_guarded)
-        elif (entered := self._entering(scope)) is not None:
-            await entered(scope, receive, send_guarded)
         else:
-            await self._app(scope, receive, send_guarded)
+            await (entering or self._app)(scope, receive, send_guarded)
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    def _refusal(self, scope: Scope, *, is_entering: bool) -> Refusal | None:
         headers = Headers(scope=scope)
         if scope["method"] not in {"GET", "HEAD"}:
             return Refusal(405, "this site only shows; it takes no request that writes")
@@ -99,36 +98,32 @@ class Guard:
         is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not is_visit:
             return Refusal(403, "another site asks for this; open it yourself")
-        if self._token is not None and not self._is_known(scope, headers) and self._given(scope) is None:
+        if self._token is not None and not is_entering and not _is_known(scope, headers, self._token):
             return Refusal(401, "a token is needed: open the address with ?token=… once, or send it as a bearer")
         return None
 
-    def _is_known(self, scope: Scope, headers: Headers) -> bool:
-        bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        kept = cookie_parser(headers.get("cookie", "")).get(_cookie(scope), "")
-        return self._is_right(bearer) or self._is_right(kept)
-
-    def _is_right(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), (self._token or "").encode())
-
-    def _given(self, scope: Scope) -> str | None:
-        """Return the address without the token where the right one is in it."""
+    def _entering(self, scope: Scope, token: str) -> Response | None:
+        """Return what keeps the token in a cookie, so that it stays out of addresses; None if it is not in this one."""
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if not any(name == _PARAMETER and self._is_right(value) for name, value in pairs):
+        if not any(name == _PARAMETER and _is_right(value, token) for name, value in pairs):
             return None
         rest = urlencode([pair for pair in pairs if pair[0] != _PARAMETER])
-        return f"{scope['path']}?{rest}" if rest else str(scope["path"])
-
-    def _entering(self, scope: Scope) -> Response | None:
-        """Return what keeps the token in a cookie, so that it stays out of addresses and histories."""
-        address = self._given(scope) if self._token is not None else None
-        if address is None:
-            return None
         # A path of two slashes would be the address of another host.
-        response = RedirectResponse("/" + address.lstrip("/\\"), status_code=303)
+        address = "/" + scope["path"].lstrip("/\\") + (f"?{rest}" if rest else "")
+        response = RedirectResponse(address, status_code=303)
         # Lax, not strict: a link from another site is to work, and nothing here can be changed by following one.
-        response.set_cookie(_cookie(scope), self._token or "", httponly=True, samesite="lax")
+        response.set_cookie(_cookie(scope), token, httponly=True, samesite="lax")
         return response
+
+
+def _is_known(scope: Scope, headers: Headers, token: str) -> bool:
+    bearer = headers.get("authorization", "").removeprefix("Bearer ")
+    kept = cookie_parser(headers.get("cookie", "")).get(_cookie(scope), "")
+    return _is_right(bearer, token) or _is_right(kept, token)
+
+
+def _is_right(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(), token.encode())
 
 
 def _cookie(scope: Scope) -> str:

@@ -13,31 +13,23 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import duckdb
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
-import diode_explorer.feed as feed_module
 import samples
 from diode_explorer.commands import serve
-from diode_explorer.feed import Feed, SlowQueryError
-from diode_explorer.pages.overview import OVERVIEW
-from diode_explorer.pages.page import filled_in, parameters_of
-from diode_store.lake.sync import sync
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_store.lake.lake import Lake
 
 PROGRAM = Path(sys.executable).parent / "diode"
 HOSTILE = "<script>alert('1')</script>"
@@ -310,99 +302,3 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "starlette" else object())
     result = CliRunner().invoke(serve.app, ["--database", "absent.db"])
     assert "pip install 'torch-diode[web]'" in str(result.exception)
-
-
-def test_a_warehouse_that_goes_away(database_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Is said once; what was there is shown until it is back, and then what is new."""
-    with Feed(str(database_path), every_s=0.05) as feed:
-        aside = database_path.rename(tmp_path / "aside")
-        ends = time.monotonic() + 20
-        while "the lake is not brought up to date" not in caplog.text:
-            assert time.monotonic() < ends
-            time.sleep(0.05)
-        time.sleep(0.5)
-        assert caplog.text.count("the lake is not brought up to date") == 1
-        assert feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),)
-        aside.rename(database_path)
-        with Store.open(str(database_path)) as store:
-            store.write([samples.measurement(1)])
-        while feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),):
-            assert time.monotonic() < ends
-            time.sleep(0.05)
-
-
-def test_what_is_stale(database_url: str) -> None:
-    """By when it was measured, not by which environment came first; neither superseded ones nor replays count."""
-    new, old = replace(samples.ENVIRONMENT, torch="2.12.0"), samples.ENVIRONMENT
-    before = samples.MEASURED_AT - timedelta(days=10)
-    with Store.open(database_url) as store:
-        store.write([samples.measurement(1, environment=new, host="a")])
-        store.write([samples.measurement(number, environment=old, measured_at=before, host="b") for number in (2, 3)])
-        later = samples.MEASURED_AT + timedelta(days=1)
-        replayed = {"environment": replace(old, torch="2.13.0"), "measured_at": later, "is_replay": True}
-        store.write([samples.measurement(4, **replayed)])
-        store.write([samples.measurement(5, environment=new, superseded_by=(1).to_bytes(16, "big"))])
-    (stale,) = [table for table in OVERVIEW.tables if table.name == "stale"]
-    (devices,) = [table for table in OVERVIEW.tables if table.name == "devices"]
-    with Feed(database_url) as feed:
-        found = {}
-        for machine in (None, "a", "b"):
-            filters = {} if machine is None else {"machine": machine}
-            sql = stale.sql(filters)
-            found[machine] = [row[:4] for row in feed.ask(sql, parameters_of(sql, filters)).rows]
-        assert found == {None: [("NVIDIA H200", "mm", "bfloat16", 2)], "a": [], "b": found[None]}
-        ((_, _, _, problems, measurements, timings, *_),) = feed.ask(devices.sql({}), {}).rows
-    assert (problems, measurements, timings) == (4, 4, 12)
-
-
-def test_a_sync_of_another_process_is_not_missed(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it comes just after this one has opened the lake."""
-    opened = feed_module.open_lake
-
-    def open_and_grow(lake: Lake, **options: Any) -> Any:
-        connection = opened(lake, **options)
-        monkeypatch.setattr(feed_module, "open_lake", opened)
-        with Store.open(database_url) as store:
-            store.write([samples.measurement(1)])
-        sync(database_url, lake)
-        return connection
-
-    monkeypatch.setattr(feed_module, "open_lake", open_and_grow)
-    with Feed(database_url, every_s=0.05) as feed:
-        ends = time.monotonic() + 20
-        while feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),):
-            assert time.monotonic() < ends
-            time.sleep(0.05)
-
-
-def test_a_lake_elsewhere(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is where every command has it."""
-    monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "elsewhere"))
-    with Feed(database_url) as feed:
-        assert feed.ask("SELECT 1 AS one", {}).rows == ((1,),)
-    assert (tmp_path / "elsewhere").is_dir()
-
-
-def test_a_slow_query_is_stopped(database_url: str) -> None:
-    """And the next one is answered."""
-    with Feed(database_url, limit_s=0.2) as feed:
-        with pytest.raises(SlowQueryError, match=r"the query was stopped after 0.2 s; narrow it"):
-            feed.ask("SELECT count(*) FROM range(100000000) AS a, range(100000) AS b WHERE a.range % 7 = b.range", {})
-        assert feed.ask("SELECT 1 AS one", {}).rows == ((1,),)
-
-
-def test_no_more_rows_than_asked_for(database_url: str) -> None:
-    """The rest is said to be there."""
-    with Feed(database_url) as feed:
-        cut, whole = (feed.ask("SELECT * FROM range(5)", {}, rows) for rows in (3, 5))
-    assert (len(cut.rows), cut.is_cut) == (3, True)
-    assert (len(whole.rows), whole.is_cut) == (5, False)
-
-
-@pytest.mark.parametrize("value", ["plain", "it's", "'; DROP TABLE x; --", "a\\' OR 1=1", "$other", "''"])
-def test_what_is_copied_asks_for_the_same(value: str) -> None:
-    """A query with its values filled in gives what it gives with parameters."""
-    sql = "SELECT $name AS name"
-    with duckdb.connect() as connection:
-        bound = connection.execute(sql, parameters_of(sql, {"name": value})).fetchall()
-        assert connection.execute(filled_in(sql, {"name": value})).fetchall() == bound == [(value,)]

@@ -59,10 +59,10 @@ _DEFAULT_TMA = tuple(
         ],
     )
 )
-_LARGEST_BLOCK = 256
+_BLOCKS = (16, 32, 64, 128, 256)
 _EXHAUSTIVE = tuple(
     GemmConfig(m, n, k, num_stages, num_warps)
-    for m, n, k in itertools.product((16, 32, 64, 128, 256), repeat=3)
+    for m, n, k in itertools.product(_BLOCKS, repeat=3)
     for num_stages in (1, 2, 3, 4, 5)
     for num_warps in (2, 4, 8)
 )
@@ -116,7 +116,7 @@ def _blocks(problem: SweepProblem) -> tuple[int, int, int]:
 
     So there are few different ones, and a list is made once for each.
     """
-    m, n, k = (min(block, _LARGEST_BLOCK) for block in largest_blocks(problem.m, problem.n, problem.k))
+    m, n, k = (min(block, _BLOCKS[-1]) for block in largest_blocks(problem.m, problem.n, problem.k))
     return m, n, k
 
 

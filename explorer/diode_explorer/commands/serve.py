@@ -16,7 +16,8 @@ import typer
 
 from diode_store.console import DatabaseOption, make_app, print_note
 from diode_store.errors import SettingsError
-from diode_store.urls import Address, parse_address
+from diode_store.settings import others_may_read
+from diode_store.urls import Address, parse_address, redact, sqlite_path
 
 if TYPE_CHECKING:
     from diode_explorer.feed import Feed
@@ -25,7 +26,6 @@ app = make_app(__doc__)
 
 _NEEDED = ("starlette", "uvicorn", "jinja2")
 _FEWEST_CHARACTERS = 16
-_OTHERS = 0o077
 _HTTP = 80
 """A browser leaves this port out of what it calls the server."""
 _TERMINATED = 128 + signal.SIGTERM
@@ -68,16 +68,8 @@ def serve(
 
     with _bound(address) as listening, Feed(database) as feed:
         bound = Address(*listening.getsockname()[:2])
-        print_note(f"http://{bound}/ shows {database_name(database)}; Ctrl-C ends it")
+        print_note(f"http://{bound}/ shows {sqlite_path(database) or redact(database)}; Ctrl-C ends it")
         _run(feed, listening, bound, token)
-
-
-def database_name(database: str) -> str:
-    """Return a database as it may be shown."""
-    from diode_store.urls import redact, sqlite_path
-
-    path = sqlite_path(database)
-    return str(path) if path else redact(database)
 
 
 def _run(feed: Feed, listening: socket.socket, bound: Address, token: str | None) -> None:
@@ -123,13 +115,12 @@ def _token(path: Path) -> str:
     """
     try:
         with path.open(encoding="utf-8") as file:
-            mode = path.stat().st_mode
-            token = file.readline().strip()
+            is_open, token = others_may_read(file), file.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"--token-file {path}: cannot be read ({getattr(error, 'strerror', None) or 'no text'})"
         ) from None
-    if mode & _OTHERS:
+    if is_open:
         raise SettingsError(f"--token-file {path}: others can read it; chmod 600 {path}")
     if len(token) < _FEWEST_CHARACTERS or not token.isascii() or not token.isalnum():
         raise SettingsError(

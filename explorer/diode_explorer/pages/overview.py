@@ -9,7 +9,7 @@ from diode_explorer.pages.page import COUNT, TIME, Column, Page, Table, where
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_DEVICE, _TORCH, _MACHINE = {"device": "h.name"}, {"torch": "e.torch"}, {"machine": "coalesce(m.host, '(not said)')"}
+_SEEN = {"device": "h.name", "torch": "e.torch", "machine": "coalesce(m.host, '(not said)')"}
 _STALE = {"device": "h.name", "torch": "stale.torch", "machine": "coalesce(stale.host, '(not said)')"}
 
 
@@ -31,7 +31,7 @@ FROM (FROM measurements WHERE superseded_by IS NULL) AS m
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
 LEFT JOIN counted AS c ON c.measurement_id = m.id
-{where(_DEVICE | _TORCH | _MACHINE, filters)}GROUP BY h.name, h.arch
+{where(_SEEN, filters)}GROUP BY h.name, h.arch
 ORDER BY timings DESC, device, h.arch"""  # noqa: S608 - our own conditions; values are parameters
 
 
@@ -49,7 +49,7 @@ SELECT
 FROM (FROM measurements WHERE superseded_by IS NULL) AS m
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
-{where(_DEVICE | _TORCH | _MACHINE, filters)}GROUP BY h.name, e.torch, e.triton, e.compute, e.driver
+{where(_SEEN, filters)}GROUP BY h.name, e.torch, e.triton, e.compute, e.driver
 ORDER BY last_measured_at DESC, device, e.torch, e.triton, e.compute, e.driver"""  # noqa: S608 - our own conditions; values are parameters
 
 
@@ -64,7 +64,7 @@ SELECT
 FROM measurements AS m
 JOIN hardware AS h ON h.id = m.hardware_id
 JOIN environments AS e ON e.id = m.environment_id
-{where(_DEVICE | _TORCH | _MACHINE, filters)}GROUP BY ALL
+{where(_SEEN, filters)}GROUP BY ALL
 ORDER BY last_ingested_at DESC, machine"""  # noqa: S608 - our own conditions; values are parameters
 
 
@@ -110,7 +110,8 @@ JOIN problems AS p ON p.id = stale.problem_id
 ORDER BY problems DESC, device, p.op, p.dtype"""  # noqa: S608 - our own conditions; values are parameters
 
 
-_MEASURED = Column("last_measured_at", "last measured, UTC", TIME)
+_DEVICE, _MEASURED = Column("device", link="device"), Column("last measured, UTC", TIME)
+_PROBLEMS, _MEASUREMENTS = Column("problems", COUNT), Column("measurements", COUNT)
 OVERVIEW = Page(
     "overview",
     "Overview",
@@ -121,13 +122,13 @@ OVERVIEW = Page(
             "Devices",
             "What was measured on each, whatever the environment; superseded measurements are left out.",
             (
-                Column("device", "device", link="device"),
-                Column("arch", "architecture"),
-                Column("environments", "environments", COUNT),
-                Column("problems", "problems", COUNT),
-                Column("measurements", "measurements", COUNT),
-                Column("timings", "timings", COUNT),
-                Column("first_measured_at", "first measured, UTC", TIME),
+                _DEVICE,
+                Column("architecture"),
+                Column("environments", COUNT),
+                _PROBLEMS,
+                _MEASUREMENTS,
+                Column("timings", COUNT),
+                Column("first measured, UTC", TIME),
                 _MEASURED,
             ),
             _devices,
@@ -138,13 +139,13 @@ OVERVIEW = Page(
             "Environments",
             "Times are comparable within one environment.",
             (
-                Column("device", "device", link="device"),
-                Column("torch", "torch", link="torch"),
-                Column("triton", "triton"),
-                Column("compute", "CUDA or ROCm"),
-                Column("driver", "driver"),
-                Column("problems", "problems", COUNT),
-                Column("measurements", "measurements", COUNT),
+                _DEVICE,
+                Column("torch", link="torch"),
+                Column("triton"),
+                Column("CUDA or ROCm"),
+                Column("driver"),
+                _PROBLEMS,
+                _MEASUREMENTS,
                 _MEASURED,
             ),
             _environments,
@@ -154,11 +155,11 @@ OVERVIEW = Page(
             "Last intake by machine",
             "When records of each machine last arrived in the warehouse, superseded ones and replays among them.",
             (
-                Column("machine", "machine", link="machine"),
-                Column("devices", "devices"),
-                Column("measurements", "measurements", COUNT),
+                Column("machine", link="machine"),
+                Column("devices"),
+                _MEASUREMENTS,
                 _MEASURED,
-                Column("last_ingested_at", "last ingested, UTC", TIME),
+                Column("last ingested, UTC", TIME),
             ),
             _machines,
         ),
@@ -168,12 +169,12 @@ OVERVIEW = Page(
             "Problems whose last measurement is of another torch or Triton than the newest one of their device. Filters"
             " ask where and with what that last measurement was made.",
             (
-                Column("device", "device", link="device"),
-                Column("op", "op"),
-                Column("dtype", "dtype"),
-                Column("problems", "problems", COUNT),
-                Column("first_measured_at", "oldest, UTC", TIME),
-                Column("last_measured_at", "newest, UTC", TIME),
+                _DEVICE,
+                Column("op"),
+                Column("dtype"),
+                _PROBLEMS,
+                Column("oldest, UTC", TIME),
+                Column("newest, UTC", TIME),
             ),
             _stale,
             "Nothing: every problem was last measured with the newest torch and Triton of its device.",

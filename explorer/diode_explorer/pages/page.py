@@ -16,10 +16,8 @@ TEXT, COUNT, TIME = "text", "count", "time"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
+    """A column of a table, in the order of its query."""
 
-    name: str
-    """In the SQL, and in what is downloaded."""
     head: str
     kind: str = TEXT
     link: str | None = None
