@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup quickstart test test-long test-torch check format benchmarks clean
+.PHONY: help setup quickstart test test-long test-web test-torch check docs format benchmarks web-scripts clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,14 +25,20 @@ quickstart: $(STAMP)  ## run the whole loop on the bundled H200 measurements
 
 # Tests wait for processes, servers and clocks part of the time: one worker more than there are processors.
 test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m 'not long' --durations 20 $(TESTS)
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m 'not long and not web' --durations 20 $(TESTS)
 
 test-long: $(STAMP)  ## run the campaigns: kills, races, fuzzing, installs, many examples (about half an hour)
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m 'long or hypothesis' --hypothesis-profile=long \
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m '(long or hypothesis) and not web' --hypothesis-profile=long \
 		--timeout 1800 --durations 20 $(TESTS)
+
+test-web: $(STAMP)  ## run the tests of diode serve in a browser: Debian's chromium, or the one that CHROMIUM names
+	$(BIN)/python -m pytest -n $$(nproc) --dist loadgroup -m web --durations 10 tests/web
 
 test-torch: $(STAMP)  ## run the collectors' and the hook's tests against torch 2.10 to 2.15, each in an environment of its own
 	$(BIN)/python tests/run_torch_versions.py
+
+web-scripts:  ## write the script that draws the pictures of diode serve, from the npm packages in explorer/scripts
+	cd explorer/scripts && npm ci --no-audit --no-fund && node build.mjs
 
 check: $(STAMP) docs  ## format, lint, types, import rules and the pages, without changing a source
 	$(BIN)/ruff format --check .

@@ -15,6 +15,7 @@ VIEWS = (
     "config_rank",
     "training_examples",
     "coverage",
+    "best_times",
     "vendor_gap",
     "disagreements",
     "regressions",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet
 
 from diode_store.commands.results import json_lines
 from diode_store.query.csv_sql import lines_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from diode_explorer.pages.questions import Answer
 
 FORMATS = {"csv": "text/csv; charset=utf-8", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
 """Suffix → media type."""
@@ -25,3 +26,9 @@ def as_bytes(table: pa.Table, suffix: str) -> bytes:
         return buffer.getvalue()
     rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
     return "".join((lines_of if suffix == "csv" else json_lines)(table.column_names, rows)).encode()
+
+
+def as_table(answer: Answer) -> pa.Table:
+    """Return what was worked out without a query as a table."""
+    columns = zip(*answer.rows, strict=True) if answer.rows else [[] for _ in answer.names]
+    return pa.table(dict(zip(answer.names, map(pa.array, columns), strict=True)))

@@ -2,19 +2,69 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 
-from diode_explorer.pages.page import COUNT, TIME
+from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Picture, Table
+from diode_explorer.pages.questions import Answer, Question
+from diode_store.render import json_value
+from diode_trainer.report.theme import DARK, LIGHT, css_variables, vega_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from diode_explorer.pages.page import Column
+    from diode_explorer.pages.page import Asked, Page
+    from diode_explorer.pages.parts import Column, Link, Part
+    from diode_explorer.pages.questions import Value
+
+THEME = (
+    f":root {{ {css_variables(LIGHT)} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {css_variables(DARK)} }} }}\n"
+)
+"""The colours, as CSS."""
+PALETTES = {"light": vega_config(LIGHT), "dark": vega_config(DARK)}
+"""The same for pictures."""
+_DIGITS = 6
+"""That a number of a picture has: more than anybody sees, and a fraction of the bytes."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A part with what was found for it."""
+
+    part: Part
+    answer: Answer | None = None
+    spec: dict[str, Any] | None = None
+
+    @property
+    def sql(self) -> str | None:
+        """Return the query behind it, ready to be run elsewhere."""
+        source = getattr(self.part, "source", None)
+        return source.text if isinstance(source, Question) else None
+
+
+def shown(parts: Iterable[Part], asked: Asked) -> Iterator[Shown]:
+    """Yield parts with what the lake answers.
+
+    Raises:
+        QueryError: a query fails, or takes too long.
+        NotThereError: the page was asked about what is not there.
+    """
+    for part in parts:
+        if not isinstance(part, Table | Picture):
+            yield Shown(part)
+            continue
+        answer = part.source if isinstance(part.source, Answer) else asked.ask(part.source)
+        spec = part.draw(answer.dicts()) if isinstance(part, Picture) and answer.rows else None
+        if isinstance(part, Table) and part.most is not None and len(answer.rows) > part.most:
+            answer = Answer(answer.names, answer.rows[: part.most], is_cut=True)
+        yield Shown(part, answer, None if spec is None else _plain(spec))
 
 
 def render(template: str, **values: Any) -> str:
@@ -22,21 +72,54 @@ def render(template: str, **values: Any) -> str:
     return _ENVIRONMENT.get_template(template).render(**values)
 
 
+def address(page: str, values: Mapping[str, Value]) -> str:
+    """Return the address of a page of the site with parameters, in their order."""
+    return f"/{page}?{urlencode(values)}" if values else f"/{page}"
+
+
+def linked(link: Link, row: Mapping[str, Any], page: Page, asked: Asked, pages: Mapping[str, Page]) -> str | None:
+    """Return where a value of a row leads; None where it leads nowhere."""
+    target = pages.get(link.page or page.name)
+    found = {name: row[column] for name, column in link.values.items()}
+    if target is None or any(value is None for value in found.values()):
+        return None
+    known = {name: value for name, value in asked.filters.items() if target.parameter(name)} if link.keeps else {}
+    wanted = {**known, **found}
+    ordered = {each.name: wanted[each.name] for each in target.parameters if each.name in wanted}
+    return asked.address(target.name, ordered)
+
+
 def cell(value: object, column: Column) -> str:
-    """Return a value as a person reads it: counts with a comma for thousands, times to the second."""
-    if value is None:
+    """Return a value as a person reads it: numbers with a comma for thousands, times to the second."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
     if column.kind == COUNT and isinstance(value, int):
         return f"{value:,}"
+    if column.kind == NUMBER and isinstance(value, int | float):
+        return f"{value:,.{column.decimals}f}"
     if column.kind == TIME and isinstance(value, datetime):
         return value.isoformat(" ", "seconds")
+    if isinstance(value, list | tuple):
+        return ", ".join(str(each) for each in value)
     return str(value)
 
 
-def address(path: str, filters: Mapping[str, str], **changes: str | None) -> str:
-    """Return the address of a page, with filters as they are but for some; None takes one away."""
-    wanted = {name: value for name, value in ({**filters, **changes}).items() if value is not None}
-    return f"{path}?{urlencode(wanted)}" if wanted else path
+def _plain(value: Any) -> Any:
+    """Return a specification as JSON can hold it: no NaN, and no more digits than anybody sees."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    return json_value(value)
+
+
+def _json(value: object) -> str:
+    """Return JSON that may stand in a script element: no character of it can end the element."""
+    return htmlsafe_json_dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 _ENVIRONMENT = Environment(
@@ -46,4 +129,4 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.globals.update(cell=cell, address=address)
+_ENVIRONMENT.globals.update(cell=cell, linked=linked, json=_json, home=lambda page: address(page, {}))

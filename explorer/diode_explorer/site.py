@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,30 +14,56 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from diode_explorer.downloads import FORMATS, as_bytes
+from diode_explorer import rendering
+from diode_explorer.downloads import FORMATS, as_bytes, as_table
 from diode_explorer.feed import SlowQueryError
 from diode_explorer.guarding import Guard
-from diode_explorer.pages.overview import OVERVIEW
-from diode_explorer.pages.page import filled_in, parameters_of
-from diode_explorer.rendering import render
+from diode_explorer.pages import PAGES
+from diode_explorer.pages.page import NotThereError
+from diode_explorer.pages.parts import Picture, Table
+from diode_explorer.pages.questions import Answer, Question
+from diode_explorer.rendering import PALETTES, THEME, render, shown
 from diode_store.errors import DiodeError, first_line
-from diode_trainer.report.theme import DARK, LIGHT, css_variables
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
 
-    from diode_explorer.feed import Feed
-    from diode_explorer.pages.page import Page, Table
+    from diode_explorer.feed import Feed, State
+    from diode_explorer.pages.page import Page
+    from diode_explorer.pages.questions import Value
 
 log = logging.getLogger(__name__)
 
-PAGES = {page.name: page for page in (OVERVIEW,)}
-_MOST_CHARACTERS = 500
-"""Of the value of a filter; the names of devices and machines are shorter."""
 _STATIC = Path(__file__).parent / "static"
-_THEME = (
-    f":root {{ {css_variables(LIGHT)} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {css_variables(DARK)} }} }}\n"
-)
+_FIRST = next(iter(PAGES))
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request for a page: what it asks for, and the state of the lake that answers it."""
+
+    state: State
+    filters: Mapping[str, Value]
+
+    def ask(self, question: Question) -> Answer:
+        """Return what the lake answers; the errors are those of the state."""
+        return self.state.ask(question)
+
+    def address(self, page: str, values: Mapping[str, Value]) -> str | None:
+        """Return the address of a page."""
+        return rendering.address(page, values)
+
+
+class _Files(StaticFiles):
+    """Files that browsers keep, and ask about before they use them again."""
+
+    def file_response(self, *arguments: Any, **named: Any) -> Response:
+        """Return a file, or that it has not changed."""
+        response = super().file_response(*arguments, **named)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 def make_site(feed: Feed, *, hosts: frozenset[str] = frozenset(), token: str | None = None) -> Guard:
@@ -47,14 +74,16 @@ def make_site(feed: Feed, *, hosts: frozenset[str] = frozenset(), token: str | N
         hosts: names under which it answers; empty for any.
         token: what a request must bring; None for nothing.
     """
+    feed.prepare(_prepare)
     app = Starlette(
         routes=[
-            Route("/", lambda _request: RedirectResponse(f"/{OVERVIEW.name}")),
+            Route("/", lambda _request: RedirectResponse(f"/{_FIRST}")),
             Route("/live", partial(_live, feed)),
-            Route("/theme.css", lambda _request: Response(_THEME, media_type="text/css")),
-            Mount("/static", StaticFiles(directory=_STATIC)),
+            Route("/theme.css", lambda _request: Response(THEME, media_type="text/css")),
+            Route("/palettes.json", lambda _request: JSONResponse(PALETTES)),
+            Mount("/static", _Files(directory=_STATIC)),
             Route("/{page}", partial(_page, feed)),
-            Route("/{page}/{table}.{suffix}", partial(_download, feed)),
+            Route("/{page}/{part}.{suffix}", partial(_download, feed)),
         ],
         exception_handlers={HTTPException: _wrong, DiodeError: _failed, Exception: _broken},
     )
@@ -62,42 +91,58 @@ def make_site(feed: Feed, *, hosts: frozenset[str] = frozenset(), token: str | N
     return Guard(app, refuse=lambda refusal: _error(refusal.status, refusal.text), hosts=hosts, token=token)
 
 
+def _prepare(state: State) -> None:
+    """Make every page once as it is without parameters, so that nobody waits for it."""
+    for page in PAGES.values():
+        try:
+            _rendered(page, Visit(state, {}))
+        except DiodeError as error:
+            log.warning("/%s: %s", page.name, first_line(error))
+
+
 def _live(feed: Feed, _request: Request) -> Response:
-    return JSONResponse({"generation": feed.generation})
+    return JSONResponse({"generation": feed.state.generation})
 
 
 def _page(feed: Feed, request: Request) -> Response:
     page = _named(request)
-    filters = _filters(request, page)
-    generation = feed.generation
-    shown = []
-    for table in page.tables:
-        sql = table.sql(filters)
-        shown.append((table, filled_in(sql, filters), feed.ask(sql, parameters_of(sql, filters))))
-    return HTMLResponse(
-        render(
-            "page.html", pages=PAGES, page=page, filters=filters, shown=shown, generation=generation, formats=FORMATS
-        )
+    return HTMLResponse(_rendered(page, Visit(feed.state, _filters(request, page))))
+
+
+def _rendered(page: Page, visit: Visit) -> str:
+    return render(
+        "page.html",
+        pages=PAGES,
+        page=page,
+        asked=visit,
+        shown=list(shown(page.parts(visit), visit)),
+        options={each.name: _options(visit, each.options) for each in page.shown(visit.filters)},
+        generation=visit.state.generation,
+        formats=FORMATS,
     )
+
+
+def _options(visit: Visit, options: str | tuple[str, ...] | None) -> tuple[tuple[str, str], ...] | None:
+    """Return what a parameter may be, and how each is called."""
+    if options is None:
+        return None
+    if isinstance(options, str):
+        rows = visit.ask(Question(options)).rows
+        return tuple((str(row[0]), str(row[-1])) for row in rows if row[0] is not None)
+    return tuple((option, option) for option in options)
 
 
 def _download(feed: Feed, request: Request) -> Response:
-    page = _named(request)
-    table = next((table for table in page.tables if table.name == request.path_params["table"]), None)
-    suffix = request.path_params["suffix"]
-    if table is None or suffix not in FORMATS:
-        raise HTTPException(404, f"{page.title} has {_downloads(page.tables)}, each as {', '.join(FORMATS)}")
-    filters = _filters(request, page)
-    sql = table.sql(filters)
-    content = as_bytes(feed.table(sql, parameters_of(sql, filters)), suffix)
-    name = f"{page.name}-{table.name}.{suffix}"
-    return Response(
-        content, media_type=FORMATS[suffix], headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
-
-
-def _downloads(tables: tuple[Table, ...]) -> str:
-    return ", ".join(table.name for table in tables)
+    page, suffix = _named(request), request.path_params["suffix"]
+    visit = Visit(feed.state, _filters(request, page))
+    found = {part.name: part for part in page.parts(visit) if isinstance(part, Table | Picture)}
+    part = found.get(request.path_params["part"])
+    if part is None or suffix not in FORMATS:
+        raise HTTPException(404, f"{page.title} has {', '.join(found)}, each as {', '.join(FORMATS)}")
+    table = as_table(part.source) if isinstance(part.source, Answer) else visit.state.table(part.source)
+    name = f"{page.name}-{part.name}.{suffix}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(as_bytes(table, suffix), media_type=FORMATS[suffix], headers=headers)
 
 
 def _named(request: Request) -> Page:
@@ -107,23 +152,26 @@ def _named(request: Request) -> Page:
     return page
 
 
-def _filters(request: Request, page: Page) -> dict[str, str]:
-    """Return the filters that an address sets.
+def _filters(request: Request, page: Page) -> dict[str, Value]:
+    """Return the parameters that an address sets, in the page's order.
 
     Raises:
-        HTTPException: it sets one twice, one that the page does not have, or a value that no name can be.
+        HTTPException: it sets one twice, one that the page does not have, or a value that cannot be.
     """
-    found: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name not in page.filters:
-            raise HTTPException(400, f"unknown parameter {name[:50]!r}; {page.title} has {', '.join(page.filters)}")
+    found: dict[str, Value] = {}
+    for name, text in request.query_params.multi_items():
+        parameter = page.parameter(name)
+        if parameter is None:
+            names = ", ".join(each.name for each in page.parameters) or "none"
+            raise HTTPException(400, f"unknown parameter {name[:50]!r}; {page.title} has {names}")
         if name in found:
             raise HTTPException(400, f"{name} is given twice")
-        if len(value) > _MOST_CHARACTERS or not value.isprintable():
-            raise HTTPException(400, f"{name} is no name: too long, or not printable")
-        if value:
-            found[name] = value
-    return found
+        if text:
+            try:
+                found[name] = parameter.parse(text)
+            except ValueError as error:
+                raise HTTPException(400, str(error)) from None
+    return {each.name: found[each.name] for each in page.parameters if each.name in found}
 
 
 def _wrong(_request: Request, error: Any) -> Response:
@@ -131,6 +179,8 @@ def _wrong(_request: Request, error: Any) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, NotThereError):
+        return _error(404, first_line(error))
     log.warning("%s: %s", request.url.path, first_line(error))
     return _error(503 if isinstance(error, SlowQueryError) else 500, first_line(error))
 

@@ -14,7 +14,8 @@ import diode_explorer.feed as feed_module
 import samples
 from diode_explorer.feed import Feed, SlowQueryError
 from diode_explorer.pages.overview import OVERVIEW
-from diode_explorer.pages.page import filled_in, parameters_of
+from diode_explorer.pages.questions import Question
+from diode_explorer.site import Visit
 from diode_store.lake.sync import sync
 from diode_store.warehouse.store import Store
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_store.lake.lake import Lake
+
+
+def _count(feed: Feed) -> int:
+    ((count,),) = feed.state.ask(Question("SELECT count(*) FROM measurements")).rows
+    return int(count)
 
 
 def test_a_warehouse_that_goes_away(database_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -34,11 +40,11 @@ def test_a_warehouse_that_goes_away(database_path: Path, tmp_path: Path, caplog:
             time.sleep(0.05)
         time.sleep(0.5)
         assert caplog.text.count("the lake is not brought up to date") == 1
-        assert feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),)
+        assert _count(feed) == 0
         aside.rename(database_path)
         with Store.open(str(database_path)) as store:
             store.write([samples.measurement(1)])
-        while feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),):
+        while _count(feed) == 0:
             assert time.monotonic() < ends
             time.sleep(0.05)
 
@@ -54,16 +60,15 @@ def test_what_is_stale(database_url: str) -> None:
         replayed = {"environment": replace(old, torch="2.13.0"), "measured_at": later, "is_replay": True}
         store.write([samples.measurement(4, **replayed)])
         store.write([samples.measurement(5, environment=new, superseded_by=(1).to_bytes(16, "big"))])
-    (stale,) = [table for table in OVERVIEW.tables if table.name == "stale"]
-    (devices,) = [table for table in OVERVIEW.tables if table.name == "devices"]
     with Feed(database_url) as feed:
         found = {}
         for machine in (None, "a", "b"):
-            filters = {} if machine is None else {"machine": machine}
-            sql = stale.sql(filters)
-            found[machine] = [row[:4] for row in feed.ask(sql, parameters_of(sql, filters)).rows]
+            visit = Visit(feed.state, {} if machine is None else {"machine": machine})
+            tables = {part.name: visit.ask(part.source) for part in OVERVIEW.parts(visit)}
+            found[machine] = [row[:4] for row in tables["stale"].rows]
+            if machine is None:
+                ((_, _, _, problems, measurements, timings, *_),) = tables["devices"].rows
         assert found == {None: [("NVIDIA H200", "mm", "bfloat16", 2)], "a": [], "b": found[None]}
-        ((_, _, _, problems, measurements, timings, *_),) = feed.ask(devices.sql({}), {}).rows
     assert (problems, measurements, timings) == (4, 4, 12)
 
 
@@ -82,7 +87,7 @@ def test_a_sync_of_another_process_is_not_missed(database_url: str, monkeypatch:
     monkeypatch.setattr(feed_module, "open_lake", open_and_grow)
     with Feed(database_url, every_s=0.05) as feed:
         ends = time.monotonic() + 20
-        while feed.ask("SELECT count(*) FROM measurements", {}).rows == ((0,),):
+        while _count(feed) == 0:
             assert time.monotonic() < ends
             time.sleep(0.05)
 
@@ -91,22 +96,23 @@ def test_a_lake_elsewhere(database_url: str, tmp_path: Path, monkeypatch: pytest
     """Is where every command has it."""
     monkeypatch.setenv("DIODE_LAKE", str(tmp_path / "elsewhere"))
     with Feed(database_url) as feed:
-        assert feed.ask("SELECT 1 AS one", {}).rows == ((1,),)
+        assert feed.state.ask(Question("SELECT 1 AS one")).rows == ((1,),)
     assert (tmp_path / "elsewhere").is_dir()
 
 
 def test_a_slow_query_is_stopped(database_url: str) -> None:
     """And the next one is answered."""
+    sql = "SELECT count(*) FROM range(100000000) AS a, range(100000) AS b WHERE a.range % 7 = b.range"
     with Feed(database_url, limit_s=0.2) as feed:
         with pytest.raises(SlowQueryError, match=r"the query was stopped after 0.2 s; narrow it"):
-            feed.ask("SELECT count(*) FROM range(100000000) AS a, range(100000) AS b WHERE a.range % 7 = b.range", {})
-        assert feed.ask("SELECT 1 AS one", {}).rows == ((1,),)
+            feed.state.ask(Question(sql))
+        assert feed.state.ask(Question("SELECT 1 AS one")).rows == ((1,),)
 
 
 def test_no_more_rows_than_asked_for(database_url: str) -> None:
     """The rest is said to be there."""
     with Feed(database_url) as feed:
-        cut, whole = (feed.ask("SELECT * FROM range(5)", {}, rows) for rows in (3, 5))
+        cut, whole = (feed.state.ask(Question("SELECT * FROM range(5)"), rows) for rows in (3, 5))
     assert (len(cut.rows), cut.is_cut) == (3, True)
     assert (len(whole.rows), whole.is_cut) == (5, False)
 
@@ -114,7 +120,7 @@ def test_no_more_rows_than_asked_for(database_url: str) -> None:
 @pytest.mark.parametrize("value", ["plain", "it's", "'; DROP TABLE x; --", "a\\' OR 1=1", "$other", "''"])
 def test_what_is_copied_asks_for_the_same(value: str) -> None:
     """A query with its values filled in gives what it gives with parameters."""
-    sql = "SELECT $name AS name"
+    question = Question("SELECT $name AS name", {"name": value, "more": "unused"})
     with duckdb.connect() as connection:
-        bound = connection.execute(sql, parameters_of(sql, {"name": value})).fetchall()
-        assert connection.execute(filled_in(sql, {"name": value})).fetchall() == bound == [(value,)]
+        bound = connection.execute(question.sql, question.bound).fetchall()
+        assert connection.execute(question.text).fetchall() == bound == [(value,)]

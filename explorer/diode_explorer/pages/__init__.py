@@ -1,1 +1,7 @@
 """What each page shows: queries, and what their columns mean."""
+
+from diode_explorer.pages.overview import OVERVIEW
+from diode_explorer.pages.problem import PROBLEM
+
+PAGES = {page.name: page for page in (OVERVIEW, PROBLEM)}
+"""All of them, in the order of the menu."""

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diode_explorer.pages.page import COUNT, TIME, Column, Page, Table, where
+from diode_explorer.pages.page import Page, Parameter
+from diode_explorer.pages.parts import COUNT, TIME, Column, Link, Table
+from diode_explorer.pages.questions import Question, where
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from diode_explorer.pages.page import Asked
+    from diode_explorer.pages.parts import Part
+    from diode_explorer.pages.questions import Value
 
 _SEEN = {"device": "h.name", "torch": "e.torch", "machine": "coalesce(m.host, '(not said)')"}
 _STALE = {"device": "h.name", "torch": "stale.torch", "machine": "coalesce(stale.host, '(not said)')"}
 
 
-def _devices(filters: Mapping[str, str]) -> str:
+def _devices(filters: Mapping[str, Value]) -> str:
     return f"""\
 WITH counted AS (
     SELECT measurement_id, count(*) AS timings FROM timings GROUP BY measurement_id
@@ -35,7 +41,7 @@ LEFT JOIN counted AS c ON c.measurement_id = m.id
 ORDER BY timings DESC, device, h.arch"""  # noqa: S608 - our own conditions; values are parameters
 
 
-def _environments(filters: Mapping[str, str]) -> str:
+def _environments(filters: Mapping[str, Value]) -> str:
     return f"""\
 SELECT
     h.name AS device,
@@ -53,7 +59,7 @@ JOIN environments AS e ON e.id = m.environment_id
 ORDER BY last_measured_at DESC, device, e.torch, e.triton, e.compute, e.driver"""  # noqa: S608 - our own conditions; values are parameters
 
 
-def _machines(filters: Mapping[str, str]) -> str:
+def _machines(filters: Mapping[str, Value]) -> str:
     return f"""\
 SELECT
     coalesce(m.host, '(not said)') AS machine,
@@ -68,7 +74,7 @@ JOIN environments AS e ON e.id = m.environment_id
 ORDER BY last_ingested_at DESC, machine"""  # noqa: S608 - our own conditions; values are parameters
 
 
-def _stale(filters: Mapping[str, str]) -> str:
+def _stale(filters: Mapping[str, Value]) -> str:
     return f"""\
 WITH measured AS (
     SELECT hardware_id, problem_id, environment_id, host, coalesce(measured_at, ingested_at) AS taken_at
@@ -110,75 +116,91 @@ JOIN problems AS p ON p.id = stale.problem_id
 ORDER BY problems DESC, device, p.op, p.dtype"""  # noqa: S608 - our own conditions; values are parameters
 
 
-_DEVICE, _MEASURED = Column("device", link="device"), Column("last measured, UTC", TIME)
-_PROBLEMS, _MEASUREMENTS = Column("problems", COUNT), Column("measurements", COUNT)
+_DEVICE = Column("device", "device", link=Link({"device": "device"}))
+_PROBLEMS, _MEASUREMENTS = Column("problems", "problems", COUNT), Column("measurements", "measurements", COUNT)
+_MEASURED = Column("last_measured_at", "last measured, UTC", TIME)
+
+
+def _parts(asked: Asked) -> Iterator[Part]:
+    def question(sql: Callable[[Mapping[str, Value]], str]) -> Question:
+        return Question(sql(asked.filters), asked.filters)
+
+    yield Table(
+        "devices",
+        "Devices",
+        "What was measured on each, whatever the environment; superseded measurements are left out.",
+        (
+            _DEVICE,
+            Column("arch", "architecture"),
+            Column("environments", "environments", COUNT),
+            _PROBLEMS,
+            _MEASUREMENTS,
+            Column("timings", "timings", COUNT),
+            Column("first_measured_at", "first measured, UTC", TIME),
+            _MEASURED,
+        ),
+        question(_devices),
+        "Nothing is measured yet. diode-collect measures, diode-ingest brings it here.",
+    )
+    yield Table(
+        "environments",
+        "Environments",
+        "Times are comparable within one environment.",
+        (
+            _DEVICE,
+            Column("torch", "torch", link=Link({"torch": "torch"})),
+            Column("triton", "triton"),
+            Column("compute", "CUDA or ROCm"),
+            Column("driver", "driver"),
+            _PROBLEMS,
+            _MEASUREMENTS,
+            _MEASURED,
+        ),
+        question(_environments),
+    )
+    yield Table(
+        "machines",
+        "Last intake by machine",
+        "When records of each machine last arrived in the warehouse, superseded ones and replays among them.",
+        (
+            Column("machine", "machine", link=Link({"machine": "machine"})),
+            Column("devices", "devices"),
+            _MEASUREMENTS,
+            _MEASURED,
+            Column("last_ingested_at", "last ingested, UTC", TIME),
+        ),
+        question(_machines),
+    )
+    yield Table(
+        "stale",
+        "What is stale",
+        "Problems whose last measurement is of another torch or Triton than the newest one of their device. Filters"
+        " ask where and with what that last measurement was made.",
+        (
+            _DEVICE,
+            Column("op", "op"),
+            Column("dtype", "dtype"),
+            _PROBLEMS,
+            Column("first_measured_at", "oldest, UTC", TIME),
+            Column("last_measured_at", "newest, UTC", TIME),
+        ),
+        question(_stale),
+        "Nothing: every problem was last measured with the newest torch and Triton of its device.",
+    )
+
+
 OVERVIEW = Page(
     "overview",
     "Overview",
     "What has been measured, on which devices and machines, and how fresh it is.",
     (
-        Table(
-            "devices",
-            "Devices",
-            "What was measured on each, whatever the environment; superseded measurements are left out.",
-            (
-                _DEVICE,
-                Column("architecture"),
-                Column("environments", COUNT),
-                _PROBLEMS,
-                _MEASUREMENTS,
-                Column("timings", COUNT),
-                Column("first measured, UTC", TIME),
-                _MEASURED,
-            ),
-            _devices,
-            "Nothing is measured yet. diode-collect measures, diode-ingest brings it here.",
-        ),
-        Table(
-            "environments",
-            "Environments",
-            "Times are comparable within one environment.",
-            (
-                _DEVICE,
-                Column("torch", link="torch"),
-                Column("triton"),
-                Column("CUDA or ROCm"),
-                Column("driver"),
-                _PROBLEMS,
-                _MEASUREMENTS,
-                _MEASURED,
-            ),
-            _environments,
-        ),
-        Table(
-            "machines",
-            "Last intake by machine",
-            "When records of each machine last arrived in the warehouse, superseded ones and replays among them.",
-            (
-                Column("machine", link="machine"),
-                Column("devices"),
-                _MEASUREMENTS,
-                _MEASURED,
-                Column("last ingested, UTC", TIME),
-            ),
-            _machines,
-        ),
-        Table(
-            "stale",
-            "What is stale",
-            "Problems whose last measurement is of another torch or Triton than the newest one of their device. Filters"
-            " ask where and with what that last measurement was made.",
-            (
-                _DEVICE,
-                Column("op"),
-                Column("dtype"),
-                _PROBLEMS,
-                Column("oldest, UTC", TIME),
-                Column("newest, UTC", TIME),
-            ),
-            _stale,
-            "Nothing: every problem was last measured with the newest torch and Triton of its device.",
+        Parameter("device", "device", options="SELECT DISTINCT name FROM hardware ORDER BY name"),
+        Parameter("torch", "torch", options="SELECT DISTINCT torch FROM environments ORDER BY torch"),
+        Parameter(
+            "machine",
+            "machine",
+            options="SELECT DISTINCT coalesce(host, '(not said)') AS machine FROM measurements ORDER BY machine",
         ),
     ),
-    {"device": "device", "torch": "torch", "machine": "machine"},
+    _parts,
 )

@@ -1,43 +1,75 @@
-"""What a page is made of: tables, each with the SQL behind it."""
+"""A page: its parameters, and what it shows with some of them set."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from diode_store.errors import DiodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-_PARAMETER = re.compile(r"\$(\w+)")
-TEXT, COUNT, TIME = "text", "count", "time"
-"""Kinds of columns: counts are aligned to the right, times are UTC."""
+    from diode_explorer.pages.parts import Part
+    from diode_explorer.pages.questions import Answer, Question, Value
+
+MOST_CHARACTERS = 500
+"""Of a parameter's value; the names of devices and machines are shorter."""
+MOST_NUMBER = 2**31
+
+
+class NotThereError(DiodeError):
+    """A page was asked about something that the warehouse does not have."""
+
+
+class Asked(Protocol):
+    """What a page is made from."""
+
+    @property
+    def filters(self) -> Mapping[str, Value]:
+        """Return the parameters that are set."""
+
+    def ask(self, question: Question) -> Answer:
+        """Return what the lake answers.
+
+        Raises:
+            QueryError: the query fails, or takes too long.
+        """
+
+    def address(self, page: str, values: Mapping[str, Value]) -> str | None:
+        """Return the address of a page with parameters; None if there is no such page here."""
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table, in the order of its query."""
-
-    head: str
-    kind: str = TEXT
-    link: str | None = None
-    """The filter of the same page that a click on a value sets."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a page."""
+class Parameter:
+    """Something that an address may say."""
 
     name: str
-    """In addresses: letters and hyphens."""
-    title: str
-    text: str
-    """What it shows, in a sentence or two."""
-    columns: tuple[Column, ...]
-    sql: Callable[[Mapping[str, str]], str]
-    """Makes the query; takes the filters that are set, whose values are parameters: ``$device``."""
-    empty: str = "Nothing matches."
-    """What stands in its place where it has no rows."""
+    label: str
+    is_number: bool = False
+    options: str | tuple[str, ...] | None = None
+    """What it may be: a list, or a SELECT of values and how each is called; None where anything may be typed."""
+    is_shown: bool = True
+    """Whether it has a field of its own; else it comes by links alone, and a click takes it away."""
+
+    def parse(self, text: str) -> Value:
+        """Return the value that a text stands for.
+
+        Raises:
+            ValueError: it stands for none; the message says why.
+        """
+        if len(text) > MOST_CHARACTERS or not text.isprintable():
+            raise ValueError(f"{self.name} is too long, or not printable")
+        if self.is_number:
+            if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_NUMBER))):
+                raise ValueError(f"{self.name} must be a whole number, not {text[:50]!r}")
+            number = int(text)
+            if number > MOST_NUMBER:
+                raise ValueError(f"{self.name} is larger than any size: {number}")
+            return number
+        if isinstance(self.options, tuple) and text not in self.options:
+            raise ValueError(f"{self.name} must be one of {', '.join(self.options)}, not {text[:50]!r}")
+        return text
 
 
 @dataclass(frozen=True)
@@ -48,30 +80,17 @@ class Page:
     """Its path."""
     title: str
     text: str
-    tables: tuple[Table, ...]
-    filters: Mapping[str, str] = field(default_factory=dict)
-    """Name of a parameter → its label."""
+    parameters: tuple[Parameter, ...]
+    parts: Callable[[Asked], Iterable[Part]]
+    """May raise ``NotThereError``."""
+    fields: Callable[[Mapping[str, Value]], Iterable[str]] | None = None
+    """Which of its parameters have fields when some are set; None for all that are shown."""
 
+    def shown(self, filters: Mapping[str, Value]) -> list[Parameter]:
+        """Return the parameters that have fields."""
+        names = {each.name for each in self.parameters} if self.fields is None else {*self.fields(filters)}
+        return [each for each in self.parameters if each.is_shown and each.name in names]
 
-def where(conditions: Mapping[str, str], filters: Mapping[str, str]) -> str:
-    """Return the WHERE clause of the filters that are set, empty without any; their values are parameters.
-
-    Args:
-        conditions: name of a filter → the expression that must equal its value.
-        filters: what is set.
-    """
-    wanted = [f"{expression} = ${name}" for name, expression in conditions.items() if name in filters]
-    return f"WHERE {' AND '.join(wanted)}\n" if wanted else ""
-
-
-def parameters_of(sql: str, filters: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the parameters that a query has."""
-    return {name: filters[name] for name in dict.fromkeys(_PARAMETER.findall(sql))}
-
-
-def filled_in(sql: str, filters: Mapping[str, str]) -> str:
-    """Return a query as somebody may run it elsewhere, with its parameters as literals.
-
-    A quote is all that ends a literal in DuckDB, which knows no escapes in plain ones.
-    """
-    return _PARAMETER.sub(lambda found: "'" + filters[found[1]].replace("'", "''") + "'", sql)
+    def parameter(self, name: str) -> Parameter | None:
+        """Return one by its name."""
+        return next((each for each in self.parameters if each.name == name), None)

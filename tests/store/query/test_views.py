@@ -41,6 +41,19 @@ def test_observations_show_every_timing(views: Warehouse) -> None:
     ]
 
 
+def test_best_times_of_a_problem(views: Warehouse) -> None:
+    """The best of all, of the vendor's and of Triton's, by medians; what is not trusted does not count."""
+    views.measure({A: 10.0, B: 12.5, VENDOR: 11.0, C: estimate(C, 1.0), CPP: 9.0})
+    views.measure({A: 14.0, B: Outcome.TIMEOUT, TMA: 13.0})
+    views.measure({A: 1.0}, is_replay=True)
+    row = views.one("SELECT * FROM best_times")
+    names = ("config_id", "best_us", "second_us", "vendor_config_id", "vendor_us", "triton_config_id", "triton_us")
+    assert [row[name] for name in names] == ["cpp", 9.0, 11.0, "vendor", 11.0, "A", 12.0]
+    assert (row["configs"], row["measurements"]) == (5, 2)
+    assert row["tie_us"] >= row["best_us"]
+    assert row["first_measured_at"] == row["last_measured_at"]
+
+
 EXAMPLES = "SELECT config_id, runtime_us, outcome, is_estimate, observations FROM training_examples"
 
 

@@ -1,0 +1,298 @@
+"""All kernels of one matrix product on one device: their times, what ties with the best, how to measure it again."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.problems.problem import SweepProblem
+from diode_explorer.pages import cases
+from diode_explorer.pages.page import NotThereError, Page, Parameter
+from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Picture, Table
+from diode_explorer.pages.problem_picture import times_picture
+from diode_explorer.pages.questions import Question, where
+from diode_store.errors import SettingsError
+from diode_store.inductor_default import TEMPLATES, default_configs
+from diode_store.render import counted, problem_text
+from diode_trainer.features import roofline_us
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from diode_explorer.pages.page import Asked
+    from diode_explorer.pages.parts import Part
+    from diode_explorer.pages.questions import Value
+    from diode_store.records import ProblemShape
+
+_CASE = f"""\
+SELECT b.*, {cases.REGIME} AS regime_name, h.* EXCLUDE (id, key, arch, multiprocessors, extra), e.compute, e.driver
+FROM best_times AS b
+JOIN hardware AS h ON h.id = b.hardware_id
+JOIN environments AS e ON e.id = b.environment_id
+{{where}}ORDER BY regime_rank(regime), last_measured_at DESC NULLS LAST, configs DESC, environment_id DESC, hardware
+LIMIT 1"""  # noqa: S608 - our own text; values are parameters
+
+_FOUND = f"""\
+SELECT
+    {cases.PROBLEM_TEXT} AS problem,
+{cases.CASE_COLUMNS},
+    torch,
+    configs,
+    best_us,
+    vendor_us,
+    vendor_us / triton_us AS speedup,
+    last_measured_at
+FROM best_times
+{{where}}ORDER BY configs DESC, problem, hardware, environment_id DESC, regime"""  # noqa: S608 - likewise
+
+_TIMES = """\
+WITH runs AS (
+    SELECT t.config_id, t.runtime_us, t.p10_us, t.p90_us
+    FROM timings AS t
+    JOIN measurements AS m ON m.id = t.measurement_id
+    JOIN problems AS p ON p.id = m.problem_id
+    JOIN hardware AS h ON h.id = m.hardware_id
+    JOIN environments AS e ON e.id = m.environment_id
+    WHERE p.key = unhex($problem) AND h.name = $device AND e.key = unhex($environment)
+        AND coalesce(m.regime, '(not said)') = $regime
+        AND NOT m.is_replay AND m.flags IS NULL AND m.superseded_by IS NULL
+        AND t.outcome = 'ok' AND NOT t.is_estimate
+),
+times AS (
+    SELECT
+        config_id,
+        median(runtime_us) AS runtime_us,
+        min(p10_us) AS p10_us,
+        max(p90_us) AS p90_us,
+        count(*) AS repeats
+    FROM runs
+    GROUP BY config_id
+)
+SELECT
+    row_number() OVER (ORDER BY t.runtime_us, t.config_id) AS place,
+    c.template,
+    c.block_m,
+    c.block_n,
+    c.block_k,
+    c.group_m,
+    c.num_stages,
+    c.num_warps,
+    c.kwargs,
+    t.runtime_us,
+    t.runtime_us / min(t.runtime_us) OVER () AS ratio,
+    t.p10_us,
+    t.p90_us,
+    t.repeats,
+    t.runtime_us <= $tie_us AS is_tie,
+    c.template LIKE 'aten::%' AS is_vendor,
+    {is_default} AS is_default
+FROM times AS t
+JOIN configs AS c ON c.id = t.config_id
+ORDER BY place"""
+
+_ELSEWHERE = f"""\
+SELECT
+{cases.CASE_COLUMNS},
+    torch,
+    triton,
+    template,
+    best_us,
+    vendor_us,
+    configs,
+    measurements,
+    last_measured_at,
+    hardware = $device AND environment_key = $environment AND {cases.REGIME} = $regime AS is_this
+FROM best_times
+WHERE problem_key = $problem
+ORDER BY hardware, environment_id DESC, regime_rank(regime), regime"""  # noqa: S608 - likewise
+
+_WHERE = ("device", "environment", "regime")
+_NUMBERS = {
+    "block_m": "BLOCK_M",
+    "block_n": "BLOCK_N",
+    "block_k": "BLOCK_K",
+    "group_m": "GROUP_M",
+    "num_stages": "stages",
+    "num_warps": "warps",
+}
+"""Columns of a config → their heads."""
+_MOST = 100
+"""Configs that the page lists; all are in the picture."""
+_SPEEDUP = Column("speedup", "vendor / Triton", NUMBER, 3)
+
+
+def _parts(asked: Asked) -> Iterator[Part]:
+    if "problem" not in asked.filters:
+        yield _found(asked.filters)
+        return
+    case = _case(asked)
+    shape = cases.shape_of(case)
+    values = {
+        "problem": case["problem_key"],
+        "device": case["hardware"],
+        "environment": case["environment_key"],
+        "regime": case["regime_name"],
+        "tie_us": case["tie_us"],
+    }
+    times = Question(_TIMES.format(is_default=_is_default(shape)), values)
+    yield _facts(asked, case, shape)
+    yield _picture(times, case)
+    if command := _command(shape, case):
+        yield command
+    yield _table(times)
+    yield _elsewhere(values)
+
+
+def _found(filters: Mapping[str, Value]) -> Table:
+    """Return the problems that there are, to choose one."""
+    condition = where(cases.CONDITIONS, filters)
+    return Table(
+        "problems",
+        "Problems",
+        "Each in every environment and regime in which it was timed, those with most configs first. Narrow them above,"
+        " and choose one.",
+        (
+            Column("problem", "problem", link=cases.TO_PROBLEM),
+            Column("hardware", "device"),
+            Column("torch", "torch"),
+            Column("regime_name", "regime"),
+            cases.CONFIGS,
+            cases.BEST_US,
+            cases.VENDOR_US,
+            _SPEEDUP,
+            Column("last_measured_at", "last measured, UTC", TIME),
+        ),
+        Question(_FOUND.format(where=condition), filters),
+        "Nothing is measured yet.",
+    )
+
+
+def _case(asked: Asked) -> dict[str, Any]:
+    """Return the case that is asked for: of several the one in the regime nearest to deployment, measured last."""
+    wanted = {name: asked.filters[name] for name in ("device", "environment", "regime") if name in asked.filters}
+    condition = where({"problem": "problem_key", **cases.CONDITIONS}, {**wanted, "problem": asked.filters["problem"]})
+    found = asked.ask(Question(_CASE.format(where=condition), asked.filters)).dicts()
+    if not found:
+        raise NotThereError("no such problem was timed so; take the device, environment or regime away, or search anew")
+    return found[0]
+
+
+def _is_default(shape: ProblemShape) -> str:
+    """Return SQL that says whether a config is of Inductor's DEFAULT list for a problem."""
+    configs = ", ".join(str(tuple(config)) for config in sorted(default_configs(shape)))
+    templates = ", ".join(f"'{name}'" for name in sorted(TEMPLATES))
+    return (
+        f"c.template IN ({templates}) AND (c.block_m, c.block_n, c.block_k, c.num_stages, c.num_warps) IN ({configs})"
+    )
+
+
+def _facts(asked: Asked, case: Mapping[str, Any], shape: ProblemShape) -> Facts:
+    flops = 2 * shape.b * shape.m * shape.n * shape.k
+    least_us = roofline_us(shape, cases.hardware_of({**case, "name": case["hardware"]}))
+    best_us, vendor_us = case["best_us"], case["vendor_us"]
+    device = asked.address("overview", {"device": case["hardware"]})
+    facts = [
+        Fact("device", case["hardware"], case["arch"], device),
+        Fact(
+            "environment",
+            f"torch {case['torch']}",
+            f"triton {case['triton']}, {case['compute']}, driver {case['driver']}",
+        ),
+        Fact("regime", case["regime_name"]),
+        Fact("best", f"{best_us:,.2f} us", f"{case['template']}, of {counted(case['configs'], 'config')}"),
+        Fact("speed", f"{flops / best_us / 1e6:,.1f} TFLOP/s", f"{100 * least_us / best_us:.0f}% of the roofline's"),
+    ]
+    if vendor_us is not None:
+        facts.append(Fact("vendor", f"{vendor_us:,.2f} us", f"{vendor_us / best_us:.3f} of the best"))
+    facts.append(Fact("ties up to", f"{case['tie_us']:,.2f} us", f"sigma {100 * case['sigma']:.1f}%"))
+    if case["family"]:
+        facts.append(Fact("family", case["family"]))
+    return Facts("problem", problem_text(shape), tuple(facts))
+
+
+def _picture(times: Question, case: Mapping[str, Any]) -> Picture:
+    return Picture(
+        "times",
+        "Times, sorted",
+        "Every config by its place, the fastest first. The band holds what ties with it; bars are the 10th and 90th"
+        " percentiles of its runs, where they are known.",
+        times,
+        lambda rows: times_picture(rows, case),
+    )
+
+
+def _command(shape: ProblemShape, case: Mapping[str, Any]) -> Command | None:
+    try:
+        problem = SweepProblem.of_shape(shape)
+    except SettingsError:
+        return None
+    words = ["diode-collect", "--shape", str(problem), "--search-space", "EXHAUSTIVE"]
+    return Command(
+        "reproduce",
+        "Measure it again",
+        f"On a machine with an {case['hardware']}; `diode-ingest --once` then brings the timings here.",
+        shlex.join(words),
+    )
+
+
+def _table(times: Question) -> Table:
+    return Table(
+        "configs",
+        "Configs",
+        "The fastest first; what ties with it is in bold.",
+        (
+            Column("place", "place", COUNT),
+            Column("template", "template"),
+            *(Column(name, head, COUNT) for name, head in _NUMBERS.items()),
+            Column("runtime_us", "time, us", NUMBER, 2),
+            Column("ratio", "of the best", NUMBER, 3),
+            Column("p10_us", "P10, us", NUMBER, 2),
+            Column("p90_us", "P90, us", NUMBER, 2),
+            Column("repeats", "repeats", COUNT),
+            Column("is_default", "DEFAULT"),
+        ),
+        times,
+        most=_MOST,
+        marked="is_tie",
+    )
+
+
+def _elsewhere(values: Mapping[str, Value]) -> Table:
+    return Table(
+        "elsewhere",
+        "On other devices, in other environments and regimes",
+        "The same problem wherever it was timed; the row in bold is this page.",
+        (
+            Column("hardware", "device", link=cases.TO_PROBLEM),
+            Column("torch", "torch"),
+            Column("triton", "triton"),
+            Column("regime_name", "regime"),
+            Column("template", "best template"),
+            cases.BEST_US,
+            cases.VENDOR_US,
+            cases.CONFIGS,
+            Column("measurements", "measurements", COUNT),
+            Column("last_measured_at", "last measured, UTC", TIME),
+        ),
+        Question(_ELSEWHERE, values),
+        marked="is_this",
+    )
+
+
+PROBLEM = Page(
+    "problem",
+    "Problem",
+    "All configs of one matrix product on one device.",
+    (
+        Parameter("problem", "problem", is_shown=False),
+        cases.DEVICE,
+        cases.ENVIRONMENT,
+        cases.REGIME_OF,
+        cases.OP,
+        cases.DTYPE,
+        cases.LAYOUT,
+        *cases.SIZES,
+    ),
+    _parts,
+    fields=lambda filters: _WHERE if "problem" in filters else (*_WHERE, "op", "dtype", "layout", "b", "m", "n", "k"),
+)

@@ -1,0 +1,33 @@
+// Draws the pictures of a page, in the colours of its scheme.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+let views = [], palettes;
+
+export async function draw(root) {
+  const figures = [...root.querySelectorAll("figure.picture")];
+  views.forEach((view) => view.finalize());
+  views = [];
+  if (!figures.length) return;
+  const { Handler, View, compile, expressionInterpreter, parse } = await import("./vega/vega.js");
+  palettes ??= await (await fetch("/palettes.json")).json();
+  const config = palettes[dark.matches ? "dark" : "light"];
+  const tooltip = new Handler({ disableDefaultStyle: true, theme: "own" });
+  for (const figure of figures) {
+    const { title, ...spec } = JSON.parse(figure.querySelector("script").textContent);
+    const container = figure.querySelector(".drawn");
+    const { spec: whole } = compile(spec, { config });
+    const view = new View(parse(whole, config, { ast: true }), {
+      expr: expressionInterpreter,
+      renderer: "canvas",
+      container,
+      hover: true,
+      tooltip: tooltip.call,
+    });
+    // A click on a mark that has an address leads there, in this tab like any other link.
+    view.addEventListener("click", (_event, item) => { if (item?.datum?.address) location.assign(item.datum.address); });
+    views.push(view);
+    await view.runAsync();
+    figure.dataset.drawn = "true";
+  }
+}
+
+dark.addEventListener("change", () => draw(document));
