@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import io
 import json
 import random
@@ -11,10 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -26,73 +22,15 @@ from typer.testing import CliRunner
 import samples
 from diode_explorer.commands import serve
 from diode_store.warehouse.store import Store
+from served import PROGRAM, Site, ended, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
-PROGRAM = Path(sys.executable).parent / "diode"
 HOSTILE = "<script>alert('1')</script>"
 TOKEN = "a1" * 16
-
-
-@dataclass
-class Answered:
-    """An answer."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        """Return the body as text."""
-        return self.body.decode()
-
-
-@dataclass
-class Site:
-    """A server that runs."""
-
-    process: subprocess.Popen[str]
-    port: int
-    database: str
-
-    def get(self, path: str, method: str = "GET", **headers: str) -> Answered:
-        """Return what it answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        found = Answered(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-        connection.close()
-        return found
-
-
-def started(database: str, *options: str) -> Site:
-    """Start a server, and return it once it says where it is."""
-    command = [str(PROGRAM), "serve", "--database", database, *(options or ("--listen", "127.0.0.1:0"))]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    found = re.search(r"http://\S+:(\d+)/ shows", line)
-    assert found, line + process.stderr.read()
-    site = Site(process, int(found[1]), database)
-    for _ in range(100):
-        try:
-            site.get("/live")
-        except OSError:
-            time.sleep(0.05)
-        else:
-            break
-    return site
-
-
-def ended(site: Site, number: int = signal.SIGINT) -> None:
-    """End a server, and look how it ended."""
-    site.process.send_signal(number)
-    _, said = site.process.communicate(timeout=20)
-    expected = {signal.SIGINT: {0, 130}, signal.SIGTERM: {143}}[signal.Signals(number)]
-    assert (site.process.returncode in expected, "Traceback" in said) == (True, False), (site.process.returncode, said)
 
 
 @pytest.fixture(scope="module")
