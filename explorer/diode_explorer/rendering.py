@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup, escape
 
 from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Picture, Table
 from diode_explorer.pages.questions import Answer, Question
@@ -30,6 +32,7 @@ THEME = (
 """The colours, as CSS."""
 PALETTES = {"light": vega_config(LIGHT), "dark": vega_config(DARK)}
 """The same for pictures."""
+_TYPED = re.compile(r"`([^`]+)`")
 _DIGITS = 6
 """That a number of a picture has: more than anybody sees, and a fraction of the bytes."""
 
@@ -104,6 +107,11 @@ def cell(value: object, column: Column) -> str:
     return str(value)
 
 
+def prose(text: str) -> Markup:
+    """Return a text of ours or of an error, in which backticks enclose what is typed, as HTML."""
+    return Markup(_TYPED.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
 def _plain(value: Any) -> Any:
     """Return a specification as JSON can hold it: no NaN, and no more digits than anybody sees."""
     if isinstance(value, dict):
@@ -129,4 +137,4 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.globals.update(cell=cell, linked=linked, json=_json, home=lambda page: address(page, {}))
+_ENVIRONMENT.globals.update(cell=cell, linked=linked, json=_json, prose=prose, home=lambda page: address(page, {}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from diode_explorer.rendering import PALETTES, THEME, render, shown
 from diode_store.errors import DiodeError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -46,6 +45,7 @@ class Visit:
 
     state: State
     filters: Mapping[str, Value]
+    spools: Sequence[Path] = ()
 
     def ask(self, question: Question) -> Answer:
         """Return what the lake answers; the errors are those of the state."""
@@ -66,24 +66,28 @@ class _Files(StaticFiles):
         return response
 
 
-def make_site(feed: Feed, *, hosts: frozenset[str] = frozenset(), token: str | None = None) -> Guard:
+def make_site(
+    feed: Feed, *, spools: Sequence[Path] = (), hosts: frozenset[str] = frozenset(), token: str | None = None
+) -> Guard:
     """Return the site as an ASGI application.
 
     Args:
         feed: what it shows.
+        spools: folders of this machine that it tells of.
         hosts: names under which it answers; empty for any.
         token: what a request must bring; None for nothing.
     """
-    feed.prepare(_prepare)
+    site = _Site(feed, tuple(spools))
+    feed.prepare(site.prepare)
     app = Starlette(
         routes=[
             Route("/", lambda _request: RedirectResponse(f"/{_FIRST}")),
-            Route("/live", partial(_live, feed)),
+            Route("/live", site.live),
             Route("/theme.css", lambda _request: Response(THEME, media_type="text/css")),
             Route("/palettes.json", lambda _request: JSONResponse(PALETTES)),
             Mount("/static", _Files(directory=_STATIC)),
-            Route("/{page}", partial(_page, feed)),
-            Route("/{page}/{part}.{suffix}", partial(_download, feed)),
+            Route("/{page}", site.page),
+            Route("/{page}/{part}.{suffix}", site.download),
         ],
         exception_handlers={HTTPException: _wrong, DiodeError: _failed, Exception: _broken},
     )
@@ -91,22 +95,44 @@ def make_site(feed: Feed, *, hosts: frozenset[str] = frozenset(), token: str | N
     return Guard(app, refuse=lambda refusal: _error(refusal.status, refusal.text), hosts=hosts, token=token)
 
 
-def _prepare(state: State) -> None:
-    """Make every page once as it is without parameters, so that nobody waits for it."""
-    for page in PAGES.values():
-        try:
-            _rendered(page, Visit(state, {}))
-        except DiodeError as error:
-            log.warning("/%s: %s", page.name, first_line(error))
+class _Site:
+    """Answers requests."""
 
+    def __init__(self, feed: Feed, spools: tuple[Path, ...]) -> None:
+        self._feed, self._spools = feed, spools
 
-def _live(feed: Feed, _request: Request) -> Response:
-    return JSONResponse({"generation": feed.state.generation})
+    def prepare(self, state: State) -> None:
+        """Make every page once as it is without parameters, so that nobody waits for it."""
+        for page in PAGES.values():
+            try:
+                _rendered(page, Visit(state, {}, self._spools))
+            except DiodeError as error:
+                log.warning("/%s: %s", page.name, first_line(error))
 
+    def live(self, _request: Request) -> Response:
+        """Say which state is shown."""
+        return JSONResponse({"generation": self._feed.state.generation})
 
-def _page(feed: Feed, request: Request) -> Response:
-    page = _named(request)
-    return HTMLResponse(_rendered(page, Visit(feed.state, _filters(request, page))))
+    def page(self, request: Request) -> Response:
+        """Return a page."""
+        page = _named(request)
+        return HTMLResponse(_rendered(page, self._visit(request, page)))
+
+    def download(self, request: Request) -> Response:
+        """Return what a part of a page shows as a file."""
+        page, suffix = _named(request), request.path_params["suffix"]
+        visit = self._visit(request, page)
+        found = {part.name: part for part in page.parts(visit) if isinstance(part, Table | Picture)}
+        part = found.get(request.path_params["part"])
+        if part is None or suffix not in FORMATS:
+            raise HTTPException(404, f"{page.title} has {', '.join(found)}, each as {', '.join(FORMATS)}")
+        table = as_table(part.source) if isinstance(part.source, Answer) else visit.state.table(part.source)
+        name = f"{page.name}-{part.name}.{suffix}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(as_bytes(table, suffix), media_type=FORMATS[suffix], headers=headers)
+
+    def _visit(self, request: Request, page: Page) -> Visit:
+        return Visit(self._feed.state, _filters(request, page), self._spools)
 
 
 def _rendered(page: Page, visit: Visit) -> str:
@@ -130,19 +156,6 @@ def _options(visit: Visit, options: str | tuple[str, ...] | None) -> tuple[tuple
         rows = visit.ask(Question(options)).rows
         return tuple((str(row[0]), str(row[-1])) for row in rows if row[0] is not None)
     return tuple((option, option) for option in options)
-
-
-def _download(feed: Feed, request: Request) -> Response:
-    page, suffix = _named(request), request.path_params["suffix"]
-    visit = Visit(feed.state, _filters(request, page))
-    found = {part.name: part for part in page.parts(visit) if isinstance(part, Table | Picture)}
-    part = found.get(request.path_params["part"])
-    if part is None or suffix not in FORMATS:
-        raise HTTPException(404, f"{page.title} has {', '.join(found)}, each as {', '.join(FORMATS)}")
-    table = as_table(part.source) if isinstance(part.source, Answer) else visit.state.table(part.source)
-    name = f"{page.name}-{part.name}.{suffix}"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(as_bytes(table, suffix), media_type=FORMATS[suffix], headers=headers)
 
 
 def _named(request: Request) -> Page:

@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
@@ -29,6 +30,19 @@ _UNKNOWN = "unknown"
 _UNFINISHED = ".tmp"
 _READABLE = frozenset({_UNKNOWN, Reason.NEWER_FORMAT.value, Reason.NEWER_RECORD.value, Reason.BAD_RECORD.value})
 """Reasons for which the content may still be of use, to a newer torch-diode or to an operator."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file that is kept."""
+
+    name: str
+    bytes: int
+    reason: str
+    """``unknown`` where that was not left or cannot be read."""
+    message: str
+    kept_since: datetime | None
+    """In UTC and without a zone; None where it is not known."""
 
 
 class Quarantine:
@@ -98,6 +112,20 @@ class Quarantine:
     def by_reason(self) -> dict[str, int]:
         """Return how many files are kept for each reason; ``unknown`` where that was not left or cannot be read."""
         return dict(sorted(Counter(_reason_beside(path) for path in self.files()).items()))
+
+    def kept(self) -> list[Kept]:
+        """Return what is kept and why, the newest first.
+
+        Raises:
+            SpoolError: the folder cannot be read.
+        """
+        found = []
+        for path in self.files():
+            left = _left_beside(path)
+            with contextlib.suppress(FileNotFoundError):  # put back or removed meanwhile
+                message, since = str(left.get("message") or ""), _time(left.get("quarantined_at"))
+                found.append(Kept(path.name, path.stat().st_size, _reason_beside(path), message, since))
+        return sorted(found, key=lambda each: (each.kept_since or datetime.min, each.name), reverse=True)  # noqa: DTZ901 - only compared
 
     def trim(self, excess_bytes: int) -> tuple[int, int]:
         """Remove the oldest damaged bytes until ``excess_bytes`` are freed or nothing but readable things is left.
@@ -174,7 +202,20 @@ def _reason_file(segment: Path, reason: Reason, message: str, frame: Frame | Non
 
 
 def _reason_beside(path: Path) -> str:
+    return str(_left_beside(path).get("reason") or _UNKNOWN)
+
+
+def _time(value: object) -> datetime | None:
     try:
-        return str(json.loads(path.with_name(f"{path.name}{REASON_SUFFIX}").read_text(encoding="utf-8"))["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return _UNKNOWN
+        return datetime.fromisoformat(str(value)).astimezone(UTC).replace(tzinfo=None)
+    except ValueError:
+        return None
+
+
+def _left_beside(path: Path) -> dict[str, object]:
+    """Return what was left of why a file is kept, nothing where that cannot be read."""
+    try:
+        found = json.loads(path.with_name(f"{path.name}{REASON_SUFFIX}").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -35,6 +35,7 @@ from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from diode_collectors.spool.quarantine import Kept
     from diode_store.wire.segments import Frame, Reason
 
 __all__ = ["Adopted", "Spool", "SpoolStatus", "SpoolWriter"]
@@ -208,6 +209,14 @@ class Spool:
             SpoolError: it cannot be moved.
         """
         return self._quarantine.put_segment(segment, reason, message)
+
+    def quarantined(self) -> list[Kept]:
+        """Return what is in quarantine and why, the newest first.
+
+        Raises:
+            SpoolError: the folder cannot be read.
+        """
+        return self._quarantine.kept()
 
     def trim_quarantine(self, excess_bytes: int) -> tuple[int, int]:
         """Remove the oldest damaged bytes from quarantine, never what may still be read.

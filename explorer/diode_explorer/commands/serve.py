@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
 from diode_store.console import DatabaseOption, make_app, print_note
 from diode_store.errors import SettingsError
+from diode_store.options import takes_options
 from diode_store.settings import others_may_read
 from diode_store.urls import Address, parse_address, redact, sqlite_path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diode_explorer.feed import Feed
 
 app = make_app(__doc__)
@@ -33,9 +37,11 @@ DEFAULT_LISTEN = Address("127.0.0.1", 8321)
 
 
 @app.command(epilog="Example: diode serve --database warehouse.db")
+@takes_options(options_of("spool"))
 def serve(
     database: DatabaseOption,
     *,
+    options: SettingsOptions,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes any that is free.")
     ] = str(DEFAULT_LISTEN),
@@ -66,13 +72,14 @@ def serve(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     from diode_explorer.feed import Feed
 
+    spools = options.load().spool
     with _bound(address) as listening, Feed(database) as feed:
         bound = Address(*listening.getsockname()[:2])
         print_note(f"http://{bound}/ shows {sqlite_path(database) or redact(database)}; Ctrl-C ends it")
-        _run(feed, listening, bound, token)
+        _run(feed, spools, listening, bound, token)
 
 
-def _run(feed: Feed, listening: socket.socket, bound: Address, token: str | None) -> None:
+def _run(feed: Feed, spools: Sequence[Path], listening: socket.socket, bound: Address, token: str | None) -> None:
     import uvicorn
 
     from diode_explorer.site import make_site
@@ -81,7 +88,7 @@ def _run(feed: Feed, listening: socket.socket, bound: Address, token: str | None
     names = {f"{host}:{bound.port}" for host in hosts} | (hosts if bound.port == _HTTP else set())
     # It restores this handler and raises the signal again; then what was opened is closed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-    site = make_site(feed, hosts=frozenset() if token else frozenset(names), token=token)
+    site = make_site(feed, spools=spools, hosts=frozenset() if token else frozenset(names), token=token)
     config = uvicorn.Config(site, log_level="warning", access_log=False, server_header=False, limit_concurrency=200)
     uvicorn.Server(config).run(sockets=[listening])
 

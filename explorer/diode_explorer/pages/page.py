@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from diode_store.errors import DiodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from diode_explorer.pages.parts import Part
     from diode_explorer.pages.questions import Answer, Question, Value
@@ -28,6 +29,10 @@ class Asked(Protocol):
     @property
     def filters(self) -> Mapping[str, Value]:
         """Return the parameters that are set."""
+
+    @property
+    def spools(self) -> Sequence[Path]:
+        """Return the spools of this machine that a page may tell of."""
 
     def ask(self, question: Question) -> Answer:
         """Return what the lake answers.
@@ -83,6 +88,8 @@ class Page:
     parameters: tuple[Parameter, ...]
     parts: Callable[[Asked], Iterable[Part]]
     """May raise ``NotThereError``."""
+    is_live: bool = False
+    """Whether it shows more than what is in the lake, and so is made anew at each look."""
     fields: Callable[[Mapping[str, Value]], Iterable[str]] | None = None
     """Which of its parameters have fields when some are set; None for all that are shown."""
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from diode_explorer.pages.questions import Answer, Question
 
-TEXT, COUNT, TIME, NUMBER = "text", "count", "time", "number"
-"""Kinds of columns: counts and numbers are aligned to the right, times are UTC."""
+TEXT, COUNT, TIME, NUMBER, PROSE = "text", "count", "time", "number", "prose"
+"""Kinds of columns: counts and numbers are aligned to the right, times are UTC, prose may take several lines."""
 
 
 @dataclass(frozen=True)

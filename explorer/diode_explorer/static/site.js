@@ -38,8 +38,11 @@ async function renew() {
   const shown = document.querySelector("[data-generation]");
   if (!shown || document.hidden || document.activeElement?.closest("form.controls")) return;
   try {
-    const { generation } = await (await fetch("/live")).json();
-    if (String(generation) === shown.dataset.generation) return;
+    // A page that tells of more than the lake has no generation, and is made anew at each look.
+    if (shown.dataset.generation) {
+      const { generation } = await (await fetch("/live")).json();
+      if (String(generation) === shown.dataset.generation) return;
+    }
     const answer = await fetch(location.href);
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -250,3 +251,21 @@ def test_whatever_a_spool_holds(tmp_path_factory: pytest.TempPathFactory, store:
     assert report.unreadable == ()
     assert set(stored(store)) <= {1, 2, 3}
     assert report.rejected * 2 == len(kept(directory))
+
+
+def test_what_is_kept_is_told_with_its_reason(directory: Path, store: Store) -> None:
+    """The newest first; where the reason was lost or makes no sense, that is said."""
+    put(directory, "a.seg", header_bytes(version=2))
+    assert ingest_once(directory, store).rejected == 1
+    for name, reason in (("lost.bin", None), ("odd.bin", "[1]"), ("broken.bin", "{"), ("dateless.bin", "{}")):
+        (directory / "quarantine" / name).write_bytes(b"12345")
+        if reason is not None:
+            (directory / "quarantine" / f"{name}.reason.json").write_text(reason)
+    newest, *others = Spool(directory).quarantined()
+    assert (newest.name, newest.reason, newest.bytes) == ("a.seg", "newer_format", len(header_bytes(version=2)))
+    assert newest.message.startswith("spool format 2 is not 1")
+    assert newest.kept_since is not None
+    assert datetime.now(UTC).replace(tzinfo=None) - newest.kept_since < timedelta(minutes=5)
+    assert [(each.name, each.bytes, each.reason, each.message, each.kept_since) for each in others] == [
+        (f"{name}.bin", 5, "unknown", "", None) for name in ("odd", "lost", "dateless", "broken")
+    ]

@@ -1,0 +1,221 @@
+"""How measurements arrive: in the warehouse by machine, and through the spools of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.spool.quarantine import Kept
+from diode_collectors.spool.spool import Spool
+from diode_explorer.pages.page import Page, Parameter
+from diode_explorer.pages.parts import COUNT, NUMBER, PROSE, TIME, Column, Note, Picture, Table
+from diode_explorer.pages.questions import Answer, Question, where
+from diode_store.errors import SpoolError, first_line
+from diode_trainer.report.specification import SCHEMA, tips
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from diode_collectors.spool.spool import SpoolStatus
+    from diode_explorer.pages.page import Asked
+    from diode_explorer.pages.parts import Part
+
+_SPANS = {"hour": "1 minute", "day": "15 minutes", "week": "2 hours", "month": "8 hours", "year": "4 days"}
+"""How far back from the last arrival → the width of a bar."""
+_SPAN = "day"
+_MACHINE = {"machine": "coalesce(m.host, '(not said)')"}
+_HEIGHT = 220
+_MOST_KEPT = 100
+
+_ARRIVED = """\
+WITH
+arrived AS (
+    SELECT m.id, m.host, m.measured_at, m.ingested_at
+    FROM measurements AS m
+    {where}
+),
+counted AS (
+    SELECT measurement_id, count(*) AS timings
+    FROM timings
+    WHERE measurement_id IN (SELECT id FROM arrived)
+    GROUP BY measurement_id
+)
+"""
+_BY_TIME = (
+    _ARRIVED
+    + """\
+SELECT
+    time_bucket(INTERVAL '{width}', a.ingested_at) AS began_at,
+    began_at + INTERVAL '{width}' AS ended_at,
+    count(*) AS measurements,
+    coalesce(sum(c.timings), 0)::BIGINT AS timings
+FROM arrived AS a
+LEFT JOIN counted AS c ON c.measurement_id = a.id
+GROUP BY began_at
+ORDER BY began_at"""
+)
+_BY_MACHINE = (
+    _ARRIVED
+    + """\
+SELECT
+    coalesce(a.host, '(not said)') AS machine,
+    count(*) AS measurements,
+    coalesce(sum(c.timings), 0)::BIGINT AS timings,
+    median(epoch(a.ingested_at - a.measured_at)) AS lag_s,
+    max(epoch(a.ingested_at - a.measured_at)) AS longest_lag_s,
+    max(a.ingested_at) AS last_ingested_at
+FROM arrived AS a
+LEFT JOIN counted AS c ON c.measurement_id = a.id
+GROUP BY machine
+ORDER BY last_ingested_at DESC, machine"""
+)
+
+
+def _parts(asked: Asked) -> Iterator[Part]:
+    span = str(asked.filters.get("span", _SPAN))
+    since = f"m.ingested_at > (SELECT max(ingested_at) FROM measurements) - INTERVAL '1 {span}'"  # noqa: S608 - one of ours
+    condition = where(_MACHINE, asked.filters, since).rstrip()
+    by_time = Question(_BY_TIME.format(where=condition, width=_SPANS[span]), asked.filters)
+    yield Picture(
+        "arrivals",
+        "Arrivals",
+        f"Timings that came into the warehouse in the {span} up to the last arrival, in bars of {_SPANS[span]}, UTC.",
+        by_time,
+        _bars,
+        "Nothing has arrived yet. diode-collect measures, diode-ingest brings it here.",
+    )
+    yield Table(
+        "lag",
+        "Lag by machine",
+        "Seconds from the measurement to the warehouse, of what arrived in that time. What was imported has the lag of"
+        " its age.",
+        (
+            Column("machine", "machine"),
+            Column("measurements", "measurements", COUNT),
+            Column("timings", "timings", COUNT),
+            Column("lag_s", "lag, median, s", NUMBER, 1),
+            Column("longest_lag_s", "longest, s", NUMBER, 1),
+            Column("last_ingested_at", "last ingested, UTC", TIME),
+        ),
+        Question(_BY_MACHINE.format(where=condition), asked.filters),
+    )
+    yield from _spools(asked.spools)
+
+
+def _spools(spools: Sequence[Path]) -> Iterator[Part]:
+    """Yield what is in the spools of this machine, which one may not be allowed to read."""
+    states: list[SpoolStatus] = []
+    kept: list[tuple[Any, ...]] = []
+    for path in spools:
+        try:
+            spool = Spool(path)
+            states.append(spool.status())
+            kept += [(str(path), *asdict(each).values()) for each in spool.quarantined()[:_MOST_KEPT]]
+        except SpoolError as error:
+            yield Note(first_line(error), is_alarm=True)
+    yield Table(
+        "spools",
+        "Spools of this machine",
+        "What waits for diode-ingest here. Spools of other machines are not seen; `diode-ingest dashboard` draws all.",
+        (
+            Column("spool", "spool"),
+            Column("daemon", "diode-ingest"),
+            Column("waiting", "segments waiting", COUNT),
+            Column("oldest_s", "oldest, s", NUMBER, 1),
+            Column("live", "being written", COUNT),
+            Column("bytes", "bytes", COUNT),
+            Column("quarantined", "in quarantine", COUNT),
+            Column("quarantine_bytes", "bytes of it", COUNT),
+        ),
+        Answer(
+            ("spool", "daemon", "waiting", "oldest_s", "live", "bytes", "quarantined", "quarantine_bytes"),
+            tuple(_row(each) for each in states),
+        ),
+        "No spool can be read.",
+    )
+    reasons = [(str(s.directory), reason, n) for s in states for reason, n in s.quarantined_by_reason.items()]
+    yield Table(
+        "rejects",
+        "Rejects by reason",
+        "What could not be ingested, in the quarantine of each spool.",
+        (Column("spool", "spool"), Column("reason", "reason"), Column("files", "files", COUNT)),
+        Answer(("spool", "reason", "files"), tuple(reasons)),
+        "Nothing is in quarantine.",
+    )
+    if kept:
+        yield Table(
+            "quarantine",
+            "Quarantine",
+            "The newest first. A whole record can be put back into the spool once its reason is gone.",
+            (
+                Column("kept_since", "since, UTC", TIME),
+                Column("reason", "reason"),
+                Column("message", "what is wrong", PROSE),
+                Column("name", "file"),
+                Column("bytes", "bytes", COUNT),
+                Column("spool", "spool"),
+            ),
+            Answer(("spool", *(field.name for field in fields(Kept))), tuple(kept)),
+        )
+
+
+def _row(status: SpoolStatus) -> tuple[Any, ...]:
+    pid = status.ingest_pid
+    daemon = "not running" if pid is None else f"running, pid {pid}" if pid else "running"
+    waits = status.segments, status.oldest_s, status.live_segments, status.bytes
+    return (str(status.directory), daemon, *waits, status.quarantined, status.quarantine_bytes)
+
+
+def _bars(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return timings by time; rows have began_at, ended_at, measurements and timings."""
+    ends = ("began_at", "ended_at")
+    values = [row | {name: f"{row[name].isoformat()}Z" for name in ends} for row in rows]
+    return {
+        "$schema": SCHEMA,
+        "description": "Timings that arrived, by time",
+        "width": "container",
+        "height": _HEIGHT,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"values": values},
+        "mark": {"type": "rect", "style": "model"},
+        "encoding": {
+            "x": {
+                "field": "began_at",
+                "type": "temporal",
+                "scale": {"type": "utc"},
+                "title": None,
+                "axis": {"grid": False},
+            },
+            "x2": {"field": "ended_at"},
+            "y": {"field": "timings", "type": "quantitative", "title": "timings", "axis": {"format": ","}},
+            "y2": {"datum": 0},
+            "tooltip": [
+                {
+                    "field": "began_at",
+                    "type": "temporal",
+                    "title": "from, UTC",
+                    "format": "%Y-%m-%d %H:%M",
+                    "formatType": "utc",
+                },
+                *tips(("timings", "timings", ","), ("measurements", "measurements", ",")),
+            ],
+        },
+    }
+
+
+INTAKE = Page(
+    "intake",
+    "Intake",
+    "How measurements arrive, and what waits or was refused on this machine.",
+    (
+        Parameter("span", "time", options=tuple(_SPANS)),
+        Parameter(
+            "machine",
+            "machine",
+            options="SELECT DISTINCT coalesce(host, '(not said)') AS machine FROM measurements ORDER BY machine",
+        ),
+    ),
+    _parts,
+    is_live=True,
+)
