@@ -89,7 +89,8 @@ def linked(link: Link, row: Mapping[str, Any], page: Page, asked: Asked, pages: 
     known = {name: value for name, value in asked.filters.items() if target.parameter(name)} if link.keeps else {}
     wanted = {**known, **found}
     ordered = {each.name: wanted[each.name] for each in target.parameters if each.name in wanted}
-    return asked.address(target.name, ordered)
+    found_at = asked.address(target.name, ordered)
+    return f"{found_at}#{link.part}" if found_at and link.part else found_at
 
 
 def cell(value: object, column: Column) -> str:

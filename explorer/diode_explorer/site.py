@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,47 +12,29 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from diode_explorer import rendering
 from diode_explorer.downloads import FORMATS, as_bytes, as_table
 from diode_explorer.feed import SlowQueryError
 from diode_explorer.guarding import Guard
 from diode_explorer.pages import PAGES
-from diode_explorer.pages.page import NotThereError
+from diode_explorer.pages.page import AddressError, NotThereError
 from diode_explorer.pages.parts import Picture, Table
 from diode_explorer.pages.questions import Answer, Question
 from diode_explorer.rendering import PALETTES, THEME, render, shown
+from diode_explorer.visit import Visit
 from diode_store.errors import DiodeError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from starlette.requests import Request
 
     from diode_explorer.feed import Feed, State
-    from diode_explorer.pages.page import Page
-    from diode_explorer.pages.questions import Value
+    from diode_explorer.pages.page import Page, Parameter
 
 log = logging.getLogger(__name__)
 
 _STATIC = Path(__file__).parent / "static"
 _FIRST = next(iter(PAGES))
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One request for a page: what it asks for, and the state of the lake that answers it."""
-
-    state: State
-    filters: Mapping[str, Value]
-    spools: Sequence[Path] = ()
-
-    def ask(self, question: Question) -> Answer:
-        """Return what the lake answers; the errors are those of the state."""
-        return self.state.ask(question)
-
-    def address(self, page: str, values: Mapping[str, Value]) -> str | None:
-        """Return the address of a page."""
-        return rendering.address(page, values)
 
 
 class _Files(StaticFiles):
@@ -132,7 +113,7 @@ class _Site:
         return Response(as_bytes(table, suffix), media_type=FORMATS[suffix], headers=headers)
 
     def _visit(self, request: Request, page: Page) -> Visit:
-        return Visit(self._feed.state, _filters(request, page), self._spools)
+        return Visit(self._feed.state, page.parse(request.query_params.multi_items()), self._spools)
 
 
 def _rendered(page: Page, visit: Visit) -> str:
@@ -142,20 +123,21 @@ def _rendered(page: Page, visit: Visit) -> str:
         page=page,
         asked=visit,
         shown=list(shown(page.parts(visit), visit)),
-        options={each.name: _options(visit, each.options) for each in page.shown(visit.filters)},
+        options={each.name: _options(visit, each) for each in page.shown(visit.filters)},
         generation=visit.state.generation,
         formats=FORMATS,
     )
 
 
-def _options(visit: Visit, options: str | tuple[str, ...] | None) -> tuple[tuple[str, str], ...] | None:
+def _options(visit: Visit, parameter: Parameter) -> tuple[tuple[str, str], ...] | None:
     """Return what a parameter may be, and how each is called."""
+    options = parameter.options
     if options is None:
         return None
-    if isinstance(options, str):
-        rows = visit.ask(Question(options)).rows
-        return tuple((str(row[0]), str(row[-1])) for row in rows if row[0] is not None)
-    return tuple((option, option) for option in options)
+    if isinstance(options, tuple):
+        return tuple((option, option) for option in options if option != parameter.unset)
+    rows = visit.ask(Question(options if isinstance(options, str) else options(visit.filters), visit.filters)).rows
+    return tuple((str(row[0]), str(row[-1])) for row in rows if row[0] is not None)
 
 
 def _named(request: Request) -> Page:
@@ -165,35 +147,13 @@ def _named(request: Request) -> Page:
     return page
 
 
-def _filters(request: Request, page: Page) -> dict[str, Value]:
-    """Return the parameters that an address sets, in the page's order.
-
-    Raises:
-        HTTPException: it sets one twice, one that the page does not have, or a value that cannot be.
-    """
-    found: dict[str, Value] = {}
-    for name, text in request.query_params.multi_items():
-        parameter = page.parameter(name)
-        if parameter is None:
-            names = ", ".join(each.name for each in page.parameters) or "none"
-            raise HTTPException(400, f"unknown parameter {name[:50]!r}; {page.title} has {names}")
-        if name in found:
-            raise HTTPException(400, f"{name} is given twice")
-        if text:
-            try:
-                found[name] = parameter.parse(text)
-            except ValueError as error:
-                raise HTTPException(400, str(error)) from None
-    return {each.name: found[each.name] for each in page.parameters if each.name in found}
-
-
 def _wrong(_request: Request, error: Any) -> Response:
     return _error(error.status_code, str(error.detail))
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    if isinstance(error, NotThereError):
-        return _error(404, first_line(error))
+    if isinstance(error, NotThereError | AddressError):
+        return _error(404 if isinstance(error, NotThereError) else 400, first_line(error))
     log.warning("%s: %s", request.url.path, first_line(error))
     return _error(503 if isinstance(error, SlowQueryError) else 500, first_line(error))
 

@@ -23,6 +23,10 @@ class NotThereError(DiodeError):
     """A page was asked about something that the warehouse does not have."""
 
 
+class AddressError(DiodeError):
+    """An address sets a parameter that a page does not have, sets one twice, or to what it cannot be."""
+
+
 class Asked(Protocol):
     """What a page is made from."""
 
@@ -52,8 +56,11 @@ class Parameter:
     name: str
     label: str
     is_number: bool = False
-    options: str | tuple[str, ...] | None = None
-    """What it may be: a list, or a SELECT of values and how each is called; None where anything may be typed."""
+    options: str | tuple[str, ...] | Callable[[Mapping[str, Value]], str] | None = None
+    """What it may be: a list, or a SELECT of values and how each is called, which may depend on what else is set; None
+    where anything may be typed."""
+    unset: str = "any"
+    """How it is called to set none of them; where it is one of a list, it is what counts then."""
     is_shown: bool = True
     """Whether it has a field of its own; else it comes by links alone, and a click takes it away."""
 
@@ -92,6 +99,29 @@ class Page:
     """Whether it shows more than what is in the lake, and so is made anew at each look."""
     fields: Callable[[Mapping[str, Value]], Iterable[str]] | None = None
     """Which of its parameters have fields when some are set; None for all that are shown."""
+
+    def parse(self, items: Iterable[tuple[str, str]]) -> dict[str, Value]:
+        """Return the parameters that an address sets, in the page's order; an empty one is not set.
+
+        Raises:
+            AddressError: one of them cannot be.
+        """
+        found: dict[str, Value] = {}
+        seen = set()
+        for name, text in items:
+            parameter = self.parameter(name)
+            if parameter is None:
+                names = ", ".join(each.name for each in self.parameters) or "none"
+                raise AddressError(f"unknown parameter {name[:50]!r}; {self.title} has {names}")
+            if name in seen:
+                raise AddressError(f"{name} is given twice")
+            seen.add(name)
+            if text:
+                try:
+                    found[name] = parameter.parse(text)
+                except ValueError as error:
+                    raise AddressError(str(error)) from None
+        return {each.name: found[each.name] for each in self.parameters if each.name in found}
 
     def shown(self, filters: Mapping[str, Value]) -> list[Parameter]:
         """Return the parameters that have fields."""

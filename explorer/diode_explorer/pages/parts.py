@@ -24,6 +24,8 @@ class Link:
     """None for the page that it stands on."""
     keeps: bool = True
     """Whether that page also gets the parameters of this one that it knows."""
+    part: str | None = None
+    """The part of that page to begin at; None for its beginning."""
 
 
 @dataclass(frozen=True)
