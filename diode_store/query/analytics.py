@@ -63,12 +63,13 @@ def connect(
     return open_lake(lake)
 
 
-def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection:
+def open_lake(lake: Lake, *, memory: str = _MEMORY, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Return a connection with every view over ``lake`` as it is now.
 
     Args:
         lake: what to read.
         memory: limit of all queries together, such as ``50%`` or ``2GiB``; larger results spill to temporary files.
+        threads: how many work on a query; None for as many as there are processors.
 
     Raises:
         LakeError: it is damaged.
@@ -78,9 +79,10 @@ def open_lake(lake: Lake, *, memory: str = _MEMORY) -> duckdb.DuckDBPyConnection
         manifest, release = lake.hold()
         undo.callback(release)
         folder = undo.enter_context(private_folder("diode-spill-"))
-        connection = duckdb.connect(
-            config={**_DUCKDB_SETTINGS, "temp_directory": str(folder.path), "memory_limit": memory}
-        )
+        limits = {"temp_directory": str(folder.path), "memory_limit": memory}
+        if threads is not None:
+            limits["threads"] = str(threads)
+        connection = duckdb.connect(config={**_DUCKDB_SETTINGS, **limits})
         with ExitStack() as undo_connecting:
             undo_connecting.callback(connection.close)
             _make_views(connection, lake, manifest)

@@ -48,13 +48,20 @@ class SlowQueryError(QueryError):
 class State:
     """One state of the lake: its answers are kept, so that each is worked out once."""
 
-    def __init__(self, lake: Lake, limit_s: float) -> None:
-        """Open the lake as it is, and work out what every page asks for."""
+    def __init__(self, lake: Lake, limit_s: float, threads: int | None = None) -> None:
+        """Open the lake as it is, and work out what every page asks for.
+
+        Args:
+            lake: what to read.
+            limit_s: how long a query may take.
+            threads: how many work on a query; None for as many as there are processors. With one, sums come out the
+                same to the last bit.
+        """
         # Read before: should another process sync in between, this one looks again, and does not miss it.
         manifest = lake.manifest()
         self.generation = manifest.generation if manifest else 0
         """What is new makes a higher one."""
-        self.connection = open_lake(lake, memory=_MEMORY)
+        self.connection = open_lake(lake, memory=_MEMORY, threads=threads)
         for view in _WORKED_OUT:
             self.connection.execute(
                 f"CREATE TABLE worked_out AS FROM {view}; DROP VIEW {view}; ALTER TABLE worked_out RENAME TO {view}"

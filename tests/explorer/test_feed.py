@@ -15,7 +15,7 @@ import samples
 from diode_explorer.feed import Feed, SlowQueryError
 from diode_explorer.pages.overview import OVERVIEW
 from diode_explorer.pages.questions import Question
-from diode_explorer.site import Visit
+from diode_explorer.visit import Visit
 from diode_store.lake.sync import sync
 from diode_store.warehouse.store import Store
 

@@ -11,7 +11,7 @@ from diode_collectors.spool.writer import SpoolWriter
 from diode_explorer.feed import Feed
 from diode_explorer.pages.intake import INTAKE
 from diode_explorer.rendering import shown
-from diode_explorer.site import Visit
+from diode_explorer.visit import Visit
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
