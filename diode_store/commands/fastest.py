@@ -13,7 +13,7 @@ import typer
 from diode_store.commands.query import CsvOption, NoSyncOption, connected
 from diode_store.commands.results import json_lines
 from diode_store.console import DatabaseOption, HardwareOption, JsonOption, make_app, print_note, print_rows
-from diode_store.devices import describe, match_hardware
+from diode_store.devices import describe
 from diode_store.errors import QueryError
 from diode_store.normalise import DTYPES
 from diode_store.options import takes_options
@@ -22,6 +22,8 @@ from diode_store.render import problem_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from diode_store.query.named_devices import Device
 
 app = make_app(__doc__)
 
@@ -76,13 +78,6 @@ FROM fastest_configs AS f
 WHERE f.hardware_id = $1 AND ($2 IS NULL OR f.op = $2)
 """
 _NEAREST = 3
-
-
-class _Device(NamedTuple):
-    id: int
-    name: str
-    arch: str
-    multiprocessors: int
 
 
 class Row(NamedTuple):
@@ -217,7 +212,7 @@ def _known_dtype(connection: Any, typed: str | None) -> str | None:
     return usual.get(typed, typed)
 
 
-def _fastest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> list[Row]:
+def _fastest(connection: Any, devices: Sequence[Device], wanted: _Wanted) -> list[Row]:
     """Return the rows of all devices, in the order of their problems."""
     found: list[tuple[Any, ...]] = []
     for device in devices:
@@ -226,20 +221,20 @@ def _fastest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> li
     return [Row(*row[:width]) for row in sorted(found, key=lambda row: row[width:])]
 
 
-def _devices(connection: Any, text: str | None, *, all_matches: bool) -> list[_Device]:
+def _devices(connection: Any, text: str | None, *, all_matches: bool) -> list[Device]:
     """Return the devices that match ``text``, or the only one measured, and note them on stderr."""
-    rows = connection.execute("SELECT id, name, arch, multiprocessors FROM hardware ORDER BY name, id").fetchall()
-    devices = [_Device(*row) for row in rows]
+    from diode_store.query.named_devices import devices_in, named_devices
+
     found = (
-        _only_measured(connection, devices)
+        _only_measured(connection, devices_in(connection))
         if text is None
-        else match_hardware(devices, text, all_matches=all_matches, aliases=_aliases(connection, devices))
+        else named_devices(connection, text, all_matches=all_matches)
     )
     print_note(f"hardware: {describe(found)}")
     return found
 
 
-def _only_measured(connection: Any, devices: Sequence[_Device]) -> list[_Device]:
+def _only_measured(connection: Any, devices: Sequence[Device]) -> list[Device]:
     measured = {number for (number,) in connection.execute("SELECT DISTINCT hardware_id FROM measurements").fetchall()}
     found = [device for device in devices if device.id in measured]
     if not found:
@@ -247,15 +242,6 @@ def _only_measured(connection: Any, devices: Sequence[_Device]) -> list[_Device]
     if len(found) > 1:
         raise QueryError(f"several devices were measured: {describe(found)}; name one with --hardware")
     return found
-
-
-def _aliases(connection: Any, devices: Sequence[_Device]) -> dict[str, set[str]]:
-    """Return the stored aliases: alias → names."""
-    aliases: dict[str, set[str]] = {}
-    names = {device.id: device.name for device in devices}
-    for alias, number in connection.execute("SELECT alias, hardware_id FROM hardware_aliases").fetchall():
-        aliases.setdefault(alias, set()).add(names[number])
-    return aliases
 
 
 def _readable(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
@@ -276,14 +262,14 @@ def _short(kernel: str | None) -> str | None:
     return kernel and kernel.removeprefix("triton::")
 
 
-def _nearest(connection: Any, devices: Sequence[_Device], wanted: _Wanted) -> str:
+def _nearest(connection: Any, devices: Sequence[Device], wanted: _Wanted) -> str:
     """List the measured shapes of the same op nearest to ``wanted``; empty if there are none."""
     rows = (connection.execute(_SHAPES, [device.id, wanted.op]).fetchall() for device in devices)
     shapes = sorted({ProblemShape(*row) for found in rows for row in found}, key=wanted.distance)
     return f"nearest measured: {', '.join(map(problem_text, shapes[:_NEAREST]))}" if shapes else ""
 
 
-def _what_there_is(connection: Any, devices: Sequence[_Device]) -> str:
+def _what_there_is(connection: Any, devices: Sequence[Device]) -> str:
     rows = connection.execute(
         f"SELECT f.op, {_ARITHMETIC}, sum(f.problems)::BIGINT FROM coverage AS f "  # noqa: S608 - likewise
         "WHERE f.hardware_id IN (SELECT unnest($1::BIGINT[])) GROUP BY ALL ORDER BY ALL",

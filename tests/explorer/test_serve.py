@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 import samples
+from diode_explorer import needed
 from diode_explorer.commands import serve
 from diode_store.warehouse.store import Store
 from served import PROGRAM, Site, ended, started
@@ -238,6 +239,6 @@ def test_a_port_in_use(database_url: str) -> None:
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to install."""
-    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "starlette" else object())
+    monkeypatch.setattr(needed, "find_spec", lambda name: None if name == "starlette" else object())
     result = CliRunner().invoke(serve.app, ["--database", "absent.db"])
     assert "pip install 'torch-diode[web]'" in str(result.exception)

@@ -8,13 +8,14 @@ import os
 import signal
 import socket
 import sys
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
+from diode_explorer.needed import check_installed
 from diode_store.console import DatabaseOption, make_app, print_note
 from diode_store.errors import SettingsError
 from diode_store.options import takes_options
@@ -22,13 +23,12 @@ from diode_store.settings import others_may_read
 from diode_store.urls import Address, parse_address, redact, sqlite_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from diode_explorer.feed import Feed
+    from diode_explorer.guarding import Guard
 
 app = make_app(__doc__)
 
-_NEEDED = ("starlette", "uvicorn", "jinja2")
 _FEWEST_CHARACTERS = 16
 _HTTP = 80
 """A browser leaves this port out of what it calls the server."""
@@ -60,9 +60,7 @@ def serve(
     New measurements appear while a page is open. Nothing is written but the lake, the copy that queries read, and
     no page asks another machine for anything.
     """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise SettingsError(f"{', '.join(missing)}: not installed; pip install 'torch-diode[web]'")
+    check_installed("starlette", "uvicorn", "jinja2")
     address = parse_address(listen)
     if address is None:
         raise SettingsError(f"--listen {listen!r} must be HOST:PORT, such as {DEFAULT_LISTEN}")
@@ -70,25 +68,25 @@ def serve(
     if token is None and not _is_own(address.host):
         raise SettingsError(f"--listen {address} is open to others; give a --token-file, or listen on {DEFAULT_LISTEN}")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    from diode_explorer.background import Background
     from diode_explorer.feed import Feed
+    from diode_explorer.site import make_site
 
     spools = options.load().spool
-    with _bound(address) as listening, Feed(database) as feed:
+    with _bound(address) as listening, Feed(database) as feed, Background(database) as background:
         bound = Address(*listening.getsockname()[:2])
         print_note(f"http://{bound}/ shows {sqlite_path(database) or redact(database)}; Ctrl-C ends it")
-        _run(feed, spools, listening, bound, token)
+        _run(partial(make_site, feed, spools=spools, background=background), listening, bound, token)
 
 
-def _run(feed: Feed, spools: Sequence[Path], listening: socket.socket, bound: Address, token: str | None) -> None:
+def _run(make: Callable[..., Guard], listening: socket.socket, bound: Address, token: str | None) -> None:
     import uvicorn
-
-    from diode_explorer.site import make_site
 
     hosts = {str(bound).rpartition(":")[0], "localhost", "127.0.0.1", "[::1]"}
     names = {f"{host}:{bound.port}" for host in hosts} | (hosts if bound.port == _HTTP else set())
     # It restores this handler and raises the signal again; then what was opened is closed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-    site = make_site(feed, spools=spools, hosts=frozenset() if token else frozenset(names), token=token)
+    site = make(hosts=frozenset() if token else frozenset(names), token=token)
     config = uvicorn.Config(site, log_level="warning", access_log=False, server_header=False, limit_concurrency=200)
     uvicorn.Server(config).run(sockets=[listening])
 

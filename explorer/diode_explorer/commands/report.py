@@ -1,0 +1,125 @@
+"""Write the pages of `diode serve` as files, for a wiki or a pull request."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import parse_qsl, urlsplit
+
+import typer
+
+from diode_explorer.needed import check_installed
+from diode_store.console import DatabaseOption, HardwareOption, JsonOption, make_app, print_json, progress
+from diode_store.errors import QueryError, ReportError
+from diode_store.render import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from diode_explorer.feed import State
+    from diode_explorer.pages.questions import Value
+
+app = make_app(__doc__)
+
+_LIMIT_S = 600.0
+"""For one query: nobody waits at a page."""
+
+
+@app.command(epilog="Example: diode report --hardware h200 -o out")
+def report(
+    database: DatabaseOption,
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder; a report that is there is replaced.")
+    ],
+    hardware: HardwareOption = None,
+    page: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--page",
+            metavar="ADDRESS",
+            help="Add a page as `diode serve` shows it: all behind its host, such as '/coverage?dtype=bfloat16'. Can be"
+            " repeated.",
+        ),
+    ] = None,
+    problems: Annotated[
+        int,
+        typer.Option(
+            "--problems", metavar="N", min=0, help="Pages of single problems: the first N that others link to."
+        ),
+    ] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the pages as a folder of files, each of which needs nothing else; index.html is the first.
+
+    Two reports of the same data are the same to the last byte. What tells of this moment, the page of the intake, is
+    left out.
+    """
+    from diode_trainer.report.rendering import check_installed as check_drawing
+
+    check_installed("jinja2")
+    check_drawing()
+    from diode_explorer.report import pages_of, write
+    from diode_store.files import barrier_to
+
+    if output.is_file():
+        raise ReportError(f"-o {output} is a file; name a folder")
+    if barrier := barrier_to(output):
+        raise ReportError(f"{barrier}, so the report cannot be written there; name another folder with -o")
+    more = [_page(address) for address in page or ()]
+    with progress("reading the lake"):
+        state = _state(database)
+        device = None if hardware is None else _device(state, hardware)
+    files = {}
+    with progress("writing pages") as advance:
+        for name, content in pages_of(state, device, more, problems):
+            files[name] = content
+            advance(1)
+    write(files, output)
+    if as_json:
+        print_json({"folder": str(output), "pages": sorted(files)})
+        return
+    size = sum(map(len, files.values()))
+    typer.echo(f"{output / 'index.html'}: {counted(len(files), 'page')}, {size / 2**20:.1f} MiB")
+
+
+def _state(database: str) -> State:
+    from diode_explorer.feed import State
+    from diode_store.lake.lake import lake_of
+    from diode_store.lake.sync import sync
+
+    lake = lake_of(database)
+    sync(database, lake)
+    return State(lake, _LIMIT_S, threads=1)
+
+
+def _device(state: State, name: str) -> str:
+    """Return the name of the one device that is meant.
+
+    Raises:
+        HardwareError: it is unknown, or there are several.
+        QueryError: nothing of it was timed.
+    """
+    from diode_store.query.named_devices import named_devices
+
+    (found, *_) = named_devices(state.connection, name)
+    if not state.connection.execute("FROM best_times WHERE hardware_id = $1 LIMIT 1", [found.id]).fetchall():
+        raise QueryError(f"nothing that counts was timed on {found.name}; `diode hardware list` shows what was")
+    return found.name
+
+
+def _page(address: str) -> tuple[str, Mapping[str, Value]]:
+    """Return the page and the parameters of an address.
+
+    Raises:
+        ReportError: there is no such page.
+        AddressError: it has no such parameters.
+    """
+    from diode_explorer.pages import PAGES
+
+    parts = urlsplit(address)
+    page = PAGES.get(parts.path.strip("/"))
+    if page is None or page.is_live:
+        names = ", ".join(f"/{each.name}" for each in PAGES.values() if not each.is_live)
+        raise ReportError(f"--page {address}: there is no such page; there is {names}")
+    return page.name, page.parse(parse_qsl(parts.query, keep_blank_values=True))
