@@ -5,9 +5,9 @@
 
 First every page is asked for alone: as it is, then in states that its links lead to, which nobody asked for before,
 then once more. What is behind the pages is worked out once for each state of the lake; the ratio is to how long that
-takes, as a page would if nothing were kept. Then readers ask for a page each every few seconds, while the daemon gets so
-many timings a second; all must be stored and shown at the end. Targets: 1 s a page (0.3 s a problem) on 2 cores, and 3 s
-with readers.
+takes, as a page would if nothing were kept. Then readers ask for a page each every few seconds, while the daemon gets
+so many timings a second; all must be stored and shown at the end. Targets: 1 s a page (0.3 s a problem) on 2 cores, and
+3 s with readers.
 """
 
 from __future__ import annotations
