@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Picture, Table
-from diode_explorer.pages.questions import Answer, Question
+from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Note, Picture, Table
+from diode_explorer.pages.questions import Answer, Extended, Question
 from diode_store.render import json_value
 from diode_trainer.report.theme import DARK, LIGHT, css_variables, vega_config
 
@@ -46,9 +46,16 @@ class Shown:
     spec: dict[str, Any] | None = None
 
     @property
+    def is_passing(self) -> bool:
+        """Whether it tells of what is under way."""
+        return isinstance(self.part, Note) and self.part.is_passing
+
+    @property
     def sql(self) -> str | None:
         """Return the query behind it, ready to be run elsewhere."""
         source = getattr(self.part, "source", None)
+        if isinstance(source, Extended):
+            source = source.question
         return source.text if isinstance(source, Question) else None
 
 
@@ -63,11 +70,17 @@ def shown(parts: Iterable[Part], asked: Asked) -> Iterator[Shown]:
         if not isinstance(part, Table | Picture):
             yield Shown(part)
             continue
-        answer = part.source if isinstance(part.source, Answer) else asked.ask(part.source)
+        answer = _answered(part.source, asked)
         spec = part.draw(answer.dicts()) if isinstance(part, Picture) and answer.rows else None
         if isinstance(part, Table) and part.most is not None and len(answer.rows) > part.most:
             answer = Answer(answer.names, answer.rows[: part.most], is_cut=True)
         yield Shown(part, answer, None if spec is None else _plain(spec))
+
+
+def _answered(source: Question | Answer | Extended, asked: Asked) -> Answer:
+    if isinstance(source, Extended):
+        return source.extend(asked.ask(source.question))
+    return source if isinstance(source, Answer) else asked.ask(source)
 
 
 def render(template: str, **values: Any) -> str:

@@ -26,6 +26,7 @@ from diode_trainer.report.theme import DARK, LIGHT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from diode_explorer.background import Background, Progress, T, Task
     from diode_explorer.feed import State
     from diode_explorer.pages.page import Page
     from diode_explorer.pages.questions import Answer, Question, Value
@@ -84,11 +85,16 @@ class Printing:
     state: State
     filters: Mapping[str, Value]
     contents: Contents
+    background: Background
     spools: Sequence[Path] = ()
 
     def ask(self, question: Question) -> Answer:
         """Return what the lake answers; the errors are those of the state."""
         return self.state.ask(question)
+
+    def work_out(self, task: Task[T]) -> Progress[T]:
+        """Return what came of a task: a file can show nothing later."""
+        return self.background.wait(task)
 
     def address(self, page: str, values: Mapping[str, Value]) -> str | None:
         """Return the file of a page; None if the report does not have it."""
@@ -96,12 +102,17 @@ class Printing:
 
 
 def pages_of(
-    state: State, device: str | None, more: Sequence[tuple[str, Mapping[str, Value]]], most_problems: int
+    state: State,
+    background: Background,
+    device: str | None,
+    more: Sequence[tuple[str, Mapping[str, Value]]],
+    most_problems: int,
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a report: name and content.
 
     Args:
         state: the lake.
+        background: works out what takes long.
         device: what pages show that can show one alone; None for what they show by themselves.
         more: further pages, or further states of them.
         most_problems: how many pages of single problems there are at most.
@@ -120,7 +131,7 @@ def pages_of(
         # The list of all problems comes last: it would take the place of those that other pages point to.
         key = min(contents.waiting, key=lambda each: each[0] == _PROBLEM and not dict(each[1]).get(_PROBLEM))
         contents.waiting.remove(key)
-        yield contents.files[key], _printed_page(state, key, contents)
+        yield contents.files[key], _printed_page(state, background, key, contents)
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:
@@ -147,9 +158,9 @@ def _printed() -> list[Page]:
     return [page for page in PAGES.values() if not page.is_live]
 
 
-def _printed_page(state: State, key: Key, contents: Contents) -> bytes:
+def _printed_page(state: State, background: Background, key: Key, contents: Contents) -> bytes:
     name, items = key
-    page, asked = PAGES[name], Printing(state, dict(items), contents)
+    page, asked = PAGES[name], Printing(state, dict(items), contents, background)
     found = list(shown(page.parts(asked), asked))
     homes = {each.name: next(f for (of, _), f in contents.files.items() if of == each.name) for each in _printed()}
     text = render(

@@ -13,12 +13,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from diode_explorer.downloads import FORMATS, as_bytes, as_table
-from diode_explorer.feed import SlowQueryError
+from diode_explorer.feed import MOST_DOWNLOADED, SlowQueryError
 from diode_explorer.guarding import Guard
 from diode_explorer.pages import PAGES
 from diode_explorer.pages.page import AddressError, NotThereError
 from diode_explorer.pages.parts import Picture, Table
-from diode_explorer.pages.questions import Answer, Question
+from diode_explorer.pages.questions import Answer, Extended, Question
 from diode_explorer.rendering import PALETTES, THEME, render, shown
 from diode_explorer.visit import Visit
 from diode_store.errors import DiodeError, first_line
@@ -26,8 +26,10 @@ from diode_store.errors import DiodeError, first_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from starlette.requests import Request
 
+    from diode_explorer.background import Background
     from diode_explorer.feed import Feed, State
     from diode_explorer.pages.page import Page, Parameter
 
@@ -48,17 +50,23 @@ class _Files(StaticFiles):
 
 
 def make_site(
-    feed: Feed, *, spools: Sequence[Path] = (), hosts: frozenset[str] = frozenset(), token: str | None = None
+    feed: Feed,
+    *,
+    spools: Sequence[Path] = (),
+    background: Background | None = None,
+    hosts: frozenset[str] = frozenset(),
+    token: str | None = None,
 ) -> Guard:
     """Return the site as an ASGI application.
 
     Args:
         feed: what it shows.
         spools: folders of this machine that it tells of.
+        background: works out what takes long; None to leave it out.
         hosts: names under which it answers; empty for any.
         token: what a request must bring; None for nothing.
     """
-    site = _Site(feed, tuple(spools))
+    site = _Site(feed, tuple(spools), background)
     feed.prepare(site.prepare)
     app = Starlette(
         routes=[
@@ -79,8 +87,8 @@ def make_site(
 class _Site:
     """Answers requests."""
 
-    def __init__(self, feed: Feed, spools: tuple[Path, ...]) -> None:
-        self._feed, self._spools = feed, spools
+    def __init__(self, feed: Feed, spools: tuple[Path, ...], background: Background | None) -> None:
+        self._feed, self._spools, self._background = feed, spools, background
 
     def prepare(self, state: State) -> None:
         """Make every page once as it is without parameters, so that nobody waits for it."""
@@ -107,13 +115,21 @@ class _Site:
         part = found.get(request.path_params["part"])
         if part is None or suffix not in FORMATS:
             raise HTTPException(404, f"{page.title} has {', '.join(found)}, each as {', '.join(FORMATS)}")
-        table = as_table(part.source) if isinstance(part.source, Answer) else visit.state.table(part.source)
+        table = _table(part.source, visit)
         name = f"{page.name}-{part.name}.{suffix}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(as_bytes(table, suffix), media_type=FORMATS[suffix], headers=headers)
 
     def _visit(self, request: Request, page: Page) -> Visit:
-        return Visit(self._feed.state, page.parse(request.query_params.multi_items()), self._spools)
+        filters = page.parse(request.query_params.multi_items())
+        return Visit(self._feed.state, filters, self._spools, self._background)
+
+
+def _table(source: Question | Answer | Extended, visit: Visit) -> pa.Table:
+    """Return all rows of a part."""
+    if isinstance(source, Extended):
+        return as_table(source.extend(visit.state.ask(source.question, MOST_DOWNLOADED)))
+    return as_table(source) if isinstance(source, Answer) else visit.state.table(source)
 
 
 def _rendered(page: Page, visit: Visit) -> str:

@@ -17,7 +17,7 @@ from synthetic import H200, MM, columns
 
 from diode_store.errors import ModelError
 from diode_trainer import artifact
-from diode_trainer.card import Domain, card_path
+from diode_trainer.card import Domain, card_path, shape_digest
 from diode_trainer.models import DeepMatmulTimingModel, MatmulTimingModel, TimingNetwork
 from diode_trainer.scoring import Scorer
 
@@ -53,7 +53,7 @@ def test_trained_on(saved: Path) -> None:
 
 def test_shape_digest_is_pinned() -> None:
     """Digests in shipped models stay valid."""
-    assert artifact.shape_digest(MM) == -4349530755167251238
+    assert shape_digest(MM) == -4349530755167251238
 
 
 def test_checkpoint_has_the_promised_fields(saved: Path) -> None:

@@ -14,9 +14,8 @@ import torch
 
 from diode_store.errors import ModelError, first_line
 from diode_store.files import write_durably
-from diode_store.keys import content_key
 from diode_trainer import matmul_v1
-from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card
+from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card, shape_digest
 from diode_trainer.catalogue import shipped_models
 from diode_trainer.features import (
     CONFIG_FEATURES,
@@ -87,12 +86,6 @@ class TimingModel:
     def was_trained_on(self, shape: ProblemShape) -> bool:
         """Whether the model learned from this very problem, so that it cannot be judged by it."""
         return shape_digest(shape) in self.trained_on
-
-
-def shape_digest(shape: ProblemShape) -> int:
-    """Return a 64-bit digest of ``shape``."""
-    parts = [shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout]
-    return int.from_bytes(content_key("shape", 1, parts)[:8], "big", signed=True)
 
 
 def save(path: Path | str, model: TimingNetwork, card: Card, *, trained_on: Iterable[ProblemShape] = ()) -> Card:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.devices import describe
 from diode_store.errors import ModelError, first_line
+from diode_store.keys import content_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -213,6 +214,12 @@ def similar_device(cards: Iterable[Card], hardware: Hardware) -> str:
     alike = [device for device in known if (device.vendor, device.arch) == (hardware.vendor, hardware.arch)]
     distances = [abs(math.log(max(device.multiprocessors, 1) / max(hardware.multiprocessors, 1))) for device in alike]
     return alike[distances.index(min(distances))].name if alike else ""
+
+
+def shape_digest(shape: ProblemShape) -> int:
+    """Return a 64-bit digest of ``shape``, by which a checkpoint says that its model learned from it."""
+    parts = [shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout]
+    return int.from_bytes(content_key("shape", 1, parts)[:8], "big", signed=True)
 
 
 def narrow_note(triton_configs: Any) -> str | None:

@@ -59,6 +59,7 @@ def report(
 
     check_installed("jinja2")
     check_drawing()
+    from diode_explorer.background import Background
     from diode_explorer.report import pages_of, write
     from diode_store.files import barrier_to
 
@@ -71,8 +72,8 @@ def report(
         state = _state(database)
         device = None if hardware is None else _device(state, hardware)
     files = {}
-    with progress("writing pages") as advance:
-        for name, content in pages_of(state, device, more, problems):
+    with progress("writing pages") as advance, Background(database) as background:
+        for name, content in pages_of(state, background, device, more, problems):
             files[name] = content
             advance(1)
     write(files, output)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from diode_explorer.background import Progress, T, Task
     from diode_explorer.pages.parts import Part
     from diode_explorer.pages.questions import Answer, Question, Value
 
@@ -44,6 +45,9 @@ class Asked(Protocol):
         Raises:
             QueryError: the query fails, or takes too long.
         """
+
+    def work_out(self, task: Task[T]) -> Progress[T]:
+        """Return how far something is that takes too long for a request; to ask is to have it begun."""
 
     def address(self, page: str, values: Mapping[str, Value]) -> str | None:
         """Return the address of a page with parameters; None if there is no such page here."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from diode_explorer.pages.questions import Answer, Question
+    from diode_explorer.pages.questions import Answer, Extended, Question
 
 TEXT, COUNT, TIME, NUMBER, PROSE = "text", "count", "time", "number", "prose"
 """Kinds of columns: counts and numbers are aligned to the right, times are UTC, prose may take several lines."""
@@ -56,7 +56,7 @@ class Table:
     text: str
     """What it shows, in a sentence or two."""
     columns: tuple[Column, ...]
-    source: Question | Answer
+    source: Question | Answer | Extended
     """A query, or what was worked out without one."""
     empty: str = "Nothing matches."
     """What stands in its place where it has no rows."""
@@ -74,7 +74,7 @@ class Picture:
     name: str
     title: str
     text: str
-    source: Question | Answer
+    source: Question | Answer | Extended
     draw: Callable[[list[dict[str, Any]]], dict[str, Any]]
     """Makes the specification, whose data are these rows: column → value."""
     empty: str = "Nothing matches."
@@ -120,6 +120,8 @@ class Note:
     text: str
     is_alarm: bool = False
     name: str = ""
+    is_passing: bool = False
+    """Whether it tells of what is under way, so that the page is made anew at each look."""
     kind: str = field(default="note", init=False)
 
 

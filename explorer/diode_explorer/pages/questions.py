@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _PARAMETER = re.compile(r"\$(\w+)")
 Value = str | int | float
@@ -44,6 +44,14 @@ class Answer:
     def dicts(self) -> list[dict[str, Any]]:
         """Return the rows as column → value."""
         return [dict(zip(self.names, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Extended:
+    """A query, and columns beside it that are worked out from its rows."""
+
+    question: Question
+    extend: Callable[[Answer], Answer]
 
 
 def where(conditions: Mapping[str, str], filters: Mapping[str, Value], *more: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from diode_store.errors import DatasetError
 from diode_trainer.data.splits import HOLD_OUT, Fold, folds, holding_out
-from diode_trainer.judging.baselines.compare import STEPS_A_FOLD, forecast
+from diode_trainer.judging.baselines.compare import NOT_FITTED, STEPS_A_FOLD, forecast
 from diode_trainer.judging.metrics import judgeable
 from diode_trainer.judging.standing import Standing, predict, standing
 
@@ -55,6 +55,7 @@ def assess(
     worst: int = 0,
     unseen: bool = False,
     families: Collection[str] = (),
+    fits: bool = True,
     on_step: Callable[[], None] = lambda: None,
 ) -> Assessment:
     """Judge ``model`` by ``dataset``, beside baselines.
@@ -69,6 +70,7 @@ def assess(
         worst: how many of the costliest choices to list.
         unseen: leave out problems that the model was trained on.
         families: judge by the problems of these families alone; all without any.
+        fits: whether baselines are judged that must be fitted, which takes far longer than all else.
         on_step: called as the baselines are judged, ``ASSESSING_STEPS`` times at most.
 
     Raises:
@@ -80,9 +82,8 @@ def assess(
     splits = _splits(model, dataset, families, unseen=unseen)
     tested = [dataset.examples[i] for split in splits for i in split.test]
     predicted = predict(model, tested)
-    judged = standing(
-        dataset, splits, predicted, forecast(dataset, splits, on_step=on_step), vendor=vendor, on_step=on_step
-    )
+    forecasts = forecast(dataset, splits, on_step=on_step) if fits else NOT_FITTED
+    judged = standing(dataset, splits, predicted, forecasts, vendor=vendor, on_step=on_step)
     outside = [misses for e in tested if (misses := [*model.card.domain.misses(e.shape, e.hardware)])]
     return Assessment(
         problems=len(tested),

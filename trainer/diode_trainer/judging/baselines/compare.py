@@ -65,6 +65,10 @@ class Forecasts:
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
+NOT_FITTED = Forecasts(skipped={"boosted_trees": "fitting them takes a minute; `diode evaluate` does"})
+"""What there is without ``forecast``."""
+
+
 def forecast(
     dataset: ExampleSet,
     folds: Sequence[Fold],
