@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 NOT_SAID = "(not said)"
 """The regime of measurements of which nobody knows it."""
-_ARITHMETIC = "CASE WHEN tf32 THEN 'tf32' ELSE dtype END"
+ARITHMETIC = "CASE WHEN tf32 THEN 'tf32' ELSE dtype END"
+"""The dtype, of which TF32 is one of its own."""
 REGIME = f"coalesce(regime, '{NOT_SAID}')"
 
 DEVICE = Parameter("device", "device", options="SELECT DISTINCT hardware FROM best_times ORDER BY hardware")
@@ -21,9 +22,14 @@ OP = Parameter("op", "op", options="SELECT DISTINCT op FROM best_times ORDER BY 
 DTYPE = Parameter(
     "dtype",
     "dtype",
-    options=f"SELECT DISTINCT {_ARITHMETIC} AS arithmetic FROM best_times ORDER BY arithmetic",  # noqa: S608 - our own text
+    options=f"SELECT DISTINCT {ARITHMETIC} AS arithmetic FROM best_times ORDER BY arithmetic",  # noqa: S608 - our own text
 )
 LAYOUT = Parameter("layout", "layout", options="SELECT DISTINCT layout FROM best_times ORDER BY layout")
+FAMILY = Parameter(
+    "family",
+    "family",
+    options="SELECT DISTINCT family FROM best_times WHERE family IS NOT NULL ORDER BY family",
+)
 ENVIRONMENT = Parameter(
     "environment",
     "environment",
@@ -41,8 +47,9 @@ SIZES = tuple(Parameter(name, name.upper(), is_number=True) for name in ("b", "m
 CONDITIONS = {
     "device": "hardware",
     "op": "op",
-    "dtype": _ARITHMETIC,
+    "dtype": ARITHMETIC,
     "layout": "layout",
+    "family": "family",
     "regime": REGIME,
     "b": "b",
     "m": "m",
@@ -53,7 +60,7 @@ CONDITIONS = {
 """Parameter → what of ``best_times`` must equal it."""
 
 PROBLEM_TEXT = (
-    f"concat_ws(' ', op, {_ARITHMETIC}, CASE WHEN b > 1 THEN b || 'x' ELSE '' END || m || 'x' || n || 'x' || k, layout)"
+    f"concat_ws(' ', op, {ARITHMETIC}, CASE WHEN b > 1 THEN b || 'x' ELSE '' END || m || 'x' || n || 'x' || k, layout)"
 )
 """How a problem is written: op, dtype, sizes, layout."""
 

@@ -73,8 +73,9 @@ def vega_config(palette: Palette) -> dict[str, Any]:
     """Return the configuration that gives a specification this palette.
 
     A mark takes its colour from a style: ``model``, ``alarm``, ``second``, ``baseline``, ``reference`` (a rule to
-    compare with) or ``note``. A scale over k uses the range ``ordinal``, one over what is good and bad ``heatmap``,
-    one over (model, alarm, second, baseline, the model again) ``category``.
+    compare with), ``chosen`` (what a reader picked) or ``note``. A scale over k uses the range ``ordinal``, one over
+    what is good and bad ``heatmap``, one around a middle ``diverging``, one over (model, alarm, second, baseline, the
+    model again) ``category``.
     """
     axis = {
         "labelColor": palette.muted,
@@ -115,6 +116,7 @@ def vega_config(palette: Palette) -> dict[str, Any]:
             "second": {"color": palette.second},
             "baseline": {"color": palette.muted},
             "reference": {"color": palette.muted, "strokeDash": [4, 4], "strokeWidth": 1},
+            "chosen": {"color": palette.ink},
             "note": {"color": palette.muted, "fontSize": _SMALL},
         },
         "range": {
@@ -122,5 +124,6 @@ def vega_config(palette: Palette) -> dict[str, Any]:
             "ordinal": list(palette.steps),
             "ramp": list(palette.heat),
             "heatmap": list(palette.heat),
+            "diverging": [palette.heat[3], palette.heat[1], palette.heat[0], palette.steps[3], palette.steps[1]],
         },
     }

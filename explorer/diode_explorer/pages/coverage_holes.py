@@ -1,0 +1,98 @@
+"""Holes of a coverage map, and which problems would fill them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.problems.problem import SweepProblem
+from diode_explorer.pages import cases
+from diode_store.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+Cell = tuple[int, int]
+"""Where its octaves begin: upwards, to the right."""
+
+
+@dataclass(frozen=True, order=True)
+class Hole:
+    """A cell without a problem between cells that have some."""
+
+    cell: Cell
+    neighbours: int = field(compare=False)
+    """How many of the eight cells around it have problems."""
+
+
+def holes(covered: Collection[Cell]) -> list[Hole]:
+    """Return the empty cells that have covered ones on both sides, in their row or in their column.
+
+    Those with most covered neighbours come first.
+    """
+    if not covered:
+        return []
+    rows, columns = _spans(covered), _spans([(right, up) for up, right in covered])
+    found = []
+    for up, right in itertools.product(_octaves(covered, 0), _octaves(covered, 1)):
+        cell = up, right
+        is_inside = _lies_in(right, rows.get(up)) or _lies_in(up, columns.get(right))
+        if is_inside and cell not in covered:
+            found.append(Hole(cell, sum(each in covered for each in _around(cell))))
+    return sorted(found, key=lambda hole: (-hole.neighbours, hole.cell))
+
+
+class Filling:
+    """Chooses the problem that would fill a hole: of the usual kind, with the sizes that are usual around it."""
+
+    def __init__(
+        self, kind: Mapping[str, Any], sizes: Sequence[Mapping[str, Any]], axes: tuple[str, str], third: str
+    ) -> None:
+        """Know what is usual.
+
+        Args:
+            kind: op, dtype, tf32, layout and b.
+            sizes: the usual ``value`` of a ``size`` in an ``octave`` of an ``axis``.
+            axes: what goes up and to the right on the map.
+            third: the other size.
+        """
+        self._kind, self._axes, self._third = kind, axes, third
+        self._usual = {(row["axis"], row["size"], row["octave"]): row["value"] for row in sizes}
+
+    def problem(self, cell: Cell) -> SweepProblem | None:
+        """Return the problem; None if a sweep cannot measure such ones."""
+        places = [*zip(self._axes, cell, strict=True)]
+        sizes = {axis: self._usual.get((axis, axis, start), start) for axis, start in places}
+        thirds = (self._usual.get((axis, self._third, start)) for axis, start in places)
+        # Far from all that is covered nothing is usual; then the product is as deep as it is high.
+        sizes[self._third] = next((size for size in thirds if size is not None), cell[0])
+        try:
+            return SweepProblem.of_shape(cases.shape_of({**self._kind, **sizes}))
+        except SettingsError:
+            return None
+
+
+def _spans(covered: Collection[Cell]) -> dict[int, Cell]:
+    """Return the first and the last covered cell of each row."""
+    spans: dict[int, Cell] = {}
+    for up, right in covered:
+        low, high = spans.get(up, (right, right))
+        spans[up] = min(low, right), max(high, right)
+    return spans
+
+
+def _octaves(covered: Collection[Cell], axis: int) -> list[int]:
+    starts = [cell[axis] for cell in covered]
+    return [2**power for power in range(min(starts).bit_length() - 1, max(starts).bit_length())]
+
+
+def _lies_in(start: int, span: Cell | None) -> bool:
+    return span is not None and span[0] < start < span[1]
+
+
+def _around(cell: Cell) -> Iterator[Cell]:
+    up, right = cell
+    for each in itertools.product((up / 2, up, up * 2), (right / 2, right, right * 2)):
+        if each != cell:
+            yield int(each[0]), int(each[1])

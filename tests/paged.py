@@ -1,0 +1,37 @@
+"""What a page of diode serve shows, without a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diode_explorer.rendering import shown
+from diode_explorer.visit import Visit
+
+if TYPE_CHECKING:
+    from diode_explorer.feed import Feed
+    from diode_explorer.pages.page import Page
+    from diode_explorer.pages.questions import Value
+    from diode_explorer.rendering import Shown
+
+
+def parts(feed: Feed, page: Page, **filters: Value) -> dict[str, Shown]:
+    """Return its parts by name."""
+    visit = Visit(feed.state, filters)
+    return {each.part.name: each for each in shown(page.parts(visit), visit)}
+
+
+def rows(part: Shown) -> list[dict[str, Any]]:
+    """Return the rows of a table or picture."""
+    assert part.answer is not None
+    return part.answer.dicts()
+
+
+def layer(part: Shown, number: int) -> list[dict[str, Any]]:
+    """Return the data of a layer of a picture."""
+    assert part.spec is not None
+    return list(part.spec["layer"][number]["data"]["values"])
+
+
+def facts(part: Shown) -> dict[str, str]:
+    """Return what is said of something: label → value."""
+    return {fact.label: fact.value for fact in part.part.facts}  # type: ignore[union-attr]
