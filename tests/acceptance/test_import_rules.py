@@ -26,6 +26,7 @@ WITH_TORCH = {
         "feedback.listening",
         "sweep.lane.sampling",
     },
+    "diode_explorer": set(),
 }
 TORCH_FREE_TRAINER = (
     "commands.train",
@@ -122,7 +123,7 @@ def run(code: str) -> str:
 
 @pytest.mark.parametrize("package", WITH_TORCH)
 def test_modules_without_torch(package: str) -> None:
-    """The warehouse, and the collectors but for those that compile, start without torch."""
+    """The warehouse, the explorer, and the collectors but for those that compile, start without torch."""
     allowed = {f"{package}.{name}" for name in WITH_TORCH[package]}
     modules = [name for name in modules_of(package) if name not in allowed]
     assert len(modules) > 10

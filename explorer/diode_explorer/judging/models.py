@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from diode_explorer.background import Task
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
 from diode_trainer.card import Calibration, Card, card_path, read_card, shape_digest
-from diode_trainer.catalogue import asked_first, long_name
+from diode_trainer.catalogue import asked_first, long_name, user_models_dir
 from diode_trainer.defaults import known_defaults
 from diode_trainer.scoring import Scorer
 
@@ -74,14 +74,16 @@ class _Catalogue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._read_s = -_KEPT_S
+        self._folder: Path | None = None
         self._models: tuple[KnownModel, ...] = ()
 
     def models(self) -> tuple[KnownModel, ...]:
         """Return all models."""
         with self._lock:
-            if time.monotonic() - self._read_s >= _KEPT_S:
+            folder = user_models_dir()
+            if folder != self._folder or time.monotonic() - self._read_s >= _KEPT_S:
                 self._models = tuple(_read())
-                self._read_s = time.monotonic()
+                self._folder, self._read_s = folder, time.monotonic()
             return self._models
 
 

@@ -10,7 +10,8 @@ from diode_explorer.pages import cases
 from diode_explorer.pages.page import NotThereError, Page, Parameter
 from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Picture, Table
 from diode_explorer.pages.problem_picture import times_picture
-from diode_explorer.pages.questions import Question, where
+from diode_explorer.pages.problem_ranking import MODEL, Ranking, cautions, ranking_of
+from diode_explorer.pages.questions import Extended, Question, where
 from diode_store.errors import SettingsError
 from diode_store.inductor_default import TEMPLATES, default_configs
 from diode_store.render import counted, problem_text
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from diode_explorer.pages.page import Asked
     from diode_explorer.pages.parts import Part
     from diode_explorer.pages.questions import Value
-    from diode_store.records import ProblemShape
+    from diode_store.records import Hardware, ProblemShape
 
 _CASE = f"""\
 SELECT b.*, {cases.REGIME} AS regime_name, h.* EXCLUDE (id, key, arch, multiprocessors, extra), e.compute, e.driver
@@ -78,6 +79,7 @@ SELECT
     c.num_stages,
     c.num_warps,
     c.kwargs,
+    c.allow_tf32,
     t.runtime_us,
     t.runtime_us / min(t.runtime_us) OVER () AS ratio,
     t.p10_us,
@@ -116,6 +118,7 @@ _NUMBERS = {
     "num_warps": "warps",
 }
 """Columns of a config → their heads."""
+_RANKED = (Column("predicted_us", "predicted, us", NUMBER, 2), Column("model_place", "model's place", COUNT))
 _MOST = 100
 """Configs that the page lists; all are in the picture."""
 _SPEEDUP = Column("speedup", "vendor / Triton", NUMBER, 3)
@@ -136,10 +139,20 @@ def _parts(asked: Asked) -> Iterator[Part]:
     }
     times = Question(_TIMES.format(is_default=_is_default(shape)), values)
     yield _facts(asked, case, shape)
-    yield _picture(times, case)
+    ranking = ranking_of(asked, shape, _hardware_of(case))
+    source: Question | Extended = times
+    if isinstance(ranking, Ranking):
+        answer = asked.ask(times)
+        prediction = ranking.predict(answer)
+        source = ranking.beside(times, answer, prediction)
+        yield ranking.facts(asked, answer, prediction)
+        yield from cautions(ranking)
+    elif ranking is not None:
+        yield ranking
+    yield _picture(source, case)
     if command := _command(shape, case):
         yield command
-    yield _table(times)
+    yield _table(source)
     yield _elsewhere(values)
 
 
@@ -177,6 +190,10 @@ def _case(asked: Asked) -> dict[str, Any]:
     return found[0]
 
 
+def _hardware_of(case: Mapping[str, Any]) -> Hardware:
+    return cases.hardware_of({**case, "name": case["hardware"]})
+
+
 def _is_default(shape: ProblemShape) -> str:
     """Return SQL that says whether a config is of Inductor's DEFAULT list for a problem."""
     configs = ", ".join(str(tuple(config)) for config in sorted(default_configs(shape)))
@@ -188,7 +205,7 @@ def _is_default(shape: ProblemShape) -> str:
 
 def _facts(asked: Asked, case: Mapping[str, Any], shape: ProblemShape) -> Facts:
     flops = 2 * shape.b * shape.m * shape.n * shape.k
-    least_us = roofline_us(shape, cases.hardware_of({**case, "name": case["hardware"]}))
+    least_us = roofline_us(shape, _hardware_of(case))
     best_us, vendor_us = case["best_us"], case["vendor_us"]
     device = asked.address("overview", {"device": case["hardware"]})
     facts = [
@@ -210,12 +227,13 @@ def _facts(asked: Asked, case: Mapping[str, Any], shape: ProblemShape) -> Facts:
     return Facts("problem", problem_text(shape), tuple(facts))
 
 
-def _picture(times: Question, case: Mapping[str, Any]) -> Picture:
+def _picture(times: Question | Extended, case: Mapping[str, Any]) -> Picture:
+    dashes = " Dashes are what the model predicts." if isinstance(times, Extended) else ""
     return Picture(
         "times",
         "Times, sorted",
         "Every config by its place, the fastest first. The band holds what ties with it; bars are the 10th and 90th"
-        " percentiles of its runs, where they are known.",
+        f" percentiles of its runs, where they are known.{dashes}",
         times,
         lambda rows: times_picture(rows, case),
     )
@@ -235,7 +253,7 @@ def _command(shape: ProblemShape, case: Mapping[str, Any]) -> Command | None:
     )
 
 
-def _table(times: Question) -> Table:
+def _table(times: Question | Extended) -> Table:
     return Table(
         "configs",
         "Configs",
@@ -246,6 +264,7 @@ def _table(times: Question) -> Table:
             *(Column(name, head, COUNT) for name, head in _NUMBERS.items()),
             Column("runtime_us", "time, us", NUMBER, 2),
             Column("ratio", "of the best", NUMBER, 3),
+            *(_RANKED if isinstance(times, Extended) else ()),
             Column("p10_us", "P10, us", NUMBER, 2),
             Column("p90_us", "P90, us", NUMBER, 2),
             Column("repeats", "repeats", COUNT),
@@ -288,11 +307,14 @@ PROBLEM = Page(
         cases.DEVICE,
         cases.ENVIRONMENT,
         cases.REGIME_OF,
+        MODEL,
         cases.OP,
         cases.DTYPE,
         cases.LAYOUT,
         *cases.SIZES,
     ),
     _parts,
-    fields=lambda filters: _WHERE if "problem" in filters else (*_WHERE, "op", "dtype", "layout", "b", "m", "n", "k"),
+    fields=lambda filters: (
+        (*_WHERE, "model") if "problem" in filters else (*_WHERE, "op", "dtype", "layout", "b", "m", "n", "k")
+    ),
 )

@@ -16,7 +16,8 @@ def times_picture(rows: Sequence[Mapping[str, Any]], case: Mapping[str, Any]) ->
     """Return the times of configs by their place, fastest first.
 
     Args:
-        rows: place, template, tile sizes, runtime_us, p10_us, p90_us, is_tie, is_vendor, is_default.
+        rows: place, template, tile sizes, runtime_us, p10_us, p90_us, is_tie, is_vendor, is_default; where a model
+            ranks them, predicted_us and model_place.
         case: best_us, tie_us and vendor_us of the problem.
     """
     points = [_point(row) for row in rows]
@@ -28,7 +29,9 @@ def times_picture(rows: Sequence[Mapping[str, Any]], case: Mapping[str, Any]) ->
         "axis": {"grid": False, "format": ","},
     }
     y = {"type": "quantitative", "title": "time (us)", "scale": {"type": "log", "nice": False, "padding": 8}}
-    kinds = {"field": "kind", "type": "nominal", "scale": {"domain": list(_KINDS)}, "title": None}
+    is_ranked = any(point["predicted"] is not None for point in points)
+    names = [*_KINDS, _PREDICTED] if is_ranked else list(_KINDS)
+    kinds = {"field": "kind", "type": "nominal", "scale": {"domain": names}, "title": None}
     hovered = tips(
         ("config", "config", None),
         ("us", "time (us)", ",.2f"),
@@ -53,11 +56,11 @@ def times_picture(rows: Sequence[Mapping[str, Any]], case: Mapping[str, Any]) ->
             "x": x,
             "y": {"field": "us", **y},
             "color": {**kinds, "legend": {"symbolOpacity": 1}},
-            "shape": {**kinds, "scale": {"domain": list(_KINDS), "range": ["circle", "diamond", "square", "circle"]}},
+            "shape": {**kinds, "scale": {"domain": names, "range": _SHAPES[: len(names)]}},
             "tooltip": hovered,
         },
     }
-    layers: list[dict[str, Any]] = [band, bars, dots]
+    layers: list[dict[str, Any]] = [band, bars, *([_predicted(x, y, kinds)] if is_ranked else []), dots]
     if case["vendor_us"] is not None:
         layers.insert(1, _vendor(case["vendor_us"], y))
     return {
@@ -73,6 +76,8 @@ def times_picture(rows: Sequence[Mapping[str, Any]], case: Mapping[str, Any]) ->
 
 _KINDS = ("a template's kernel", "the vendor's", "of Inductor's DEFAULT list", "of a TMA template")
 """What a config is; colours follow this order."""
+_PREDICTED = "predicted"
+_SHAPES = ["circle", "diamond", "square", "circle", "stroke"]
 
 
 def _point(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,10 +89,6 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
         kind = default
     elif "tma" in row["template"]:
         kind = tma
-    sizes = [row[name] for name in ("block_m", "block_n", "block_k")]
-    config = row["template"]
-    if None not in sizes:
-        config += f" {'x'.join(map(str, sizes))}, {row['num_stages']} stages, {row['num_warps']} warps"
     return {
         "place": row["place"],
         "us": row["runtime_us"],
@@ -95,8 +96,37 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
         "low": row["p10_us"],
         "high": row["p90_us"],
         "kind": kind,
-        "config": config,
+        "config": config_text(row),
+        "predicted": row.get("predicted_us"),
+        "rank": row.get("model_place"),
     }
+
+
+def _predicted(x: Mapping[str, Any], y: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a model predicts, as dashes above and below the times."""
+    return {
+        "transform": [{"filter": "isValid(datum.predicted)"}, {"calculate": f"'{_PREDICTED}'", "as": "kind"}],
+        "mark": {"type": "point", "shape": "stroke", "strokeWidth": 2, "opacity": 0.8, "size": 50},
+        "encoding": {
+            "x": x,
+            "y": {"field": "predicted", **y},
+            "color": kinds,
+            "tooltip": tips(
+                ("config", "config", None),
+                ("predicted", "predicted (us)", ",.2f"),
+                ("us", "measured (us)", ",.2f"),
+                ("rank", "the model's place", ","),
+            ),
+        },
+    }
+
+
+def config_text(row: Mapping[str, Any]) -> str:
+    """Return a config in short, of a row that has its columns."""
+    sizes = [row[name] for name in ("block_m", "block_n", "block_k")]
+    if None in sizes:
+        return str(row["template"])
+    return f"{row['template']} {'x'.join(map(str, sizes))}, {row['num_stages']} stages, {row['num_warps']} warps"
 
 
 def _vendor(us: float, y: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,152 @@
+"""The page of a problem: what a model says of its configs, beside what was measured."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import samples
+from diode_explorer.background import Background
+from diode_explorer.feed import Feed
+from diode_explorer.pages.page import NotThereError
+from diode_explorer.pages.parts import Facts, Note, Picture, Table
+from diode_explorer.pages.problem import PROBLEM
+from diode_explorer.pages.questions import Extended
+from diode_explorer.visit import Visit
+from diode_store.columns import ConfigColumns
+from diode_store.normalise import kernel_config
+from diode_store.resources import trained_models_dir
+from diode_store.warehouse.store import Store
+from diode_trainer import artifact
+from diode_trainer.card import MATMUL_PURPOSE
+from diode_trainer.catalogue import user_models_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from diode_explorer.pages.parts import Part
+    from diode_store.records import Hardware
+
+SHIPPED = trained_models_dir() / MATMUL_PURPOSE / "v2_model.pt"
+MODEL = artifact.load(SHIPPED)
+PRODUCT = samples.matmul(1024, 2048, 512)
+CONFIGS = (kernel_config("mm", {}), *(samples.triton_config(block) for block in (16, 64, 128)))
+PREDICTED = MODEL.predict_us(PRODUCT.shape, samples.H200, ConfigColumns.from_configs(CONFIGS), exact=True)
+ORDER = [int(place) for place in np.argsort(PREDICTED)]
+"""The model's: what it puts first was measured slower than what it puts second by a fifth."""
+MEASURED = dict(zip(ORDER, (12.0, 10.0, 20.0, 40.0), strict=True))
+
+
+def write(database: str, hardware: Hardware = samples.H200) -> None:
+    """Write one measurement of the four configs."""
+    times = {config: MEASURED[place] for place, config in enumerate(CONFIGS)}
+    with Store.open(database) as store:
+        store.write([samples.measurement(problem=PRODUCT, timings=samples.timings_of(times), hardware=hardware)])
+
+
+@pytest.fixture
+def background(database_url: str) -> Iterator[Background]:
+    """Return what loads models."""
+    with Background(database_url) as found:
+        yield found
+
+
+def parts(feed: Feed, background: Background | None, **filters: str) -> list[Part]:
+    """Return the parts of the page once no model is being loaded any more."""
+    visit = Visit(feed.state, {"problem": PRODUCT.key.hex(), **filters}, background=background)
+    ends = time.monotonic() + 60
+    found = list(PROBLEM.parts(visit))
+    while any(isinstance(part, Note) and part.is_passing for part in found):
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+        found = list(PROBLEM.parts(visit))
+    return found
+
+
+def notes(found: list[Part]) -> list[str]:
+    """Return the texts of the notes."""
+    return [part.text for part in found if isinstance(part, Note)]
+
+
+def said(found: list[Part]) -> Mapping[str, tuple[str, str]]:
+    """Return what the model says: label → value and note."""
+    return {
+        fact.label: (fact.value, fact.note)
+        for part in found
+        if isinstance(part, Facts) and part.name == "ranking"
+        for fact in part.facts
+    }
+
+
+def rows(feed: Feed, found: list[Part], name: str) -> list[dict[str, Any]]:
+    """Return the rows of a part, with what a model adds."""
+    (part,) = [part for part in found if isinstance(part, Table | Picture) and part.name == name]
+    assert isinstance(part.source, Extended)
+    return part.source.extend(feed.state.ask(part.source.question)).dicts()
+
+
+def test_the_models_ranking_is_beside_the_times(database_url: str, background: Background) -> None:
+    """Each config has its predicted time and its place by it; the facts say what following the model costs."""
+    write(database_url)
+    with Feed(database_url) as feed:
+        visit = Visit(feed.state, {"problem": PRODUCT.key.hex()}, background=background)
+        assert "v2_model is being loaded; what it says appears here by itself." in notes(list(PROBLEM.parts(visit)))
+        found = parts(feed, background)
+        table, picture = rows(feed, found, "configs"), rows(feed, found, "times")
+    facts = said(found)
+    assert table == picture
+    by_measured = sorted(range(4), key=MEASURED.__getitem__)
+    assert [row["runtime_us"] for row in table] == [10.0, 12.0, 20.0, 40.0]
+    assert [row["predicted_us"] for row in table] == pytest.approx([PREDICTED[place] for place in by_measured])
+    assert [row["model_place"] for row in table] == [2, 1, 3, 4]
+    assert facts["model"] == ("v2_model", "the hook asks it")
+    assert facts["its first pick"][1] == f"{PREDICTED.min():,.2f} us predicted, 12.00 us measured"
+    assert facts["lost by it"] == ("20.0%", "regret@1 1.2000")
+    assert facts["lost by the best of 5"] == ("0.0%", "regret@5 1.0000")
+    assert facts["place of the best"] == ("2", "of 4 configs")
+    assert facts["vendor's kernel"] == (f"{PREDICTED[0]:,.2f} us predicted", f"{MEASURED[0]:,.2f} us measured")
+    assert notes(found) == []
+
+
+def test_nothing_is_loaded_where_nothing_may_take_long(database_url: str) -> None:
+    """Such as when pages are made before anybody asks for them."""
+    write(database_url)
+    with Feed(database_url) as feed:
+        found = parts(feed, None)
+    assert (said(found), notes(found)) == ({}, [])
+
+
+def test_which_model_is_asked(database_url: str, background: Background, tmp_path: Path) -> None:
+    """The one that is chosen, none, or that of the device; one that does not know the device says so."""
+    write(database_url, samples.H100)
+    copy = user_models_dir() / MATMUL_PURPOSE / "mine.pt"
+    copy.parent.mkdir(parents=True)
+    for suffix in (".pt", ".json"):
+        shutil.copy(SHIPPED.with_suffix(suffix), copy.with_suffix(suffix))
+    (copy.parent / "torn.pt").write_bytes(b"")
+    (copy.parent / "torn.json").write_text("{")
+    with Feed(database_url) as feed:
+        assert "No model knows this problem on this device" in notes(parts(feed, background))[0]
+        assert notes(parts(feed, background, model="(none)")) == []
+        chosen = parts(feed, background, model="mine")
+        with pytest.raises(NotThereError, match="there is no model 'yours'"):
+            parts(feed, background, model="yours")
+        torn = parts(feed, background, model="torn")
+        copy.write_bytes(copy.read_bytes()[:-1])
+        with Background(database_url) as another:
+            damaged = parts(feed, another, model="mine")
+    assert said(chosen)["model"] == ("mine", "chosen above")
+    assert notes(chosen) == [
+        "This is outside what mine was trained on: the model knows NVIDIA H200, not NVIDIA H100 80GB HBM3 (sm_90, 132"
+        " multiprocessors)."
+    ]
+    assert "torn cannot be asked: " in notes(torn)[0]
+    assert "not a model card" in notes(torn)[0]
+    assert "mine cannot be asked: " in notes(damaged)[0]
+    assert "damaged, or another model than its card's" in notes(damaged)[0]
+    assert tmp_path in copy.parents
