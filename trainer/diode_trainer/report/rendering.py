@@ -5,6 +5,7 @@ It is an optional extra, since its library is large; without it a report cannot 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ReportError
@@ -17,6 +18,7 @@ MISSING = "a report needs packages that are not installed; run `pip install 'tor
 IMAGE_WIDTH = 760
 """Pixels before scaling."""
 _IMAGE_SCALE = 2
+_GRADIENT = re.compile(r'(?<=url\(#gradient_)\d+(?=\))|(?<=id="gradient_)\d+(?=")')
 
 
 def check_installed() -> None:
@@ -46,10 +48,12 @@ def as_image(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
 
 
 def as_vector(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
-    """Return a specification as SVG."""
+    """Return a specification as SVG; the same one gives the same bytes."""
     whole = {**spec, "width": IMAGE_WIDTH}
-    svg = _vl_convert().vegalite_to_svg(whole, config=vega_config(palette), allowed_base_urls=[])
-    return str(svg).encode()
+    svg = str(_vl_convert().vegalite_to_svg(whole, config=vega_config(palette), allowed_base_urls=[]))
+    # Vega numbers the gradients of all pictures of a process.
+    numbers = {name: str(place) for place, name in enumerate(dict.fromkeys(_GRADIENT.findall(svg)))}
+    return _GRADIENT.sub(lambda found: numbers[found[0]], svg).encode()
 
 
 def _vl_convert() -> ModuleType:
