@@ -1,11 +1,12 @@
 // Draws the pictures of a page, in the colours of its scheme.
 const dark = matchMedia("(prefers-color-scheme: dark)");
-let views = [], palettes;
+const views = new Map();
+let palettes;
 
+// Draws what is not drawn yet; what has left the page is let go.
 export async function draw(root) {
-  const figures = [...root.querySelectorAll("figure.picture")];
-  views.forEach((view) => view.finalize());
-  views = [];
+  for (const [figure, view] of views) if (!figure.isConnected) { view.finalize(); views.delete(figure); }
+  const figures = [...root.querySelectorAll("figure.picture")].filter((figure) => !views.has(figure));
   if (!figures.length) return;
   const { Handler, View, compile, expressionInterpreter, parse } = await import("./vega/vega.js");
   palettes ??= await (await fetch("/palettes.json")).json();
@@ -24,10 +25,14 @@ export async function draw(root) {
     });
     // A click on a mark that has an address leads there, in this tab like any other link.
     view.addEventListener("click", (_event, item) => { if (item?.datum?.address) location.assign(item.datum.address); });
-    views.push(view);
+    views.set(figure, view);
     await view.runAsync();
     figure.dataset.drawn = "true";
   }
 }
 
-dark.addEventListener("change", () => draw(document));
+dark.addEventListener("change", () => {
+  views.forEach((view) => view.finalize());
+  views.clear();
+  draw(document);
+});

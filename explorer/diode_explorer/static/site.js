@@ -34,6 +34,34 @@ window.addEventListener("pageshow", () => {
   document.querySelectorAll("form.controls :disabled").forEach((field) => { field.disabled = false; });
 });
 
+// What each part of the page was when it came: drawing, unfolding and copying change it since.
+const served = new WeakMap();
+
+// Takes what is new from a page that was just made. A part that is as it was stays, with its picture and the focus;
+// another takes over what is unfolded in it, how far it is scrolled, and the focus.
+function take(parts) {
+  const main = document.querySelector("main"), before = [...main.children];
+  for (const [place, part] of parts.entries()) {
+    const old = before[place], html = part.outerHTML;
+    if (old && served.get(old) === html) continue;
+    served.set(part, html);
+    if (!old) main.append(part);
+    else if (old.getAttribute("aria-labelledby") !== part.getAttribute("aria-labelledby")) old.replaceWith(part);
+    else succeed(old, part);
+  }
+  before.slice(parts.length).forEach((old) => old.remove());
+}
+
+function succeed(old, part) {
+  const each = (selector) => [...old.querySelectorAll(selector)].map((was, place) => [was, part.querySelectorAll(selector)[place]]);
+  const focused = each("a[href], button, summary, [tabindex]").find(([was]) => was === document.activeElement);
+  const scrolled = each(".scroll, pre").map(([was, is]) => [is, was.scrollLeft]);
+  each("details").forEach(([was, is]) => { if (is) is.open = was.open; });
+  old.replaceWith(part);
+  scrolled.forEach(([is, left]) => { if (is) is.scrollLeft = left; });
+  focused?.[1]?.focus({ preventScroll: true });
+}
+
 async function renew() {
   const shown = document.querySelector("[data-generation]");
   if (!shown || document.hidden || document.activeElement?.closest("form.controls")) return;
@@ -46,19 +74,15 @@ async function renew() {
     const answer = await fetch(location.href);
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const open = new Set([...document.querySelectorAll("details[open]")].map((each) => each.closest("section")?.getAttribute("aria-labelledby")));
     const scrolled = window.scrollY;
-    const main = document.querySelector("main");
-    main.replaceChildren(...page.querySelector("main").childNodes);
-    main.querySelectorAll("details").forEach((each) => {
-      each.open = open.has(each.closest("section")?.getAttribute("aria-labelledby"));
-    });
-    await draw(main);
+    take([...page.querySelector("main").children]);
+    await draw(document);
     window.scrollTo(0, scrolled);
   } catch {
     // The server is away; it may be back at the next look.
   }
 }
 
+for (const part of document.querySelector("main").children) served.set(part, part.outerHTML);
 draw(document);
 setInterval(renew, EVERY_MS);
