@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COOKIE = "diode-token"
+REFUSED = "refused %.20s %.200r: %s"
+"""What the log says of a request that is refused: its method and path, and why."""
 _PARAMETER = "token"
 _MOST_BYTES_OF_URL, _MOST_PARAMETERS = 4_000, 20
 _OWN_SITE = frozenset({"same-origin", "none"})
@@ -81,7 +83,7 @@ class Guard:
         entering = None if self._token is None else self._entering(scope, self._token)
         refusal = self._refusal(scope, is_entering=entering is not None)
         if refusal is not None:
-            log.warning("refused %s %.200r: %s", scope["method"], scope["path"], refusal.text)
+            log.warning(REFUSED, scope["method"], scope["path"], refusal.text)
             await self._refuse(refusal)(scope, receive, send_guarded)
         else:
             await (entering or self._app)(scope, receive, send_guarded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from diode_explorer.downloads import FORMATS, as_bytes, as_table
 from diode_explorer.feed import MOST_DOWNLOADED, SlowQueryError
-from diode_explorer.guarding import Guard
+from diode_explorer.guarding import REFUSED, Guard
 from diode_explorer.pages import PAGES
 from diode_explorer.pages.page import AddressError, NotThereError
 from diode_explorer.pages.parts import Picture, Table
@@ -163,15 +164,21 @@ def _named(request: Request) -> Page:
     return page
 
 
-def _wrong(_request: Request, error: Any) -> Response:
-    return _error(error.status_code, str(error.detail))
+def _wrong(request: Request, error: Any) -> Response:
+    is_unsaid = error.detail == HTTPStatus(error.status_code).phrase
+    return _refused(request, error.status_code, "there is nothing at this address" if is_unsaid else error.detail)
 
 
 def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, NotThereError | AddressError):
-        return _error(404 if isinstance(error, NotThereError) else 400, first_line(error))
+        return _refused(request, 404 if isinstance(error, NotThereError) else 400, first_line(error))
     log.warning("%s: %s", request.url.path, first_line(error))
     return _error(503 if isinstance(error, SlowQueryError) else 500, first_line(error))
+
+
+def _refused(request: Request, status: int, text: str) -> Response:
+    log.warning(REFUSED, request.method, request.scope["path"], text)
+    return _error(status, text)
 
 
 def _broken(request: Request, error: Exception) -> Response:

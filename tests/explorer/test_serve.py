@@ -109,8 +109,8 @@ def test_a_page_asks_for_nothing_from_elsewhere(site: Site) -> None:
         ("/overview?device=%00", 400, "device is too long, or not printable"),
         (f"/overview?device={'x' * 501}", 400, "device is too long, or not printable"),
         (f"/overview?device={'x' * 5000}", 414, "this address is too long"),
-        ("/static/../feed.py", 404, "Not Found"),
-        ("/static/%2e%2e/feed.py", 404, "Not Found"),
+        ("/static/../feed.py", 404, "there is nothing at this address"),
+        ("/static/%2e%2e/feed.py", 404, "there is nothing at this address"),
     ],
 )
 def test_what_makes_no_sense(site: Site, path: str, status: int, said: str) -> None:

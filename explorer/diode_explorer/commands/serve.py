@@ -87,7 +87,15 @@ def _run(make: Callable[..., Guard], listening: socket.socket, bound: Address, t
     # It restores this handler and raises the signal again; then what was opened is closed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     site = make(hosts=frozenset() if token else frozenset(names), token=token)
-    config = uvicorn.Config(site, log_level="warning", access_log=False, server_header=False, limit_concurrency=200)
+    config = uvicorn.Config(
+        site,
+        log_config=None,  # its lines go where the others do
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=200,
+        ws="none",
+    )
     uvicorn.Server(config).run(sockets=[listening])
 
 
