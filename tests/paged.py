@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+
+import jsonschema
 
 from diode_explorer.rendering import shown
 from diode_explorer.visit import Visit
@@ -30,6 +34,12 @@ def layer(part: Shown, number: int) -> list[dict[str, Any]]:
     """Return the data of a layer of a picture."""
     assert part.spec is not None
     return list(part.spec["layer"][number]["data"]["values"])
+
+
+def faults(part: Shown) -> list[str]:
+    """Return why a picture is not Vega-Lite."""
+    text = files("altair.vegalite.v6.schema").joinpath("vega-lite-schema.json").read_text(encoding="utf-8")
+    return [error.message for error in jsonschema.Draft7Validator(json.loads(text)).iter_errors(part.spec)]
 
 
 def facts(part: Shown) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """What each page shows: queries, and what their columns mean."""
 
+from diode_explorer.pages.change import CHANGE
 from diode_explorer.pages.coverage import COVERAGE
 from diode_explorer.pages.intake import INTAKE
 from diode_explorer.pages.overview import OVERVIEW
 from diode_explorer.pages.problem import PROBLEM
 
-PAGES = {page.name: page for page in (OVERVIEW, PROBLEM, COVERAGE, INTAKE)}
+PAGES = {page.name: page for page in (OVERVIEW, PROBLEM, COVERAGE, CHANGE, INTAKE)}
 """All of them, in the order of the menu."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from diode_explorer.pages.coverage_holes import Cell, Hole
     from diode_explorer.pages.page import Asked
     from diode_explorer.pages.parts import Part
+    from diode_explorer.pages.questions import Value
 
 _SEARCH_SPACE = "SAMPLE:72"
 _MOST_HOLES, _MOST_PROBLEMS = 20, 100
@@ -122,11 +123,14 @@ def _facts(asked: Asked, shown: Map, problems: int, cells: int, empty: int) -> F
 
 
 def _picture(asked: Asked, shown: Map, empty: Sequence[Cell]) -> Picture:
+    leads = _address(asked, dict.fromkeys(shown.columns, 1))
+    clicks = (
+        " A click lists the problems of a cell, or says how to measure one; so do the tables below." if leads else ""
+    )
     return Picture(
         "map",
         "Map",
-        "A cell is an octave of both sizes: from a power of two to below the next. A click lists its problems. A dashed"
-        " cell is a hole, and a click says how to measure it. All of this is in the tables below, too.",
+        f"A cell is an octave of both sizes: from a power of two to below the next. A dashed one is a hole.{clicks}",
         shown.cells(),
         lambda rows: coverage_picture(
             rows,
@@ -250,7 +254,12 @@ def _octave_columns(shown: Map) -> tuple[Column, Column]:
     )
 
 
-_FIELDS = ("device", "environment", "regime", "op", "dtype", "layout", "family", "axes", "show")
+def _fields(filters: Mapping[str, Value]) -> Iterator[str]:
+    yield from ("device", "environment", "regime", "op", "dtype", "layout", "family", "axes", "show")
+    up, right, third = map(octave_column, axes_of(filters))
+    yield third
+    yield from (name for name in (up, right) if name in filters)
+
 
 COVERAGE = Page(
     "coverage",
@@ -270,5 +279,5 @@ COVERAGE = Page(
         *(Parameter(octave_column(size), size.upper(), is_number=True, options=octave_options(size)) for size in SIZES),
     ),
     _parts,
-    fields=lambda filters: (*_FIELDS, octave_column(axes_of(filters)[2])),
+    fields=_fields,
 )

@@ -1,0 +1,95 @@
+"""How the times of slices changed, as a Vega-Lite specification in the styles of the reports'."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diode_trainer.report.specification import SCHEMA, names, rows_height, tips
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from diode_trainer.report.specification import Spec
+
+_X: Spec = {
+    "type": "quantitative",
+    "title": "time after / before (logarithmic)",
+    "scale": {"type": "log", "nice": False, "padding": 12},
+    "axis": {"format": ".3~f", "grid": False, "labelOverlap": "greedy", "labelSeparation": 4},
+}
+
+
+def change_picture(rows: Sequence[Mapping[str, Any]], name: str, address: Callable[[str], str | None]) -> Spec:
+    """Return the ratio after / before of slices: geometric means, with noise behind them.
+
+    Args:
+        rows: slices, as ``Pairs.slices`` asks for them.
+        name: by what they are made.
+        address: where a slice leads.
+    """
+    points = [_point(row, address) for row in rows]
+    order = [point["slice"] for point in points]
+    y = {"field": "slice", "type": "nominal", "sort": order, "title": None, "axis": {**names(), "grid": False}}
+    reference = {
+        "data": {"values": [{"ratio": 1}]},
+        "mark": {"type": "rule", "style": "reference"},
+        "encoding": {"x": {"field": "ratio", **_X}},
+    }
+    return {
+        "$schema": SCHEMA,
+        "description": f"The ratio of times after and before, by {name}; over 1 is slower",
+        "width": "container",
+        "height": rows_height(len(points)),
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"values": points},
+        "layer": [
+            _span("noise", y, {"type": "rect", "style": "second", "opacity": 0.18}),
+            reference,
+            _span("quarter", y, {"type": "rule", "style": "baseline", "strokeWidth": 2, "opacity": 0.7}),
+            _span("mean", y, {"type": "rule", "style": "model", "strokeWidth": 7, "opacity": 0.45}),
+            _dots(y),
+        ],
+    }
+
+
+def _point(row: Mapping[str, Any], address: Callable[[str], str | None]) -> dict[str, Any]:
+    noise = 1 + row["noise_pct"] / 100
+    text = "-" if row["mean_from"] is None else f"{row['mean_from']:.3f} to {row['mean_to']:.3f}"
+    return {
+        **row,
+        "slice": "(none)" if row["slice"] is None else row["slice"],
+        "noise_from": 1 / noise,
+        "noise_to": noise,
+        "interval": text,
+        "quarters": f"{row['quarter_from']:.3f} to {row['quarter_to']:.3f}",
+        "address": None if row["slice"] is None else address(row["slice"]),
+    }
+
+
+def _span(field: str, y: Mapping[str, Any], mark: Mapping[str, Any]) -> Spec:
+    """Return what reaches from one column to another."""
+    return {
+        "transform": [{"filter": f"datum.{field}_from != null"}],
+        "mark": mark,
+        "encoding": {"x": {"field": f"{field}_from", **_X}, "x2": {"field": f"{field}_to"}, "y": y},
+    }
+
+
+def _dots(y: Mapping[str, Any]) -> Spec:
+    return {
+        "mark": {"type": "point", "style": "model", "filled": True, "size": 70, "opacity": 1, "cursor": "pointer"},
+        "encoding": {
+            "x": {"field": "mean_ratio", **_X},
+            "y": y,
+            "tooltip": tips(
+                ("slice", "slice", None),
+                ("problems", "problems", ","),
+                ("mean_ratio", "geometric mean", ".4f"),
+                ("interval", "95% of it", None),
+                ("quarters", "half of the problems", None),
+                ("noise_pct", "noise (%)", ".1f"),
+                ("slower", "slower", ","),
+                ("faster", "faster", ","),
+            ),
+        },
+    }
