@@ -243,13 +243,18 @@ def test_one_environment_and_two_devices(database_url: str, timed: Timed) -> Non
     [
         ({"before": "00"}, "no timings are of the environment 00"),
         ({"by": "device", "after": "none"}, "no timings are of the device none"),
-        ({"by": "device", "before": samples.H200.name, "after": samples.H200.name}, "both sides are the same device"),
     ],
 )
 def test_sides_that_are_not_there(feed: Feed, filters: dict[str, Any], said: str) -> None:
     """Are refused in a line."""
     with pytest.raises(NotThereError, match=said):
         parts(feed, CHANGE, **filters)
+
+
+def test_one_side_twice(feed: Feed) -> None:
+    """Is said where another can be chosen."""
+    (only,) = parts(feed, CHANGE, by="device", before=samples.H200.name, after=samples.H200.name).values()
+    assert "Both sides are the same" in str(only.part)
 
 
 def test_nothing_matches(feed: Feed) -> None:

@@ -35,7 +35,10 @@ SELECT count(DISTINCT environment_key) AS environments, count(DISTINCT hardware)
 def _parts(asked: Asked) -> Iterator[Part]:
     compared = sides(asked)
     if compared is None:
-        yield from _nothing(asked)
+        if asked.filters.get("before", "") == asked.filters.get("after"):
+            yield Note("Both sides are the same; choose another for one of them.", is_alarm=True)
+        else:
+            yield from _nothing(asked)
         return
     pairs = Pairs(compared, asked.filters)
     found = asked.ask(pairs.slices(None)).dicts()

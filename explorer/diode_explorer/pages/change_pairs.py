@@ -77,9 +77,9 @@ pairs AS (
 )
 """  # noqa: S608 - likewise
 
-CONDITIONS = {name: name for name in ("op", "dtype", "layout", "device", "regime", "family", "size", "time", "winner")}
-"""Parameters that narrow what is compared → column of a pair. Each can also be what slices are made by."""
-SLICES = tuple(CONDITIONS)
+SLICES = ("op", "dtype", "layout", "device", "regime", "family", "size", "time", "winner")
+"""Columns of a pair by which slices are made; each is also a parameter that narrows what is compared."""
+_CONDITIONS = {name: name for name in (*SLICES, "environment")}
 _ORDER = {"size": "min(flops)", "time": "min(before_us)"}
 """Slices that have an order of their own; others begin with the one that has most problems."""
 
@@ -115,7 +115,7 @@ SELECT
     100 * (noise_limit(1, median(noise)) - 1) AS noise_pct,
     count(DISTINCT device) AS devices
 FROM pairs
-{where(CONDITIONS, self.filters)}GROUP BY slice
+{where(_CONDITIONS, self.filters)}GROUP BY slice
 ORDER BY {order}""")  # noqa: S608 - our own text; values are parameters
 
     def problems(self, verdict: str, order: str) -> Question:
@@ -138,7 +138,7 @@ SELECT
     device_after,
     environment_after
 FROM pairs
-{where(CONDITIONS, self.filters, "verdict = $verdict")}ORDER BY {order}, problem, device, regime""",  # noqa: S608 - likewise
+{where(_CONDITIONS, self.filters, "verdict = $verdict")}ORDER BY {order}, problem, device, regime""",  # noqa: S608 - likewise
             verdict=verdict,
         )
 

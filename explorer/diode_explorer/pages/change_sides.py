@@ -117,7 +117,7 @@ def sides(asked: Asked) -> Sides | None:
         None where nothing was timed on both.
 
     Raises:
-        NotThereError: there is no such environment or device, or both sides are the same.
+        NotThereError: there is no such environment or device.
     """
     by = str(asked.filters.get("by", ENVIRONMENT))
     _check(asked, by)
@@ -144,5 +144,3 @@ def _check(asked: Asked, by: str) -> None:
     for value in wanted:
         if value not in known:
             raise NotThereError(f"no timings are of the {by} {value}")
-    if len(wanted) > len(set(wanted)):
-        raise NotThereError(f"both sides are the same {by}; choose another for one of them")
