@@ -97,8 +97,7 @@ class Guard:
             return Refusal(414, "this address is too long")
         if self._hosts and headers.get("host", "").lower() not in self._hosts:
             return Refusal(421, f"this server is called {' or '.join(sorted(self._hosts))}")
-        is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-        if headers.get("sec-fetch-site", "none") not in _OWN_SITE and not is_visit:
+        if not _is_of_own_site(headers):
             return Refusal(403, "another site asks for this; open it yourself")
         if self._token is not None and not is_entering and not _is_known(scope, headers, self._token):
             return Refusal(401, "a token is needed: open the address with ?token=… once, or send it as a bearer")
@@ -116,6 +115,16 @@ class Guard:
         # Lax, not strict: a link from another site is to work, and nothing here can be changed by following one.
         response.set_cookie(_cookie(scope), token, httponly=True, samesite="lax")
         return response
+
+
+def _is_of_own_site(headers: Headers) -> bool:
+    """Whether a page of this site asks, or somebody who types an address or follows a link to here."""
+    if "sec-fetch-site" in headers:
+        is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        return is_visit or headers["sec-fetch-site"] in _OWN_SITE
+    # Neither with a handshake of a WebSocket nor over plain HTTP from another machine does a browser say more.
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
 
 
 def _is_known(scope: Scope, headers: Headers, token: str) -> bool:

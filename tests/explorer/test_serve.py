@@ -130,6 +130,9 @@ def test_what_makes_no_sense(site: Site, path: str, status: int, said: str) -> N
         ("GET", {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"}, 403),
         ("GET", {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}, 200),
         ("GET", {"Sec_Fetch_Site": "same-origin"}, 200),
+        ("GET", {"Sec_Fetch_Site": "same-origin", "Origin": "https://a.proxy.example"}, 200),
+        ("GET", {"Origin": "http://evil.example"}, 403),
+        ("GET", {"Origin": "null"}, 403),
     ],
 )
 def test_who_may_ask(site: Site, method: str, headers: dict[str, str], status: int) -> None:

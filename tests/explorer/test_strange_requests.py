@@ -127,7 +127,7 @@ def test_what_comes_beside_a_request(site: Site, headers: tuple[str | bytes, ...
 
 def test_another_site_opens_no_socket(site: Site) -> None:
     """A WebSocket handshake is a request like any other, whatever libraries are installed."""
-    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-Fetch-Site: cross-site")
+    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Origin: http://evil.example")
     status, page = said_to(site, asking(site, "GET /live HTTP/1.1", *upgrade, "Sec-WebSocket-Key: dGhlIHNhbXBsZQ=="))
     assert (status, "another site asks for this" in page) == (403, True)
 

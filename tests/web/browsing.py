@@ -25,6 +25,7 @@ _OPTIONS = (
     "--disable-sync",
     "--no-first-run",
     "--disable-quic",
+    "--host-resolver-rules=MAP evil.example 127.0.0.1",  # as a page of that name could have it
 )
 _PATIENCE_MS = 20_000
 _GIVEN_UP = "net::ERR_ABORTED"
