@@ -70,9 +70,8 @@ def started(database: str, *options: str, **settings: str) -> Site:
         settings: variables of its environment, which has no others of ours.
     """
     command = [str(PROGRAM), "serve", "--database", database, *(options or ("--listen", "127.0.0.1:0"))]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DIODE_")}
     said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the server
-    process = subprocess.Popen(command, stderr=said, text=True, env={**inherited, **settings})
+    process = subprocess.Popen(command, stderr=said, text=True, env=environment(**settings))
     ends = time.monotonic() + _PATIENCE_S
     while not (found := re.search(r"http://\S+:(\d+)/ shows", _whole(said))):
         assert process.poll() is None, _whole(said)
@@ -83,6 +82,12 @@ def started(database: str, *options: str, **settings: str) -> Site:
         assert time.monotonic() < ends, site.log
         time.sleep(0.05)
     return site
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Return the variables of this process, without those of ours that whoever runs the tests has set, and these."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DIODE_")}
+    return {**inherited, **settings}
 
 
 def ended(site: Site, number: int = signal.SIGINT) -> None:

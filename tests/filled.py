@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from diode_store.devices import require_device
 from diode_store.records import Environment, Measurement
 from diode_store.resources import bundled_data_dir, trained_models_dir
 from diode_store.warehouse.store import Store
+from served import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ LATER = Environment(
     torch="2.13.0+cu130", triton="3.7.0", compute="cuda 13.0", driver="580.159.04", python="3.12.3", os="Linux x86_64"
 )
 _BIN = Path(sys.executable).parent
-_TWICE = Path(__file__).parents[1] / "data" / "h200-2026-11-twice-1.seg"
+_TWICE = Path(__file__).parent / "data" / "h200-2026-11-twice-1.seg"
 _AGAIN = 300
 """Problems that were timed again with a later torch and on another device."""
 _DECIDED = 60
@@ -65,15 +65,29 @@ def filled(empty: Path, folder: Path, *, is_strange: bool) -> Filled:
     spool.mkdir(parents=True)
     (spool / "damaged.seg").write_bytes(b"not a segment")
     command = [str(_BIN / "diode-ingest"), "--once", "--bundled", "--database", database]
-    ran = subprocess.run(command, env={**os.environ, **found.settings}, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, env=environment(**found.settings), capture_output=True, text=True, check=False)
     assert (ran.returncode, "is in the quarantine" in ran.stderr) == (1, True), ran.stderr
     shutil.copy(_TWICE, spool / _TWICE.name)
-    known = list(itertools.islice(_bundled(), _AGAIN))
     with Store.open(database) as store:
-        store.write([*_timed_again(known), *_elsewhere(known), *_decisions(known)])
+        store.write(beyond(bundled(_AGAIN)))
         if is_strange:
             store.write(strange_records())
     return found
+
+
+def bundled(count: int) -> list[Measurement]:
+    """Return the first bundled measurements of kernels as they run in a deployed model."""
+    return list(itertools.islice(measurements_in(bundled_data_dir() / "h200-2026-11-deployed-0000.seg"), count))
+
+
+def beyond(known: Sequence[Measurement]) -> Iterator[Measurement | DecisionRecord]:
+    """Yield what the bundled data do not have: the same with another torch, on another device, and decisions."""
+    for number, before in enumerate(known):
+        yield _like(before, _RATIOS[number % len(_RATIOS)], environment=LATER, host="gpu-9")
+    for number, before in enumerate(known):
+        ratio = _OTHER_RATIOS[number % len(_OTHER_RATIOS)]
+        yield _like(before, ratio, hardware=require_device("h100-sxm"), host="gpu-h100")
+    yield from _decisions(known)
 
 
 def strange_records() -> Iterator[Measurement]:
@@ -88,21 +102,6 @@ def new_record(number: int) -> Measurement:
     return samples.measurement(
         number, hardware=require_device("h200"), host=f"new-{number}", measured_at=samples.MEASURED_AT
     )
-
-
-def _bundled() -> Iterator[Measurement]:
-    return measurements_in(bundled_data_dir() / "h200-2026-11-deployed-0000.seg")
-
-
-def _timed_again(known: Sequence[Measurement]) -> Iterator[Measurement]:
-    for number, before in enumerate(known):
-        yield _like(before, _RATIOS[number % len(_RATIOS)], environment=LATER, host="gpu-9")
-
-
-def _elsewhere(known: Sequence[Measurement]) -> Iterator[Measurement]:
-    other = require_device("h100-sxm")
-    for number, before in enumerate(known):
-        yield _like(before, _OTHER_RATIOS[number % len(_OTHER_RATIOS)], hardware=other, host="gpu-h100")
 
 
 def _like(before: Measurement, ratio: float, *, host: str, **changed: Hardware | Environment) -> Measurement:
