@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup quickstart test test-long test-web test-torch check docs format benchmarks web-scripts clean
+.PHONY: help setup quickstart test test-long test-web screenshots test-torch check docs format benchmarks web-scripts clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ test-long: $(STAMP)  ## run the campaigns: kills, races, fuzzing, installs, many
 
 test-web: $(STAMP)  ## run the tests of diode serve in a browser: Debian's chromium, or the one that CHROMIUM names
 	$(BIN)/python -m pytest -n $$(nproc) --dist loadgroup -m web --durations 10 tests/web
+
+screenshots: $(STAMP)  ## take the pictures in docs/explorer of every page of diode serve
+	PYTHONPATH=tests $(BIN)/python tests/web/screenshots.py docs/explorer
 
 test-torch: $(STAMP)  ## run the collectors' and the hook's tests against torch 2.10 to 2.15, each in an environment of its own
 	$(BIN)/python tests/run_torch_versions.py
