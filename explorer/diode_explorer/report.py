@@ -88,6 +88,11 @@ class Printing:
     background: Background
     spools: Sequence[Path] = ()
 
+    @property
+    def generation(self) -> int:
+        """Return that of the state."""
+        return self.state.generation
+
     def ask(self, question: Question) -> Answer:
         """Return what the lake answers; the errors are those of the state."""
         return self.state.ask(question)

@@ -27,6 +27,11 @@ class Visit:
     background: Background | None = None
     """None where nothing is to be begun that takes long."""
 
+    @property
+    def generation(self) -> int:
+        """Return that of the state."""
+        return self.state.generation
+
     def ask(self, question: Question) -> Answer:
         """Return what the lake answers; the errors are those of the state."""
         return self.state.ask(question)

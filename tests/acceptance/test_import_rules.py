@@ -26,7 +26,7 @@ WITH_TORCH = {
         "feedback.listening",
         "sweep.lane.sampling",
     },
-    "diode_explorer": set(),
+    "diode_explorer": {"judging.assessing"},
 }
 TORCH_FREE_TRAINER = (
     "commands.train",

@@ -39,6 +39,10 @@ class Asked(Protocol):
     def spools(self) -> Sequence[Path]:
         """Return the spools of this machine that a page may tell of."""
 
+    @property
+    def generation(self) -> int:
+        """Return which state of the lake answers; a newer one has a higher number."""
+
     def ask(self, question: Question) -> Answer:
         """Return what the lake answers.
 
