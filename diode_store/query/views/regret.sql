@@ -3,8 +3,6 @@
 -- time and the regret are NULL, and where the problem never was, so is all that was measured.
 CREATE VIEW regret AS
 WITH
--- include _times.sql
-,
 -- A pick that could not be compiled was never deployed.
 last_picks AS (
     SELECT max({'decided_at': decided_at, 'id': id}).id AS id, count(*) AS decisions
@@ -17,6 +15,18 @@ picks AS MATERIALIZED (
     FROM last_picks AS l
     JOIN decisions AS d USING (id)
 ),
+-- As _times.sql has them, but only of problems that something was picked for.
+cases AS MATERIALIZED (
+    FROM cases_of(NULL) SEMI JOIN picks USING (hardware_id, problem_id)
+),
+believed_times AS MATERIALIZED (
+    SELECT m.case_id, m.hardware_id, m.hardware, m.measurements, t.config_id::INTEGER AS config_id, t.runtime_us
+    FROM timings AS t
+    JOIN (FROM believed(NULL) SEMI JOIN cases USING (case_id)) AS m ON m.id = t.measurement_id
+    WHERE t.outcome = 'ok' AND NOT t.is_estimate
+),
+-- include _medians.sql
+,
 -- Of the cases of a problem, one: where the pick was measured, in the regime nearest to deployment, in the decision's own
 -- environment, with the most configs, if there is a choice.
 found AS MATERIALIZED (
