@@ -7,6 +7,9 @@ import shutil
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from diode_explorer.pages import PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +31,7 @@ _OPTIONS = (
     "--host-resolver-rules=MAP evil.example 127.0.0.1",  # as a page of that name could have it
 )
 _PATIENCE_MS = 20_000
+_LONG_PATIENCE_MS = 120_000
 _GIVEN_UP = "net::ERR_ABORTED"
 """Of a request whose page was left meanwhile, and of a navigation that became a download."""
 _COLOURS = """canvas => {
@@ -106,8 +110,12 @@ class Visitor:
         return visitor
 
     def open(self, path: str) -> Visitor:
-        """Go to a page of the site, and wait until its pictures are drawn."""
+        """Go to a page of the site, and wait until it shows what it is to show."""
         self.page.goto(self.site + path)
+        page = PAGES.get(urlsplit(path).path.strip("/"))
+        if page is not None and not page.is_live:
+            # Something is being worked out, and the page renews itself until it is.
+            self.page.locator("[data-generation='']").wait_for(state="detached", timeout=_LONG_PATIENCE_MS)
         return self.settled()
 
     def settled(self) -> Visitor:

@@ -1,6 +1,6 @@
 """Takes pictures of every page of diode serve, over the bundled data and some more, into a folder: `make screenshots`.
 
-Each in both schemes, as wide as a desk's and as a phone's: NAME-SCHEME-SIZE.png.
+Each in both schemes, as wide as a desk's and as a phone's, down to where most is seen: NAME-SCHEME-SIZE.png.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from filled import filled
 from served import ended, started
 
 _SIZES = {"desktop": DESKTOP, "phone": PHONE}
-_COLOURS = 96
+_MOST_HEIGHT = 1400
+_COLOURS = 128
 """Of a picture; more than a page has, but for the edges of its letters."""
 
 
@@ -41,14 +42,21 @@ def main(folder: Path) -> None:
                         visitor = Visitor.of(browser, site.address, size=size, scheme=scheme)
                         for name in NAMES:
                             path = folder / f"{name}-{scheme}-{kind}.png"
-                            visitor.open(telling(site, name)).page.screenshot(path=path)
-                            Image.open(path).convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(
-                                path, optimize=True
-                            )
+                            _take(visitor.open(telling(site, name)), path)
                         visitor.context.close()
                 browser.close()
         finally:
             ended(site)
+
+
+def _take(visitor: Visitor, path: Path) -> None:
+    """Write what a window shows, and below it."""
+    width, height = visitor.page.evaluate("[innerWidth, document.documentElement.scrollHeight]")
+    area = {"x": 0, "y": 0, "width": width, "height": min(height, _MOST_HEIGHT)}
+    visitor.page.screenshot(path=path, full_page=True, clip=area)
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
 
 
 if __name__ == "__main__":

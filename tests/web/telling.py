@@ -16,8 +16,8 @@ NAMES = tuple(PAGES)
 
 def telling(site: Site, name: str) -> str:
     """Return the address of a page in the state that shows most of it."""
-    if name == "problem":
-        return _first_link(site, "/problem", "/problem?")  # the problem with most configs
+    if name in {"problem", "model"}:  # the problem with most configs; the model that the hook asks first
+        return _first_link(site, f"/{name}", f"/{name}?")
     return f"/{name}"
 
 

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browsing import DARK, LIGHT
-from filled import new_record
 from playwright.sync_api import expect
 from telling import NAMES, telling
 
 from diode_explorer.pages import PAGES
-from diode_store.query import analytics
-from diode_store.query.results import run_query
 from diode_store.warehouse.store import Store
+from filled import new_record
 
 if TYPE_CHECKING:
     from browsing import MakeVisitor, Visitor
@@ -30,7 +28,9 @@ SHOWN = {"overview": "new-9", "intake": "new-9"}
 
 def test_new_measurements_appear(visitor_of: MakeVisitor, site: Site) -> None:
     """On every page that is open, without it being loaded again; pictures are drawn with them."""
-    visitors = {name: visitor_of().open(telling(site, name)) for name in NAMES}
+    # Some models are judged for half a minute; another test waits for that.
+    paths = {name: f"/{name}" if name == "model" else telling(site, name) for name in NAMES}
+    visitors = {name: visitor_of().open(path) for name, path in paths.items()}
     for visitor in visitors.values():
         visitor.page.evaluate("window.isTheSame = true")
     before = json.loads(site.get("/live").body)["generation"]
@@ -71,23 +71,6 @@ def test_what_is_as_it_was_stays(visitor: Visitor, site: Site) -> None:
         store.write([new_record(11)])
     expect(page.locator(f"main [data-generation='{before}']")).to_have_count(0, timeout=_A_WHILE_MS)
     assert picture.evaluate("each => each.isConnected") is True
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_sql_that_is_copied(visitor: Visitor, site: Site, name: str) -> None:
-    """Is what `diode query` accepts, and finds what the table shows."""
-    visitor.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.address)
-    visitor.open(telling(site, name)).unfolded()
-    sections = visitor.page.locator("section:has(details button.copy)")
-    assert sections.count() > 0
-    with analytics.connect(site.database) as connection:
-        for section in sections.all():
-            section.locator("details button.copy").click()
-            expect(section.locator("details [role=status]")).to_have_text("Copied.")
-            copied = visitor.page.evaluate("navigator.clipboard.readText()")
-            found = list(run_query(connection, copied))
-            shown, is_cut = section.locator("tbody tr").count(), section.get_by_text("rows; a download has all").count()
-            assert len(found) >= shown if is_cut or not shown else len(found) == shown
 
 
 def test_a_command_is_copied(visitor: Visitor, site: Site) -> None:
