@@ -17,6 +17,7 @@ from lanes import long
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DATA = CHECKOUT / "collectors" / "diode_collectors" / "data"
+EXPLORER = CHECKOUT / "explorer" / "diode_explorer"
 OURS = ("DIODE_", "PYTHON", *cheap_compiles.settings(Path()))
 """How variables begin that a user's shell does not have."""
 
@@ -61,6 +62,26 @@ def test_wheel_holds_the_data(wheel: Path) -> None:
     assert sorted({Path(name).suffix for name in found}) == [".md", ".seg", ".txt"]
 
 
+def test_wheel_holds_the_explorer(wheel: Path) -> None:
+    """Its templates, styles, scripts and whose the scripts are; not what the scripts were made from, nor axe-core."""
+    archive = zipfile.ZipFile(wheel)
+    prefix = "diode_explorer/"
+    found = {name.removeprefix(prefix): archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
+    files = [path for path in EXPLORER.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert found == {str(path.relative_to(EXPLORER)): path.read_bytes() for path in files}
+    assert {"static/vega/LICENSES.txt", "static/site.css", "templates/base.html"} <= found.keys()
+    assert [name for name in archive.namelist() if name.startswith("explorer/") or "axe" in name] == []
+
+
+def test_wheel_says_whose_it_is(wheel: Path) -> None:
+    """Our licence, and those of the scripts that draw."""
+    names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/licenses/" in name]
+    assert sorted(name.partition("/licenses/")[2] for name in names) == [
+        "LICENSE",
+        "explorer/diode_explorer/static/vega/LICENSES.txt",
+    ]
+
+
 def test_sdist_holds_the_data(tmp_path: Path) -> None:
     """They are in the sdist too."""
     sdist = built("sdist", tmp_path)
@@ -72,7 +93,7 @@ def test_sdist_holds_the_data(tmp_path: Path) -> None:
 @long
 @pytest.mark.timeout(1800)
 def test_loop_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    """From the installed wheel the quickstart runs, twice, and the second run adds nothing."""
+    """From the installed wheel the quickstart runs, twice, and the second run adds nothing; serve names its extra."""
     bin_directory = installed(wheel, tmp_path / "venv")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
@@ -89,6 +110,9 @@ def test_loop_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
         assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-4000:]
         counted = subprocess.run(query, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         assert counted.stdout.splitlines() == ["n,failed", "254053,2"]
+    serve = [str(bin_directory / "diode"), "serve"]
+    said = subprocess.run(serve, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (said.returncode, "pip install 'torch-diode[web]'" in " ".join(said.stderr.split())) == (1, True)
 
 
 def installed(wheel: Path, directory: Path) -> Path:
