@@ -33,7 +33,7 @@ MOST_ROWS = 2_000
 MOST_DOWNLOADED = 1_000_000
 _MEMORY = "25%"
 _MOST_KEPT = 512
-_WORKED_OUT = ("best_times",)
+_WORKED_OUT = ("best_times", "regret")
 """Views that pages ask for again and again: each is worked out once for each state of the lake."""
 _REST = 4
 """How many times as long as a state took to make, nothing new is looked for: of 10 M timings one takes 2 s."""
