@@ -17,9 +17,11 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from diode_explorer.background import Background, Progress
 from diode_explorer.feed import Feed
 from diode_explorer.pages import PAGES
 from diode_explorer.site import make_site
+from diode_store.errors import DiodeError, first_line
 from diode_store.warehouse.store import Store
 from filled import STRANGE, beyond, bundled, strange_records
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
+    from diode_explorer.background import T, Task
     from diode_explorer.guarding import Guard
 
 NAMES = tuple(PAGES)
@@ -78,6 +81,7 @@ _FRAGMENTS = (
     " ",
     "+",
 )
+_WORKED_OUT = 4
 _SUFFIXES = ("csv", "json", "parquet", "CSV", "exe", "csv.gz", "")
 _ANY_TEXT = st.text(max_size=30) | st.sampled_from(_FRAGMENTS)
 
@@ -140,6 +144,28 @@ class Asker:
         return Answered(said[0]["status"], headers.get(b"content-type", b"").decode(), body)
 
 
+class _AtOnce(Background):
+    """Works out the first few tasks at once; of the others some stay under way, and some have failed."""
+
+    def __init__(self, database: str) -> None:
+        super().__init__(database)
+        self._found: dict[Task[Any], Progress[Any]] = {}
+
+    def look(self, task: Task[T]) -> Progress[T]:
+        """Return how far a task is."""
+        if task not in self._found:
+            self._found[task] = self._begun(task)
+        return self._found[task]
+
+    def _begun(self, task: Task[T]) -> Progress[T]:
+        if len(self._found) >= _WORKED_OUT:
+            return Progress(is_under_way=True, share=0.5) if len(self._found) % 2 else Progress(error="it failed")
+        try:
+            return Progress(task.work(self._database, lambda _share: None))
+        except DiodeError as error:
+            return Progress(error=first_line(error))
+
+
 @pytest.fixture(scope="module")
 def asker(_template_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     """Return the site over some problems, in two environments and on two devices, with decisions about them."""
@@ -150,23 +176,37 @@ def asker(_template_database: Path, tmp_path_factory: pytest.TempPathFactory) ->
         store.write([*known, *beyond(known), *strange_records()])
     (folder / "spool").mkdir()
     with Feed(str(database), every_s=3600) as feed, asyncio.Runner() as runner:
-        yield Asker(make_site(feed, spools=(folder / "spool",), hosts=frozenset({"127.0.0.1:8321"})), runner)
+        site = make_site(
+            feed,
+            spools=(folder / "spool",),
+            background=_AtOnce(str(database)),
+            hosts=frozenset({"127.0.0.1:8321"}),
+        )
+        yield Asker(site, runner)
 
 
 @pytest.fixture(scope="module")
 def usual(asker: Asker) -> Usual:
     """Return what the site's own pages ask for."""
     values: dict[str, set[str]] = {}
-    files = {}
-    for name in NAMES:
-        text = asker.ask(f"/{name}").body.decode()
-        files[name] = re.findall(rf'href="/{name}/([\w-]+)\.csv', text)
+    files: dict[str, list[str]] = {}
+    for name, page in PAGES.items():
+        first = asker.ask(f"/{name}").body.decode()
+        own = re.search(rf'href="(/{name}\?[^"]*)"', first)
+        text = first + (asker.ask(html.unescape(own[1])).body.decode() if own else "")
+        files[name] = sorted(set(re.findall(rf'href="/{name}/([\w-]+)\.csv', text)))
+        for parameter in page.parameters:
+            values.setdefault(parameter.name, set()).update(map(str, _listed(parameter.options)))
         for field, options in re.findall(r'<select name="(\w+)">(.*?)</select>', text, re.DOTALL):
-            values.setdefault(field, set()).update(re.findall(r'<option value="([^"]+)"', options))
+            values[field].update(map(html.unescape, re.findall(r'<option value="([^"]+)"', options)))
         for address in re.findall(r'href="(/[^"]*\?[^"]*)"', text)[:200]:
             for field, value in parse_qsl(urlsplit(html.unescape(address)).query):
-                values.setdefault(field, set()).add(html.escape(value))
-    return Usual({name: sorted(map(html.unescape, found)) for name, found in values.items()}, files)
+                values.setdefault(field, set()).add(value)
+    return Usual({name: sorted(found) for name, found in values.items()}, files)
+
+
+def _listed(options: object) -> tuple[str, ...]:
+    return options if isinstance(options, tuple) else ()
 
 
 class _Read(HTMLParser):
@@ -206,7 +246,7 @@ _ENCODED = st.one_of(
     st.text("%&=;+$'\"<>0aF?#/", max_size=12).map(partial(quote, safe="%&=;+$'?/")),
 )
 """Text as addresses may have it, and what is no text."""
-_MOSTLY = st.sampled_from([True, True, True, True, False])
+_MOSTLY = st.sampled_from([True] * 6 + [False])
 
 
 @st.composite
@@ -216,9 +256,11 @@ def _addresses(draw: DrawFn, name: str, usual: Usual) -> str:
     if not draw(_MOSTLY):
         path += f"/{draw(st.sampled_from(usual.files[name]) | _ENCODED)}.{draw(st.sampled_from(_SUFFIXES))}"
     pairs = []
-    parameters = st.sampled_from(PAGES[name].parameters)
-    for parameter in draw(st.lists(parameters, max_size=5, unique=draw(_MOSTLY))):
-        values = st.sampled_from(usual.values.get(parameter.name, ["64"])).map(quote)
+    first, *others = PAGES[name].parameters
+    drawn = draw(st.lists(st.sampled_from(others), max_size=5, unique=draw(_MOSTLY)))
+    # What a page is about comes first: most of the others need it.
+    for parameter in [first, *drawn] if draw(_MOSTLY) else drawn:
+        values = st.sampled_from(usual.values[parameter.name] or ["64"]).map(quote)
         pairs.append(f"{parameter.name}={draw(values if draw(_MOSTLY) else _ENCODED)}")
     if not draw(_MOSTLY):
         pairs.append(f"{draw(_ENCODED)}={draw(_ENCODED)}")
