@@ -234,6 +234,8 @@ def test_a_model_that_has_learned_from_what_it_is_judged_by(database_url: str) -
         none = judged(visit(feed, background, model="v2_model", problems="unseen"))
         with pytest.raises(NotThereError, match="nothing was timed on 'NVIDIA H100'"):
             list(MODEL.parts(visit(feed, background, model="v2_model", device="NVIDIA H100")))
+        with pytest.raises(NotThereError, match="nothing was timed so on this device"):
+            list(MODEL.parts(visit(feed, background, model="v2_model", regime="graph")))
         with pytest.raises(NotThereError, match="there is no model 'x'"):
             list(MODEL.parts(visit(feed, background, model="x")))
     (flattered,) = [text for text in notes(found) if "has learned from" in text]

@@ -14,7 +14,7 @@ from diode_explorer.pages.model_pair import pair_parts
 from diode_explorer.pages.model_report import report_parts
 from diode_explorer.pages.page import NotThereError, Page, Parameter
 from diode_explorer.pages.parts import COUNT, NUMBER, Column, Command, Fact, Facts, Link, Note, Table
-from diode_explorer.pages.questions import Answer, Question
+from diode_explorer.pages.questions import Answer, Question, where
 from diode_store.render import cell_text, counted
 from diode_trainer.commands.tables import card_pairs
 from diode_trainer.judging.slices import SLICES
@@ -55,6 +55,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     for model in models:
         yield _card_facts(asked, model)
     device = _device(asked, models)
+    _check(asked, device)
     task = _task(asked, models, device)
     progress = asked.work_out(task)
     yield from _under_way(progress, models, device)
@@ -90,6 +91,19 @@ def _device(asked: Asked, models: Sequence[KnownModel]) -> str:
     if found is None:
         raise NotThereError("nothing is measured yet, so no model can be judged")
     return found
+
+
+def _check(asked: Asked, device: str) -> None:
+    """Look whether there is anything to judge by, before a process is started for it.
+
+    Raises:
+        NotThereError: there is not.
+    """
+    chosen = {name: value for name, value in asked.filters.items() if name in {"environment", "regime"}}
+    condition = where(cases.CONDITIONS, {**chosen, "device": device})
+    values = {**chosen, "device": device}
+    if not asked.ask(Question(f"SELECT 1 FROM best_times\n{condition}LIMIT 1", values)).rows:  # noqa: S608 - our own text
+        raise NotThereError("nothing was timed so on this device; take the environment or regime away")
 
 
 def _task(asked: Asked, models: Sequence[KnownModel], device: str) -> Judge:
