@@ -115,7 +115,8 @@ class _Site:
         found = {part.name: part for part in page.parts(visit) if isinstance(part, Table | Picture)}
         part = found.get(request.path_params["part"])
         if part is None or suffix not in FORMATS:
-            raise HTTPException(404, f"{page.title} has {', '.join(found)}, each as {', '.join(FORMATS)}")
+            has = f"{', '.join(found)}, each as {', '.join(FORMATS)}" if found else "nothing to download as it is asked"
+            raise HTTPException(404, f"{page.title} has {has}")
         table = _table(part.source, visit)
         name = f"{page.name}-{part.name}.{suffix}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}

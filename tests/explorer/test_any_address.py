@@ -7,6 +7,7 @@ import html
 import logging
 import re
 import shutil
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from html.parser import HTMLParser
@@ -99,8 +100,8 @@ class Answered:
 class Usual:
     """What addresses say when nobody is up to anything."""
 
-    values: dict[str, list[str]]
-    """Parameter → what it may be."""
+    values: dict[tuple[str, str], list[str]]
+    """Page and parameter → what it may be."""
     files: dict[str, list[str]]
     """Page → the names of its files."""
 
@@ -188,7 +189,7 @@ def asker(_template_database: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def usual(asker: Asker) -> Usual:
     """Return what the site's own pages ask for."""
-    values: dict[str, set[str]] = {}
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
     files: dict[str, list[str]] = {}
     for name, page in PAGES.items():
         first = asker.ask(f"/{name}").body.decode()
@@ -196,13 +197,14 @@ def usual(asker: Asker) -> Usual:
         text = first + (asker.ask(html.unescape(own[1])).body.decode() if own else "")
         files[name] = sorted(set(re.findall(rf'href="/{name}/([\w-]+)\.csv', text)))
         for parameter in page.parameters:
-            values.setdefault(parameter.name, set()).update(map(str, _listed(parameter.options)))
+            values[name, parameter.name].update(_listed(parameter.options))
         for field, options in re.findall(r'<select name="(\w+)">(.*?)</select>', text, re.DOTALL):
-            values[field].update(map(html.unescape, re.findall(r'<option value="([^"]+)"', options)))
+            values[name, field].update(map(html.unescape, re.findall(r'<option value="([^"]+)"', options)))
         for address in re.findall(r'href="(/[^"]*\?[^"]*)"', text)[:200]:
-            for field, value in parse_qsl(urlsplit(html.unescape(address)).query):
-                values.setdefault(field, set()).add(value)
-    return Usual({name: sorted(found) for name, found in values.items()}, files)
+            parts = urlsplit(html.unescape(address))
+            for field, value in parse_qsl(parts.query):
+                values[parts.path.split("/")[1], field].add(value)
+    return Usual({each: sorted(found) for each, found in values.items()}, files)
 
 
 def _listed(options: object) -> tuple[str, ...]:
@@ -260,7 +262,7 @@ def _addresses(draw: DrawFn, name: str, usual: Usual) -> str:
     drawn = draw(st.lists(st.sampled_from(others), max_size=5, unique=draw(_MOSTLY)))
     # What a page is about comes first: most of the others need it.
     for parameter in [first, *drawn] if draw(_MOSTLY) else drawn:
-        values = st.sampled_from(usual.values[parameter.name] or ["64"]).map(quote)
+        values = st.sampled_from(usual.values[name, parameter.name] or ["64"]).map(quote)
         pairs.append(f"{parameter.name}={draw(values if draw(_MOSTLY) else _ENCODED)}")
     if not draw(_MOSTLY):
         pairs.append(f"{draw(_ENCODED)}={draw(_ENCODED)}")
