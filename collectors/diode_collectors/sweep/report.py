@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -82,9 +83,16 @@ class Estimate:
 class SweepProgress:
     """Shows how far a sweep is: a bar with choices a second and the time left, or a line a minute in a log."""
 
-    def __init__(self, problems: Sequence[SweepProblem], estimate: Estimate) -> None:
-        """Expect ``problems``; those that are skipped are taken off when the sweep says how many."""
+    def __init__(self, problems: Sequence[SweepProblem], estimate: Estimate, time_limit_s: float | None = None) -> None:
+        """Expect ``problems``, as far as there is time; those that are skipped are taken off once it is known how many.
+
+        Args:
+            problems: what is to be timed.
+            estimate: on which devices.
+            time_limit_s: after which the sweep begins no more of them.
+        """
         self._estimate = estimate
+        self._time_limit_s = math.inf if time_limit_s is None else time_limit_s
         self._total = len(problems)
         self._weight = self._weight_of_all = sum(map(estimate.weight, problems))
         self._is_begun = False
@@ -148,7 +156,7 @@ class SweepProgress:
     def _left(self) -> str:
         seconds = time.monotonic() - self._began
         left = seconds * max(self._weight - self._done_weight, 0.0) / max(self._done_weight, 1e-9)
-        return f"{duration(left)} left"
+        return f"{duration(min(left, max(self._time_limit_s - seconds, 0.0)))} left"
 
 
 def duration(seconds: float) -> str:

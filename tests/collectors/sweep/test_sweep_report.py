@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from spool_samples import sample
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.devices import device_elsewhere
-from diode_collectors.sweep.plan import SweepReport
+from diode_collectors.sweep.plan import ProblemResult, SweepReport
 from diode_collectors.sweep.report import Estimate, SweepProgress, print_report
 from diode_collectors.sweep.statistics import statistics_of
 
@@ -65,3 +66,19 @@ def test_what_is_skipped_is_said_at_the_start(capsys: pytest.CaptureFixture[str]
         progress.on_begin(3, 0)
         progress.on_begin(2, 1)
     assert capsys.readouterr().err.splitlines() == ["1 problem measured already, 2 to go"]
+
+
+@pytest.mark.parametrize(("limit_s", "left"), [(None, "18 min left"), (200.0, "80 s left"), (100.0, "0 s left")])
+def test_no_more_is_left_than_the_time_limit(
+    limit_s: float | None, left: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep that lists more problems than it has time for ends with its time."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    problems = [parse_problem(f"mm:{1024 * i}x1024x1024", dtype="bf16") for i in range(1, 11)]
+    estimate = Estimate([device_elsewhere("h200")[0]], SearchSpace("DEFAULT"), include_tma=False, cores=16)
+    with SweepProgress(problems, estimate, limit_s) as progress:
+        progress.on_begin(len(problems), 0)
+        now += 120
+        progress.on_result(ProblemResult(problems[0], "cuda:0", timings=12))
+    assert capsys.readouterr().err == f"1 of 10 problems, 0.1 choices/s, {left}\n"

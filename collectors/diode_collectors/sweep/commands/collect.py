@@ -167,7 +167,7 @@ def _run(plan: SweepPlan, estimate: Estimate, options: SweepOptions) -> None:
     from diode_collectors.sweep.statistics import statistics_of
 
     started = time.time()
-    with SweepProgress(plan.problems, estimate) as listener:
+    with SweepProgress(plan.problems, estimate, plan.time_limit_s) as listener:
         report = run_sweep(plan, listener)
     if options.output is not None and (report.measured or report.skipped):
         for line in write_dataset(options.output, plan.spool):
