@@ -140,6 +140,7 @@ def test_interrupted(user: User) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert (process.returncode, "Traceback" in said) == (130, False)
+    assert said.endswith("interrupted; the same command goes on from here\n")
     other = user.run(*user.tune("--from-scratch"))
     assert other.returncode == 1
     told = " ".join(other.stderr.split())

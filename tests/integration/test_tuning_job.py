@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
+from diode_integration.tuning import installing
 from diode_integration.tuning.job import TuneRequest, TuningJob, left_to_do
 from diode_integration.tuning.plan import DeviceFolder, Stage
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from diode_integration.tuning.pool import Pool
+from diode_integration.tuning.running import CommandFailedError
+from diode_trainer.training.checkpoints import folder_beside
 
 DEVICES = device_elsewhere("h200")[0], device_elsewhere("l40s")[0]
 
@@ -61,3 +63,52 @@ def test_what_was_done_of_another_command_is_done(tmp_path: Path, jobs: list[Tun
     end(made(tmp_path, 30.0)[0], Stage.DONE)
     end(jobs[1], Stage.MEASURING)
     assert left_to_do(jobs) == jobs
+
+
+class Training:
+    """Stands for the command that trains: it begins fits, and is stopped in each one that it is told to."""
+
+    def __init__(self, *ends: BaseException | None) -> None:
+        self.ends = list(ends)
+        self.resumed: list[bool] = []
+
+    def run(self, *arguments: str, **_: Any) -> None:
+        """Note whether it goes on with what is there."""
+        self.resumed.append("--resume" in arguments)
+        unfinished = folder_beside(Path(arguments[arguments.index("--output") + 1]))
+        unfinished.mkdir(exist_ok=True)
+        (unfinished / "final.checkpoint").touch()
+        if (end := self.ends.pop(0)) is not None:
+            raise end
+
+
+@pytest.mark.parametrize(
+    ("end", "problems", "resumed"),
+    [
+        (KeyboardInterrupt(), 50, [False, True]),
+        (KeyboardInterrupt(), 51, [False, False]),
+        (CommandFailedError("it failed"), 50, [False, False]),
+    ],
+    ids=["interrupted", "other data", "failed"],
+)
+def test_training_goes_on(
+    tmp_path: Path,
+    jobs: list[TuningJob],
+    monkeypatch: pytest.MonkeyPatch,
+    end: BaseException,
+    problems: int,
+    resumed: list[bool],
+) -> None:
+    """With the fits that were interrupted, if they are of the same problems; not with those that failed."""
+    measured = 50
+    monkeypatch.setattr(installing, "target", lambda _hardware: tmp_path / "model.pt")
+    monkeypatch.setattr(Pool, "measured", lambda _pool: {bytes([number]) for number in range(measured)})
+    job, training = jobs[0], Training(end, None)
+    monkeypatch.setattr(job, "_commands", training)
+    with pytest.raises(type(end)):
+        job._train(job.found(restart=False), captures=True)
+    measured = problems
+    run = job.folder.unfinished()
+    assert run is not None
+    job._train(run, captures=True)
+    assert (training.resumed, job.folder.unfinished()) == (resumed, None)

@@ -88,7 +88,11 @@ def tune(*, options: _Options, database: DatabaseOption, as_json: JsonOption = F
                 _print_foreseen(found[-1])
             continue
         with job.folder.locked() as lock:
-            found.append(job.run(lock, restart=options.restart, captures=as_json))
+            try:
+                found.append(job.run(lock, restart=options.restart, captures=as_json))
+            except KeyboardInterrupt:
+                print_note("interrupted; the same command goes on from here")
+                raise
         if not as_json:
             _print_done(found[-1])
     if as_json:

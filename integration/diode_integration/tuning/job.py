@@ -262,22 +262,21 @@ class TuningJob:
 
     # --- training
 
-    def _train_to(self, path: Path, *, folds: int, output: Output) -> Any:
-        scratch = ("--warm-start", "none") if self.request.from_scratch else ()
-        return self._commands.run(
-            "train",
-            *("--hardware", self.hardware.name, "--folds", str(folds)),
-            *("--output", str(path), "--force", *scratch, *(("--json",) if output is Output.JSON else ())),
-            output=output,
-        )
+    def _train_to(self, path: Path, *, folds: int, output: Output, goes_on: bool = False) -> Any:
+        options = [
+            *(("--warm-start", "none") if self.request.from_scratch else ()),
+            *(("--json",) if output is Output.JSON else ()),
+            *(("--resume",) if goes_on else ()),
+        ]
+        what = ("--hardware", self.hardware.name, "--folds", str(folds), "--output", str(path), "--force")
+        return self._commands.run("train", *what, *options, output=output)
 
-    def _folds(self, run: RunFolder) -> int:
+    def _folds(self, run: RunFolder, problems: int) -> int:
         """Return how many folds the model is judged by: none if there is too little to hold any out.
 
         Raises:
             DatasetError: there is too little to learn from; the run is over.
         """
-        problems = len(self.pool.measured())
         if problems < FEWEST_PROBLEMS:
             run.plan.stage = Stage.DONE
             run.save()
@@ -305,13 +304,24 @@ class TuningJob:
         return "name more products to measure more"
 
     def _train(self, run: RunFolder, *, captures: bool) -> dict[str, Any]:
-        path, folds = installing.target(self.hardware), self._folds(run)
+        from diode_trainer.training.checkpoints import are_left
+
+        path, problems = installing.target(self.hardware), len(self.pool.measured())
+        fits = {"folds": self._folds(run, problems), "problems": problems}
+        goes_on = run.plan.fits == fits and are_left(path)
         if run.plan.stage is Stage.MEASURING:  # afterwards the model that is there may be this run's
             if path.exists():
                 run.plan.kept = str(installing.keep_copy(path, self.folder.path / "previous"))
             run.plan.stage = Stage.TRAINING
+        run.plan.fits = fits
+        run.save()
+        output = Output.JSON if captures else Output.SHOW
+        try:
+            report = self._train_to(path, folds=fits["folds"], output=output, goes_on=goes_on)
+        except CommandFailedError:
+            run.plan.fits = None  # whatever it was, the next run begins these anew
             run.save()
-        report = self._train_to(path, folds=folds, output=Output.JSON if captures else Output.SHOW)
+            raise
         run.plan.stage = Stage.DONE
         run.save()
         return {

@@ -69,6 +69,8 @@ class Plan:
     stage: Stage = Stage.MEASURING
     kept: str | None = None
     """Where the model is that was there before, if there was one; known once it trains."""
+    fits: dict[str, int] | None = None
+    """How many folds of how many problems it trains on, once it does, and while those fits can be gone on with."""
 
     def pass_on(self, number: int) -> None:
         """Give what a round, from 1, has left of its budget to those after it."""
