@@ -11,8 +11,8 @@ import pytest
 
 import samples
 from diode_explorer.feed import Feed
-from diode_explorer.pages.change import CHANGE
-from diode_explorer.pages.change_pairs import SLICES
+from diode_explorer.pages.change.page import CHANGE
+from diode_explorer.pages.change.pairs import SLICES
 from diode_explorer.pages.page import NotThereError
 from diode_store.noise import usual_sigma
 from diode_store.normalise import kernel_config

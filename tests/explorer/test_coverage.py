@@ -14,13 +14,13 @@ import pytest
 import samples
 from diode_collectors.problems.problem import parse_problem
 from diode_explorer.feed import Feed
-from diode_explorer.pages.coverage import COVERAGE
-from diode_explorer.pages.coverage_cells import octave, octave_text
-from diode_explorer.pages.coverage_holes import Hole, holes
-from diode_explorer.pages.coverage_picture import SHOWN
+from diode_explorer.pages.coverage.cells import octave, octave_text
+from diode_explorer.pages.coverage.holes import Hole, holes
+from diode_explorer.pages.coverage.page import COVERAGE
+from diode_explorer.pages.coverage.picture import SHOWN
+from diode_explorer.pages.coverage.rooflines import FIGURES, peaks
 from diode_explorer.pages.page import NotThereError
 from diode_explorer.pages.parts import Command
-from diode_explorer.pages.rooflines import FIGURES, peaks
 from diode_store.devices import KNOWN_DEVICES
 from diode_store.normalise import kernel_config
 from diode_store.records import Hardware, ProblemShape

@@ -13,7 +13,7 @@ from decided import POLICY, decision
 from diode_explorer.feed import Feed
 from diode_explorer.judging.models import known_models
 from diode_explorer.pages import PAGES
-from diode_explorer.pages.decisions import DECISIONS
+from diode_explorer.pages.decisions.page import DECISIONS
 from diode_explorer.pages.parts import Command, Facts, Note, Picture, Table
 from diode_explorer.rendering import linked, shown
 from diode_explorer.visit import Visit

@@ -16,7 +16,7 @@ from diode_explorer.feed import Feed
 from diode_explorer.judging.assessing import judge
 from diode_explorer.judging.verdict import ALL, UNSEEN, Wanted
 from diode_explorer.pages import PAGES
-from diode_explorer.pages.model import MODEL
+from diode_explorer.pages.model.page import MODEL
 from diode_explorer.pages.page import NotThereError
 from diode_explorer.pages.parts import Command, Facts, Note, Picture, Table
 from diode_explorer.pages.questions import Answer

@@ -9,8 +9,8 @@ from diode_collectors.problems.problem import SweepProblem
 from diode_explorer.pages import cases
 from diode_explorer.pages.page import NotThereError, Page, Parameter
 from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Picture, Table
-from diode_explorer.pages.problem_picture import times_picture
-from diode_explorer.pages.problem_ranking import MODEL, Ranking, cautions, ranking_of
+from diode_explorer.pages.problem.picture import times_picture
+from diode_explorer.pages.problem.ranking import MODEL, Ranking, cautions, ranking_of
 from diode_explorer.pages.questions import Extended, Question, where
 from diode_store.errors import SettingsError
 from diode_store.inductor_default import TEMPLATES, default_configs

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diode_explorer.pages.coverage_cells import octave_column, octave_text
+from diode_explorer.pages.coverage.cells import octave_column, octave_text
 from diode_trainer.report.specification import SCHEMA, tips
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from diode_explorer.pages.coverage_holes import Cell
+    from diode_explorer.pages.coverage.holes import Cell
     from diode_trainer.report.specification import Spec
 
 _ROW_HEIGHT, _LEAST_HEIGHT = 24, 160

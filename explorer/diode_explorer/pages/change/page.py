@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diode_explorer.pages import cases
-from diode_explorer.pages.change_pairs import SIZES, SLICES, SLOWER, TIMES, VERDICTS, WINNERS, Pairs
-from diode_explorer.pages.change_picture import change_picture
-from diode_explorer.pages.change_sides import BY, DEVICE, ENVIRONMENT, names, sides
+from diode_explorer.pages.change.pairs import SIZES, SLICES, SLOWER, TIMES, VERDICTS, WINNERS, Pairs
+from diode_explorer.pages.change.picture import change_picture
+from diode_explorer.pages.change.sides import BY, DEVICE, ENVIRONMENT, names, sides
 from diode_explorer.pages.page import Page, Parameter
 from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Column, Fact, Facts, Link, Note, Picture, Table
 from diode_explorer.pages.questions import Question
@@ -17,7 +17,7 @@ from diode_store.render import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from diode_explorer.pages.change_sides import Side, Sides
+    from diode_explorer.pages.change.sides import Side, Sides
     from diode_explorer.pages.page import Asked
     from diode_explorer.pages.parts import Part
     from diode_explorer.pages.questions import Value

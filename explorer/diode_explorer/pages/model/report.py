@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from diode_explorer.pages import cases
-from diode_explorer.pages.model_tables import WORST, parts_table, problems_table, rankings_table
+from diode_explorer.pages.model.tables import WORST, parts_table, problems_table, rankings_table
 from diode_explorer.pages.parts import Fact, Facts, Note, Picture
 from diode_explorer.pages.questions import Answer
 

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from diode_explorer.pages import cases
+from diode_explorer.pages.coverage.rooflines import FIGURES, peaks
 from diode_explorer.pages.questions import Question, where
-from diode_explorer.pages.rooflines import FIGURES, peaks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

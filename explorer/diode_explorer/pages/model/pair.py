@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_explorer.pages import cases
-from diode_explorer.pages.model_report import case_address, left_out, picture_part
-from diode_explorer.pages.model_tables import WORST, rankings_table
+from diode_explorer.pages.model.report import case_address, left_out, picture_part
+from diode_explorer.pages.model.tables import WORST, rankings_table
 from diode_explorer.pages.parts import COUNT, NUMBER, Column, Fact, Facts, Note, Picture, Table
 from diode_explorer.pages.questions import Answer
 from diode_store.render import counted

@@ -10,7 +10,7 @@ import numpy as np
 from diode_explorer.judging.models import Load, model_asked, model_named, names_sql
 from diode_explorer.pages.page import NotThereError, Parameter
 from diode_explorer.pages.parts import Fact, Facts, Note
-from diode_explorer.pages.problem_picture import config_text
+from diode_explorer.pages.problem.picture import config_text
 from diode_explorer.pages.questions import Answer, Extended
 from diode_store.columns import INT_COLUMNS, ConfigColumns
 from diode_store.render import counted

@@ -10,8 +10,8 @@ from diode_explorer.judging.judge import Judge
 from diode_explorer.judging.models import known_models, model_named, names_sql
 from diode_explorer.judging.verdict import ALL, MOST_CASES, UNSEEN, Wanted
 from diode_explorer.pages import cases
-from diode_explorer.pages.model_pair import pair_parts
-from diode_explorer.pages.model_report import report_parts
+from diode_explorer.pages.model.pair import pair_parts
+from diode_explorer.pages.model.report import report_parts
 from diode_explorer.pages.page import NotThereError, Page, Parameter
 from diode_explorer.pages.parts import COUNT, NUMBER, Column, Command, Fact, Facts, Link, Note, Table
 from diode_explorer.pages.questions import Answer, Question, where

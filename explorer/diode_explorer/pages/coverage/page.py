@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diode_explorer.pages import cases
-from diode_explorer.pages.coverage_cells import (
+from diode_explorer.pages.coverage.cells import (
     AXES,
     SIZES,
     Map,
@@ -17,8 +17,8 @@ from diode_explorer.pages.coverage_cells import (
     octave_options,
     octave_text,
 )
-from diode_explorer.pages.coverage_holes import Filling, holes
-from diode_explorer.pages.coverage_picture import SHOWN, coverage_picture
+from diode_explorer.pages.coverage.holes import Filling, holes
+from diode_explorer.pages.coverage.picture import SHOWN, coverage_picture
 from diode_explorer.pages.page import NotThereError, Page, Parameter
 from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Link, Note, Picture, Table
 from diode_explorer.pages.questions import Answer, Question, where
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from diode_collectors.problems.problem import SweepProblem
-    from diode_explorer.pages.coverage_holes import Cell, Hole
+    from diode_explorer.pages.coverage.holes import Cell, Hole
     from diode_explorer.pages.page import Asked
     from diode_explorer.pages.parts import Part
     from diode_explorer.pages.questions import Value

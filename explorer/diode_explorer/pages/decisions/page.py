@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from diode_collectors.problems.problem import SweepProblem
 from diode_explorer.judging.models import known_models
 from diode_explorer.pages import cases
-from diode_explorer.pages import decisions_questions as questions
+from diode_explorer.pages.decisions import questions
 from diode_explorer.pages.page import Page, Parameter
 from diode_explorer.pages.parts import (
     COUNT,

@@ -11,7 +11,7 @@ from diode_explorer.pages.questions import Question, where
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from diode_explorer.pages.change_sides import Sides
+    from diode_explorer.pages.change.sides import Sides
     from diode_explorer.pages.questions import Value
 
 SLOWER, FASTER = VERDICTS = ("slower", "faster")

@@ -1,0 +1,1 @@
+"""What two environments or devices time differently."""

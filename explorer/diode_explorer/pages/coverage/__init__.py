@@ -1,0 +1,1 @@
+"""Which sizes are measured, on a map, and how fast they are."""

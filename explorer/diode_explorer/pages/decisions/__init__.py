@@ -1,0 +1,1 @@
+"""What the hook decided in deployed compiles."""

@@ -1,0 +1,1 @@
+"""All kernels of one matrix product."""
