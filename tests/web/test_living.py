@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The first writes what the others would see appear.
 pytestmark = [pytest.mark.web, pytest.mark.xdist_group("living")]
-_A_WHILE_MS = 30_000
+_A_WHILE_MS = 90_000
 SHOWN = {"overview": "new-9", "intake": "new-9"}
 """Page → what it then says, in its telling state."""
 
