@@ -14,6 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
+from diode_explorer.ordering import asked_order, next_order, ordered
+from diode_explorer.pages.page import SORT
 from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Note, Picture, Table
 from diode_explorer.pages.questions import Answer, Extended, Question
 from diode_store.render import json_value
@@ -65,11 +67,14 @@ def shown(parts: Iterable[Part], asked: Asked) -> Iterator[Shown]:
     Raises:
         QueryError: a query fails, or takes too long.
         NotThereError: the page was asked about what is not there.
+        AddressError: it was asked for an order that it cannot have.
     """
-    for part in parts:
-        if not isinstance(part, Table | Picture):
-            yield Shown(part)
+    order = asked_order(asked)
+    for each in parts:
+        if not isinstance(each, Table | Picture):
+            yield Shown(each)
             continue
+        part = ordered(each, order) if isinstance(each, Table) else each
         answer = _answered(part.source, asked)
         spec = part.draw(answer.dicts()) if isinstance(part, Picture) and answer.rows else None
         if isinstance(part, Table) and part.most is not None and len(answer.rows) > part.most:
@@ -99,11 +104,32 @@ def linked(link: Link, row: Mapping[str, Any], page: Page, asked: Asked, pages: 
     found = {name: row[column] for name, column in link.values.items()}
     if target is None or any(value is None for value in found.values()):
         return None
-    known = {name: value for name, value in asked.filters.items() if target.parameter(name)} if link.keeps else {}
+    keeps = asked.filters if link.keeps else {}
+    is_same = target.name == page.name
+    known = {name: keeps[name] for name in keeps if target.parameter(name) and (is_same or name != SORT.name)}
     wanted = {**known, **found}
     ordered = {each.name: wanted[each.name] for each in target.parameters if each.name in wanted}
     found_at = asked.address(target.name, ordered)
     return f"{found_at}#{link.part}" if found_at and link.part else found_at
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a column."""
+
+    address: str | None
+    """What orders the table by it."""
+    sorted: str | None
+    """How it is ordered by it, as ARIA has it; None if it is not."""
+
+
+def head(table: Table, column: Column, page: Page, asked: Asked) -> Head:
+    """Return where a click on a column's head leads, and how the table is ordered by it."""
+    order = asked_order(asked)
+    is_by_it = order is not None and (order.table, order.column) == (table.name, column.name)
+    now = ("descending" if order.is_descending else "ascending") if order is not None and is_by_it else None
+    found = asked.address(page.name, {**asked.filters, SORT.name: str(next_order(table, column, order))})
+    return Head(found and f"{found}#{table.name}", now)
 
 
 def cell(value: object, column: Column) -> str:
@@ -151,4 +177,6 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.globals.update(cell=cell, linked=linked, json=_json, prose=prose, home=lambda page: address(page, {}))
+_ENVIRONMENT.globals.update(
+    cell=cell, head=head, linked=linked, json=_json, prose=prose, home=lambda page: address(page, {})
+)

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from diode_explorer.downloads import FORMATS, as_bytes, as_table
 from diode_explorer.feed import MOST_DOWNLOADED, SlowQueryError
 from diode_explorer.guarding import REFUSED, Guard
+from diode_explorer.ordering import asked_order, ordered
 from diode_explorer.pages import PAGES
 from diode_explorer.pages.page import AddressError, NotThereError
 from diode_explorer.pages.parts import Picture, Table
@@ -117,7 +118,8 @@ class _Site:
         if part is None or suffix not in FORMATS:
             has = f"{', '.join(found)}, each as {', '.join(FORMATS)}" if found else "nothing to download as it is asked"
             raise HTTPException(404, f"{page.title} has {has}")
-        table = _table(part.source, visit)
+        source = ordered(part, asked_order(visit)).source if isinstance(part, Table) else part.source
+        table = _table(source, visit)
         name = f"{page.name}-{part.name}.{suffix}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(as_bytes(table, suffix), media_type=FORMATS[suffix], headers=headers)

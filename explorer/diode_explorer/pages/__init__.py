@@ -1,12 +1,18 @@
 """What each page shows: queries, and what their columns mean."""
 
+from dataclasses import replace
+
 from diode_explorer.pages.change.page import CHANGE
 from diode_explorer.pages.coverage.page import COVERAGE
 from diode_explorer.pages.decisions.page import DECISIONS
 from diode_explorer.pages.intake import INTAKE
 from diode_explorer.pages.model.page import MODEL
 from diode_explorer.pages.overview import OVERVIEW
+from diode_explorer.pages.page import SORT
 from diode_explorer.pages.problem.page import PROBLEM
 
-PAGES = {page.name: page for page in (OVERVIEW, PROBLEM, COVERAGE, MODEL, CHANGE, DECISIONS, INTAKE)}
+PAGES = {
+    page.name: replace(page, parameters=(*page.parameters, SORT))
+    for page in (OVERVIEW, PROBLEM, COVERAGE, MODEL, CHANGE, DECISIONS, INTAKE)
+}
 """All of them, in the order of the menu."""

@@ -92,6 +92,10 @@ class Parameter:
         return text
 
 
+SORT = Parameter("sort", "order", is_shown=False)
+"""How a table is ordered, on every page; ``ordering`` reads it."""
+
+
 @dataclass(frozen=True)
 class Page:
     """A page."""
