@@ -60,10 +60,11 @@ class Contents:
     problems: int = 0
 
     def add(self, page: str, values: Mapping[str, Value]) -> str:
-        """Return the file of a page, which the report has from now on."""
+        """Return the file of a page, which the report has from now on; the first of a page has its plain name."""
         key = (page, tuple(values.items()))
         if key not in self.files:
-            self.files[key] = _file_name(*key)
+            is_first = all(of != page for of, _ in self.files)
+            self.files[key] = _file_name(*key, is_first=is_first)
             self.waiting.append(key)
         return self.files[key]
 
@@ -198,12 +199,10 @@ def _image(each: Shown, palette: Palette) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _file_name(page: str, items: tuple[tuple[str, Value], ...]) -> str:
+def _file_name(page: str, items: tuple[tuple[str, Value], ...], *, is_first: bool) -> str:
     """Return a name that says what is on a page, and that no other page has."""
-    if page == _FIRST and len(items) <= 1:
-        return "index.html"
-    if not items or (len(items) == 1 and items[0][0] == "device"):
-        return f"{page}.html"
+    if is_first:
+        return "index.html" if page == _FIRST else f"{page}.html"
     said = "-".join(str(value) for name, value in items if name not in {_PROBLEM, "environment", "device"})
     digest = hashlib.blake2b(repr(items).encode(), digest_size=6).hexdigest()
     slug = _UNNAMED.sub("-", said.lower()).strip("-")[:40]

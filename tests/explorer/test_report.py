@@ -86,6 +86,18 @@ def test_a_page_that_is_asked_for(warehouse: str, tmp_path: Path) -> None:
     assert "64x128x256" not in read(tmp_path / "out")[name]
 
 
+def test_a_further_state_of_a_page_is_a_file_of_its_own(warehouse: str, tmp_path: Path) -> None:
+    """It does not take the place of the page as it is, not even with a single filter."""
+    device = f"device={samples.measurement(0).hardware.name.replace(' ', '+')}"
+    more = ("--page", "/overview?machine=a", "--page", f"/coverage?{device}")
+    assert run(warehouse, tmp_path / "plain", "--problems", "0").exit_code == 0
+    assert run(warehouse, tmp_path / "more", "--problems", "0", *more).exit_code == 0
+    plain, found = read(tmp_path / "plain"), read(tmp_path / "more")
+    assert len(found) == len(plain) + len(more) // 2
+    assert "&lt;script&gt;" in found["index.html"]
+    assert found["coverage.html"].count("<a ") == plain["coverage.html"].count("<a ")
+
+
 def test_a_report_takes_the_place_of_one(warehouse: str, tmp_path: Path) -> None:
     """Its pages that are no more are gone; what is no page of a report stays, and is never replaced."""
     folder = tmp_path / "out"
