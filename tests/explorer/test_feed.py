@@ -124,3 +124,10 @@ def test_what_is_copied_asks_for_the_same(value: str) -> None:
     with duckdb.connect() as connection:
         bound = connection.execute(question.sql, question.bound).fetchall()
         assert connection.execute(question.text).fetchall() == bound == [(value,)]
+
+
+def test_a_dollar_in_quotes_is_no_parameter() -> None:
+    """Names of models stand there."""
+    question = Question("SELECT 'a$b' || $name AS name", {"name": "it's $c"})
+    assert question.bound == {"name": "it's $c"}
+    assert question.text == "SELECT 'a$b' || 'it''s $c' AS name"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_PARAMETER = re.compile(r"\$(\w+)")
+_PARAMETER = re.compile(r"'[^']*'|\$(\w+)")
+"""A parameter is what follows a dollar, but not in quotes: there names of models stand, which may have one."""
 Value = str | int | float
 
 
@@ -24,12 +25,12 @@ class Question:
     @property
     def bound(self) -> dict[str, Value]:
         """Return the values that it asks for."""
-        return {name: self.values[name] for name in dict.fromkeys(_PARAMETER.findall(self.sql))}
+        return {name: self.values[name] for name in dict.fromkeys(_PARAMETER.findall(self.sql)) if name}
 
     @property
     def text(self) -> str:
         """Return it as somebody may run it elsewhere, with its values as literals."""
-        return _PARAMETER.sub(lambda found: _literal(self.values[found[1]]), self.sql)
+        return _PARAMETER.sub(lambda found: _literal(self.values[found[1]]) if found[1] else found[0], self.sql)
 
 
 @dataclass(frozen=True)
