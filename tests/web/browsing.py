@@ -34,11 +34,18 @@ _PATIENCE_MS = 20_000
 _LONG_PATIENCE_MS = 120_000
 _GIVEN_UP = "net::ERR_ABORTED"
 """Of a request whose page was left meanwhile, and of a navigation that became a download."""
-_COLOURS = """canvas => {
+_INK = """canvas => {
   const copied = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", {willReadFrequently: true});
   copied.drawImage(canvas, 0, 0);
-  const {data} = copied.getImageData(0, 0, canvas.width, canvas.height);
-  return new Set(new Uint32Array(data.buffer)).size;
+  const {width, height} = canvas;
+  const pixels = (...area) => [...new Uint32Array(copied.getImageData(...area).data.buffer)];
+  const edges = {left: pixels(0, 0, 1, height), right: pixels(width - 1, 0, 1, height), top: pixels(0, 0, width, 1)};
+  const background = pixels(0, 0, 1, 1)[0];
+  return {
+    name: canvas.closest("figure").dataset.name,
+    colours: new Set(pixels(0, 0, width, height)).size,
+    cut: Object.keys(edges).filter((edge) => edges[edge].some((pixel) => pixel !== background)),
+  };
 }"""
 
 
@@ -133,9 +140,9 @@ class Visitor:
         """Return what the page says."""
         return self.page.locator("main").inner_text()
 
-    def colours(self) -> list[int]:
-        """Return how many colours each picture has."""
-        return [canvas.evaluate(_COLOURS) for canvas in self.page.locator("figure.picture canvas").all()]
+    def ink(self) -> list[dict[str, Any]]:
+        """Return of each picture how many colours it has, and at which edges something of it may be cut off."""
+        return [canvas.evaluate(_INK) for canvas in self.page.locator("figure.picture canvas").all()]
 
     def unfolded(self) -> None:
         """Unfold everything on the page."""

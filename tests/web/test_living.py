@@ -43,7 +43,7 @@ def test_new_measurements_appear(visitor_of: MakeVisitor, site: Site) -> None:
         if name in SHOWN:
             expect(visitor.page.locator("main")).to_contain_text(SHOWN[name], timeout=_A_WHILE_MS)
         assert visitor.settled().page.evaluate("window.isTheSame") is True
-        assert [colours for colours in visitor.colours() if colours < 3] == []
+        assert [ink for ink in visitor.ink() if ink["colours"] < 3] == []
 
 
 def test_what_is_new_disturbs_nobody(visitor: Visitor, site: Site) -> None:

@@ -188,7 +188,7 @@ def _bars(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 "axis": {"grid": False},
             },
             "x2": {"field": "ended_at"},
-            "y": {"field": "timings", "type": "quantitative", "title": "timings", "axis": {"format": ","}},
+            "y": {"field": "timings", "type": "quantitative", "title": "timings", "axis": {"format": ",d"}},
             "y2": {"datum": 0},
             "tooltip": [
                 {

@@ -1,5 +1,6 @@
 // Draws the pictures of a page, in the colours of its scheme.
 const dark = matchMedia("(prefers-color-scheme: dark)");
+const NARROW_PX = 600;
 const views = new Map();
 let palettes;
 
@@ -16,6 +17,8 @@ export async function draw(root) {
     const { title, ...spec } = JSON.parse(figure.querySelector("script").textContent);
     const container = figure.querySelector(".drawn");
     const { spec: whole } = compile(spec, { config });
+    // On a phone the entries of a legend are below each other: side by side the last ones would be cut off.
+    if (container.clientWidth < NARROW_PX) whole.legends?.forEach((legend) => { legend.columns = 1; });
     const view = new View(parse(whole, config, { ast: true }), {
       expr: expressionInterpreter,
       renderer: "canvas",

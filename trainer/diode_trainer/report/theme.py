@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+_LABEL_OVERHANG = 16
+"""What the last label of an axis may stand out."""
 _SMALL = 11
 _USUAL = 12
 
@@ -94,7 +96,7 @@ def vega_config(palette: Palette) -> dict[str, Any]:
     return {
         "background": palette.paper,
         "font": _FONT,
-        "padding": 4,
+        "padding": {"left": 4, "top": 4, "right": _LABEL_OVERHANG, "bottom": 4},
         "view": {"stroke": None},
         "axis": axis,
         "title": {**title, "anchor": "start", "frame": "group", "offset": 12, "subtitlePadding": 6},
