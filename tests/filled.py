@@ -72,6 +72,11 @@ def filled(empty: Path, folder: Path, *, is_strange: bool) -> Filled:
         store.write(beyond(bundled(_AGAIN)))
         if is_strange:
             store.write(strange_records())
+    # As if each had come in a minute after it was measured.
+    samples.sql(
+        Path(database),
+        "UPDATE measurements SET ingested_at = strftime('%Y-%m-%d %H:%M:%f000', measured_at, '+60 seconds')",
+    )
     return found
 
 
