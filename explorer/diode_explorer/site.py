@@ -97,8 +97,9 @@ class _Site:
         for page in PAGES.values():
             try:
                 _rendered(page, Visit(state, {}, self._spools))
-            except DiodeError as error:
-                log.warning("/%s: %s", page.name, first_line(error))
+            except Exception as error:
+                of_ours = isinstance(error, DiodeError)
+                log.warning("/%s: %s", page.name, first_line(error), exc_info=None if of_ours else error)
 
     def live(self, _request: Request) -> Response:
         """Say which state is shown."""

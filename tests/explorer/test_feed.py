@@ -12,6 +12,7 @@ import pytest
 
 import diode_explorer.feed as feed_module
 import samples
+from diode_explorer import site
 from diode_explorer.feed import Feed, SlowQueryError
 from diode_explorer.pages.overview import OVERVIEW
 from diode_explorer.pages.questions import Question
@@ -20,8 +21,10 @@ from diode_store.lake.sync import sync
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from diode_explorer.pages.parts import Part
     from diode_store.lake.lake import Lake
 
 
@@ -124,6 +127,22 @@ def test_what_is_copied_asks_for_the_same(value: str) -> None:
     with duckdb.connect() as connection:
         bound = connection.execute(question.sql, question.bound).fetchall()
         assert connection.execute(question.text).fetchall() == bound == [(value,)]
+
+
+def test_a_page_that_fails_keeps_no_other_from_being_shown(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is wrong with it stands in the log."""
+
+    def fail(_asked: object) -> Iterable[Part]:
+        raise ValueError("a fault of ours")
+
+    broken = {each.name: replace(each, parts=fail) if each.name == "change" else each for each in site.PAGES.values()}
+    monkeypatch.setattr(site, "PAGES", broken)
+    with Feed(database_url) as feed:
+        site.make_site(feed)
+    assert [record.getMessage() for record in caplog.records] == ["/change: a fault of ours"]
+    assert "Traceback" in caplog.text
 
 
 def test_a_dollar_in_quotes_is_no_parameter() -> None:
