@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import typer
 
 from diode_explorer.needed import check_installed
-from diode_store.console import DatabaseOption, HardwareOption, JsonOption, make_app, print_json, progress
+from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, progress
 from diode_store.errors import QueryError, ReportError
 from diode_store.render import counted
 
@@ -32,7 +32,15 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="The folder; a report that is there is replaced.")
     ],
-    hardware: HardwareOption = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            "--hardware",
+            metavar="NAME",
+            help="The device that pages show: an alias, its name, or the first words of its name.",
+            show_default="what each page shows by itself",
+        ),
+    ] = None,
     page: Annotated[
         list[str] | None,
         typer.Option(
