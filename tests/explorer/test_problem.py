@@ -13,12 +13,13 @@ import samples
 from diode_explorer.background import Background
 from diode_explorer.feed import Feed
 from diode_explorer.pages.page import NotThereError
-from diode_explorer.pages.parts import Facts, Note, Picture, Table
+from diode_explorer.pages.parts import Command, Facts, Note, Picture, Table
 from diode_explorer.pages.problem.page import PROBLEM
 from diode_explorer.pages.questions import Extended
 from diode_explorer.visit import Visit
 from diode_store.columns import ConfigColumns
 from diode_store.normalise import kernel_config
+from diode_store.records import TimingMethod
 from diode_store.resources import trained_models_dir
 from diode_store.warehouse.store import Store
 from diode_trainer import artifact
@@ -149,3 +150,14 @@ def test_which_model_is_asked(database_url: str, background: Background, tmp_pat
     assert "mine cannot be asked: " in notes(damaged)[0]
     assert "damaged, or another model than its card's" in notes(damaged)[0]
     assert tmp_path in copy.parents
+
+
+@pytest.mark.parametrize(("regime", "more"), [("graph", ""), ("write_flush", " --timing write-flush")])
+def test_it_is_measured_again_in_its_regime(database_url: str, regime: str, more: str) -> None:
+    """The command times as the page's timings were made."""
+    with Store.open(database_url) as store:
+        store.write([samples.measurement(problem=PRODUCT, timing_method=TimingMethod("median", regime=regime))])
+    with Feed(database_url) as feed:
+        found = list(PROBLEM.parts(Visit(feed.state, {"problem": PRODUCT.key.hex(), "model": "(none)"})))
+    (command,) = (part.command for part in found if isinstance(part, Command))
+    assert command == f"diode-collect --shape mm:1024x2048x512/nn/bf16 --search-space EXHAUSTIVE{more}"

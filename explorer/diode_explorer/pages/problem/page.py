@@ -14,6 +14,7 @@ from diode_explorer.pages.problem.ranking import MODEL, Ranking, cautions, ranki
 from diode_explorer.pages.questions import Extended, Question, where
 from diode_store.errors import SettingsError
 from diode_store.inductor_default import TEMPLATES, default_configs
+from diode_store.records import TimingMethod
 from diode_store.render import counted, problem_text
 from diode_trainer.features import roofline_us
 
@@ -245,6 +246,8 @@ def _command(shape: ProblemShape, case: Mapping[str, Any]) -> Command | None:
     except SettingsError:
         return None
     words = ["diode-collect", "--shape", str(problem), "--search-space", "EXHAUSTIVE"]
+    # Else it would be timed in another regime than this page's.
+    words += ["--timing", "write-flush"] if TimingMethod(regime=case["regime"]).has_write_flush else []
     return Command(
         "reproduce",
         "Measure it again",
