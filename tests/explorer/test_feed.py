@@ -14,6 +14,7 @@ import diode_explorer.feed as feed_module
 import samples
 from diode_explorer import site
 from diode_explorer.feed import Feed, SlowQueryError
+from diode_explorer.pages import cases
 from diode_explorer.pages.overview import OVERVIEW
 from diode_explorer.pages.questions import Question
 from diode_explorer.visit import Visit
@@ -73,6 +74,24 @@ def test_what_is_stale(database_url: str) -> None:
                 ((_, _, _, problems, measurements, timings, *_),) = tables["devices"].rows
         assert found == {None: [("NVIDIA H200", "mm", "bfloat16", 2)], "a": [], "b": found[None]}
     assert (problems, measurements, timings) == (4, 4, 12)
+
+
+def test_what_is_stale_is_of_its_last_machine(database_url: str) -> None:
+    """Though nobody said which that is, and an earlier one is known."""
+    old = replace(samples.ENVIRONMENT, torch="2.9.0")
+    days = [samples.MEASURED_AT - timedelta(days=before) for before in (2, 1, 0)]
+    problem = samples.matmul(64, 128, 256)
+    with Store.open(database_url) as store:
+        store.write([samples.measurement(1, problem=problem, environment=old, measured_at=days[0], host="a")])
+        store.write([samples.measurement(2, problem=problem, environment=old, measured_at=days[1])])
+        store.write([samples.measurement(3, measured_at=days[2])])
+    with Feed(database_url) as feed:
+        found = {}
+        for machine in ("a", cases.NOT_SAID):
+            visit = Visit(feed.state, {"machine": machine})
+            (table,) = (part for part in OVERVIEW.parts(visit) if part.name == "stale")
+            found[machine] = [row[3] for row in visit.ask(table.source).rows]
+    assert found == {"a": [], cases.NOT_SAID: [1]}
 
 
 def test_a_sync_of_another_process_is_not_missed(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

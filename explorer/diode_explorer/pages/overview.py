@@ -77,22 +77,23 @@ ORDER BY last_ingested_at DESC, machine"""  # noqa: S608 - our own conditions; v
 def _stale(filters: Mapping[str, Value]) -> str:
     return f"""\
 WITH measured AS (
-    SELECT hardware_id, problem_id, environment_id, host, coalesce(measured_at, ingested_at) AS taken_at
+    SELECT
+        hardware_id,
+        problem_id,
+        {{
+            'taken_at': coalesce(measured_at, ingested_at),
+            'id': id,
+            'environment_id': environment_id,
+            'host': host
+        }} AS taken
     FROM measurements
     WHERE superseded_by IS NULL AND NOT is_replay
 ),
 last AS (
-    SELECT
-        hardware_id,
-        problem_id,
-        arg_max(environment_id, taken_at) AS environment_id,
-        arg_max(host, taken_at) AS host,
-        max(taken_at) AS taken_at
-    FROM measured
-    GROUP BY hardware_id, problem_id
+    SELECT hardware_id, problem_id, unnest(max(taken)) FROM measured GROUP BY hardware_id, problem_id
 ),
 newest AS (
-    SELECT hardware_id, arg_max(environment_id, taken_at) AS environment_id FROM measured GROUP BY hardware_id
+    SELECT hardware_id, max(taken).environment_id AS environment_id FROM measured GROUP BY hardware_id
 ),
 stale AS (
     SELECT last.*, was.torch

@@ -208,7 +208,7 @@ SELECT
     decided_by,
     count(*) AS decisions,
     count(DISTINCT (hardware_id, problem_id)) AS problems,
-    mode(reason) AS example,
+    mode(reason ORDER BY reason) AS example,
     max(decided_at) AS last_at
 FROM decided
 GROUP BY why, decided_by
