@@ -125,6 +125,11 @@ class Visitor:
             self.page.locator("[data-generation='']").wait_for(state="detached", timeout=_LONG_PATIENCE_MS)
         return self.settled()
 
+    def arrived(self, path: str) -> Visitor:
+        """Go to a page of the site, and wait for its text and scripts alone."""
+        self.page.goto(self.site + path, wait_until="domcontentloaded")
+        return self
+
     def settled(self) -> Visitor:
         """Wait until the pictures of the page are drawn."""
         self.page.wait_for_load_state("load")

@@ -76,11 +76,11 @@ def other_port() -> Iterator[int]:
         server.shutdown()
 
 
-@pytest.fixture(params=["localhost", "127.0.0.1", "evil.example"])
+@pytest.fixture
 def elsewhere(request: pytest.FixtureRequest, browser: Browser, site: Site, other_port: int) -> Iterator[Visitor]:
-    """Return a window on another site: of another name, of the same name on another port, of any name."""
+    """Return a window on another site, of the name that the test is asked with."""
     visitor = Visitor.of(browser, site.address)
-    visitor.page.goto(f"http://{request.param}:{other_port}/")
+    visitor.page.goto(f"http://{getattr(request, 'param', 'evil.example')}:{other_port}/")
     yield visitor
     visitor.context.close()
 
@@ -122,8 +122,12 @@ def test_a_name_is_text(visitor: Visitor) -> None:
     assert (said, visitor.page.locator("script:not([src]):not([type='application/json'])").count()) == ([], 0)
 
 
+@pytest.mark.parametrize("elsewhere", ["localhost", "127.0.0.1", "evil.example"], indirect=True)
 def test_another_site_gets_nothing(elsewhere: Visitor, site: Site) -> None:
-    """Neither reads nor writes, nor an image, a script or a style, and what it tried is in the log."""
+    """Neither reads nor writes, nor an image, a script or a style, and what it tried is in the log.
+
+    It has another name, or the same one and another port.
+    """
     before = len(site.log)
     assert set(elsewhere.page.evaluate(_ATTEMPTS, site.address).values()) == {"refused"}
     logged = site.log[before:]
