@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browsing import Visitor
-from filled import STRANGE
 from playwright.sync_api import expect
+
+from filled import STRANGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
