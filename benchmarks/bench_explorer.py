@@ -177,7 +177,7 @@ def worked_out_s(database: Path) -> float:
 def states_of(site: Site, name: str) -> list[str]:
     """Return states of a page that other pages link to, those of a draw, which nobody has asked for."""
     _, text = site.text(f"/{name}")
-    linked = (html.unescape(link) for link in _LINK.findall(text))
+    linked = (html.unescape(link).partition("#")[0] for link in _LINK.findall(text) if "sort=" not in link)
     others = sorted({link for link in linked if link.startswith(f"/{name}?")})
     return random.Random(0).sample(others, min(STATES, len(others))) or [f"/{name}"]  # noqa: S311 - no secret
 

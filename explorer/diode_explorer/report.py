@@ -38,7 +38,9 @@ BEGINNING = (
 )
 """What every page of a report begins with."""
 _FIRST = next(iter(PAGES))
-_PROBLEM = "problem"
+_PROBLEM, _MODEL = "problem", "model"
+_MOST_MODELS = 3
+"""Each is judged for it, which takes half a minute."""
 _STATIC = Path(__file__).parent / "static"
 _MODE = 0o644
 _MOST_VECTOR_BYTES = 120_000
@@ -51,13 +53,13 @@ Key = tuple[str, tuple[tuple[str, "Value"], ...]]
 
 @dataclass
 class Contents:
-    """Which pages a report has. Pages of problems come in as other pages link to them."""
+    """Which pages a report has. Those of single problems and models come in as other pages link to them."""
 
     most_problems: int
+    """How many pages of single problems it has at most."""
     files: dict[Key, str] = field(default_factory=dict)
     waiting: deque[Key] = field(default_factory=deque)
     """Those that are still to be written."""
-    problems: int = 0
 
     def add(self, page: str, values: Mapping[str, Value]) -> str:
         """Return the file of a page, which the report has from now on; the first of a page has its plain name."""
@@ -73,10 +75,9 @@ class Contents:
         key = (page, tuple(values.items()))
         if key in self.files:
             return self.files[key]
-        if page != _PROBLEM or _PROBLEM not in values or self.problems >= self.most_problems:
-            return None
-        self.problems += 1
-        return self.add(page, values)
+        most = {_PROBLEM: self.most_problems, _MODEL: _MOST_MODELS}.get(page, 0)
+        there = sum(of == page and any(name == page for name, _ in items) for of, items in self.files)
+        return self.add(page, values) if page in values and there < most else None
 
 
 @dataclass(frozen=True)

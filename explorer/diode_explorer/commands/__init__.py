@@ -1,1 +1,1 @@
-"""`diode serve`."""
+"""`diode serve` and `diode report`."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _SPANS = {"hour": "1 minute", "day": "15 minutes", "week": "2 hours", "month": "8 hours", "year": "4 days"}
 """How far back from the last arrival → the width of a bar."""
+_CLOCKS = {"hour": "%H:%M", "day": "%H:%M", "week": "%d %b", "month": "%d %b", "year": "%b %Y"}
+"""How the time axis is labelled."""
 _SPAN = "day"
 _MACHINE = {"machine": "coalesce(m.host, '(not said)')"}
 _HEIGHT = 220
@@ -82,7 +84,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
         "Arrivals",
         f"Timings that came into the warehouse in the {span} up to the last arrival, in bars of {_SPANS[span]}, UTC.",
         by_time,
-        _bars,
+        lambda rows: _bars(rows, _CLOCKS[span]),
         "Nothing has arrived yet. diode-collect measures, diode-ingest brings it here.",
     )
     yield Table(
@@ -167,7 +169,7 @@ def _row(status: SpoolStatus) -> tuple[Any, ...]:
     return (str(status.directory), daemon, *waits, status.quarantined, status.quarantine_bytes)
 
 
-def _bars(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _bars(rows: list[dict[str, Any]], clock: str) -> dict[str, Any]:
     """Return timings by time; rows have began_at, ended_at, measurements and timings."""
     ends = ("began_at", "ended_at")
     values = [row | {name: f"{row[name].isoformat()}Z" for name in ends} for row in rows]
@@ -185,7 +187,7 @@ def _bars(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 "type": "temporal",
                 "scale": {"type": "utc"},
                 "title": None,
-                "axis": {"grid": False},
+                "axis": {"grid": False, "format": clock, "formatType": "utc"},
             },
             "x2": {"field": "ended_at"},
             "y": {"field": "timings", "type": "quantitative", "title": "timings", "axis": {"format": ",d"}},
@@ -209,7 +211,7 @@ INTAKE = Page(
     "Intake",
     "How measurements arrive, and what waits or was refused on this machine.",
     (
-        Parameter("span", "time", options=tuple(_SPANS)),
+        Parameter("span", "time", options=tuple(_SPANS), unset=_SPAN),
         Parameter(
             "machine",
             "machine",

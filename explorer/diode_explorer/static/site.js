@@ -23,8 +23,12 @@ document.addEventListener("click", async (event) => {
 });
 
 // A choice shows itself; typed text waits for Enter. What is not asked for stays out of the address.
+// With the keyboard each step through a list is a change: there the form waits for Enter or its button.
+let byPointer = false;
+document.addEventListener("pointerdown", () => { byPointer = true; }, true);
+document.addEventListener("keydown", () => { byPointer = false; }, true);
 document.addEventListener("change", (event) => {
-  if (event.target.matches("form.controls select")) event.target.form.requestSubmit();
+  if (byPointer && event.target.matches("form.controls select")) event.target.form.requestSubmit();
 });
 document.addEventListener("submit", (event) => {
   for (const field of event.target.elements) if (field.name && !field.value) field.disabled = true;

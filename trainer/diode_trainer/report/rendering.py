@@ -18,7 +18,7 @@ MISSING = "a report needs packages that are not installed; run `pip install 'tor
 IMAGE_WIDTH = 760
 """Pixels before scaling."""
 _IMAGE_SCALE = 2
-_GRADIENT = re.compile(r'(?<=url\(#gradient_)\d+(?=\))|(?<=id="gradient_)\d+(?=")')
+_NUMBERED = re.compile(r'(?:(?<=url\(#)|(?<=id="))(?:gradient_|clip)\d+(?=[)"])')
 
 
 def check_installed() -> None:
@@ -51,9 +51,10 @@ def as_vector(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
     """Return a specification as SVG; the same one gives the same bytes."""
     whole = {**spec, "width": IMAGE_WIDTH}
     svg = str(_vl_convert().vegalite_to_svg(whole, config=vega_config(palette), allowed_base_urls=[]))
-    # Vega numbers the gradients of all pictures of a process.
-    numbers = {name: str(place) for place, name in enumerate(dict.fromkeys(_GRADIENT.findall(svg)))}
-    return _GRADIENT.sub(lambda found: numbers[found[0]], svg).encode()
+    # Vega numbers the gradients and clips of all pictures of a process.
+    found = dict.fromkeys(_NUMBERED.findall(svg))
+    names = {name: f"{name.rstrip('0123456789')}{place}" for place, name in enumerate(found)}
+    return _NUMBERED.sub(lambda each: names[each[0]], svg).encode()
 
 
 def _vl_convert() -> ModuleType:

@@ -113,7 +113,7 @@ def _fits(problem: SweepProblem | None, shown: Map) -> SweepProblem | None:
 def _facts(asked: Asked, shown: Map, problems: int, cells: int, empty: int) -> Facts:
     device = str(shown.filters["device"])
     facts = (
-        Fact("device", device, "" if "device" in asked.filters else "most problems; choose another above"),
+        Fact("device", device, "" if "device" in asked.filters else "the one with most problems"),
         Fact("problems", f"{problems:,}"),
         Fact("cells", f"{cells:,}", "with at least one problem"),
         Fact("holes", f"{empty:,}", "without, between others"),

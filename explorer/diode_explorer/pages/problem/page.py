@@ -31,7 +31,7 @@ SELECT b.*, {cases.REGIME} AS regime_name, h.* EXCLUDE (id, key, arch, multiproc
 FROM best_times AS b
 JOIN hardware AS h ON h.id = b.hardware_id
 JOIN environments AS e ON e.id = b.environment_id
-{{where}}ORDER BY regime_rank(regime), last_measured_at DESC NULLS LAST, configs DESC, environment_id DESC, hardware
+{{where}}ORDER BY regime_rank(regime), last_measured_at DESC NULLS LAST, configs DESC, environment_id DESC, hardware_id
 LIMIT 1"""  # noqa: S608 - our own text; values are parameters
 
 _FOUND = f"""\
@@ -55,7 +55,8 @@ WITH runs AS (
     JOIN problems AS p ON p.id = m.problem_id
     JOIN hardware AS h ON h.id = m.hardware_id
     JOIN environments AS e ON e.id = m.environment_id
-    WHERE p.key = unhex($problem) AND h.name = $device AND e.key = unhex($environment)
+    WHERE p.key = unhex($problem) AND e.key = unhex($environment)
+        AND h.name = $device AND h.arch = $arch AND h.multiprocessors = $multiprocessors
         AND coalesce(m.regime, '(not said)') = $regime
         AND NOT m.is_replay AND m.flags IS NULL AND m.superseded_by IS NULL
         AND t.outcome = 'ok' AND NOT t.is_estimate
@@ -104,7 +105,8 @@ SELECT
     configs,
     measurements,
     last_measured_at,
-    hardware = $device AND environment_key = $environment AND {cases.REGIME} = $regime AS is_this
+    hardware = $device AND arch = $arch AND multiprocessors = $multiprocessors
+        AND environment_key = $environment AND {cases.REGIME} = $regime AS is_this
 FROM best_times
 WHERE problem_key = $problem
 ORDER BY hardware, environment_id DESC, regime_rank(regime), regime"""  # noqa: S608 - likewise
@@ -134,6 +136,9 @@ def _parts(asked: Asked) -> Iterator[Part]:
     values = {
         "problem": case["problem_key"],
         "device": case["hardware"],
+        # Two device models may have one name.
+        "arch": case["arch"],
+        "multiprocessors": case["multiprocessors"],
         "environment": case["environment_key"],
         "regime": case["regime_name"],
         "tie_us": case["tie_us"],
@@ -163,8 +168,7 @@ def _found(filters: Mapping[str, Value]) -> Table:
     return Table(
         "problems",
         "Problems",
-        "Each in every environment and regime in which it was timed, those with most configs first. Narrow them above,"
-        " and choose one.",
+        "Each in every environment and regime in which it was timed, those with most configs first.",
         (
             Column("problem", "problem", link=cases.TO_PROBLEM),
             Column("hardware", "device"),
