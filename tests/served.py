@@ -97,7 +97,10 @@ def ended(site: Site, number: int = signal.SIGINT) -> None:
     log = site.log
     site.said.close()
     expected = {signal.SIGINT: {0, 130}, signal.SIGTERM: {143}}[signal.Signals(number)]
-    assert (site.process.returncode in expected, "Traceback" in log) == (True, False), (site.process.returncode, log[-2000:])
+    assert (site.process.returncode in expected, "Traceback" in log) == (True, False), (
+        site.process.returncode,
+        log[-2000:],
+    )
 
 
 def _whole(file: IO[str]) -> str:
