@@ -172,7 +172,10 @@ def _row(status: SpoolStatus) -> tuple[Any, ...]:
 def _bars(rows: list[dict[str, Any]], clock: str) -> dict[str, Any]:
     """Return timings by time; rows have began_at, ended_at, measurements and timings."""
     ends = ("began_at", "ended_at")
-    values = [row | {name: f"{row[name].isoformat()}Z" for name in ends} for row in rows]
+    values = [
+        row | {name: f"{row[name].isoformat()}Z" for name in ends} | {"from": f"{row['began_at']:%Y-%m-%d %H:%M}"}
+        for row in rows
+    ]
     return {
         "$schema": SCHEMA,
         "description": "Timings that arrived, by time",
@@ -187,21 +190,14 @@ def _bars(rows: list[dict[str, Any]], clock: str) -> dict[str, Any]:
                 "type": "temporal",
                 "scale": {"type": "utc"},
                 "title": None,
-                "axis": {"grid": False, "format": clock, "formatType": "utc"},
+                "axis": {"grid": False, "format": clock},
             },
             "x2": {"field": "ended_at"},
             "y": {"field": "timings", "type": "quantitative", "title": "timings", "axis": {"format": ",d"}},
             "y2": {"datum": 0},
-            "tooltip": [
-                {
-                    "field": "began_at",
-                    "type": "temporal",
-                    "title": "from, UTC",
-                    "format": "%Y-%m-%d %H:%M",
-                    "formatType": "utc",
-                },
-                *tips(("timings", "timings", ","), ("measurements", "measurements", ",")),
-            ],
+            "tooltip": tips(
+                ("from", "from, UTC", None), ("timings", "timings", ","), ("measurements", "measurements", ",")
+            ),
         },
     }
 
