@@ -117,8 +117,7 @@ def test_a_choice_is_in_the_address(visitor: Visitor, name: str) -> None:
         parameter, value = select.get_attribute("name"), _another(select)
         if value is None:
             continue
-        with visitor.page.expect_navigation(wait_until="domcontentloaded"):
-            select.select_option(value)
+        _choose(visitor, select, value)
         assert parse_qs(urlsplit(visitor.page.url).query)[parameter] == [value]
         assert visitor.page.locator(f"select[name={parameter}]").input_value() == value
 
@@ -133,6 +132,7 @@ def test_back_shows_what_was_there(visitor: Visitor, name: str) -> None:
         value = _another(select)
         assert value is not None
         _choose(visitor, select, value)
+        visitor.settled()
         shown.append((visitor.path, _said(visitor, name)))
     assert len({path for path, _ in shown}) == 3
     for wanted, move in ((shown[1], "go_back"), (shown[0], "go_back"), (shown[1], "go_forward")):
@@ -142,9 +142,10 @@ def test_back_shows_what_was_there(visitor: Visitor, name: str) -> None:
 
 
 def _choose(visitor: Visitor, select: Locator, value: str) -> None:
-    with visitor.page.expect_navigation():
+    """Choose an option as with a mouse or a finger, which shows it at once."""
+    with visitor.page.expect_navigation(wait_until="domcontentloaded"):
+        select.dispatch_event("pointerdown")
         select.select_option(value)
-    visitor.settled()
 
 
 def _said(visitor: Visitor, name: str) -> str:
@@ -180,6 +181,22 @@ def test_everything_can_be_reached_by_keys(visitor: Visitor, site: Site, name: s
         reached.append(page.evaluate(_A_STEP))
     assert reached == wanted
     assert "<summary" in " ".join(wanted)
+
+
+@every_page
+def test_keys_go_through_a_choice(visitor: Visitor, name: str) -> None:
+    """Without showing each step; the button shows what was stepped to."""
+    page = visitor.arrived(f"/{name}").page
+    select = page.locator("form.controls select").first
+    before, parameter = select.input_value(), select.get_attribute("name")
+    select.focus()
+    select.press("ArrowDown")
+    value = select.input_value()
+    assert value != before
+    assert visitor.path == f"/{name}"
+    with page.expect_navigation(wait_until="domcontentloaded"):
+        page.locator("form.controls button").press("Enter")
+    assert parse_qs(urlsplit(page.url).query)[parameter] == [value]
 
 
 @every_page

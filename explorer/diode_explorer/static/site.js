@@ -23,7 +23,7 @@ document.addEventListener("click", async (event) => {
 });
 
 // A choice shows itself; typed text waits for Enter. What is not asked for stays out of the address.
-// With the keyboard each step through a list is a change: there the form waits for Enter or its button.
+// With the keyboard each step through a list is a change: there the form waits for its button.
 let byPointer = false;
 document.addEventListener("pointerdown", () => { byPointer = true; }, true);
 document.addEventListener("keydown", () => { byPointer = false; }, true);
