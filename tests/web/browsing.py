@@ -28,6 +28,7 @@ _OPTIONS = (
     "--disable-sync",
     "--no-first-run",
     "--disable-quic",
+    "--disable-features=SpareRendererForSitePerProcess",
     "--host-resolver-rules=MAP evil.example 127.0.0.1",  # as a page of that name could have it
 )
 _PATIENCE_MS = 20_000
@@ -87,6 +88,8 @@ class Visitor:
     """Every address that was asked for."""
     wrong: list[str] = field(default_factory=list)
     """Whatever went wrong: errors and warnings of the console, exceptions, requests that failed."""
+    is_spent: bool = False
+    """Whether nobody else may have it, since something of it stays changed."""
 
     @classmethod
     def of(
@@ -135,6 +138,12 @@ class Visitor:
         self.page.wait_for_load_state("load")
         self.page.locator("figure.picture:not([data-drawn])").first.wait_for(state="detached")
         return self
+
+    def left(self) -> None:
+        """Leave the page, and forget what was noted."""
+        self.page.goto("about:blank")
+        self.asked.clear()
+        self.wrong.clear()
 
     @property
     def path(self) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from browsing import Visitor, chromium, launched
-from filled import filled
 
+from filled import filled
 from served import ended, started
 
 if TYPE_CHECKING:
@@ -45,19 +46,33 @@ def site(_template_database: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     ended(found)
 
 
+@pytest.fixture(scope="session")
+def _windows(browser: Browser) -> dict[tuple[tuple[str, Any], ...], list[Visitor]]:
+    """Return windows that were used and can be used again, by their options: to open one takes longer than a page."""
+    return defaultdict(list)
+
+
 @pytest.fixture
-def visitor_of(browser: Browser, site: Site) -> Iterator[MakeVisitor]:
+def visitor_of(
+    browser: Browser, site: Site, _windows: dict[tuple[tuple[str, Any], ...], list[Visitor]]
+) -> Iterator[MakeVisitor]:
     """Return a maker of windows on the site; at the end nothing may have been wrong in them, or asked of others."""
-    visitors: list[Visitor] = []
+    visitors: list[tuple[tuple[tuple[str, Any], ...], Visitor]] = []
 
     def make(**options: Any) -> Visitor:
-        visitors.append(Visitor.of(browser, site.address, **options))
-        return visitors[-1]
+        key = tuple(sorted(options.items()))
+        visitor = _windows[key].pop() if _windows[key] else Visitor.of(browser, site.address, **options)
+        visitors.append((key, visitor))
+        return visitor
 
     yield make
-    found = [(visitor.wrong, visitor.elsewhere()) for visitor in visitors]
-    for visitor in visitors:
-        visitor.context.close()
+    found = [(visitor.wrong.copy(), visitor.elsewhere()) for _, visitor in visitors]
+    for key, visitor in visitors:
+        if visitor.is_spent:
+            visitor.context.close()
+        else:
+            visitor.left()
+            _windows[key].append(visitor)
     assert found == [([], [])] * len(visitors)
 
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from browsing import DARK, LIGHT
+from browsing import DARK
 from playwright.sync_api import expect
 from telling import NAMES, telling
 
@@ -86,6 +86,7 @@ def test_a_command_is_copied(visitor: Visitor, site: Site) -> None:
 
 def test_without_a_clipboard(visitor: Visitor) -> None:
     """As over plain HTTP from another machine, the text is selected, and the page says what to do."""
+    visitor.is_spent = True
     visitor.page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     visitor.open("/overview").unfolded()
     section = visitor.page.locator("section").first
@@ -104,4 +105,4 @@ def test_pictures_follow_the_scheme(visitor: Visitor, site: Site) -> None:
     visitor.page.wait_for_timeout(500)
     dark = shot.evaluate("each => [...each.getContext('2d').getImageData(1, 1, 1, 1).data]")
     assert (light, dark) == ([255, 255, 255, 255], [20, 24, 28, 255])
-    visitor.page.emulate_media(color_scheme=LIGHT)
+    visitor.is_spent = True

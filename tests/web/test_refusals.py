@@ -113,6 +113,7 @@ def test_a_refusal_says_why(visitor_of: MakeVisitor, path: str, status: int, sai
 def test_a_name_is_text(visitor: Visitor) -> None:
     """A host and a kernel that are called like a script are shown, and run nothing: no dialog, no element."""
     said: list[str] = []
+    visitor.is_spent = True
     visitor.page.on("dialog", lambda dialog: said.append(dialog.message))
     visitor.open("/overview").page.get_by_role("link", name=STRANGE, exact=True).click()
     visitor.page.wait_for_url("**/overview?machine=**")
