@@ -80,7 +80,7 @@ FROM (
 {question.sql}
 )
 )
-ORDER BY {order.column} {direction} NULLS LAST, given_place"""  # noqa: S608 - a column of ours
+ORDER BY {order.column} {direction} NULLS LAST, given_place"""  # noqa: S608 - one of our own columns
     return Question(sql, question.values)
 
 
