@@ -6,6 +6,7 @@ Rows are fetched on demand, so a result need not fit into memory, and Ctrl-C sto
 from __future__ import annotations
 
 import contextlib
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS_AT_ONCE = 10_000
+_INTERRUPTS, _INTERRUPT_EVERY_S = 100, 0.05
 _ROWS_A_BATCH = 100_000
 _WITH_ZONE = "timestamp with time zone"
 INTEGERS = ("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint")
@@ -207,10 +209,22 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Any
     Python handles signals in its main thread, and only once DuckDB returns, which may take hours for a large join.
     So DuckDB works in another thread while the main thread waits.
     """
-    with ThreadPoolExecutor(1) as executor:
-        future = executor.submit(work)
+    ended = threading.Event()
+
+    def watched() -> Any:
         try:
-            return future.result()
+            return work()
+        finally:
+            ended.set()
+
+    with ThreadPoolExecutor(1) as executor:
+        try:
+            return executor.submit(watched).result()
         except KeyboardInterrupt:
-            connection.interrupt()
+            executor.shutdown(wait=False, cancel_futures=True)
+            # A query that DuckDB has not begun yet would not notice the first one.
+            for _ in range(_INTERRUPTS):
+                connection.interrupt()
+                if ended.wait(_INTERRUPT_EVERY_S):
+                    break
             raise
