@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from diode_explorer.pages import PAGES
 from diode_explorer.rendering import THEME, render, shown
+from diode_explorer.visit import Visit
 from diode_store.errors import ReportError
 from diode_store.files import is_another, write_durably
 from diode_trainer.report.rendering import as_image, as_vector
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from diode_explorer.background import Background, Progress, T, Task
     from diode_explorer.feed import State
     from diode_explorer.pages.page import Page
-    from diode_explorer.pages.questions import Answer, Question, Value
+    from diode_explorer.pages.questions import Value
     from diode_explorer.rendering import Shown
     from diode_trainer.report.theme import Palette
 
@@ -80,24 +81,12 @@ class Contents:
         return self.add(page, values) if page in values and there < most else None
 
 
-@dataclass(frozen=True)
-class Printing:
+@dataclass(frozen=True, kw_only=True)
+class Printing(Visit):
     """One page of a report in the making."""
 
-    state: State
-    filters: Mapping[str, Value]
     contents: Contents
     background: Background
-    spools: Sequence[Path] = ()
-
-    @property
-    def generation(self) -> int:
-        """Return that of the state."""
-        return self.state.generation
-
-    def ask(self, question: Question) -> Answer:
-        """Return what the lake answers; the errors are those of the state."""
-        return self.state.ask(question)
 
     def work_out(self, task: Task[T]) -> Progress[T]:
         """Return what came of a task: a file can show nothing later."""
@@ -167,7 +156,7 @@ def _printed() -> list[Page]:
 
 def _printed_page(state: State, background: Background, key: Key, contents: Contents) -> bytes:
     name, items = key
-    page, asked = PAGES[name], Printing(state, dict(items), contents, background)
+    page, asked = PAGES[name], Printing(state, dict(items), contents=contents, background=background)
     found = list(shown(page.parts(asked), asked))
     homes = {each.name: next(f for (of, _), f in contents.files.items() if of == each.name) for each in _printed()}
     text = render(
