@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from diode_explorer.pages.page import SORT, AddressError
 from diode_explorer.pages.questions import Answer, Extended, Question
@@ -27,6 +27,11 @@ class Order:
     def __str__(self) -> str:
         """Return how an address has it."""
         return f"{self.table}.{self.column}{'-desc' * self.is_descending}"
+
+
+def is_by(order: Order | None, table: Table, column: Column) -> TypeGuard[Order]:
+    """Whether an order is of a table by one of its columns."""
+    return order is not None and (order.table, order.column) == (table.name, column.name)
 
 
 def asked_order(asked: Asked) -> Order | None:
@@ -65,7 +70,7 @@ def ordered(table: Table, order: Order | None) -> Table:
 
 def next_order(table: Table, column: Column, order: Order | None) -> Order:
     """Return what a click on a column's head asks for: numbers begin with the greatest, and a second click turns it."""
-    if order is not None and (order.table, order.column) == (table.name, column.name):
+    if is_by(order, table, column):
         return replace(order, is_descending=not order.is_descending)
     return Order(table.name, column.name, column.is_number)
 

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from diode_explorer.ordering import asked_order, next_order, ordered
+from diode_explorer.ordering import asked_order, is_by, next_order, ordered
 from diode_explorer.pages.page import SORT
 from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Note, Picture, Table
 from diode_explorer.pages.questions import Answer, Extended, Question
@@ -126,8 +126,7 @@ class Head:
 def head(table: Table, column: Column, page: Page, asked: Asked) -> Head:
     """Return where a click on a column's head leads, and how the table is ordered by it."""
     order = asked_order(asked)
-    is_by_it = order is not None and (order.table, order.column) == (table.name, column.name)
-    now = ("descending" if order.is_descending else "ascending") if order is not None and is_by_it else None
+    now = ("descending" if order.is_descending else "ascending") if is_by(order, table, column) else None
     found = asked.address(page.name, {**asked.filters, SORT.name: str(next_order(table, column, order))})
     return Head(found and f"{found}#{table.name}", now)
 
