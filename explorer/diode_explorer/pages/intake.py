@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_collectors.spool.quarantine import Kept
 from diode_collectors.spool.spool import Spool
+from diode_explorer.pages.overview import MACHINE, MEASURED_BY
 from diode_explorer.pages.page import Page, Parameter
 from diode_explorer.pages.parts import COUNT, NUMBER, PROSE, TIME, Column, Note, Picture, Table
 from diode_explorer.pages.questions import Answer, Question, where
@@ -26,7 +27,7 @@ _SPANS = {"hour": "1 minute", "day": "15 minutes", "week": "2 hours", "month": "
 _CLOCKS = {"hour": "%H:%M", "day": "%H:%M", "week": "%d %b", "month": "%d %b", "year": "%b %Y"}
 """How the time axis is labelled."""
 _SPAN = "day"
-_MACHINE = {"machine": "coalesce(m.host, '(not said)')"}
+_MACHINE = {"machine": MEASURED_BY}
 _HEIGHT = 220
 _MOST_KEPT = 100
 
@@ -136,6 +137,11 @@ def _spools(spools: Sequence[Path]) -> Iterator[Part]:
         ),
         "No spool can be read.",
     )
+    yield from _rejects(states, kept)
+
+
+def _rejects(states: Sequence[SpoolStatus], kept: Sequence[tuple[Any, ...]]) -> Iterator[Part]:
+    """Yield what is in the quarantines."""
     reasons = [(str(s.directory), reason, n) for s in states for reason, n in s.quarantined_by_reason.items()]
     yield Table(
         "rejects",
@@ -208,11 +214,7 @@ INTAKE = Page(
     "How measurements arrive, and what waits or was refused on this machine.",
     (
         Parameter("span", "time", options=tuple(_SPANS), unset=_SPAN),
-        Parameter(
-            "machine",
-            "machine",
-            options="SELECT DISTINCT coalesce(host, '(not said)') AS machine FROM measurements ORDER BY machine",
-        ),
+        MACHINE,
     ),
     _parts,
     is_live=True,

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from diode_explorer.pages.parts import Part
     from diode_explorer.pages.questions import Value
 
-_SEEN = {"device": "h.name", "torch": "e.torch", "machine": "coalesce(m.host, '(not said)')"}
+MACHINE = Parameter(
+    "machine",
+    "machine",
+    options="SELECT DISTINCT coalesce(host, '(not said)') AS machine FROM measurements ORDER BY machine",
+)
+MEASURED_BY = "coalesce(m.host, '(not said)')"
+"""The machine of a measurement m."""
+_SEEN = {"device": "h.name", "torch": "e.torch", "machine": MEASURED_BY}
 _STALE = {"device": "h.name", "torch": "stale.torch", "machine": "coalesce(stale.host, '(not said)')"}
 
 
@@ -62,7 +69,7 @@ ORDER BY last_measured_at DESC, device, e.torch, e.triton, e.compute, e.driver""
 def _machines(filters: Mapping[str, Value]) -> str:
     return f"""\
 SELECT
-    coalesce(m.host, '(not said)') AS machine,
+    {MEASURED_BY} AS machine,
     string_agg(DISTINCT h.name, ', ' ORDER BY h.name) AS devices,
     count(*) AS measurements,
     max(m.measured_at) AS last_measured_at,
@@ -126,6 +133,12 @@ def _parts(asked: Asked) -> Iterator[Part]:
     def question(sql: Callable[[Mapping[str, Value]], str]) -> Question:
         return Question(sql(asked.filters), asked.filters)
 
+    yield from _measured(question(_devices), question(_environments))
+    yield from _arrived(question(_machines), question(_stale))
+
+
+def _measured(devices: Question, environments: Question) -> Iterator[Part]:
+    """Yield what was measured."""
     yield Table(
         "devices",
         "Devices",
@@ -140,7 +153,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
             Column("first_measured_at", "first measured, UTC", TIME),
             _MEASURED,
         ),
-        question(_devices),
+        devices,
         "Nothing is measured yet. diode-collect measures, diode-ingest brings it here.",
     )
     yield Table(
@@ -157,8 +170,12 @@ def _parts(asked: Asked) -> Iterator[Part]:
             _MEASUREMENTS,
             _MEASURED,
         ),
-        question(_environments),
+        environments,
     )
+
+
+def _arrived(machines: Question, stale: Question) -> Iterator[Part]:
+    """Yield how fresh it is."""
     yield Table(
         "machines",
         "Last intake by machine",
@@ -170,7 +187,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
             _MEASURED,
             Column("last_ingested_at", "last ingested, UTC", TIME),
         ),
-        question(_machines),
+        machines,
     )
     yield Table(
         "stale",
@@ -185,7 +202,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
             Column("first_measured_at", "oldest, UTC", TIME),
             Column("last_measured_at", "newest, UTC", TIME),
         ),
-        question(_stale),
+        stale,
         "Nothing: every problem was last measured with the newest torch and Triton of its device.",
     )
 
@@ -197,11 +214,7 @@ OVERVIEW = Page(
     (
         Parameter("device", "device", options="SELECT DISTINCT name FROM hardware ORDER BY name"),
         Parameter("torch", "torch", options="SELECT DISTINCT torch FROM environments ORDER BY torch"),
-        Parameter(
-            "machine",
-            "machine",
-            options="SELECT DISTINCT coalesce(host, '(not said)') AS machine FROM measurements ORDER BY machine",
-        ),
+        MACHINE,
     ),
     _parts,
 )
