@@ -124,7 +124,7 @@ class Quarantine:
             left = _left_beside(path)
             with contextlib.suppress(FileNotFoundError):  # put back or removed meanwhile
                 message, since = str(left.get("message") or ""), _time(left.get("quarantined_at"))
-                found.append(Kept(path.name, path.stat().st_size, _reason_beside(path), message, since))
+                found.append(Kept(path.name, path.stat().st_size, _reason_in(left), message, since))
         return sorted(found, key=lambda each: (each.kept_since or datetime.min, each.name), reverse=True)  # noqa: DTZ901 - only compared
 
     def trim(self, excess_bytes: int) -> tuple[int, int]:
@@ -202,7 +202,11 @@ def _reason_file(segment: Path, reason: Reason, message: str, frame: Frame | Non
 
 
 def _reason_beside(path: Path) -> str:
-    return str(_left_beside(path).get("reason") or _UNKNOWN)
+    return _reason_in(_left_beside(path))
+
+
+def _reason_in(left: Mapping[str, object]) -> str:
+    return str(left.get("reason") or _UNKNOWN)
 
 
 def _time(value: object) -> datetime | None:

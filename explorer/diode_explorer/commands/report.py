@@ -14,7 +14,7 @@ from diode_store.errors import QueryError, ReportError
 from diode_store.render import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from diode_explorer.feed import State
     from diode_explorer.pages.questions import Value
@@ -63,19 +63,43 @@ def report(
     Two reports of the same data are the same to the last byte. What tells of this moment, the page of the intake, is
     left out.
     """
+    _check(output)
+    from diode_explorer.report import write
+
+    files = _files(database, hardware, [_page(address) for address in page or ()], problems)
+    write(files, output)
+    if as_json:
+        print_json({"folder": str(output), "pages": sorted(files)})
+        return
+    size = sum(map(len, files.values()))
+    typer.echo(f"{output / 'index.html'}: {counted(len(files), 'page')}, {size / 2**20:.1f} MiB")
+
+
+def _check(output: Path) -> None:
+    """Check that a report can be made and written, before any work is done for it.
+
+    Raises:
+        SettingsError: packages of the extra ``web`` are missing.
+        ReportError: those that draw are, or the folder cannot be written.
+    """
+    from diode_store.files import barrier_to
     from diode_trainer.report.rendering import check_installed as check_drawing
 
     check_installed("jinja2")
     check_drawing()
-    from diode_explorer.background import Background
-    from diode_explorer.report import pages_of, write
-    from diode_store.files import barrier_to
-
     if output.is_file():
         raise ReportError(f"-o {output} is a file; name a folder")
     if barrier := barrier_to(output):
         raise ReportError(f"{barrier}, so the report cannot be written there; name another folder with -o")
-    more = [_page(address) for address in page or ()]
+
+
+def _files(
+    database: str, hardware: str | None, more: Sequence[tuple[str, Mapping[str, Value]]], problems: int
+) -> dict[str, bytes]:
+    """Return the files of the report by name."""
+    from diode_explorer.background import Background
+    from diode_explorer.report import pages_of
+
     with progress("reading the lake"):
         state = _state(database)
         device = None if hardware is None else _device(state, hardware)
@@ -84,12 +108,7 @@ def report(
         for name, content in pages_of(state, background, device, more, problems):
             files[name] = content
             advance(1)
-    write(files, output)
-    if as_json:
-        print_json({"folder": str(output), "pages": sorted(files)})
-        return
-    size = sum(map(len, files.values()))
-    typer.echo(f"{output / 'index.html'}: {counted(len(files), 'page')}, {size / 2**20:.1f} MiB")
+    return files
 
 
 def _state(database: str) -> State:

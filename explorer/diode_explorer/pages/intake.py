@@ -12,7 +12,7 @@ from diode_explorer.pages.page import Page, Parameter
 from diode_explorer.pages.parts import COUNT, NUMBER, PROSE, TIME, Column, Note, Picture, Table
 from diode_explorer.pages.questions import Answer, Question, where
 from diode_store.errors import SpoolError, first_line
-from diode_trainer.report.specification import SCHEMA, tips
+from diode_trainer.report.specification import tips, untitled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -182,12 +182,8 @@ def _bars(rows: list[dict[str, Any]], clock: str) -> dict[str, Any]:
         row | {name: f"{row[name].isoformat()}Z" for name in ends} | {"from": f"{row['began_at']:%Y-%m-%d %H:%M}"}
         for row in rows
     ]
-    return {
-        "$schema": SCHEMA,
-        "description": "Timings that arrived, by time",
-        "width": "container",
+    content = {
         "height": _HEIGHT,
-        "autosize": {"type": "fit-x", "contains": "padding"},
         "data": {"values": values},
         "mark": {"type": "rect", "style": "model"},
         "encoding": {
@@ -206,6 +202,7 @@ def _bars(rows: list[dict[str, Any]], clock: str) -> dict[str, Any]:
             ),
         },
     }
+    return untitled("Timings that arrived, by time", content)
 
 
 INTAKE = Page(

@@ -27,13 +27,18 @@ _ROW_HEIGHT = 24
 def spec(title: tuple[str, str], rows: Iterable[NamedTuple] | None, content: Spec) -> Spec:
     """Return a whole specification; its title is also what a screen reader says."""
     text, direction = title
+    data = {} if rows is None else {"data": values(rows)}
+    title_of = {"$schema": SCHEMA, "title": {"text": text, "subtitle": direction}}
+    return {**title_of, **untitled(f"{text}. {direction}.", {**data, **content})}
+
+
+def untitled(description: str, content: Spec) -> Spec:
+    """Return a whole specification whose title stands elsewhere; the description is what a screen reader says."""
     return {
         "$schema": SCHEMA,
-        "title": {"text": text, "subtitle": direction},
-        "description": f"{text}. {direction}.",
+        "description": description,
         "width": "container",
         "autosize": {"type": "fit-x", "contains": "padding"},
-        **({} if rows is None else {"data": values(rows)}),
         **content,
     }
 

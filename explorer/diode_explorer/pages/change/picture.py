@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diode_trainer.report.specification import SCHEMA, names, rows_height, tips
+from diode_trainer.report.specification import names, rows_height, tips, untitled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,12 +35,8 @@ def change_picture(rows: Sequence[Mapping[str, Any]], name: str, address: Callab
         "mark": {"type": "rule", "style": "reference"},
         "encoding": {"x": {"field": "ratio", **_X}},
     }
-    return {
-        "$schema": SCHEMA,
-        "description": f"The ratio of times after and before, by {name}; over 1 is slower",
-        "width": "container",
+    content = {
         "height": rows_height(len(points)),
-        "autosize": {"type": "fit-x", "contains": "padding"},
         "data": {"values": points},
         "layer": [
             _span("noise", y, {"type": "rect", "style": "second", "opacity": 0.18}),
@@ -50,6 +46,7 @@ def change_picture(rows: Sequence[Mapping[str, Any]], name: str, address: Callab
             _dots(y),
         ],
     }
+    return untitled(f"The ratio of times after and before, by {name}; over 1 is slower", content)
 
 
 def _point(row: Mapping[str, Any], address: Callable[[str], str | None]) -> dict[str, Any]:

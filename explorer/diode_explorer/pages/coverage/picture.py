@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diode_explorer.pages.coverage.cells import octave_column, octave_text
-from diode_trainer.report.specification import SCHEMA, tips
+from diode_trainer.report.specification import tips, untitled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,15 +67,14 @@ def coverage_picture(
         each for each in (*cells, *empty) if chosen and all(each[name] == start for name, start in chosen.items())
     ]
     octaves = {row[columns[0]] for row in rows}
-    return {
-        "$schema": SCHEMA,
-        "description": f"Cells by {axes[0].upper()} and {axes[1].upper()} in octaves; their colours: {SHOWN[shows][1]}",
-        "width": "container",
+    content = {
         "height": max((max(octaves) // min(octaves)).bit_length() * _ROW_HEIGHT, _LEAST_HEIGHT),
-        "autosize": {"type": "fit-x", "contains": "padding"},
         "encoding": places,
         "layer": [_empty_layer(empty, axes), _cell_layer(cells, axes, shows), _marked_layer(marked)],
     }
+    return untitled(
+        f"Cells by {axes[0].upper()} and {axes[1].upper()} in octaves; their colours: {SHOWN[shows][1]}", content
+    )
 
 
 def _edges(axis: str, start: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from diode_explorer.pages.questions import Answer
 from diode_store.render import counted
 from diode_trainer.report import pictures, rows
 from diode_trainer.report.content import Picture as Drawn
-from diode_trainer.report.specification import LEAST_LOSS, SCHEMA, TALL, diagonal, loss, tips
+from diode_trainer.report.specification import LEAST_LOSS, TALL, diagonal, loss, tips, untitled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -142,15 +142,12 @@ def _scatter_spec(names: Sequence[str], points: Sequence[Mapping[str, Any]]) -> 
             ),
         },
     }
-    return {
-        "$schema": SCHEMA,
-        "description": f"What {names[0]} and {names[1]} lose on each of {len(points)} problems",
-        "width": "container",
+    content = {
         "height": TALL,
-        "autosize": {"type": "fit-x", "contains": "padding"},
         "data": {"values": list(points)},
         "layer": [*diagonal([LEAST_LOSS, end], "first_pct", "second_pct"), dots],
     }
+    return untitled(f"What {names[0]} and {names[1]} lose on each of {len(points)} problems", content)
 
 
 def _parts_table(names: Sequence[str], by: str, first: Mapping[str, Report], second: Mapping[str, Report]) -> Table:

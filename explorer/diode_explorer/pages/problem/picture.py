@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diode_trainer.report.specification import SCHEMA, tips
+from diode_trainer.report.specification import tips, untitled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,46 +32,20 @@ def times_picture(rows: Sequence[Mapping[str, Any]], case: Mapping[str, Any]) ->
     is_ranked = any(point["predicted"] is not None for point in points)
     names = [*_KINDS, _PREDICTED] if is_ranked else list(_KINDS)
     kinds = {"field": "kind", "type": "nominal", "scale": {"domain": names}, "title": None}
-    hovered = tips(
-        ("config", "config", None),
-        ("us", "time (us)", ",.2f"),
-        ("ratio", "of the best", ".3f"),
-        ("low", "P10 (us)", ",.2f"),
-        ("high", "P90 (us)", ",.2f"),
-        ("kind", "what", None),
-    )
-    band = {
-        "data": {"values": [{"from": case["best_us"], "to": case["tie_us"]}]},
-        "mark": {"type": "rect", "style": "second", "opacity": 0.18},
-        "encoding": {"y": {"field": "from", **y}, "y2": {"field": "to"}},
-    }
-    bars = {
-        "transform": [{"filter": "datum.low != null && datum.high != null"}],
-        "mark": {"type": "rule", "style": "baseline", "opacity": 0.5},
-        "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
-    }
-    dots = {
-        "mark": {"type": "point", "filled": True, "opacity": 0.9, "size": 34},
-        "encoding": {
-            "x": x,
-            "y": {"field": "us", **y},
-            "color": {**kinds, "legend": {"symbolOpacity": 1}},
-            "shape": {**kinds, "scale": {"domain": names, "range": _SHAPES[: len(names)]}},
-            "tooltip": hovered,
-        },
-    }
-    layers: list[dict[str, Any]] = [band, bars, *([_predicted(x, y, kinds)] if is_ranked else []), dots]
+    layers: list[dict[str, Any]] = [
+        _ties(case, y),
+        _percentiles(x, y),
+        *([_predicted(x, y, kinds)] if is_ranked else []),
+        _configs(x, y, kinds),
+    ]
     if case["vendor_us"] is not None:
         layers.insert(1, _vendor(case["vendor_us"], y))
-    return {
-        "$schema": SCHEMA,
-        "description": f"The times of {len(rows)} configs by place, and which tie with the fastest",
-        "width": "container",
+    content = {
         "height": _HEIGHT,
-        "autosize": {"type": "fit-x", "contains": "padding"},
         "data": {"values": points},
         "layer": layers,
     }
+    return untitled(f"The times of {len(rows)} configs by place, and which tie with the fastest", content)
 
 
 _KINDS = ("a template's kernel", "the vendor's", "of Inductor's DEFAULT list", "of a TMA template")
@@ -127,6 +101,46 @@ def config_text(row: Mapping[str, Any]) -> str:
     if None in sizes:
         return str(row["template"])
     return f"{row['template']} {'x'.join(map(str, sizes))}, {row['num_stages']} stages, {row['num_warps']} warps"
+
+
+def _ties(case: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the band of what ties with the best."""
+    return {
+        "data": {"values": [{"from": case["best_us"], "to": case["tie_us"]}]},
+        "mark": {"type": "rect", "style": "second", "opacity": 0.18},
+        "encoding": {"y": {"field": "from", **y}, "y2": {"field": "to"}},
+    }
+
+
+def _percentiles(x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
+    """Return bars where the runs of a config scatter, as far as that is known."""
+    return {
+        "transform": [{"filter": "datum.low != null && datum.high != null"}],
+        "mark": {"type": "rule", "style": "baseline", "opacity": 0.5},
+        "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+    }
+
+
+def _configs(x: Mapping[str, Any], y: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a point for each config."""
+    hovered = tips(
+        ("config", "config", None),
+        ("us", "time (us)", ",.2f"),
+        ("ratio", "of the best", ".3f"),
+        ("low", "P10 (us)", ",.2f"),
+        ("high", "P90 (us)", ",.2f"),
+        ("kind", "what", None),
+    )
+    return {
+        "mark": {"type": "point", "filled": True, "opacity": 0.9, "size": 34},
+        "encoding": {
+            "x": x,
+            "y": {"field": "us", **y},
+            "color": {**kinds, "legend": {"symbolOpacity": 1}},
+            "shape": {**kinds, "scale": {**kinds["scale"], "range": _SHAPES[: len(kinds["scale"]["domain"])]}},
+            "tooltip": hovered,
+        },
+    }
 
 
 def _vendor(us: float, y: Mapping[str, Any]) -> dict[str, Any]:
