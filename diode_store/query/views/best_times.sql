@@ -4,18 +4,8 @@ CREATE VIEW best_times AS
 WITH
 -- include _times.sql
 ,
-best AS (
-    SELECT
-        t.case_id,
-        t.hardware_id,
-        t.hardware,
-        min({'us': t.runtime_us, 'config_id': t.config_id}) AS best,
-        min({'us': t.runtime_us, 'config_id': t.config_id}) FILTER (c.template LIKE 'aten::%') AS vendor,
-        min({'us': t.runtime_us, 'config_id': t.config_id}) FILTER (c.template LIKE 'triton::%') AS triton
-    FROM times AS t
-    JOIN configs AS c ON c.id = t.config_id
-    GROUP BY ALL
-),
+-- include _sides.sql
+,
 taken AS (
     SELECT
         hardware_id,
