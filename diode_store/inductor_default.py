@@ -64,6 +64,10 @@ def default_configs(shape: ProblemShape) -> frozenset[GemmConfig]:
     return frozenset(scaled(config, most) for config in DEFAULT_CONFIGS)
 
 
+LARGEST_BLOCK = 256
+"""Of any list."""
+
+
 def largest_blocks(m: int, n: int, k: int) -> tuple[int, int, int]:
     """Return the largest block that makes sense along each dimension: its size as a power of two, at least 16."""
     block_m, block_n, block_k = (max(1 << (size - 1).bit_length(), _SMALLEST_BLOCK) for size in (m, n, k))

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.problem import FLOAT32, SweepProblem, dtype_bytes
 from diode_collectors.problems.search_space import GUIDED
-from diode_store.inductor_default import DEFAULT_CONFIGS, GemmConfig, largest_blocks, scaled
+from diode_store.inductor_default import DEFAULT_CONFIGS, LARGEST_BLOCK, GemmConfig, largest_blocks, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from diode_collectors.problems.kinds import Kind
     from diode_collectors.problems.search_space import SearchSpace
 
 CPU_SECONDS_PER_CHOICE = 0.22
@@ -26,6 +29,10 @@ CPU_SECONDS_PER_CHOICE = 0.22
 cores share a physical one it was up to 0.8."""
 CPU_SECONDS_PER_PROBLEM = 1.8
 """What a problem costs beside its choices: lowering it, and timing the finalists."""
+CPU_SECONDS_PER_SHARED_CHOICE = 0.04
+"""What timing a kernel costs that another problem had compiled."""
+KERNELS_PER_KIND = 1.5
+"""How many times the kernels of one problem those of its kind have, however many problems that is."""
 SLOW_FLOAT32_FACTOR = 15
 """How much longer fp32 without TF32 compiles; 10 to 30 times was seen on the same machine."""
 GPU_SECONDS_PER_CHOICE = 0.006
@@ -59,7 +66,7 @@ _DEFAULT_TMA = tuple(
         ],
     )
 )
-_BLOCKS = (16, 32, 64, 128, 256)
+_BLOCKS = (16, 32, 64, 128, LARGEST_BLOCK)
 _EXHAUSTIVE = tuple(
     GemmConfig(m, n, k, num_stages, num_warps)
     for m, n, k in itertools.product(_BLOCKS, repeat=3)
@@ -116,7 +123,7 @@ def _blocks(problem: SweepProblem) -> tuple[int, int, int]:
 
     So there are few different ones, and a list is made once for each.
     """
-    m, n, k = (min(block, _BLOCKS[-1]) for block in largest_blocks(problem.m, problem.n, problem.k))
+    m, n, k = (min(block, LARGEST_BLOCK) for block in largest_blocks(problem.m, problem.n, problem.k))
     return m, n, k
 
 
@@ -138,6 +145,7 @@ def seconds_estimate(
     include_tma: bool,
     cores: int,
     devices: int,
+    shares_kernels: bool = False,
 ) -> float:
     """Estimate how long a sweep takes on GPUs: compiling and timing overlap, the slower one counts.
 
@@ -148,11 +156,18 @@ def seconds_estimate(
         include_tma: likewise.
         cores: how many processor cores compile.
         devices: how many GPUs time.
+        shares_kernels: whether problems of one kind are timed by the same kernels.
     """
     compiling = timing = 0.0
+    compiled: Counter[Kind] = Counter()
     for problem in problems:
-        choices = count_choices(problem, space, shared_memory_bytes=shared_memory_bytes, include_tma=include_tma)
-        compiling += cpu_seconds(choices, is_slow=problem.dtype == FLOAT32 and not problem.allow_tf32)
+        choices = new = count_choices(problem, space, shared_memory_bytes=shared_memory_bytes, include_tma=include_tma)
+        if shares_kernels:
+            kind = kernel_kind(problem.problem().shape)
+            new = min(choices, max(0, round(KERNELS_PER_KIND * choices) - compiled[kind]))
+            compiled[kind] += new
+        compiling += cpu_seconds(new, is_slow=problem.dtype == FLOAT32 and not problem.allow_tf32)
+        compiling += (choices - new) * CPU_SECONDS_PER_SHARED_CHOICE
         timing += choices * GPU_SECONDS_PER_CHOICE
     return max(compiling / max(cores, 1), timing / max(devices, 1))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import time
 from collections import Counter, deque
 from dataclasses import replace
@@ -18,7 +19,7 @@ from diode_collectors.spool.files import check_writable
 from diode_collectors.sweep.already import DoneKey, measured_in_spool
 from diode_collectors.sweep.channel import environment_of_message, hardware_of_message, result_of_message
 from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
-from diode_collectors.sweep.lanes import LaneProcess
+from diode_collectors.sweep.lanes import LaneProcess, kernels_folder
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
 from diode_collectors.sweep.scratch import scratch_folder
 from diode_store.errors import HardwareError, SpoolError
@@ -38,6 +39,8 @@ _MOST_FAILED_STARTS = 2
 _MOST_EXCLUDED = 10
 _PATIENCE_S = 5.0
 _LOOK_EVERY_S = 1.0
+_GENERATION = 2_000
+"""After so many problems, the kernels that they share begin to be compiled anew: those of so many take 1 to 2 GB."""
 STALL_S = 300.0
 """A lane that has the device and sends nothing for so long counts as hung."""
 
@@ -82,6 +85,7 @@ class _Engine:
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
         self._given_up: str | None = None
+        self._given = 0
 
     def run(self) -> SweepReport:
         """Work until every problem is done, the time is over, or a signal comes."""
@@ -135,7 +139,7 @@ class _Engine:
         cores = cores_of_rank(sorted(os.sched_getaffinity(0)), os.environ)[: self._plan.cores]
         shares = share_cores(cores, len(self._plan.devices))
         for device, share in zip(self._plan.devices, shares, strict=True):
-            count = self._plan.lanes or lanes_for(share, device)
+            count = self._plan.lanes or lanes_for(share, device, shares_kernels=self._plan.share_kernels)
             for i in range(count):
                 name = f"{device.replace(':', '-')}-{i}"
                 self._start(LaneProcess(self._plan, device, share, count, self._scratch, name))
@@ -220,7 +224,16 @@ class _Engine:
             return
         problem = waiting.popleft()
         self._attempts[lane.hardware, problem] += 1
-        lane.measure(problem, self._excluded.get((lane.hardware, problem), []))
+        lane.measure(problem, self._excluded.get((lane.hardware, problem), []), self._generation())
+
+    def _generation(self) -> int:
+        """Return of which generation the kernels of the next problem are, and remove those that no lane uses."""
+        generation, begins = divmod(self._given, _GENERATION)
+        self._given += 1
+        if begins == 0 and generation > 1:
+            for device in self._plan.devices:
+                shutil.rmtree(kernels_folder(self._scratch, device) / str(generation - 2), ignore_errors=True)
+        return generation
 
     def _count(self, result: ProblemResult) -> None:
         report = self._report

@@ -18,6 +18,8 @@ from diode_collectors.sweep.lane.process import LaneSettings
 from diode_store.errors import HardwareError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.cores import CoreShare
     from diode_collectors.sweep.plan import SweepPlan
@@ -82,12 +84,12 @@ class LaneProcess:
             os.close(commands)
         self._send(**asdict(self._settings()))
 
-    def measure(self, problem: SweepProblem, excluded: list[tuple[dict[str, Any], str]]) -> None:
-        """Have it measure a problem."""
+    def measure(self, problem: SweepProblem, excluded: list[tuple[dict[str, Any], str]], generation: int) -> None:
+        """Have it measure a problem, by kernels of a generation where problems share them."""
         self.problem = problem
         self.is_benchmarking = False
         self.heard_at = time.monotonic()
-        self._send(do="measure", problem=problem_to_message(problem), excluded=excluded)
+        self._send(do="measure", problem=problem_to_message(problem), excluded=excluded, generation=generation)
 
     def dismiss(self) -> None:
         """Tell it to finish and exit."""
@@ -163,7 +165,13 @@ class LaneProcess:
             before=None if before is None else sorted(before),
             lock_folder=tempfile.gettempdir(),
             folder=str(self._folder),
+            kernels=str(kernels_folder(self._scratch, self.device)) if plan.share_kernels else None,
         )
+
+
+def kernels_folder(scratch: PrivateFolder, device: str) -> Path:
+    """Return where the kernels of a device are that its problems share."""
+    return scratch.path / f"{device.replace(':', '-')}-kernels"
 
 
 def _visible(device: str) -> dict[str, str]:

@@ -35,6 +35,8 @@ class SweepPlan:
     """Whether the persistent-TMA templates are listed too, where the device has TMA."""
     write_flush: bool = False
     """Whether GPUs are timed as they were for the first measurements that shipped."""
+    share_kernels: bool = False
+    """Whether problems of one kind are timed by the same kernels; see ``lane.shared_source``."""
     guide: Path | None = None
     """Which kernels of each problem a guided search space begins with."""
     seed: int = 0

@@ -41,11 +41,20 @@ _NOT_MEASURED = {False: "nothing was spooled", True: "nothing was written"}
 class Estimate:
     """How many choices problems have on given devices, how long they take, and whether they fit."""
 
-    def __init__(self, devices: Sequence[SweepDevice], space: SearchSpace, *, include_tma: bool, cores: int) -> None:
+    def __init__(
+        self,
+        devices: Sequence[SweepDevice],
+        space: SearchSpace,
+        *,
+        include_tma: bool,
+        cores: int,
+        shares_kernels: bool = False,
+    ) -> None:
         """Count for the first of ``devices``; those of a host are alike."""
         self.devices = tuple(device.name for device in devices)
         self.cores = cores
         self._device, self._space = devices[0], space
+        self._shares_kernels = shares_kernels
         self._include_tma = include_tma and devices[0].has_tma
 
     def choices(self, problem: SweepProblem) -> int:
@@ -63,8 +72,14 @@ class Estimate:
         """Return how long all of them take."""
         if self._device.is_cpu:
             return len(problems) * CPU_SECONDS_PER_CPP_PROBLEM
-        limits = self._limits()
-        return seconds_estimate(problems, self._space, cores=self.cores, devices=len(self.devices), **limits)
+        return seconds_estimate(
+            problems,
+            self._space,
+            cores=self.cores,
+            devices=len(self.devices),
+            shares_kernels=self._shares_kernels,
+            **self._limits(),
+        )
 
     def fits(self, problem: SweepProblem) -> bool:
         """Whether the device has the memory that a problem needs; a device whose memory is unknown has."""

@@ -8,19 +8,22 @@ no model yet they are drawn from Inductor's DEFAULT list, which is by people who
 from __future__ import annotations
 
 import random
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diode_collectors.problems.choices import can_use_tma, exhaustive_configs
+from diode_collectors.problems.kinds import kernel_kind
 from diode_integration.tuning.kernels import plain_template, rows_of
 from diode_store.columns import ConfigColumns
 from diode_store.inductor_default import default_configs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from diode_collectors.problems.guide import Guide
+    from diode_collectors.problems.kinds import Kind
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.search_space import SearchSpace
     from diode_collectors.sweep.devices import SweepDevice
@@ -28,39 +31,62 @@ if TYPE_CHECKING:
     from diode_trainer.artifact import TimingModel
 
 _TMA = "triton::mm_persistent_tma"
+_LOOKED_AT = 4
+"""How many times as many of a problem's fastest are looked at as are taken."""
 
 
-def guide_by(model: TimingModel, problems: Sequence[SweepProblem], device: SweepDevice, space: SearchSpace) -> Guide:
-    """Return, for each problem and template, the half of a sample that a model predicts fastest."""
-    found: dict[bytes, dict[str, list[GemmConfig]]] = {}
-    for problem in problems:
-        sizes = {plain_template(problem.op): (space.sample or 0) // 2}
-        if device.has_tma and can_use_tma(problem):
-            sizes[_TMA] = space.tma_sample // 2
-        found[problem.problem().key] = {
-            template: _fastest(model, problem, template, device, size) for template, size in sizes.items() if size
-        }
-    return found
+def guide_by(
+    model: TimingModel,
+    problems: Sequence[SweepProblem],
+    device: SweepDevice,
+    space: SearchSpace,
+    *,
+    shares_kernels: bool = False,
+) -> Guide:
+    """Return, for each problem and template, the half of a sample that a model predicts fastest.
+
+    Where problems of a kind share kernels it is the fastest for each, and others that are fast for most of the kind.
+    """
+    found: dict[bytes, dict[str, list[GemmConfig]]] = defaultdict(dict)
+    for is_tma, size in ((False, (space.sample or 0) // 2), (True, space.tma_sample // 2)):
+        kinds: dict[tuple[str, Kind | bytes], dict[bytes, list[GemmConfig]]] = defaultdict(dict)
+        for problem in problems if size else ():
+            if not is_tma or (device.has_tma and can_use_tma(problem)):
+                record, template = problem.problem(), _TMA if is_tma else plain_template(problem.op)
+                kind = kernel_kind(record.shape) if shares_kernels else record.key
+                kinds[template, kind][record.key] = _ranked(model, problem, template, device)[: _LOOKED_AT * size]
+        for (template, _), ranks in kinds.items():
+            for key, configs in _of_kind(ranks, size).items():
+                found[key][template] = configs
+    return dict(found)
+
+
+def _of_kind(ranks: Mapping[bytes, Sequence[GemmConfig]], size: int) -> dict[bytes, list[GemmConfig]]:
+    """Return ``size`` configs of each problem's: its fastest, and those that are fast for most of the problems."""
+    votes: Counter[GemmConfig] = Counter()
+    for configs in ranks.values():
+        votes.update({config: 1.0 / (1 + place) for place, config in enumerate(configs)})
+    popular = [config for config, _ in votes.most_common(size)]
+    return {key: [*dict.fromkeys((*configs[:1], *popular))][:size] for key, configs in ranks.items()}
 
 
 def guide_by_default(problems: Sequence[SweepProblem]) -> Guide:
     """Return, for each problem, the configs that Inductor's DEFAULT list has for its template.
 
-    Their order is drawn, the same for a problem each time; a sweep takes the first that its device can run.
+    Their order is drawn, the same for problems of a kind each time; a sweep takes the first that its device can run.
     """
     found: dict[bytes, dict[str, list[GemmConfig]]] = {}
     for problem in problems:
         record = problem.problem()
         listed = sorted(default_configs(record.shape))
-        random.Random(record.key).shuffle(listed)  # noqa: S311 - no secret
+        random.Random(repr(kernel_kind(record.shape))).shuffle(listed)  # noqa: S311 - no secret
         found[record.key] = {plain_template(problem.op): listed}
     return found
 
 
-def _fastest(
-    model: TimingModel, problem: SweepProblem, template: str, device: SweepDevice, size: int
-) -> list[GemmConfig]:
+def _ranked(model: TimingModel, problem: SweepProblem, template: str, device: SweepDevice) -> list[GemmConfig]:
+    """Return the configs of a template, those first that a model predicts fastest."""
     shape, shared_memory_bytes = problem.problem().shape, device.hardware.shared_memory_per_block_bytes
     configs = exhaustive_configs(problem, shared_memory_bytes=shared_memory_bytes, tma=template == _TMA)
     predicted = model.predict_us(shape, device.hardware, ConfigColumns.from_rows(rows_of(template, configs, shape)))
-    return [configs[i] for i in np.argsort(predicted, kind="stable")[:size] if np.isfinite(predicted[i])]
+    return [configs[i] for i in np.argsort(predicted, kind="stable") if np.isfinite(predicted[i])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ModelError
 from diode_trainer import catalogue
@@ -26,6 +26,19 @@ def sha256_of(path: Path) -> str | None:
         return read_card(card_path(path)).sha256 if path.exists() else None
     except ModelError:
         return ""  # something is there
+
+
+def better_beginning(path: Path) -> dict[str, Any] | None:
+    """Return how a model compares with the one that it began with, as its card says it, if that one loses less."""
+    try:
+        card = read_card(card_path(path))
+    except ModelError:
+        return None
+    began_with = (card.training.get("warm_start") or {}).get("model")
+    for found in card.compared.values():
+        if found["name"] == began_with and found["its_regret_at_1"] < found["regret_at_1"]:
+            return dict(found)
+    return None
 
 
 def keep_copy(path: Path, folder: Path) -> Path:

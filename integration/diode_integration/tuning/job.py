@@ -209,6 +209,7 @@ class TuningJob:
             "collect",
             *("--shapeset", str(run.problems_file(number)), "--search-space", str(space)),
             *(("--guide", str(guide)) if guide.exists() else ()),
+            *(("--share-kernels",) if self.pool.shares_kernels(space) else ()),
             *("--device", ",".join(device.name for device in self.devices), "--spool", str(run.spool)),
             *("--shard", "0/1"),  # of all, also where a launcher has many processes
             *("--time-limit", f"{left_s:.0f}s", "--json"),
@@ -246,7 +247,9 @@ class TuningJob:
         if not space.is_drawn:
             return problems, {}
         with progress("choosing kernels"):
-            return problems, guide_by(model, problems, self.devices[0], space)
+            return problems, guide_by(
+                model, problems, self.devices[0], space, shares_kernels=self.pool.shares_kernels(space)
+            )
 
     def _model(self, number: int, interim: Path) -> TimingModel | None:
         """Return a model of the rounds before, at first the shipped one; None without any."""
@@ -329,6 +332,7 @@ class TuningJob:
             "model": str(path),
             "sha256": installing.sha256_of(path),
             "previous": run.plan.kept,
+            "better_beginning": installing.better_beginning(path),
             "rounds": [asdict(each) for each in run.plan.rounds],
             "training": report,
         }

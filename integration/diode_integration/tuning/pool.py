@@ -12,6 +12,7 @@ from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.problems.selection import as_lowered
 from diode_collectors.sweep.already import measured_in_warehouse
 from diode_collectors.sweep.report import Estimate
+from diode_integration.tuning.batches import batched, in_turn
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.decided import decided_by_similar
 from diode_integration.tuning.plan import Round, split
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     from diode_collectors.problems.selection import ProblemRequest
     from diode_collectors.sweep.devices import SweepDevice
 
-SAMPLE = 12
+SAMPLE = 16
 """Configs of a template that are timed for each problem: many problems with few teach more than few with many.
-Replayed, ten minutes with 12 lost 0.88 times as much as with 24, over 557 problems (``benchmarks/bench_tune.py``)."""
+Replayed, ten minutes with 12 lost 0.88 times as much as with 24, over 557 problems (``benchmarks/bench_tune.py``); but
+where problems share kernels, a few more cost little."""
 FEWEST_PROBLEMS = 10
 """``diode-train`` refuses fewer; its module needs torch."""
 _LARGER = (SearchSpace("EXHAUSTIVE"), *(SearchSpace("SAMPLE", size) for size in (192, 96, 48, 24)))
@@ -120,7 +122,8 @@ class Pool:
 
     def estimate(self, space: SearchSpace) -> Estimate:
         """Return what it takes to time problems by the configs of a search space."""
-        return Estimate(self.devices, space, include_tma=True, cores=self.cores)
+        shares_kernels = self.shares_kernels(space)
+        return Estimate(self.devices, space, include_tma=True, cores=self.cores, shares_kernels=shares_kernels)
 
     def measured(self, size: float = 0.0) -> set[bytes]:
         """Return the keys of the problems that the warehouse has of this device, from search spaces of this size on."""
@@ -159,21 +162,24 @@ class Pool:
             counts: how much each of them counts.
         """
         estimate = self.estimate(space)
-        costs_s = {problem: estimate.seconds([problem]) for problem in left}
         is_first = np.array([problem.problem().key in self._first for problem in left], dtype=bool)
         found: list[SweepProblem] = []
         with progress("choosing problems"):
             for is_wanted in (is_first, ~is_first):
                 some = [problem for problem, wanted in zip(left, is_wanted, strict=True) if wanted]
-                left_s = budget_s - sum(costs_s[problem] for problem in found)
+                left_s = budget_s - (estimate.seconds(found) if found else 0.0)
                 if found and left_s <= 0:
                     break
                 of_these = None if counts is None else counts[is_wanted]
-                order = choose(
-                    some, [costs_s[each] for each in some], left_s, counts=of_these, measured=[*known, *found]
-                )
-                found += [some[i] for i in order]
+                batches = batched(some) if self.shares_kernels(space) else [[i] for i in range(len(some))]
+                costs_s = [estimate.seconds([some[i] for i in batch]) for batch in batches]
+                order = choose(some, costs_s, left_s, counts=of_these, measured=[*known, *found], batches=batches)
+                found += [some[i] for i in in_turn([batches[j] for j in order])]
         return found
+
+    def shares_kernels(self, space: SearchSpace) -> bool:
+        """Whether problems of one kind are timed by the same kernels: not the few that are timed by many."""
+        return not self.is_cpu and space == self.space
 
 
 def _as_shape(problem: SweepProblem) -> SweepProblem:

@@ -130,7 +130,8 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         devices, problems = _devices_and_problems(options, excluded)
     check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
     cores = CORES_ELSEWHERE if options.hardware is not None else len(os.sched_getaffinity(0))
-    estimate = Estimate(devices, space, include_tma=options.include_tma, cores=cores)
+    shares_kernels = options.share_kernels and not devices[0].is_cpu
+    estimate = Estimate(devices, space, include_tma=options.include_tma, cores=cores, shares_kernels=shares_kernels)
     if options.hardware is not None:
         print_dry_run(problems, None, estimate, as_json=options.as_json)
         return
@@ -148,6 +149,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         sweep_id=uuid.uuid4().hex,
         include_tma=options.include_tma,
         guide=options.guide,
+        share_kernels=shares_kernels,
         write_flush=options.has_write_flush,
         seed=options.seed,
         mode=mode,

@@ -133,6 +133,13 @@ class SweepOptions:
         Path | None,
         typer.Option("--guide", metavar="FILE", help="Kernels that GUIDED:N begins with, as `diode tune` writes them."),
     ] = None
+    share_kernels: Annotated[
+        bool,
+        typer.Option(
+            "--share-kernels",
+            help="On a GPU: time problems that differ in M (and where B is transposed in N) by the same kernels.",
+        ),
+    ] = False
     search_mode: Annotated[str, typer.Option("--search-mode", help=f"Mode of torch.compile: {' or '.join(MODES)}.")] = (
         DEFAULT_MODE
     )

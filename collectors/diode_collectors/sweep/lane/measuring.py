@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -31,6 +31,7 @@ from diode_collectors.sweep.lane.benchmark import (
 from diode_collectors.sweep.lane.eager import EagerCompiles
 from diode_collectors.sweep.lane.exclusive import DeviceLock
 from diode_collectors.sweep.lane.graphs import OperandSets, Rotation
+from diode_collectors.sweep.lane.shared_kernels import shared_kernels
 from diode_collectors.sweep.lane.takeover import (
     captured,
     leave_products_to_the_autotuner,
@@ -58,7 +59,11 @@ LAUNCH_NOT_HIDDEN = "launch_not_hidden"
 """Flag of a measurement in which some launch came later than the sleep that should hide it."""
 FINALS = "finals"
 """Key of a measurement's ``extra``: how well the order of its fastest choices is known, as ``Finals`` has it."""
+SHARED = "shared_kernels"
+"""Likewise: whether the sizes of problems were arguments of Triton's kernels, which problems of one kind share."""
 _SAMPLE_EVERY = 50
+_MEMORY_SHARE = 4
+"""A lane keeps no more than one in so many parts of its share of the device's memory from one problem to the next."""
 
 
 class _EnoughError(Exception):
@@ -97,6 +102,8 @@ class MeasuringOptions:
     """Whether a GPU is timed as it was for the first measurements that shipped; see ``GpuTimer``."""
     guide: Guide | None = None
     """What a guided search space begins with."""
+    share_kernels: bool = False
+    """Whether problems of one kind are timed by the same kernels."""
 
 
 @dataclass
@@ -131,7 +138,10 @@ class Measuring:
         self._timer: Timer | None = None
         self._lock = DeviceLock(options.lock_folder, uuid or "cpu", options.benchmark_core)
         self._offered = OfferedChoices(lambda choices, _offer: self._lists.append(len(choices)))
-        self.choices = SweepChoices(options.space, options.seed, options.guide)
+        self.kernels: Path | None = None
+        """Where kernels are that problems share; None where each has its own."""
+        is_shared = options.share_kernels
+        self.choices = SweepChoices(options.space, options.seed, options.guide, shares_kernels=is_shared)
         self._stack = ExitStack()
         settings = settings_for(options.space.listed, on_cpu=self._on_cpu, include_tma=options.include_tma)
         self._stack.enter_context(taken_over(self, settings))
@@ -213,7 +223,12 @@ class Measuring:
         # With oneDNN, ATen is as fast in fp32, which other libraries compute; in any other dtype it is so slow without
         # that its times would mean nothing.
         keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
-        with fresh_cache(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
+        with (
+            fresh_cache(),
+            nullcontext() if self.kernels is None else shared_kernels(self.kernels),
+            torch.no_grad(),
+            torch.backends.mkldnn.flags(enabled=keep_onednn),
+        ):
             compiled: Any = torch.compile(product(problem.op, b, bias), mode=self._options.mode)
             try:
                 compiled(a)
@@ -258,8 +273,18 @@ class Measuring:
         for choice in self._timed:
             unload(choice)
         self._timed = {}
+        self._give_memory_back()
         self._eager.forget()
         self.choices.excluded = ()
+
+    def _give_memory_back(self) -> None:
+        """Leave the device's memory to the other lanes; torch keeps what it has had unless told."""
+        import torch
+
+        if not self._on_cpu:
+            total = torch.cuda.mem_get_info(torch.device(self._options.device))[1]
+            if torch.cuda.memory_reserved() * _MEMORY_SHARE * self._options.contexts > total:
+                torch.cuda.empty_cache()
 
     def _why_silent(self) -> str:
         if self._lists:
@@ -359,7 +384,7 @@ class Measuring:
 
     def _extra(self) -> dict[str, Any]:
         finals = self._timed_as.finals
-        return {FINALS: asdict(finals)} if finals else {}
+        return ({FINALS: asdict(finals)} if finals else {}) | ({SHARED: True} if self.kernels is not None else {})
 
     def _flags(self) -> tuple[str, ...]:
         flags = self._monitor.flags(self._samples)

@@ -82,6 +82,8 @@ class LaneSettings:
     """Where all sweeps of the host find the locks of its devices."""
     folder: str
     """For files that are not needed after the sweep."""
+    kernels: str | None
+    """Where kernels are that problems share, by generation; None where each has its own."""
 
 
 class Lane:
@@ -99,6 +101,7 @@ class Lane:
         """Report ready, and serve."""
         os.sched_setaffinity(0, self._settings.cores)
         with self._measuring() as measuring:
+            shares_kernels = self._shares_kernels()
             if self._settings.device != "cpu":
                 _warm_up(measuring)
                 # What torch holds by now it keeps; going through it took 0.25 s of each problem (H200).
@@ -107,6 +110,7 @@ class Lane:
             self._say_ready()
             while (command := commands.get())["do"] == "measure":
                 excluded = excluded_of_message(command["excluded"])
+                measuring.kernels = self._kernels(command["generation"]) if shares_kernels else None
                 result = self._measure(measuring, problem_of_message(command["problem"]), excluded)
                 tired = not measuring.is_usable() or _resident_bytes() > _MOST_RESIDENT_BYTES
                 self._send(type="result", result=result_to_message(result), tired=tired)
@@ -134,6 +138,18 @@ class Lane:
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
+    def _shares_kernels(self) -> bool:
+        from diode_collectors.sweep.lane.shared_kernels import can_share
+
+        if self._settings.kernels is None:
+            return False
+        if not can_share():
+            self._send(type="note", message="this version of torch has no kernels to share; each problem has its own")
+        return can_share()
+
+    def _kernels(self, generation: int) -> Path:
+        return Path(str(self._settings.kernels)) / str(generation)
+
     def _measuring(self) -> Measuring:
         from diode_collectors.problems.guide import read_guide
         from diode_collectors.problems.search_space import SearchSpace
@@ -146,6 +162,7 @@ class Lane:
             device=said.device,
             space=SearchSpace.parse(said.search_space),
             guide=None if said.guide is None else read_guide(Path(said.guide)),
+            share_kernels=said.kernels is not None,
             sweep_id=said.sweep_id,
             seed=said.seed,
             include_tma=said.include_tma,

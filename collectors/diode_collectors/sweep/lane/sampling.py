@@ -6,11 +6,13 @@ It takes the place of the hook of ``diode_integration``, in the sweep's own proc
 from __future__ import annotations
 
 import random
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
+from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.search_space import GUIDED
 from diode_store.errors import RecordError
 from diode_store.inductor_default import GemmConfig
@@ -18,11 +20,14 @@ from diode_store.keys import content_key
 from diode_store.records import is_vendor_template
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.search_space import SearchSpace
     from diode_store.records import KernelConfig
+
+    Chooser = Callable[[list[Any], int], list[Any]]
+    """Draws so many of a list."""
 
 # Each of their choices compiles a graph of its own (17 s for one shape on an H200).
 _SUBGRAPHS = ("contiguous", "decompose_k")
@@ -41,8 +46,11 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     annotates_choices = True
     """This handler filters by chance, not by a model: the choices count as stock ones."""
 
-    def __init__(self, space: SearchSpace, seed: int, guide: Guide | None = None) -> None:
+    def __init__(
+        self, space: SearchSpace, seed: int, guide: Guide | None = None, *, shares_kernels: bool = False
+    ) -> None:
         super().__init__()
+        self._shares_kernels = shares_kernels
         self._guide = guide or {}
         self._space = space
         self._seed = seed
@@ -71,8 +79,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
                 else:
                     overrides = (kwarg_overrides or {}).get(template.uid, {})
                     first = self._default(kernel_inputs, template, op_name, overrides)
-                chooser = random.Random(self._seed_of(kernel_inputs, template.uid, op_name))  # noqa: S311 - no secret
-                listed = filled_up(first, listed, size, chooser)
+                listed = filled_up(first, listed, size, self._chooser(kernel_inputs, template.uid, op_name))
             found += listed
         return [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded] if self.excluded else found
 
@@ -92,17 +99,26 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         there = {GemmConfig.of(config_of_ktc(ktc)): ktc for ktc in listed}
         return [there[config] for config in wanted if config in there]
 
-    def _seed_of(self, kernel_inputs: Any, uid: str, op_name: str) -> bytes:
+    def _chooser(self, kernel_inputs: Any, uid: str, op_name: str) -> Chooser:
+        """Return what draws the choices of a template: for problems that share kernels the same as far as they can."""
         try:
-            problem = problem_of_inputs(kernel_inputs, op_name).key.hex()
+            problem = problem_of_inputs(kernel_inputs, op_name)
         except RecordError:  # an op we do not record; its event is passed over
-            problem = op_name
-        return content_key("sweep-sample", 1, [self._seed, problem, uid])
+            return random.Random(content_key("sweep-sample", 1, [self._seed, op_name, uid])).sample  # noqa: S311 - no secret
+        if self._shares_kernels:
+            key = content_key("sweep-kind", 1, [self._seed, repr(kernel_kind(problem.shape)), uid])
+            return lambda choices, count: sorted(choices, key=lambda ktc: _drawn(ktc, key))[:count]
+        return random.Random(content_key("sweep-sample", 1, [self._seed, problem.key.hex(), uid])).sample  # noqa: S311 - likewise
 
 
-def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: random.Random) -> list[Any]:
-    """Return ``chosen`` followed by random others of ``listed``, ``size`` in all if there are enough."""
+def _drawn(ktc: Any, key: bytes) -> bytes:
+    """Return where a choice is in an order that is drawn by ``key``, whatever others there are."""
+    return blake2b(repr(config_of_ktc(ktc)).encode(), key=key, digest_size=8).digest()
+
+
+def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: Chooser) -> list[Any]:
+    """Return ``chosen`` followed by others of ``listed`` that are drawn, ``size`` in all if there are enough."""
     known = {config_of_ktc(ktc) for ktc in chosen}
     others = [ktc for ktc in listed if config_of_ktc(ktc) not in known]
     missing = max(0, size - len(chosen))
-    return [*chosen, *chooser.sample(others, min(missing, len(others)))]
+    return [*chosen, *chooser(others, min(missing, len(others)))]

@@ -1,0 +1,87 @@
+"""Has Inductor compile kernels that problems of one kind share, and keeps them from one problem to the next."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.sweep.lane.shared_source import SharedSource, shared_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_TRITON_CACHE = "TRITON_CACHE_DIR"
+
+
+def can_share() -> bool:
+    """Whether this version of Inductor makes kernels as ``shared_kernels`` expects it."""
+    from torch._inductor import select_algorithm
+
+    kind = getattr(select_algorithm, "GenerateAndLoadResult", None)
+    return "kernel_args_sizevars_keys" in getattr(kind, "_fields", ()) and hasattr(
+        select_algorithm.TritonTemplate, "generate_and_load"
+    )
+
+
+@contextmanager
+def shared_kernels(folder: Path) -> Iterator[None]:
+    """Have sizes be arguments of Triton's kernels, and keep what is compiled in ``folder``, which lanes may share.
+
+    To be entered inside of Inductor's ``fresh_cache``, which would keep them no longer than for one problem.
+    """
+    from torch._inductor.select_algorithm import TritonTemplate
+
+    generate, kept = TritonTemplate.generate_and_load, os.environ.get(_TRITON_CACHE)
+
+    def generate_shared(template: Any, *arguments: Any, **named: Any) -> Any:
+        return _generated(generate, template, arguments, named)
+
+    TritonTemplate.generate_and_load = generate_shared
+    os.environ[_TRITON_CACHE] = str(folder)
+    try:
+        yield
+    finally:
+        TritonTemplate.generate_and_load = generate
+        if kept is None:
+            del os.environ[_TRITON_CACHE]
+        else:
+            os.environ[_TRITON_CACHE] = kept
+
+
+def _generated(generate: Any, template: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Return what Inductor returns of a kernel that it wrote, with our source in the place of its own."""
+    import sympy  # type: ignore[import-untyped]
+    from torch._inductor import select_algorithm
+
+    loader = select_algorithm.PyCodeCache
+    written: list[SharedSource] = []
+
+    class Loader:
+        @staticmethod
+        def load(code: str, extra: str = "", **options: Any) -> Any:
+            written.append(_source_of(code))
+            return loader.load(written[-1].code, extra, **options)
+
+    select_algorithm.PyCodeCache = Loader
+    try:
+        result = generate(template, *arguments, **named)
+    finally:
+        select_algorithm.PyCodeCache = loader
+    if result is None or not written or not written[-1].sizes:
+        return result
+    # Inductor passes the values of these behind the tensors, as it does those of sizes that are dynamic.
+    return result._replace(kernel_args_sizevars_keys=tuple(map(sympy.Integer, written[-1].sizes)))
+
+
+def _source_of(code: str) -> SharedSource:
+    """Return a kernel's source that problems share, or Inductor's own where none can be made."""
+    try:
+        return shared_source(code)
+    except ValueError as error:
+        log.debug("a kernel of its own: %s", error)
+        return SharedSource(code)

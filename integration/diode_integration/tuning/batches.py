@@ -1,0 +1,42 @@
+"""Problems that are measured together because the same kernels serve them, and in which order that is done."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from diode_collectors.problems.kinds import kernel_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diode_collectors.problems.kinds import Kind
+    from diode_collectors.problems.problem import SweepProblem
+
+LARGEST_BATCH = 10
+"""Problems of a batch: what compiling its kernels costs is little by then beside timing them."""
+_APART = 3
+"""How many batches begin between two problems of one. Two lanes that had problems of one kind would both compile its
+kernels, and while some compile, others should find theirs compiled."""
+
+
+def batched(problems: Sequence[SweepProblem]) -> list[list[int]]:
+    """Return indices into ``problems`` by kind, of large kinds in several batches."""
+    kinds: dict[Kind, list[int]] = defaultdict(list)
+    for i, problem in enumerate(problems):
+        kinds[kernel_kind(problem.problem().shape)].append(i)
+    return [
+        members[start : start + LARGEST_BATCH]
+        for members in kinds.values()
+        for start in range(0, len(members), LARGEST_BATCH)
+    ]
+
+
+def in_turn(batches: Sequence[Sequence[int]]) -> list[int]:
+    """Return the members of batches in an order in which those of one are apart, and the first batches end first."""
+    turns = [
+        (number + _APART * place, index)
+        for number, members in enumerate(batches)
+        for place, index in enumerate(members)
+    ]
+    return [index for _, index in sorted(turns, key=lambda turn: turn[0])]

@@ -1,0 +1,229 @@
+"""Kernels whose sizes are arguments: of the real sources that Inductor writes, run by Triton's interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+import torch
+from torch._inductor import select_algorithm
+from torch._inductor.codecache import PyCodeCache
+
+from diode_collectors.problems.kinds import kernel_kind
+from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.sweep.lane.shared_kernels import can_share, shared_kernels
+from diode_collectors.sweep.lane.shared_source import SharedSource, shared_source
+from inductor_harness import compile_and_run, triton_choices_on_cpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCRIPT = Path(__file__).with_name("interpreted_kernels.py")
+HEAD = "import triton\nimport triton.language as tl\n\n"
+PROBLEMS = [
+    SweepProblem("mm", 100, 264, 72, dtype="float32"),
+    SweepProblem("mm", 100, 264, 72, dtype="float32", layout="nt"),
+    SweepProblem("mm", 72, 72, 72, dtype="float32", layout="nt"),
+    SweepProblem("mm", 33, 65, 47, dtype="float32", layout="nt"),
+    SweepProblem("mm", 8, 40, 72, dtype="float32", layout="nt"),
+    SweepProblem("mm", 6, 40, 72, dtype="float32", layout="nt"),
+    SweepProblem("mm", 40, 48, 33, dtype="float32", layout="tn"),
+    SweepProblem("addmm", 50, 36, 32, dtype="float32", layout="nt"),
+    SweepProblem("bmm", 33, 20, 40, 3, dtype="float32", layout="nt"),
+    SweepProblem("bmm", 34, 34, 34, 3, dtype="float32"),
+    SweepProblem("baddbmm", 33, 20, 40, 2, dtype="float32", layout="nn"),
+    SweepProblem("baddbmm", 20, 33, 40, 2, dtype="float32", layout="tn"),
+]
+
+
+def operands(problem: SweepProblem) -> list[torch.Tensor]:
+    """Return the inputs of a problem, strided as it says, with values that tell rows and columns apart."""
+    torch.manual_seed(0)
+    found = []
+    for spec in problem.problem().inputs:
+        flat = torch.randn(1 + sum((size - 1) * stride for size, stride in zip(spec.size, spec.stride, strict=True)))
+        found.append(torch.as_strided(flat.to(getattr(torch, problem.dtype)), spec.size, spec.stride))
+    return found
+
+
+def sources(problem: SweepProblem, run: Callable[[], object] = lambda: None) -> list[str]:
+    """Return the sources that Inductor writes for the DEFAULT kernels of a problem."""
+    found: list[str] = []
+    load = PyCodeCache.load
+
+    def keep(code: str, *arguments: Any, **named: Any) -> Any:
+        if "@triton.jit" in code:
+            found.append(code)
+        return load(code, *arguments, **named)
+
+    with triton_choices_on_cpu(), mock.patch.object(PyCodeCache, "load", keep):
+        compile_and_run(getattr(torch, problem.op), *operands(problem))
+        run()
+    assert len(found) > 5
+    return found
+
+
+def config_of(code: str) -> dict[str, int]:
+    """Return the blocks of a kernel."""
+    lines = (line.strip().replace(" ", "") for line in code.splitlines() if "constexpr" in line)
+    return {name: int(line.partition("=")[2]) for line in lines for name in [line.partition(":")[0]] if "BLOCK" in name}
+
+
+def write_case(problem: SweepProblem, folder: Path) -> None:
+    """Write a kernel that shares its source, and what it is to compute."""
+    found = shared_source(sources(problem)[-1])
+    inputs, blocks = operands(problem), config_of(found.code)
+    grid = -(-problem.m // blocks["BLOCK_M"]) * -(-problem.n // blocks["BLOCK_N"])
+    folder.mkdir()
+    # The interpreter cannot join this to the rest of the mask, in Inductor's own kernel neither; the grid ends there.
+    code = found.code.replace(" & (idx_q < BATCH)", "")
+    (folder / "kernel.py").write_text(HEAD + code[code.index("@triton.jit") :])
+    expected = getattr(torch, problem.op)(*inputs)
+    case = {"inputs": inputs, "expected": expected, "sizes": found.sizes, "grid": (grid, problem.b, 1)}
+    torch.save(case, folder / "case.pt")
+
+
+def test_they_compute_the_same(tmp_path: Path) -> None:
+    """Kernels that share their source compute what torch does, whatever the layout and however sizes coincide."""
+    for number, problem in enumerate(PROBLEMS):
+        write_case(problem, tmp_path / f"{number:02}")
+    run = subprocess.run([sys.executable, "-W", "ignore", SCRIPT, tmp_path], stdout=subprocess.PIPE, check=True)
+    errors = {str(PROBLEMS[int(name)]): error for name, error in json.loads(run.stdout).items()}
+    assert len(errors) == len(PROBLEMS)
+    assert {problem: error for problem, error in errors.items() if not error < 1e-4} == {}
+
+
+SAME = [
+    (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 5000, 264, 72)),
+    (SweepProblem("mm", 264, 264, 72), SweepProblem("mm", 300, 264, 72)),
+    (SweepProblem("mm", 300, 520, 72, layout="nt"), SweepProblem("mm", 777, 1032, 72, layout="nt")),
+    (SweepProblem("mm", 300, 512, 512, layout="nt"), SweepProblem("mm", 512, 1024, 512, layout="nt")),
+    (SweepProblem("mm", 8, 520, 72, layout="nt"), SweepProblem("mm", 4, 520, 72, layout="nt")),
+    (SweepProblem("addmm", 300, 520, 72, layout="nt"), SweepProblem("addmm", 777, 1032, 72, layout="nt")),
+    (SweepProblem("bmm", 300, 520, 72, 3, layout="nt"), SweepProblem("bmm", 777, 1032, 72, 8, layout="nt")),
+    (SweepProblem("baddbmm", 300, 264, 72, 3), SweepProblem("baddbmm", 777, 264, 72, 8)),
+    (SweepProblem("baddbmm", 300, 264, 72, 3, layout="tn"), SweepProblem("baddbmm", 300, 264, 72, 8, layout="tn")),
+]
+OTHER = [
+    (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 520, 72)),
+    (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 80)),
+    (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 72, layout="nt")),
+    (SweepProblem("mm", 300, 264, 72, layout="nt"), SweepProblem("mm", 300, 265, 72, layout="nt")),
+    (SweepProblem("mm", 300, 264, 72, layout="tn"), SweepProblem("mm", 304, 264, 72, layout="tn")),
+    (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 72, dtype="float16")),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME, ids=str)
+def test_problems_of_a_kind_have_the_same_sources(one: SweepProblem, other: SweepProblem) -> None:
+    """Each config's, so that its kernel is compiled once; and the arguments differ."""
+    ours, theirs = ([shared_source(code) for code in sources(problem)] for problem in (one, other))
+    assert {found.code for found in ours} == {found.code for found in theirs}
+    assert {found.sizes for found in ours} != {found.sizes for found in theirs}
+    assert kernel_kind(one.problem().shape) == kernel_kind(other.problem().shape)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER, ids=str)
+def test_problems_of_different_kinds_have_none_in_common(one: SweepProblem, other: SweepProblem) -> None:
+    """Where a size that stays a number differs, or what the compiler is told of one, so does each source."""
+    ours, theirs = ({shared_source(code).code for code in sources(problem)} for problem in (one, other))
+    assert not ours & theirs
+    assert kernel_kind(one.problem().shape) != kernel_kind(other.problem().shape)
+
+
+def test_a_kernel_of_its_own() -> None:
+    """Where A is transposed M is a stride in the loop, and of a small M that is no power of two nothing is shared."""
+    assert {shared_source(code).sizes for code in sources(SweepProblem("mm", 40, 264, 72, layout="tn"))} == {()}
+    code = sources(SweepProblem("mm", 6, 264, 72))[-1]
+    assert shared_source(code) == SharedSource(code)
+
+
+def test_what_32_bits_do_not_hold_stays_a_number() -> None:
+    """No index may overflow that would not where its size is a number."""
+    code = sources(SweepProblem("mm", 64, 264, 72))[-1]
+    assert shared_source(code).sizes == (64,)
+    assert shared_source(code.replace("M = 64", "M = 1000000")).sizes == ()
+    assert shared_source(code.replace("M = 64", "M = 200000").replace("K = 72", "K = 20000")).sizes == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("@triton.jit", "@other.jit"), ("    K = ", "    J = "), ("triton_meta=", "meta="), ("'signature'", "'sign'")],
+)
+def test_a_source_of_another_form(old: str, new: str) -> None:
+    """It is refused, and then the kernel is timed as Inductor wrote it."""
+    code = sources(SweepProblem("mm", 64, 264, 72))[-1].replace(old, new)
+    with pytest.raises(ValueError, match="Inductor's"):
+        shared_source(code)
+
+
+TMA = """
+@triton_heuristics.template(triton_meta={'signature': {'arg_A': '*bf16', 'arg_B': '*bf16', 'out_ptr0': '*bf16',
+    'ws_ptr': '*u8'}, 'configs': [{(0,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]})
+@triton.jit
+def triton_mm_persistent_tma(arg_A, arg_B, out_ptr0, ws_ptr):
+    BLOCK_M : tl.constexpr = 128
+    BLOCK_N : tl.constexpr = 128
+    BLOCK_K : tl.constexpr = 64
+    A_ROW_MAJOR : tl.constexpr = False
+    M = 384
+    N = 520
+    K = 1024
+    stride_ak = 384
+    for tile in tl.range(0, 9):
+        for k in tl.range(0, K, BLOCK_K):
+            acc += tl.dot(a, b)
+        mask = (row < 384) & (column < 520)
+        tl.store(out_ptr0 + 520*row + column, acc, mask)
+"""
+
+
+def test_a_kernel_with_descriptors() -> None:
+    """M and N are arguments whatever the layout, they come before the workspace, and what is told of it moves."""
+    found = shared_source(TMA)
+    assert found.sizes == (384, 65)
+    assert "def triton_mm_persistent_tma(arg_A, arg_B, out_ptr0, M_size, N_size, ws_ptr):" in found.code
+    assert "'M_size': 'i32', 'N_size': 'i32', 'ws_ptr': '*u8'" in found.code
+    assert "{(0,): [['tt.divisibility', 16]], (5,): [['tt.divisibility', 16]]}" in found.code
+    assert "N = 8 * N_size" in found.code
+    assert "mask = (row < M) & (column < N)" in found.code
+    assert "out_ptr0 + N * row + column" in found.code
+
+
+def test_inductor_launches_them_with_the_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments are passed behind the tensors and before the grid; what is compiled is kept in the folder."""
+    assert can_share()
+    seen: list[Any] = []
+    problem = SweepProblem("mm", 100, 264, 72, layout="nt")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+
+    def time_ms(choice: Any) -> float:
+        if isinstance(choice, select_algorithm.TritonTemplateCaller):
+            seen.append((list(choice.bmreq.extra_args), os.environ["TRITON_CACHE_DIR"], choice.bmreq.module_path))
+            return 1.0
+        return 0.5
+
+    with triton_choices_on_cpu(time_ms=time_ms), shared_kernels(tmp_path):
+        result = compile_and_run(torch.mm, *operands(problem))
+    assert result.shape == (100, 264)
+    assert len(seen) > 5
+    assert {(*arguments[:2], len(arguments), folder) for arguments, folder, _ in seen} == {(100, 33, 5, str(tmp_path))}
+    assert all("M = M_size" in Path(path).read_text() for _, _, path in seen)
+
+
+def test_everything_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind it Inductor writes its own kernels again, and Triton keeps them where it did."""
+    before = select_algorithm.TritonTemplate.generate_and_load
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/somewhere")
+    with shared_kernels(tmp_path):
+        assert (os.environ["TRITON_CACHE_DIR"], select_algorithm.TritonTemplate.generate_and_load) != (
+            "/somewhere",
+            before,
+        )
+    assert (os.environ["TRITON_CACHE_DIR"], select_algorithm.TritonTemplate.generate_and_load) == ("/somewhere", before)
