@@ -2,13 +2,14 @@
 
     python benchmarks/bench_tune.py --output results.jsonl [--new device] [--way chosen] [--time-limit-s 3000]
 
-Some bundled problems are only judged by (listed): those timed exhaustively as deployed, and three families; and so are
+Some bundled problems are only judged by (listed): those timed exhaustively as deployed, and three families; so are
 455 problems of 26 families and drawn ones that nothing learns from (held back). The other bundled ones stand for a
 device that nobody has measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems
 until the minutes are spent, by what the logs of these sweeps say they cost (`bench_sweep_costs.py`), and fits a model.
-The baselines are a draw of problems (drawn), and a model of all of them (everything). Beside them stands a real run
-(tuned): what ten minutes of `diode tune` on an H200 had measured after each of its rounds. Takes hours: results are
-appended, and those that are there are not made again, so that it can be spread over several runs.
+The baselines are a draw of problems (drawn), and a model of all of them (everything). Beside them stand two real runs:
+what ten minutes of `diode tune` on an H200 had measured after each round, with kernels of each problem's own (tuned) and
+with shared ones (kinds). Takes hours: results are appended, and those that are there are not made again, so that it can
+be spread over several runs.
 """
 
 from __future__ import annotations
@@ -269,10 +270,29 @@ _WARM_WAYS = {
 }
 """Where something is known."""
 WAYS = _WAYS | _WARM_WAYS
-EVERYTHING, NOTHING, TUNED = "everything", "nothing", "tuned"
-_REAL = HELD_BACK / "h200-2026-11-tuned-2-0000.seg"
-_REAL_MINUTES = (3.3, 6.7, 10.0)
-"""Of measuring, after each round of that run."""
+EVERYTHING, NOTHING = "everything", "nothing"
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """What a run of `diode tune` measured on an H200."""
+
+    file: Path
+    minutes: tuple[float, ...]
+    """Of measuring, after each of its rounds."""
+
+    def until(self, minutes: float) -> ExampleSet:
+        """Return what it had measured by then."""
+        found = sorted(measurements_in(self.file), key=lambda measurement: measurement.measured_at)
+        rounds = list(dict.fromkeys(measurement.sweep_id for measurement in found))
+        by_then = rounds[: 1 + self.minutes.index(minutes)]
+        return load_measurements([m for m in found if m.sweep_id in by_then], str(self.file))
+
+
+REAL_RUNS = {
+    "tuned": RealRun(HELD_BACK / "h200-2026-11-tuned-2-0000.seg", (3.3, 6.7, 10.0)),
+    "kinds": RealRun(HELD_BACK / "h200-2026-11-kinds-0000.seg", (2.4, 6.2, 9.8)),
+}
 
 
 def main() -> int:
@@ -280,7 +300,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a result")
     parser.add_argument("--new", choices=WORLDS, action="append", help="what is new; default: each")
-    parser.add_argument("--way", choices=[*WAYS, TUNED, EVERYTHING, NOTHING], action="append", help="default: each")
+    parser.add_argument(
+        "--way", choices=[*WAYS, *REAL_RUNS, EVERYTHING, NOTHING], action="append", help="default: each"
+    )
     parser.add_argument("--minutes", type=float, action="append", help=f"default: {', '.join(map(str, MINUTES))}")
     parser.add_argument("--seeds", type=int, default=2, help="draws, from 0")
     parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
@@ -299,10 +321,10 @@ def _tasks(new: str, options: argparse.Namespace) -> list[Task]:
     """Return what there is to fit, the quickest first."""
     is_known = new == TF32
     minutes = options.minutes or MINUTES
-    asked = options.way or [*WAYS, TUNED, EVERYTHING, NOTHING]
+    asked = options.way or [*WAYS, *REAL_RUNS, EVERYTHING, NOTHING]
     ways = [way for way in asked if way in WAYS and (is_known or way not in _WARM_WAYS)]
     ends = [(way, 0.0) for way in asked if way == EVERYTHING or (way == NOTHING and is_known)]
-    real = [(TUNED, each) for each in _REAL_MINUTES if TUNED in asked and not is_known]
+    real = [(way, each) for way, run in REAL_RUNS.items() for each in run.minutes if way in asked and not is_known]
     listed = [*((way, each) for each in minutes for way in ways), *real, *ends]
     return [(new, way, each, seed) for way, each in listed for seed in range(1 if way == NOTHING else options.seeds)]
 
@@ -328,8 +350,8 @@ def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]
         new, network = ExampleSet(()), world.base
     elif way == EVERYTHING:
         network = _scratch(world, ExampleSet((*world.known, *world.pool)), seed)
-    elif way == TUNED:
-        new = _tuned(minutes)
+    elif way in REAL_RUNS:
+        new = REAL_RUNS[way].until(minutes)
         network = _scratch(world, new, seed)
     else:
         spending = Spending(world, minutes, seed)
@@ -349,14 +371,6 @@ def regrets(tested: Sequence[Examples], predicted: list[NDArray[np.float64]]) ->
     return {str(k): regret.geomean for k, regret in report.regret.items()}
 
 
-def _tuned(minutes: float) -> ExampleSet:
-    """Return what the real run had measured by then."""
-    found = sorted(measurements_in(_REAL), key=lambda measurement: measurement.measured_at)
-    rounds = list(dict.fromkeys(measurement.sweep_id for measurement in found))
-    by_then = rounds[: 1 + _REAL_MINUTES.index(minutes)]
-    return load_measurements([m for m in found if m.sweep_id in by_then], str(_REAL))
-
-
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(line[name] for name in _FIELDS)
 
@@ -372,7 +386,7 @@ def _show(lines: list[dict[str, Any]]) -> None:
             said = "; ".join(f"{way}: {_cell(of, (), tested)}" for way, of in ends.items())
             judged = next(line[tested]["judged"] for line in lines if line["new"] == new)
             minutes = sorted({each for name, each in found if name == new and each})
-            ways = [way for way in (*WAYS, TUNED) if any(found[new, each].get(way) for each in minutes)]
+            ways = [way for way in (*WAYS, *REAL_RUNS) if any(found[new, each].get(way) for each in minutes)]
             rows = []
             for each in minutes:
                 of = found[new, each]

@@ -45,6 +45,21 @@ def test_a_model_says_what_is_timed() -> None:
     assert [by_config[config] for config in wanted["triton::mm"]] == sorted(by_config.values())[:12]
 
 
+def test_problems_of_a_kind_are_timed_by_few_kernels() -> None:
+    """Each by the one that is its fastest, and the rest by those that most of its kind have among their fastest."""
+    model = artifact.load_shipped()
+    kin = [replace(ALIGNED, m=m, n=n) for m in (300, 1500, 9000) for n in (512, 2048, 6144)]
+    space = SearchSpace("SAMPLE", 24)
+    own, shared = (guide_by(model, kin, H200, space, shares_kernels=shares) for shares in (False, True))
+    for template, size in (("triton::mm", 12), ("triton::mm_persistent_tma", 3)):
+        lists = [guide[problem.problem().key][template] for guide in (own, shared) for problem in kin]
+        alone, together = lists[: len(kin)], lists[len(kin) :]
+        assert [configs[0] for configs in alone] == [configs[0] for configs in together]
+        assert {len(set(configs)) for configs in lists} == {size}
+        firsts = {configs[0] for configs in alone}
+        assert len({config for configs in together for config in configs}) <= size + len(firsts)
+
+
 def test_no_tma_before_hopper() -> None:
     """An older GPU has no persistent-TMA kernels to time."""
     guide = guide_by(artifact.load_shipped(), [ALIGNED], A100, SearchSpace("SAMPLE", 24))
@@ -52,9 +67,10 @@ def test_no_tma_before_hopper() -> None:
 
 
 def test_without_a_model_half_are_default() -> None:
-    """The guide has all of Inductor's list for the problem, in an order of its own that is the same each time."""
-    other = replace(ALIGNED, m=1024)
-    guide = guide_by_default([ALIGNED, other, BATCHED])
+    """The guide has all of Inductor's list for the problem, in an order that each kind has and that stays the same."""
+    other, kin = replace(ALIGNED, k=2048), replace(ALIGNED, m=1000)
+    guide = guide_by_default([ALIGNED, other, kin, BATCHED])
+    assert guide[kin.problem().key] == guide[ALIGNED.problem().key]
     for problem, template in ((ALIGNED, "triton::mm"), (BATCHED, "triton::bmm")):
         configs = guide[problem.problem().key][template]
         assert (set(configs), len(configs)) == (default_configs(problem.problem().shape), len(set(configs)))

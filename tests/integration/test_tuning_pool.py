@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import samples
+from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.problems.selection import ProblemRequest
-from diode_collectors.sweep.devices import device_elsewhere
+from diode_collectors.sweep.devices import device_elsewhere, find_devices
 from diode_integration.tuning.pool import Pool
 from diode_store.errors import SettingsError
 from diode_store.records import Source
@@ -67,6 +69,27 @@ def test_the_standard_set_is_timed_by_few(tmp_path: Path) -> None:
     found = pool(tmp_path / "absent.db", ProblemRequest())
     assert spaces(found.rounds(36000.0)) == ["GUIDED:12"] * 3
     assert len(found.problems) > 3980
+
+
+def test_what_shares_kernels_is_measured_together(tmp_path: Path) -> None:
+    """The standard set is chosen by kinds, whose problems cost less than each alone, and which are kept apart."""
+    found = pool(tmp_path / "absent.db", ProblemRequest())
+    space = found.space
+    known, left = found.known_and_left(space)
+    chosen = found.chosen(known, left, 60.0, space)
+    kinds = [kernel_kind(problem.problem().shape) for problem in chosen]
+    assert len(chosen) > 1.3 * len(set(kinds))
+    assert all(one != next_one for one, next_one in itertools.pairwise(kinds[:50]))
+    estimate = found.estimate(space)
+    assert estimate.seconds(chosen) < 0.9 * sum(estimate.seconds([problem]) for problem in chosen)
+
+
+def test_few_that_are_timed_by_many_share_nothing(tmp_path: Path) -> None:
+    """What is named and timed by many kernels has kernels of its own, and on a CPU everything has."""
+    found = pool(tmp_path / "absent.db")
+    assert [found.shares_kernels(SearchSpace.parse(space)) for space in ("GUIDED:12", "SAMPLE:96")] == [True, False]
+    cpu = find_devices(("cpu",))
+    assert not Pool(cpu, NAMED, database=str(tmp_path / "absent.db")).shares_kernels(SearchSpace("DEFAULT"))
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
-from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.problem import BATCHED_OPS, SweepProblem
 from diode_store.errors import SettingsError
 from diode_store.render import counted
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 _BATCHES = (2, 4, 8, 16, 32, 64)
 _MULTIPLE = 8
 _FAILURES_IN_A_ROW = 20_000
-_DRAWS_OF_KIND = 20
 _LARGEST_LOG = 40.0
 GIB = 2**30
 
@@ -189,34 +187,6 @@ def draw_problems(
         if 2 * too_large > failures:
             raise SettingsError(f"{few} within {limits}; ask for fewer, or for smaller sizes")
         raise SettingsError(f"{few}: these sizes give no others; ask for fewer, or widen the sizes")
-    return list(found)
-
-
-def draw_of_kind(
-    problem: SweepProblem, count: int, seed: int, sizes: Sizes, limits: Limits | None = None
-) -> list[SweepProblem]:
-    """Return ``problem`` and up to ``count`` others that are timed by the same kernels; fewer where there are few.
-
-    Args:
-        problem: of which kind.
-        count: how many others.
-        seed: which ones.
-        sizes: how the sizes are drawn in which they differ.
-        limits: how large they may be.
-    """
-    chooser = random.Random(f"{seed}/{problem}")  # noqa: S311 - shapes are no secret
-    kind, limits = kernel_kind(problem.problem().shape), limits or Limits()
-    found = {problem: None}
-    for _ in range(_DRAWS_OF_KIND * count):
-        if len(found) > count:
-            break
-        m, n, _ = sizes.draw(chooser)
-        batch = chooser.choice(_BATCHES) if problem.op in BATCHED_OPS else 1
-        other = replace(problem, m=m if problem.layout[0] == "n" else problem.m, b=batch)
-        if problem.layout == "nt":
-            other = replace(other, n=n)
-        if limits.allow(other) and kernel_kind(other.problem().shape) == kind:
-            found[other] = None
     return list(found)
 
 

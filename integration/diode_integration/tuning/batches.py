@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from diode_collectors.problems.kinds import Kind
     from diode_collectors.problems.problem import SweepProblem
 
-LARGEST_BATCH = 10
-"""Problems of a batch: what compiling its kernels costs is little by then beside timing them."""
+LARGEST_BATCH = 6
+"""Problems of a batch. More of a kind cost next to nothing, but teach less than a problem of another kind."""
 _APART = 3
 """How many batches begin between two problems of one. Two lanes that had problems of one kind would both compile its
 kernels, and while some compile, others should find theirs compiled."""

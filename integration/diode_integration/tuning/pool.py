@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from diode_collectors.problems.selection import ProblemRequest
     from diode_collectors.sweep.devices import SweepDevice
 
-SAMPLE = 16
+SAMPLE = 12
 """Configs of a template that are timed for each problem: many problems with few teach more than few with many.
-Replayed, ten minutes with 12 lost 0.88 times as much as with 24, over 557 problems (``benchmarks/bench_tune.py``); but
-where problems share kernels, a few more cost little."""
+Replayed, ten minutes with 12 lost 0.88 times as much as with 24, over 557 problems (``benchmarks/bench_tune.py``)."""
 FEWEST_PROBLEMS = 10
 """``diode-train`` refuses fewer; its module needs torch."""
 _LARGER = (SearchSpace("EXHAUSTIVE"), *(SearchSpace("SAMPLE", size) for size in (192, 96, 48, 24)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diode_collectors.problems.drawing import Limits, LogNormalSizes, draw_of_kind
+from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
 from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.problem import OPS, dtype_bytes, parse_dtype
@@ -42,12 +41,9 @@ time."""
 _WHOLE_BYTES = 16
 """Of the widest load; rows of multiples of it are not odd."""
 _LAYOUTS = ("nn", "nt", "tn")
-_MOST = 6000
+_MOST = 4000
 """Problems of a standard set: what 20 minutes measure on an H200 with 16 cores, and 40 with 16 virtual ones."""
 _SEED = 0
-_OF_KIND, _OF_ODD_KIND = 8, 4
-"""Drawn problems of a kind, which share kernels; fewer where rows are odd, since more is lost between kinds there: with
-eight, twice as many problems were needed to learn as much as from problems of different kinds."""
 
 
 def is_any_named(request: ProblemRequest) -> bool:
@@ -105,22 +101,12 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
             sizes = LogNormalSizes(max_size=largest, multiple=multiple)
             # With one seed the draws of two multiples would have problems in common.
             some = replace(request, num_shapes=round(part * share_drawn), sizes=sizes, seed=multiple)
-            drawn |= dict.fromkeys(select_problems(some) if device.is_cpu else _by_kinds(some, sizes))
+            drawn |= dict.fromkeys(select_problems(some))
         layers = ProblemRequest(families=tuple(family.name for family in families()), dtypes=(name,))
         small = [problem for problem in select_problems(layers) if limits.allow(problem)]
         mixed = draws.sample(small, len(small))
         found += [*drawn, *(mixed if device.is_cpu else _some_of_each_kind(mixed))[: part - len(drawn)]]
     return [problem for problem in draws.sample(found, len(found)) if device.fits(problem)]
-
-
-def _by_kinds(request: ProblemRequest, sizes: LogNormalSizes) -> list[SweepProblem]:
-    """Return as many problems as are asked for, of some kinds each of which has several where kernels can be shared."""
-    found: dict[SweepProblem, None] = {}
-    each = _OF_KIND if sizes.multiple == LogNormalSizes.multiple else _OF_ODD_KIND
-    have = (2 * each + 1) / len(_LAYOUTS)  # where A is transposed there is but one
-    for first in select_problems(replace(request, num_shapes=math.ceil(request.num_shapes / have), sizes=sizes)):
-        found |= dict.fromkeys(draw_of_kind(first, each - 1, request.seed, sizes, request.limits))
-    return list(found)[: request.num_shapes]
 
 
 def _some_of_each_kind(problems: Sequence[SweepProblem]) -> list[SweepProblem]:

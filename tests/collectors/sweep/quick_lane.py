@@ -58,6 +58,7 @@ class QuickMeasuring:
     def __init__(self, settings: lane.LaneSettings, heartbeat: Callable[[], None]) -> None:
         self._settings, self._heartbeat = settings, heartbeat
         self._is_usable = True
+        self.kernels: Path | None = None
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -94,6 +95,14 @@ class QuickMeasuring:
         self._is_usable = what != "tires"
         return Measured(self._measurement(problem, excluded), benchmark_s=0.5)
 
+    def _generations(self) -> dict[str, Any]:
+        """Use a folder of kernels as Triton does, and return which it is and which are there."""
+        if self.kernels is None:
+            return {}
+        self.kernels.mkdir(parents=True, exist_ok=True)
+        there = sorted(path.name for path in self.kernels.parent.iterdir())
+        return {"generation": self.kernels.name, "there": there, "of": self.kernels.parent.name}
+
     def _measurement(self, problem: SweepProblem, excluded: dict[Any, Outcome]) -> Measurement:
         timings = [Timing(c, None, excluded[c]) if c in excluded else Timing(c, 10.0) for c in CONFIGS]
         return Measurement(
@@ -109,6 +118,7 @@ class QuickMeasuring:
                 SearchSpace.parse(self._settings.search_space), include_tma=self._settings.include_tma
             ),
             sample_seed=self._settings.seed,
+            extra=self._generations(),
         )
 
 

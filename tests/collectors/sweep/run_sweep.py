@@ -52,6 +52,7 @@ def main() -> None:
     if told["quick"]:
         lanes._PROGRAM = (str(Path(__file__).with_name("quick_lane.py")),)
     engine.STALL_S = told.get("stall_s", engine.STALL_S)
+    engine._GENERATION = told.get("generation", engine._GENERATION)
     problems = tuple(parse_problem(text, dtype=told["dtype"], name=name) for text, name in told["problems"])
     plan = SweepPlan(
         problems,

@@ -35,10 +35,16 @@ class Listing(SweepChoices):
     """Remembers what is listed, by template, and may be offered more than Inductor has for a CPU."""
 
     def __init__(
-        self, space: SearchSpace, seed: int, more: Callable[..., dict[str, list[Any]]], guide: Guide | None = None
+        self,
+        space: SearchSpace,
+        seed: int,
+        more: Callable[..., dict[str, list[Any]]],
+        guide: Guide | None = None,
+        *,
+        shares_kernels: bool = False,
     ) -> None:
         """Offer what ``more`` returns for a call as well."""
-        super().__init__(space, seed, guide)
+        super().__init__(space, seed, guide, shares_kernels=shares_kernels)
         self.more = more
         self.listed: dict[str, list[KernelConfig]] = {}
 
@@ -83,7 +89,8 @@ def listed(
 ) -> tuple[dict[str, list[KernelConfig]], list[Any]]:
     """Compile an mm, or what the options say, and return what was listed by template, and the records."""
     parsed = SearchSpace.parse(space)
-    handler = Listing(parsed, seed, options.get("more", lambda *_: {}), options.get("guide"))
+    shares = bool(options.get("shares_kernels"))
+    handler = Listing(parsed, seed, options.get("more", lambda *_: {}), options.get("guide"), shares_kernels=shares)
     handler.excluded = frozenset(excluded)
     records = compiled_with(handler, parsed.listed, options.get("function", torch.mm), *(inputs or (A, B)))
     return handler.listed, records
@@ -219,6 +226,21 @@ def test_a_guide_is_found_for_every_op(op: str, tf32_as_it_was: None) -> None:
     guide = {problem.problem().key: {template: wanted}}
     found, _ = listed("GUIDED:40", *inputs, function=getattr(torch, name), guide=guide)
     assert [GemmConfig.of(config) for config in found[template][:5]] == wanted
+
+
+def test_problems_of_a_kind_are_timed_by_the_same() -> None:
+    """Where they share kernels the same are drawn for them, by seed, and others for another kind."""
+    one, other, another = ((torch.zeros(m, 512), torch.zeros(512, n)) for m, n in ((300, 256), (4000, 256), (300, 264)))
+
+    def drawn(inputs: tuple[torch.Tensor, ...], seed: int = 0, *, shares_kernels: bool = True) -> set[KernelConfig]:
+        found, _ = listed("GUIDED:20", *inputs, seed=seed, shares_kernels=shares_kernels)
+        return set(found["triton::mm"])
+
+    assert len(drawn(one)) == 20
+    assert drawn(one) == drawn(one) == drawn(other)
+    assert drawn(one) != drawn(another)
+    assert drawn(one) != drawn(one, seed=1)
+    assert drawn(one, shares_kernels=False) != drawn(other, shares_kernels=False)
 
 
 def test_the_exhaustive_list_is_known_without_inductor() -> None:

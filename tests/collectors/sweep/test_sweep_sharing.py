@@ -89,6 +89,14 @@ def test_as_many_lanes_as_the_cores_keep_busy(cores: int, device: str, lanes: in
     assert lanes_for(CoreShare(tuple(range(cores)), None), device) == lanes
 
 
+@pytest.mark.parametrize(
+    ("cores", "device", "lanes"), [(15, "cuda:0", 7), (7, "cuda:0", 3), (1, "cuda:0", 1), (15, "cpu", 1)]
+)
+def test_more_lanes_where_most_kernels_are_there(cores: int, device: str, lanes: int) -> None:
+    """Problems that share kernels wait less for compilers, so that more of them keep the device busy."""
+    assert lanes_for(CoreShare(tuple(range(cores)), None), device, shares_kernels=True) == lanes
+
+
 class Holder:
     """Another process that holds the device until it is told."""
 

@@ -22,6 +22,7 @@ from diode_collectors.sweep.lane.benchmark import FIRST_LOOK_RUNS, MOST_RUNS
 from diode_collectors.sweep.lane.measuring import (
     FINALS,
     LAUNCH_NOT_HIDDEN,
+    SHARED,
     LostConfigError,
     Measuring,
     MeasuringOptions,
@@ -123,6 +124,18 @@ def test_the_record_says_of_which_family_the_problem_is_and_how_the_finals_ended
         records = [measuring.measure(p).measurement for p in (replace(PROBLEM, name="llama3-8b/qkv"), PROBLEM)]
     assert [record and record.family for record in records] == ["llama3-8b", None]
     assert [record and set(record.extra[FINALS]) for record in records] == 2 * [{"finalists", "rounds", "undecided"}]
+
+
+def test_a_record_says_that_its_kernels_are_shared(tmp_path: Path) -> None:
+    """Their sizes were arguments; without a folder for them each problem has its own, and the record says nothing."""
+    with scripted(tmp_path) as (measuring, _):
+        own = measuring.measure(PROBLEM).measurement
+        measuring.kernels = tmp_path / "kernels"
+        shared = measuring.measure(PROBLEM).measurement
+    assert own is not None
+    assert shared is not None
+    assert (own.extra.get(SHARED), shared.extra[SHARED]) == (None, True)
+    assert {timing.config for timing in own.timings} == {timing.config for timing in shared.timings}
 
 
 def test_choices_that_do_not_run_are_outcomes(tmp_path: Path) -> None:
