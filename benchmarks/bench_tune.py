@@ -7,9 +7,9 @@ Some bundled problems are only judged by (listed): those timed exhaustively as d
 device that nobody has measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems
 until the minutes are spent, by what the logs of these sweeps say they cost (`bench_sweep_costs.py`), and fits a model.
 The baselines are a draw of problems (drawn), and a model of all of them (everything). Beside them stand two real runs:
-what ten minutes of `diode tune` on an H200 had measured after each round, with kernels of each problem's own (tuned) or
-with shared ones (kinds). Takes hours: results are appended, and those that are there are not made again, so that it can be
-spread over several runs.
+what ten minutes of `diode tune` on an H200 had measured after each round, with kernels of each problem's own (tuned)
+or with shared ones (kinds). Takes hours: results are appended, and those that are there are not made again, so that it
+can be spread over several runs.
 """
 
 from __future__ import annotations
