@@ -11,7 +11,7 @@ import os
 import selectors
 import shutil
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,9 @@ _MOST_FAILED_STARTS = 2
 _MOST_EXCLUDED = 10
 _PATIENCE_S = 5.0
 _LOOK_EVERY_S = 1.0
-_GENERATION = 2_000
-"""After so many problems, the kernels that they share begin to be compiled anew: those of so many take 1 to 2 GB."""
+_GENERATION = 20_000
+"""After so many timings on a device, the kernels that problems share begin to be compiled anew. A kernel is timed once
+at least and takes 90 kB, so that those of two generations are within what a sweep asks of the memory it writes to."""
 STALL_S = 300.0
 """A lane that has the device and sends nothing for so long counts as hung."""
 
@@ -85,7 +86,8 @@ class _Engine:
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
         self._given_up: str | None = None
-        self._given = 0
+        self._timed: Counter[str] = Counter()
+        self._removed: defaultdict[str, set[int]] = defaultdict(set)
 
     def run(self) -> SweepReport:
         """Work until every problem is done, the time is over, or a signal comes."""
@@ -224,19 +226,20 @@ class _Engine:
             return
         problem = waiting.popleft()
         self._attempts[lane.hardware, problem] += 1
-        lane.measure(problem, self._excluded.get((lane.hardware, problem), []), self._generation())
+        lane.measure(problem, self._excluded.get((lane.hardware, problem), []), self._generation(lane.device))
 
-    def _generation(self) -> int:
-        """Return of which generation the kernels of the next problem are, and remove those that no lane uses."""
-        generation, begins = divmod(self._given, _GENERATION)
-        self._given += 1
-        if begins == 0 and generation > 1:
-            for device in self._plan.devices:
-                shutil.rmtree(kernels_folder(self._scratch, device) / str(generation - 2), ignore_errors=True)
+    def _generation(self, device: str) -> int:
+        """Return of which generation the kernels of a device's next problem are, and remove those that are past."""
+        generation = self._timed[device] // _GENERATION
+        used = {lane.generation for lane in self._lanes if lane.device == device and lane.problem is not None}
+        for past in set(range(generation)) - used - self._removed[device]:
+            shutil.rmtree(kernels_folder(self._scratch, device) / str(past), ignore_errors=True)
+            self._removed[device].add(past)
         return generation
 
     def _count(self, result: ProblemResult) -> None:
         report = self._report
+        self._timed[result.device] += result.timings
         was_measured = result.error is None and result.silent is None
         self._report = replace(
             report,

@@ -40,6 +40,8 @@ class LaneProcess:
         self.hardware = b""
         """Key of what it runs on; empty until it is ready."""
         self.problem: SweepProblem | None = None
+        self.generation = 0
+        """Of the kernels that its problem shares."""
         self.heard_at = time.monotonic()
         self.failed_starts = 0
         self.is_dismissed = False
@@ -87,6 +89,7 @@ class LaneProcess:
     def measure(self, problem: SweepProblem, excluded: list[tuple[dict[str, Any], str]], generation: int) -> None:
         """Have it measure a problem, by kernels of a generation where problems share them."""
         self.problem = problem
+        self.generation = generation
         self.is_benchmarking = False
         self.heard_at = time.monotonic()
         self._send(do="measure", problem=problem_to_message(problem), excluded=excluded, generation=generation)

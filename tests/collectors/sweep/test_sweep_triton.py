@@ -127,12 +127,15 @@ def test_the_record_says_of_which_family_the_problem_is_and_how_the_finals_ended
 
 
 def test_a_record_says_that_its_kernels_are_shared(tmp_path: Path) -> None:
-    """Their sizes were arguments; without a folder for them each problem has its own, and the record says nothing."""
+    """Where sizes were arguments; not where there is no folder for them, or where the problem has none to share."""
     with scripted(tmp_path) as (measuring, _):
         own = measuring.measure(PROBLEM).measurement
         measuring.kernels = tmp_path / "kernels"
         shared = measuring.measure(PROBLEM).measurement
+        alone = measuring.measure(replace(PROBLEM, layout="tn")).measurement
     assert own is not None
+    assert alone is not None
+    assert SHARED not in alone.extra
     assert shared is not None
     assert (own.extra.get(SHARED), shared.extra[SHARED]) == (None, True)
     assert {timing.config for timing in own.timings} == {timing.config for timing in shared.timings}

@@ -10,9 +10,8 @@ from __future__ import annotations
 import gc
 import math
 import time
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from diode_collectors.feedback.offered import OfferedChoices
@@ -31,6 +30,7 @@ from diode_collectors.sweep.lane.benchmark import (
 from diode_collectors.sweep.lane.eager import EagerCompiles
 from diode_collectors.sweep.lane.exclusive import DeviceLock
 from diode_collectors.sweep.lane.graphs import OperandSets, Rotation
+from diode_collectors.sweep.lane.memory import check_memory, give_back
 from diode_collectors.sweep.lane.shared_kernels import shared_kernels
 from diode_collectors.sweep.lane.takeover import (
     captured,
@@ -42,16 +42,17 @@ from diode_collectors.sweep.lane.takeover import (
 )
 from diode_collectors.sweep.lane.timer import US_PER_MS, CpuTimer, GpuTimer
 from diode_collectors.sweep.plan import recorded_space
-from diode_store.errors import HardwareError
 from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.search_space import SearchSpace
     from diode_collectors.sweep.device_state import DeviceSample
+    from diode_collectors.sweep.lane.shared_source import SharedSource
     from diode_collectors.sweep.lane.timer import Timer
     from diode_store.records import KernelConfig, Measurement
 
@@ -60,10 +61,8 @@ LAUNCH_NOT_HIDDEN = "launch_not_hidden"
 FINALS = "finals"
 """Key of a measurement's ``extra``: how well the order of its fastest choices is known, as ``Finals`` has it."""
 SHARED = "shared_kernels"
-"""Likewise: whether the sizes of problems were arguments of Triton's kernels, which problems of one kind share."""
+"""Likewise: that sizes were arguments of Triton's kernels, or of some, which other problems of the kind share."""
 _SAMPLE_EVERY = 50
-_MEMORY_SHARE = 4
-"""A lane keeps no more than one in so many parts of its share of the device's memory from one problem to the next."""
 
 
 class _EnoughError(Exception):
@@ -183,7 +182,7 @@ class Measuring:
         """
         self._start(problem, excluded or {})
         try:
-            self._check_memory(problem)
+            check_memory(problem, self._options.device)
             error = self._compile(problem)
             lost = _cause(error, DeviceLostError)
             if lost is not None:
@@ -223,12 +222,7 @@ class Measuring:
         # With oneDNN, ATen is as fast in fp32, which other libraries compute; in any other dtype it is so slow without
         # that its times would mean nothing.
         keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
-        with (
-            fresh_cache(),
-            nullcontext() if self.kernels is None else shared_kernels(self.kernels),
-            torch.no_grad(),
-            torch.backends.mkldnn.flags(enabled=keep_onednn),
-        ):
+        with fresh_cache(), self._sharing(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
             compiled: Any = torch.compile(product(problem.op, b, bias), mode=self._options.mode)
             try:
                 compiled(a)
@@ -236,22 +230,15 @@ class Measuring:
                 return error
         return None
 
-    def _check_memory(self, problem: SweepProblem) -> None:
-        needed = problem.needed_bytes(on_cpu=self._on_cpu)
-        free = self._free_bytes()
-        if needed > free:
-            raise HardwareError(
-                f"{problem} needs about {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} GiB are free on the "
-                "device; leave it out, or stop what else runs there"
-            )
-
-    def _free_bytes(self) -> int:
-        import torch
-
-        if not self._on_cpu:
-            return int(torch.cuda.mem_get_info(torch.device(self._options.device))[0])
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    @contextmanager
+    def _sharing(self) -> Iterator[None]:
+        """Share kernels with other problems, if there is a folder for them."""
+        self._shared: list[SharedSource] = []
+        if self.kernels is None:
+            yield
+        else:
+            with shared_kernels(self.kernels) as self._shared:
+                yield
 
     def _inputs(self, problem: SweepProblem) -> tuple[Any, Any, Any]:
         """Return A, B and the bias; their values do not matter, Inductor times with random ones of its own."""
@@ -273,18 +260,9 @@ class Measuring:
         for choice in self._timed:
             unload(choice)
         self._timed = {}
-        self._give_memory_back()
+        give_back(self._options.device, self._options.contexts)
         self._eager.forget()
         self.choices.excluded = ()
-
-    def _give_memory_back(self) -> None:
-        """Leave the device's memory to the other lanes; torch keeps what it has had unless told."""
-        import torch
-
-        if not self._on_cpu:
-            total = torch.cuda.mem_get_info(torch.device(self._options.device))[1]
-            if torch.cuda.memory_reserved() * _MEMORY_SHARE * self._options.contexts > total:
-                torch.cuda.empty_cache()
 
     def _why_silent(self) -> str:
         if self._lists:
@@ -384,7 +362,7 @@ class Measuring:
 
     def _extra(self) -> dict[str, Any]:
         finals = self._timed_as.finals
-        return ({FINALS: asdict(finals)} if finals else {}) | ({SHARED: True} if self.kernels is not None else {})
+        return ({FINALS: asdict(finals)} if finals else {}) | ({SHARED: True} if self._shared else {})
 
     def _flags(self) -> tuple[str, ...]:
         flags = self._monitor.flags(self._samples)

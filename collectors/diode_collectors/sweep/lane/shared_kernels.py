@@ -29,22 +29,31 @@ def can_share() -> bool:
 
 
 @contextmanager
-def shared_kernels(folder: Path) -> Iterator[None]:
+def shared_kernels(folder: Path) -> Iterator[list[SharedSource]]:
     """Have sizes be arguments of Triton's kernels, and keep what is compiled in ``folder``, which lanes may share.
+
+    Yields a list that gets the source of each kernel that has such arguments.
 
     To be entered inside of Inductor's ``fresh_cache``, which would keep them no longer than for one problem.
     """
+    import sympy  # type: ignore[import-untyped]
     from torch._inductor.select_algorithm import TritonTemplate
 
     generate, kept = TritonTemplate.generate_and_load, os.environ.get(_TRITON_CACHE)
+    shared: list[SharedSource] = []
 
     def generate_shared(template: Any, *arguments: Any, **named: Any) -> Any:
-        return _generated(generate, template, arguments, named)
+        result, source = _generated(generate, template, arguments, named)
+        if result is None or source is None or not source.sizes:
+            return result
+        shared.append(source)
+        # Inductor passes the values of these behind the tensors, as it does those of sizes that are dynamic.
+        return result._replace(kernel_args_sizevars_keys=tuple(map(sympy.Integer, source.sizes)))
 
     TritonTemplate.generate_and_load = generate_shared
     os.environ[_TRITON_CACHE] = str(folder)
     try:
-        yield
+        yield shared
     finally:
         TritonTemplate.generate_and_load = generate
         if kept is None:
@@ -53,9 +62,13 @@ def shared_kernels(folder: Path) -> Iterator[None]:
             os.environ[_TRITON_CACHE] = kept
 
 
-def _generated(generate: Any, template: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Return what Inductor returns of a kernel that it wrote, with our source in the place of its own."""
-    import sympy  # type: ignore[import-untyped]
+def _generated(
+    generate: Any, template: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, SharedSource | None]:
+    """Return what Inductor returns of a kernel that it wrote, with our source in the place of its own, and that source.
+
+    None where it wrote nothing.
+    """
     from torch._inductor import select_algorithm
 
     loader = select_algorithm.PyCodeCache
@@ -72,10 +85,7 @@ def _generated(generate: Any, template: Any, arguments: tuple[Any, ...], named: 
         result = generate(template, *arguments, **named)
     finally:
         select_algorithm.PyCodeCache = loader
-    if result is None or not written or not written[-1].sizes:
-        return result
-    # Inductor passes the values of these behind the tensors, as it does those of sizes that are dynamic.
-    return result._replace(kernel_args_sizevars_keys=tuple(map(sympy.Integer, written[-1].sizes)))
+    return result, written[-1] if written else None
 
 
 def _source_of(code: str) -> SharedSource:
