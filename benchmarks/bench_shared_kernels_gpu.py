@@ -23,6 +23,7 @@ import numpy as np
 import results
 
 from diode_collectors.inductor.device import use_torchs_assembler
+from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.problem import SweepProblem, parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.plan import DEFAULT_MODE
@@ -99,7 +100,7 @@ def _compared(measuring: Measuring, problem: SweepProblem, kernels: Path) -> dic
     own = measuring.measure(problem)
     measuring.kernels = kernels
     shared = measuring.measure(problem)
-    kin = measuring.measure(replace(problem, m=2 * problem.m))
+    kin = measuring.measure(_kin(problem))
     measuring.kernels = None
     again = measuring.measure(problem)
     times = [_times(each) for each in (own, shared, again)]
@@ -113,6 +114,14 @@ def _compared(measuring: Measuring, problem: SweepProblem, kernels: Path) -> dic
         "compile_s": [round(each.compile_s, 2) for each in (own, shared, kin, again)],
         "kernels": len(configs),
     }
+
+
+def _kin(problem: SweepProblem) -> SweepProblem:
+    """Return another problem of the same kind, with twice the rows if there is such a one."""
+    kind = kernel_kind(problem.problem().shape)
+    others = [replace(problem, m=m) for m in (2 * problem.m, problem.m - 1, problem.m + 1)]
+    others.append(replace(problem, n=2 * problem.n))
+    return next(other for other in others if kernel_kind(other.problem().shape) == kind)
 
 
 def _times(measured: Measured) -> dict[KernelConfig, float]:

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import results
 import shipped_data
+from real_runs import REAL_RUNS
 
 from diode_collectors.problems.choices import cpu_seconds
 from diode_collectors.problems.problem import FLOAT32, TF32, SweepProblem
@@ -271,28 +272,6 @@ _WARM_WAYS = {
 """Where something is known."""
 WAYS = _WAYS | _WARM_WAYS
 EVERYTHING, NOTHING = "everything", "nothing"
-
-
-@dataclass(frozen=True)
-class RealRun:
-    """What a run of `diode tune` measured on an H200."""
-
-    file: Path
-    minutes: tuple[float, ...]
-    """Of measuring, after each of its rounds."""
-
-    def until(self, minutes: float) -> ExampleSet:
-        """Return what it had measured by then."""
-        found = sorted(measurements_in(self.file), key=lambda measurement: measurement.measured_at)
-        rounds = list(dict.fromkeys(measurement.sweep_id for measurement in found))
-        by_then = rounds[: 1 + self.minutes.index(minutes)]
-        return load_measurements([m for m in found if m.sweep_id in by_then], str(self.file))
-
-
-REAL_RUNS = {
-    "tuned": RealRun(HELD_BACK / "h200-2026-11-tuned-2-0000.seg", (3.3, 6.7, 10.0)),
-    "kinds": RealRun(HELD_BACK / "h200-2026-11-kinds-0000.seg", (2.4, 6.2, 9.8)),
-}
 
 
 def main() -> int:

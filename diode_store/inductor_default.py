@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 TEMPLATES = frozenset({"triton::mm", "triton::bmm"})
 """Templates that the list is of."""
-_SMALLEST_BLOCK = 16
+SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
+"""Of all lists."""
 _ELEMENTS_PER_WARP = 256
 
 
@@ -64,14 +65,14 @@ def default_configs(shape: ProblemShape) -> frozenset[GemmConfig]:
     return frozenset(scaled(config, most) for config in DEFAULT_CONFIGS)
 
 
-LARGEST_BLOCK = 256
-"""Of any list."""
-
-
 def largest_blocks(m: int, n: int, k: int) -> tuple[int, int, int]:
     """Return the largest block that makes sense along each dimension: its size as a power of two, at least 16."""
-    block_m, block_n, block_k = (max(1 << (size - 1).bit_length(), _SMALLEST_BLOCK) for size in (m, n, k))
-    return block_m, block_n, block_k
+    return largest_block(m), largest_block(n), largest_block(k)
+
+
+def largest_block(size: int) -> int:
+    """Return the largest block that makes sense along one dimension."""
+    return max(1 << (size - 1).bit_length(), SMALLEST_BLOCK)
 
 
 def scaled(config: GemmConfig, most: tuple[int, int, int]) -> GemmConfig:

@@ -32,7 +32,7 @@ CPU_SECONDS_PER_PROBLEM = 1.8
 CPU_SECONDS_PER_SHARED_CHOICE = 0.04
 """What timing a kernel costs that another problem had compiled."""
 KERNELS_PER_KIND = 1.5
-"""How many times the kernels of one problem those of its kind have, however many problems that is."""
+"""How many different kernels all problems of a kind have, in kernels of one problem."""
 SLOW_FLOAT32_FACTOR = 15
 """How much longer fp32 without TF32 compiles; 10 to 30 times was seen on the same machine."""
 GPU_SECONDS_PER_CHOICE = 0.006

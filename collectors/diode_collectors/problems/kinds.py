@@ -5,24 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import dtype_bytes
-from diode_store.inductor_default import LARGEST_BLOCK, largest_blocks
+from diode_store.inductor_default import LARGEST_BLOCK, SMALLEST_BLOCK, largest_block
 
 if TYPE_CHECKING:
     from diode_store.records import ProblemShape
 
-Kind = tuple[str | int, ...]
-"""Equal for problems that share kernels."""
+Kind = tuple[str | int | tuple[int, ...], ...]
+"""Equal for problems that share all of their Triton kernels."""
+MOST_INDEXED = 2**31
+"""What is computed in 32 bits."""
+_BITS = (16, 12, 18)
+"""Of the bound of an index along a size, in the order in which they are tried."""
 _ACCESS_BYTES = 16
 
 
-def kernel_kind(shape: ProblemShape) -> Kind:
-    """Return the kind of a problem: all but the batch, M where A is row-major, and N where B is transposed as well.
+def index_bits(size: int, k: int) -> int | None:
+    """Return the bits that hold an index along a size, such that 32 hold K times it; None if there are none."""
+    return next((bits for bits in _BITS if size <= 2**bits and k * 2**bits <= MOST_INDEXED), None)
 
-    Of such an N counts which power of two divides it, up to 16 bytes, because the output is stored accordingly; and of
-    both how large a block may be, because that decides which kernels there are.
+
+def kernel_kind(shape: ProblemShape) -> Kind:
+    """Return what problems have in common that share kernels.
+
+    That is everything but the batch, M where A is row-major, and N where B is transposed as well. Of these sizes counts
+    how large a block may be and whether it reaches over the end, as that decides which kernels there are, and of N
+    which power of two divides it, up to 16 bytes, because the output is stored accordingly.
     """
-    blocks = tuple(min(block, LARGEST_BLOCK) for block in largest_blocks(shape.m, shape.n, shape.k)[:2])
-    m, n = (1 if shape.layout[0] == "n" else shape.m), shape.n
-    if m == 1 and shape.layout[1] == "t":
-        n = min(n & -n, _ACCESS_BYTES // dtype_bytes(shape.dtype))
-    return (shape.op, shape.arithmetic, shape.layout, m, n, shape.k, *blocks)
+    b, m, n, k = shape.b, shape.m, shape.n, shape.k
+    is_wide = max(b * m * k, b * k * n, b * m * n) >= MOST_INDEXED
+    m_in_common: tuple[int, ...] = (m,) if shape.layout[0] == "t" else _class(m, k)
+    n_in_common: tuple[int, ...] = (n,)
+    if shape.layout == "nt":
+        n_in_common = (min(n & -n, _ACCESS_BYTES // dtype_bytes(shape.dtype)), *_class(n, k))
+    return (shape.op, shape.arithmetic, shape.layout, m_in_common, n_in_common, k, is_wide)
+
+
+def _class(size: int, k: int) -> tuple[int, ...]:
+    """Return what sizes have in common that are arguments of the same kernels."""
+    bits = index_bits(size, k)
+    if bits is None or (size < SMALLEST_BLOCK // 2 and size not in {2, 4}):
+        return (size,)  # it stays a number
+    block = min(largest_block(size), LARGEST_BLOCK)
+    return bits, block, size >= block, size < SMALLEST_BLOCK // 2

@@ -11,7 +11,7 @@ import os
 import selectors
 import shutil
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ from diode_collectors.spool.files import check_writable
 from diode_collectors.sweep.already import DoneKey, measured_in_spool
 from diode_collectors.sweep.channel import environment_of_message, hardware_of_message, result_of_message
 from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
-from diode_collectors.sweep.lanes import LaneProcess, kernels_folder
+from diode_collectors.sweep.lane.process import KERNELS
+from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
 from diode_collectors.sweep.scratch import scratch_folder
 from diode_store.errors import HardwareError, SpoolError
@@ -39,9 +40,9 @@ _MOST_FAILED_STARTS = 2
 _MOST_EXCLUDED = 10
 _PATIENCE_S = 5.0
 _LOOK_EVERY_S = 1.0
-_GENERATION = 20_000
-"""After so many timings on a device, the kernels that problems share begin to be compiled anew. A kernel is timed once
-at least and takes 90 kB, so that those of two generations are within what a sweep asks of the memory it writes to."""
+_GENERATION = 10_000
+"""After so many timings a device, the kernels that problems share begin to be compiled anew. A kernel is timed once at
+least and takes 90 kB, so that those of two generations take 2 GB at most."""
 STALL_S = 300.0
 """A lane that has the device and sends nothing for so long counts as hung."""
 
@@ -86,8 +87,7 @@ class _Engine:
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
         self._given_up: str | None = None
-        self._timed: Counter[str] = Counter()
-        self._removed: defaultdict[str, set[int]] = defaultdict(set)
+        self._removed: set[int] = set()
 
     def run(self) -> SweepReport:
         """Work until every problem is done, the time is over, or a signal comes."""
@@ -226,20 +226,19 @@ class _Engine:
             return
         problem = waiting.popleft()
         self._attempts[lane.hardware, problem] += 1
-        lane.measure(problem, self._excluded.get((lane.hardware, problem), []), self._generation(lane.device))
+        lane.measure(problem, self._excluded.get((lane.hardware, problem), []), self._generation())
 
-    def _generation(self, device: str) -> int:
-        """Return of which generation the kernels of a device's next problem are, and remove those that are past."""
-        generation = self._timed[device] // _GENERATION
-        used = {lane.generation for lane in self._lanes if lane.device == device and lane.problem is not None}
-        for past in set(range(generation)) - used - self._removed[device]:
-            shutil.rmtree(kernels_folder(self._scratch, device) / str(past), ignore_errors=True)
-            self._removed[device].add(past)
+    def _generation(self) -> int:
+        """Return of which generation the kernels of the next problem are, and remove those that are past."""
+        generation = self._report.timings // (_GENERATION * len(self._plan.devices))
+        used = {lane.generation for lane in self._lanes if lane.problem is not None}
+        for past in set(range(generation)) - used - self._removed:
+            shutil.rmtree(self._scratch.path / KERNELS / str(past), ignore_errors=True)
+            self._removed.add(past)
         return generation
 
     def _count(self, result: ProblemResult) -> None:
         report = self._report
-        self._timed[result.device] += result.timings
         was_measured = result.error is None and result.silent is None
         self._report = replace(
             report,

@@ -14,12 +14,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.sweep.channel import Channel, problem_to_message
-from diode_collectors.sweep.lane.process import LaneSettings
+from diode_collectors.sweep.lane.process import KERNELS, LaneSettings
 from diode_store.errors import HardwareError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.cores import CoreShare
     from diode_collectors.sweep.plan import SweepPlan
@@ -168,13 +166,8 @@ class LaneProcess:
             before=None if before is None else sorted(before),
             lock_folder=tempfile.gettempdir(),
             folder=str(self._folder),
-            kernels=str(kernels_folder(self._scratch, self.device)) if plan.share_kernels else None,
+            kernels=str(self._scratch.path / KERNELS) if plan.share_kernels else None,
         )
-
-
-def kernels_folder(scratch: PrivateFolder, device: str) -> Path:
-    """Return where the kernels of a device are that its problems share."""
-    return scratch.path / f"{device.replace(':', '-')}-kernels"
 
 
 def _visible(device: str) -> dict[str, str]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 LARGEST_BATCH = 6
 """Problems of a batch. More of a kind cost next to nothing, but teach less than a problem of another kind."""
 _APART = 3
-"""How many batches begin between two problems of one. Two lanes that had problems of one kind would both compile its
-kernels, and while some compile, others should find theirs compiled."""
+"""With each further problem of a batch so many batches have begun. Two lanes that had problems of one kind would both
+compile its kernels, and while some compile, others should find theirs compiled."""
 
 
 def batched(problems: Sequence[SweepProblem]) -> list[list[int]]:
@@ -33,7 +33,7 @@ def batched(problems: Sequence[SweepProblem]) -> list[list[int]]:
 
 
 def in_turn(batches: Sequence[Sequence[int]]) -> list[int]:
-    """Return the members of batches in an order in which those of one are apart, and the first batches end first."""
+    """Return the members of batches such that those of one are apart, as far as there are others to come between."""
     turns = [
         (number + _APART * place, index)
         for number, members in enumerate(batches)

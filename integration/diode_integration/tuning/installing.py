@@ -34,11 +34,8 @@ def better_beginning(path: Path) -> dict[str, Any] | None:
         card = read_card(card_path(path))
     except ModelError:
         return None
-    began_with = (card.training.get("warm_start") or {}).get("model")
-    for found in card.compared.values():
-        if found["name"] == began_with and found["its_regret_at_1"] < found["regret_at_1"]:
-            return dict(found)
-    return None
+    found = card.compared.get(card.training.get("warm_start", {}).get("sha256"))
+    return dict(found) if found and found["its_regret_at_1"] < found["regret_at_1"] else None
 
 
 def keep_copy(path: Path, folder: Path) -> Path:

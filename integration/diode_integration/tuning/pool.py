@@ -166,7 +166,7 @@ class Pool:
         with progress("choosing problems"):
             for is_wanted in (is_first, ~is_first):
                 some = [problem for problem, wanted in zip(left, is_wanted, strict=True) if wanted]
-                left_s = budget_s - (estimate.seconds(found) if found else 0.0)
+                left_s = budget_s - estimate.seconds(found)
                 if found and left_s <= 0:
                     break
                 of_these = None if counts is None else counts[is_wanted]

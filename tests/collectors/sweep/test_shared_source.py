@@ -75,15 +75,15 @@ def config_of(code: str) -> dict[str, int]:
     return {name: int(line.partition("=")[2]) for line in lines for name in [line.partition(":")[0]] if "BLOCK" in name}
 
 
-def write_case(problem: SweepProblem, folder: Path) -> None:
+def write_case(problem: SweepProblem, code: str, folder: Path) -> None:
     """Write a kernel that shares its source, and what it is to compute."""
-    found = shared_source(sources(problem)[-1])
+    found = shared_source(code)
     inputs, blocks = operands(problem), config_of(found.code)
     grid = -(-problem.m // blocks["BLOCK_M"]) * -(-problem.n // blocks["BLOCK_N"])
     folder.mkdir()
     # The interpreter cannot join this to the rest of the mask, in Inductor's own kernel neither; the grid ends there.
-    code = found.code.replace(" & (idx_q < BATCH)", "")
-    (folder / "kernel.py").write_text(HEAD + code[code.index("@triton.jit") :])
+    kernel = found.code[found.code.index("@triton.jit") :].replace(" & (idx_q < BATCH)", "")
+    (folder / "kernel.py").write_text(HEAD + kernel)
     expected = getattr(torch, problem.op)(*inputs)
     case = {"inputs": inputs, "expected": expected, "sizes": found.sizes, "grid": (grid, problem.b, 1)}
     torch.save(case, folder / "case.pt")
@@ -92,11 +92,13 @@ def write_case(problem: SweepProblem, folder: Path) -> None:
 def test_they_compute_the_same(tmp_path: Path) -> None:
     """Kernels that share their source compute what torch does, whatever the layout and however sizes coincide."""
     for number, problem in enumerate(PROBLEMS):
-        write_case(problem, tmp_path / f"{number:02}")
+        found = sorted(sources(problem), key=lambda code: config_of(code)["BLOCK_M"])
+        for size, code in (("small", found[0]), ("large", found[-1])):
+            write_case(problem, code, tmp_path / f"{number:02} {size}")
     run = subprocess.run([sys.executable, "-W", "ignore", SCRIPT, tmp_path], stdout=subprocess.PIPE, check=True)
-    errors = {str(PROBLEMS[int(name)]): error for name, error in json.loads(run.stdout).items()}
-    assert len(errors) == len(PROBLEMS)
-    assert {problem: error for problem, error in errors.items() if not error < 1e-4} == {}
+    errors = json.loads(run.stdout)
+    assert len(errors) == 2 * len(PROBLEMS)
+    assert {name: error for name, error in errors.items() if not error < 1e-4} == {}
 
 
 SAME = [
@@ -104,13 +106,20 @@ SAME = [
     (SweepProblem("mm", 264, 264, 72), SweepProblem("mm", 300, 264, 72)),
     (SweepProblem("mm", 300, 520, 72, layout="nt"), SweepProblem("mm", 777, 1032, 72, layout="nt")),
     (SweepProblem("mm", 300, 512, 512, layout="nt"), SweepProblem("mm", 512, 1024, 512, layout="nt")),
-    (SweepProblem("mm", 8, 520, 72, layout="nt"), SweepProblem("mm", 4, 520, 72, layout="nt")),
+    (SweepProblem("mm", 2, 520, 72, layout="nt"), SweepProblem("mm", 4, 520, 72, layout="nt")),
+    (SweepProblem("mm", 8, 520, 72, layout="nt"), SweepProblem("mm", 11, 520, 72, layout="nt")),
+    (SweepProblem("mm", 70, 520, 72, layout="nt"), SweepProblem("mm", 100, 1032, 72, layout="nt")),
+    (SweepProblem("bmm", 264, 264, 72, 3), SweepProblem("bmm", 300, 264, 72, 3)),
+    (SweepProblem("bmm", 300, 264, 300, 3), SweepProblem("bmm", 400, 264, 300, 8)),
     (SweepProblem("addmm", 300, 520, 72, layout="nt"), SweepProblem("addmm", 777, 1032, 72, layout="nt")),
     (SweepProblem("bmm", 300, 520, 72, 3, layout="nt"), SweepProblem("bmm", 777, 1032, 72, 8, layout="nt")),
     (SweepProblem("baddbmm", 300, 264, 72, 3), SweepProblem("baddbmm", 777, 264, 72, 8)),
     (SweepProblem("baddbmm", 300, 264, 72, 3, layout="tn"), SweepProblem("baddbmm", 300, 264, 72, 8, layout="tn")),
 ]
 OTHER = [
+    (SweepProblem("mm", 8, 264, 72), SweepProblem("mm", 16, 264, 72)),
+    (SweepProblem("mm", 6, 264, 72), SweepProblem("mm", 7, 264, 72)),
+    (SweepProblem("mm", 60_000, 264, 72), SweepProblem("mm", 70_000, 264, 72)),
     (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 520, 72)),
     (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 80)),
     (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 72, layout="nt")),
@@ -171,29 +180,45 @@ def triton_mm_persistent_tma(arg_A, arg_B, out_ptr0, ws_ptr):
     BLOCK_M : tl.constexpr = 128
     BLOCK_N : tl.constexpr = 128
     BLOCK_K : tl.constexpr = 64
-    A_ROW_MAJOR : tl.constexpr = False
+    A_ROW_MAJOR : tl.constexpr = True
     M = 384
-    N = 520
+    N = 384
     K = 1024
-    stride_ak = 384
+    stride_ak = 1
+    stride_bk = 1
     for tile in tl.range(0, 9):
         for k in tl.range(0, K, BLOCK_K):
             acc += tl.dot(a, b)
-        mask = (row < 384) & (column < 520)
-        tl.store(out_ptr0 + 520*row + column, acc, mask)
+        row = rm + tl.arange(0, 384)
+        is_row = row < 384
+        is_column = column < 384
+        tl.store(out_ptr0 + 384*row + column, acc, is_row & is_column)
 """
 
 
 def test_a_kernel_with_descriptors() -> None:
-    """M and N are arguments whatever the layout, they come before the workspace, and what is told of it moves."""
+    """The arguments come before the workspace, what is told of it moves, and equal M and N are told apart."""
     found = shared_source(TMA)
-    assert found.sizes == (384, 65)
+    assert found.sizes == (384, 48)
     assert "def triton_mm_persistent_tma(arg_A, arg_B, out_ptr0, M_size, N_size, ws_ptr):" in found.code
     assert "'M_size': 'i32', 'N_size': 'i32', 'ws_ptr': '*u8'" in found.code
     assert "{(0,): [['tt.divisibility', 16]], (5,): [['tt.divisibility', 16]]}" in found.code
     assert "N = 8 * N_size" in found.code
-    assert "mask = (row < M) & (column < N)" in found.code
+    assert "row = rm + tl.arange(0, 384)" in found.code
+    assert "is_row = row < M\n" in found.code
+    assert "is_column = column < N\n" in found.code
     assert "out_ptr0 + N * row + column" in found.code
+    other = shared_source(TMA.replace("M = 384", "M = 512").replace("row < 384", "row < 512"))
+    assert (other.code, other.sizes) == (found.code, (512, 48))
+
+
+def test_a_kernel_with_descriptors_and_another_layout() -> None:
+    """Where A is transposed nothing is an argument, where B is not N stays a number."""
+    transposed = TMA.replace("stride_ak = 1", "stride_ak = 384")
+    assert shared_source(transposed) == SharedSource(transposed)
+    found = shared_source(TMA.replace("stride_bk = 1", "stride_bk = 384"))
+    assert found.sizes == (384,)
+    assert "is_column = column < 384\n" in found.code
 
 
 def test_inductor_launches_them_with_the_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,8 +248,14 @@ def test_everything_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     before = select_algorithm.TritonTemplate.generate_and_load
     monkeypatch.setenv("TRITON_CACHE_DIR", "/somewhere")
     with shared_kernels(tmp_path):
-        assert (os.environ["TRITON_CACHE_DIR"], select_algorithm.TritonTemplate.generate_and_load) != (
-            "/somewhere",
-            before,
-        )
-    assert (os.environ["TRITON_CACHE_DIR"], select_algorithm.TritonTemplate.generate_and_load) == ("/somewhere", before)
+        assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path)
+        assert select_algorithm.TritonTemplate.generate_and_load != before
+    assert os.environ["TRITON_CACHE_DIR"] == "/somewhere"
+    assert select_algorithm.TritonTemplate.generate_and_load == before
+
+
+@pytest.mark.parametrize("missing", ["GenerateAndLoadResult", "PyCodeCache"])
+def test_another_inductor_cannot_share(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a name is missing it is found out before anything is timed."""
+    monkeypatch.delattr(select_algorithm, missing)
+    assert not can_share()

@@ -49,7 +49,7 @@ def test_shared_kernels_are_kept_for_some_time(tmp_path: Path) -> None:
     extras = [m.extra for m in sorted(recorded(sweep.spool), key=lambda m: m.problem.shape.m)]
     assert [extra["generation"] for extra in extras] == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
     assert [extra["there"] for extra in extras] == [["0"]] * 3 + [["1"]] * 3 + [["2"]] * 3
-    assert {extra["of"] for extra in extras} == {"cpu-kernels"}
+    assert {extra["of"] for extra in extras} == {"kernels"}
     assert [path.name for path in sweep.temporary.iterdir()] == []
 
 
@@ -260,14 +260,15 @@ def open_files(pid: int) -> list[Path]:
     return found
 
 
-def test_a_killed_sweep_leaves_no_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share_kernels", [False, True])
+def test_a_killed_sweep_leaves_no_files(tmp_path: Path, *, share_kernels: bool) -> None:
     """Its lanes remove them, and where those were killed too, the next sweep; what a lane has open is in use."""
-    slow = {"QUICK_LANE_S": "0.3"}
-    with Sweep(tmp_path, PROBLEMS, environment=slow, options={"lanes": 2}) as sweep:
+    slow, options = {"QUICK_LANE_S": "0.3"}, {"lanes": 2, "share_kernels": share_kernels}
+    with Sweep(tmp_path, PROBLEMS, environment=slow, options=options) as sweep:
         sweep.wait_for("result")
         sweep.process.kill()
         eventually(lambda: not list(sweep.temporary.iterdir()))
-    with Sweep(tmp_path, PROBLEMS, environment=slow, options={"lanes": 2}) as sweep:
+    with Sweep(tmp_path, PROBLEMS, environment=slow, options=options) as sweep:
         sweep.wait_for("result")
         os.kill(sweep.process.pid, signal.SIGSTOP)  # or it would start new lanes
         left = sorted(sweep.temporary.iterdir())
@@ -280,7 +281,7 @@ def test_a_killed_sweep_leaves_no_files(tmp_path: Path) -> None:
         sweep.process.kill()
         eventually(lambda: not sweep.alive())
         assert sorted(sweep.temporary.iterdir()) == left
-    with Sweep(tmp_path, PROBLEMS, options={"lanes": 2}) as sweep:
+    with Sweep(tmp_path, PROBLEMS, options=options) as sweep:
         sweep.report()
     assert list(sweep.temporary.iterdir()) == []
 

@@ -201,6 +201,7 @@ class Measuring:
 
         torch.compiler.reset()
         gc.collect()
+        give_back(self._options.device, self._options.contexts)
         self._asked, self._excluded = problem, excluded
         self.choices.excluded = excluded
         self._lists: list[int] = []
@@ -260,7 +261,6 @@ class Measuring:
         for choice in self._timed:
             unload(choice)
         self._timed = {}
-        give_back(self._options.device, self._options.contexts)
         self._eager.forget()
         self.choices.excluded = ()
 

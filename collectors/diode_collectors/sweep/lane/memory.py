@@ -40,11 +40,7 @@ def _free_bytes(device: str) -> int:
 
 
 def give_back(device: str, lanes: int) -> None:
-    """Leave memory of a device to the other of so many lanes: torch keeps what it has had unless told.
-
-    Where a lane holds little it is left that, since memory is given back and taken again at the cost of a
-    synchronisation of the device.
-    """
+    """Leave memory of a device to the others of so many lanes, unless it is little: torch keeps what it has had."""
     import torch
 
     if device != _CPU and torch.cuda.memory_reserved() * _KEPT * lanes > torch.cuda.mem_get_info()[1]:

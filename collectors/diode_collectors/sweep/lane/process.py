@@ -46,9 +46,15 @@ log = logging.getLogger(__name__)
 _HEARTBEAT_S = 1.0
 _ROOM_RETRY_S = 1.0
 _POOL_TIMEOUT_S = 300
+KERNELS = "kernels"
+"""What the folder of shared kernels is called, beside those of the lanes, whose names end in numbers."""
 _WARM_UP = SweepProblem("mm", 64, 128, 128)
 _MOST_RESIDENT_BYTES = 12 * 2**30
-_REMOVE = f'sleep 0.2; rm -rf -- "$0"; rmdir -- "$1" && rm -f -- "$1{MARK}"'
+_REMOVE = (
+    'sleep 0.2; rm -rf -- "$0"; ls -d "$1"/*[0-9] >/dev/null 2>&1 || rm -rf -- "$1/$2"; '
+    f'rmdir -- "$1" && rm -f -- "$1{MARK}"'
+)
+"""The last lane takes the kernels that all shared with it."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +102,13 @@ class Lane:
         self._since_seal = 0
         self._beaten_at = 0.0
         self._at_the_spool = threading.Lock()
+        self._is_sharing = False
 
     def run(self, commands: queue.Queue[dict[str, Any]]) -> None:
         """Report ready, and serve."""
         os.sched_setaffinity(0, self._settings.cores)
+        self._is_sharing = self._shares_kernels()
         with self._measuring() as measuring:
-            shares_kernels = self._shares_kernels()
             if self._settings.device != "cpu":
                 _warm_up(measuring)
                 # What torch holds by now it keeps; going through it took 0.25 s of each problem (H200).
@@ -110,7 +117,7 @@ class Lane:
             self._say_ready()
             while (command := commands.get())["do"] == "measure":
                 excluded = excluded_of_message(command["excluded"])
-                measuring.kernels = self._kernels(command["generation"]) if shares_kernels else None
+                measuring.kernels = self._kernels(command["generation"])
                 result = self._measure(measuring, problem_of_message(command["problem"]), excluded)
                 tired = not measuring.is_usable() or _resident_bytes() > _MOST_RESIDENT_BYTES
                 self._send(type="result", result=result_to_message(result), tired=tired)
@@ -128,7 +135,7 @@ class Lane:
         # In another process, after this one: what is compiling now would leave files in it.
         with contextlib.suppress(OSError):
             subprocess.Popen(  # noqa: S603 - nothing of it is from outside
-                ["/bin/sh", "-c", _REMOVE, folder, folder.parent],
+                ["/bin/sh", "-c", _REMOVE, folder, folder.parent, KERNELS],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -139,16 +146,22 @@ class Lane:
         os._exit(1)
 
     def _shares_kernels(self) -> bool:
-        from diode_collectors.sweep.lane.shared_kernels import can_share
-
+        """Whether kernels are to be shared, and this version of torch makes them so that they can be."""
         if self._settings.kernels is None:
             return False
+        import torch
+
+        from diode_collectors.sweep.lane.shared_kernels import can_share
+
         if not can_share():
-            self._send(type="note", message="this version of torch has no kernels to share; each problem has its own")
+            told = f"torch {torch.__version__} writes its kernels otherwise, so each problem has its own"
+            self._send(type="note", message=f"--share-kernels: {told}; leave the option out")
         return can_share()
 
-    def _kernels(self, generation: int) -> Path:
-        return Path(str(self._settings.kernels)) / str(generation)
+    def _kernels(self, generation: int) -> Path | None:
+        if not self._is_sharing or self._settings.kernels is None:
+            return None
+        return Path(self._settings.kernels) / str(generation)
 
     def _measuring(self) -> Measuring:
         from diode_collectors.problems.guide import read_guide
@@ -162,7 +175,7 @@ class Lane:
             device=said.device,
             space=SearchSpace.parse(said.search_space),
             guide=None if said.guide is None else read_guide(Path(said.guide)),
-            share_kernels=said.kernels is not None,
+            share_kernels=self._is_sharing,
             sweep_id=said.sweep_id,
             seed=said.seed,
             include_tma=said.include_tma,

@@ -40,7 +40,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
 
     A sample of N holds Inductor's DEFAULT list and random ones of the EXHAUSTIVE list up to N a template: the same
     ones for the same problem and seed, wherever and whenever it is drawn. A guided one holds, in place of the DEFAULT
-    list, those that the guide has for the problem.
+    list, those that the guide has for the problem. Where problems share kernels, those of a kind have the same random
+    ones.
     """
 
     annotates_choices = True

@@ -23,9 +23,9 @@ def can_share() -> bool:
     from torch._inductor import select_algorithm
 
     kind = getattr(select_algorithm, "GenerateAndLoadResult", None)
-    return "kernel_args_sizevars_keys" in getattr(kind, "_fields", ()) and hasattr(
-        select_algorithm.TritonTemplate, "generate_and_load"
-    )
+    has_arguments = "kernel_args_sizevars_keys" in getattr(kind, "_fields", ())
+    generates = hasattr(select_algorithm.TritonTemplate, "generate_and_load")
+    return has_arguments and generates and hasattr(select_algorithm, "PyCodeCache")
 
 
 @contextmanager

@@ -13,17 +13,16 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from diode_collectors.problems.kinds import MOST_INDEXED, index_bits
+
 _JIT = "triton.jit"
 _WORKSPACE = "ws_ptr"
 _ACCESS_BYTES = 16
 _ITEM_BYTES = {"*fp32": 4, "*fp64": 8}
 _HALF_BYTES = 2
-_BITS = (16, 12, 18)
-"""Of the bound of an index, in the order in which they are tried."""
-_MOST = 2**31
-"""Of what is computed in 32 bits."""
 _SUFFIX = "_size"
-_BATCH_STRIDES = frozenset({"stride_aq", "stride_bq"})
+_BATCH_STRIDES = {"stride_aq": ("M", "K"), "stride_bq": ("N", "K")}
+"""The sizes of which the strides of A's and B's batches are products."""
 _Node = TypeVar("_Node", bound=ast.expr)
 
 
@@ -84,7 +83,12 @@ class _Free:
     block: int
     """Of its dimension; 1 of the batch."""
     bits: int
-    """It is at most 2 to the power of these, and so is an index along it times K at most what 32 bits hold."""
+    """As ``index_bits`` returns them."""
+
+    @property
+    def reaches_twice(self) -> bool:
+        """Whether the last block reaches no further than twice the size."""
+        return 2 * self.value >= self.block
 
 
 def _free(known: dict[str, Any]) -> dict[str, _Free]:
@@ -97,25 +101,20 @@ def _free(known: dict[str, Any]) -> dict[str, _Free]:
         m, n, k = (int(known[name]) for name in "MNK")
     except (KeyError, TypeError) as error:
         raise ValueError(f"a kernel of Inductor's without a number for {error}") from None
-    if max(m * k, k * n, m * n) >= _MOST:
+    batch = int(known.get("BATCH", 1))
+    if batch * max(m * k, k * n, m * n) >= MOST_INDEXED:
         return {}
-    has_descriptors = _has_descriptors(known)
-    sizes = {"M": m} if has_descriptors or known.get("stride_ak") == 1 else {}
-    sizes |= {"N": n} if has_descriptors or ("M" in sizes and known.get("stride_bk") == 1) else {}
-    sizes |= {"BATCH": known["BATCH"]} if "BATCH" in known else {}
+    sizes = {"M": m} if known.get("stride_ak") == 1 else {}
+    sizes |= {"N": n} if "M" in sizes and known.get("stride_bk") == 1 else {}
+    sizes |= {"BATCH": batch}
     found: dict[str, _Free] = {}
     for name, value in sizes.items():
-        block = int(known.get(f"BLOCK_{name}", 1))
-        bits = next((bits for bits in _BITS if value <= 2**bits and k * 2**bits <= _MOST), None)
-        has_remainder = has_descriptors or value >= block or value.bit_count() == 1
-        if value > 1 and bits is not None and has_remainder:
-            found[name] = _Free(value, block, bits)
+        bits = index_bits(value, k)
+        if value > 1 and bits is not None:
+            size = _Free(value, int(known.get(f"BLOCK_{name}", 1)), bits)
+            if size.reaches_twice or value.bit_count() == 1:
+                found[name] = size
     return found
-
-
-def _has_descriptors(known: dict[str, Any]) -> bool:
-    """Whether a kernel loads through tensor descriptors, to which sizes and strides are arguments anyway."""
-    return "A_ROW_MAJOR" in known
 
 
 @dataclass
@@ -129,6 +128,8 @@ class _Sizes(ast.NodeTransformer):
     values: dict[str, int] = field(default_factory=dict)
     """Of the arguments, by the name of what they are sizes of."""
     _is_behind_loop: bool = False
+    _compared: list[str] = field(default_factory=lambda: ["M", "N"])
+    """What indices of the output are compared with behind the loop, in this order."""
 
     def of(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """Return the statements that take the place of ``body``."""
@@ -150,7 +151,9 @@ class _Sizes(ast.NodeTransformer):
         if target.id in self.free:
             node.value = self._argument(target.id)
         elif target.id in _BATCH_STRIDES:
-            node.value = self._product(node.value)
+            size, k = _BATCH_STRIDES[target.id]
+            if size in self.free and node.value.value == self.known[size] * self.known[k]:
+                node.value = _expression(f"{size} * {k}")
         return node
 
     def _argument(self, name: str) -> ast.expr:
@@ -159,12 +162,6 @@ class _Sizes(ast.NodeTransformer):
         told = min(value & -value, self.most_told) if name == "N" else 1
         self.values[name] = value // told
         return _expression(f"{told} * {name}{_SUFFIX}" if told > 1 else name + _SUFFIX)
-
-    def _product(self, number: ast.Constant) -> ast.expr:
-        for one, other in ("MK", "KN", "MN"):
-            if number.value == self.known[one] * self.known[other] and self.free.keys() & {one, other}:
-                return _expression(f"{one} * {other}")
-        return number
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """Note the end of the loop over K, behind which numbers are strides of the output."""
@@ -190,20 +187,31 @@ class _Sizes(ast.NodeTransformer):
         if not (isinstance(node.op, ast.Mod) and isinstance(node.right, ast.Name) and node.right.id in self.free):
             return self.generic_visit(node)
         x, name, size = ast.unparse(node.left), node.right.id, self.free[node.right.id]
-        if size.value >= size.block:  # the last block reaches no further than twice the size
+        if size.reaches_twice:
             return _expression(f"tl.where({x} < {name}, {x}, {x} - {name}) & {2**size.bits - 1}")
         return _expression(f"{x} & ({name} - 1) & {size.block - 1}")  # a power of two
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Leave the numbers of a range: they are those of a block."""
+        return node if ast.unparse(node.func) == "tl.arange" else self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """Replace what an index of the output is compared with, in a kernel that has numbers there."""
+        number = node.comparators[0]
+        if self._is_behind_loop and isinstance(number, ast.Constant) and self._compared:
+            name = self._compared.pop(0)
+            if name in self.free and number.value == self.free[name].value:
+                node.comparators = [ast.Name(name, ast.Load())]
+        return self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         """Replace the strides of the output, and of what is added to it."""
         if not self._is_behind_loop or type(node.value) is not int or node.value <= 1:
             return node
-        if "BATCH" in self.known and node.value == self.known["M"] * self.known["N"]:
-            return self._product(node)
-        # A kernel with descriptors masks the output by M there.
-        for name in ("N", "M") if _has_descriptors(self.known) else ("N",):
-            if name in self.free and node.value == self.free[name].value:
-                return ast.Name(name, ast.Load())
+        if "N" in self.free and node.value == self.known["N"]:
+            return ast.Name("N", ast.Load())
+        if "BATCH" in self.known and "M" in self.free and node.value == self.known["M"] * self.known["N"]:
+            return _expression("M * N")
         return node
 
 

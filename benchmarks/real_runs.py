@@ -1,0 +1,37 @@
+"""What real runs of `diode tune` measured, to fit models to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diode_collectors.spool.reading import measurements_in
+from diode_trainer.data.from_file import load_measurements
+
+if TYPE_CHECKING:
+    from diode_trainer.data.dataset import ExampleSet
+
+_DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """What a run of `diode tune` measured on an H200."""
+
+    file: Path
+    minutes: tuple[float, ...]
+    """Of measuring, after each of its rounds."""
+
+    def until(self, minutes: float) -> ExampleSet:
+        """Return what it had measured by then."""
+        found = sorted(measurements_in(self.file), key=lambda measurement: measurement.measured_at)
+        rounds = list(dict.fromkeys(measurement.sweep_id for measurement in found))
+        by_then = rounds[: 1 + self.minutes.index(minutes)]
+        return load_measurements([m for m in found if m.sweep_id in by_then], str(self.file))
+
+
+REAL_RUNS = {
+    "tuned": RealRun(_DATA / "h200-2026-11-tuned-2-0000.seg", (3.3, 6.7, 10.0)),
+    "kinds": RealRun(_DATA / "h200-2026-11-kinds-0000.seg", (2.4, 6.2, 9.8)),
+}
