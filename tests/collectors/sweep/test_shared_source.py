@@ -212,6 +212,15 @@ def test_a_kernel_with_descriptors() -> None:
     assert (other.code, other.sizes) == (found.code, (512, 48))
 
 
+def test_a_branch_that_numbers_do_not_decide() -> None:
+    """It stays, and so do both of its sides."""
+    text = "        if M > 100 and tile > 3 or acc.any():\n            other()\n        is_row ="
+    found = shared_source(TMA.replace("        is_row =", text))
+    assert "if M > 100 and tile > 3 or acc.any():" in found.code
+    decided = shared_source(TMA.replace("        is_row =", text.replace("tile > 3 or acc.any()", "N != 384 or K < 2")))
+    assert "other()" not in decided.code
+
+
 def test_a_kernel_with_descriptors_and_another_layout() -> None:
     """Where A is transposed nothing is an argument, where B is not N stays a number."""
     transposed = TMA.replace("stride_ak = 1", "stride_ak = 384")

@@ -10,10 +10,14 @@ and that an index is not negative and less than a bound, without which it comput
 from __future__ import annotations
 
 import ast
+import operator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from diode_collectors.problems.kinds import MOST_INDEXED, index_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _JIT = "triton.jit"
 _WORKSPACE = "ws_ptr"
@@ -21,6 +25,15 @@ _ACCESS_BYTES = 16
 _ITEM_BYTES = {"*fp32": 4, "*fp64": 8}
 _HALF_BYTES = 2
 _SUFFIX = "_size"
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Mult: operator.mul,
+}
 _BATCH_STRIDES = {"stride_aq": ("M", "K"), "stride_bq": ("N", "K")}
 """The sizes of which the strides of A's and B's batches are products."""
 _Node = TypeVar("_Node", bound=ast.expr)
@@ -175,11 +188,10 @@ class _Sizes(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         """Take the branch that the numbers take."""
-        names = {name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)}
-        if not names <= self.known.keys() or any(isinstance(part, ast.Call) for part in ast.walk(node.test)):
+        try:
+            taken = _value(node.test, self.known)
+        except KeyError:
             return self.generic_visit(node)
-        code = compile(ast.Expression(node.test), "<condition>", "eval")
-        taken = eval(code, {"__builtins__": {}}, self.known)  # noqa: S307 - of Inductor's own source
         return self.of(node.body if taken else node.orelse)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
@@ -213,6 +225,27 @@ class _Sizes(ast.NodeTransformer):
         if "BATCH" in self.known and "M" in self.free and node.value == self.known["M"] * self.known["N"]:
             return _expression("M * N")
         return node
+
+
+def _value(node: ast.expr, known: dict[str, Any]) -> Any:
+    """Return what a condition comes to.
+
+    Raises:
+        KeyError: it has more than known names and numbers, products, comparisons, and conjunctions of these.
+    """
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            return known[node.id]
+        case ast.BoolOp():
+            values = [_value(each, known) for each in node.values]
+            return all(values) if isinstance(node.op, ast.And) else any(values)
+        case ast.BinOp():
+            return _OPERATORS[type(node.op)](_value(node.left, known), _value(node.right, known))
+        case ast.Compare(ops=[only], comparators=[right]):
+            return _OPERATORS[type(only)](_value(node.left, known), _value(right, known))
+    raise KeyError(ast.unparse(node))
 
 
 def _expression(text: str) -> ast.expr:
