@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from diode_store.errors import ModelError
 from diode_trainer import artifact
 from diode_trainer.data.tensors import pack
 from diode_trainer.training import checkpoints
-from diode_trainer.training.checkpoints import folder_beside, unfinished
+from diode_trainer.training.checkpoints import folder_beside, try_lock, unfinished
 from diode_trainer.training.train import EpochReport, Fit, Recipe, fit
 from diode_trainer.workflow import fit_and_judge
 
@@ -309,6 +310,31 @@ def test_interrupted_before_there_is_a_checkpoint(filled: str, tmp_path: Path) -
     assert ended.returncode == 130
     assert said.endswith("interrupted before the first checkpoint, so nothing was kept\n")
     assert not (tmp_path / "m.unfinished").exists()
+
+
+def stopped_at_the_lock(model: Path) -> None:
+    """Begin a run that Ctrl-C ends as it takes the lock of its folder."""
+    with (
+        mock.patch.object(checkpoints, "try_lock", side_effect=[KeyboardInterrupt, mock.DEFAULT], wraps=try_lock),
+        pytest.raises(KeyboardInterrupt),
+        unfinished(model, resume=False),
+    ):
+        raise AssertionError
+
+
+def test_interrupted_as_it_takes_the_lock(tmp_path: Path) -> None:
+    """Nothing is left of a run that had not begun."""
+    stopped_at_the_lock(tmp_path / "m.pt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted_beside_another_process(tmp_path: Path) -> None:
+    """The folder in which the other works stays."""
+    model = tmp_path / "m.pt"
+    with unfinished(model, resume=False):
+        stopped_at_the_lock(model)
+        assert folder_beside(model).exists()
+    assert not folder_beside(model).exists()
 
 
 def test_notes_about_what_is_left(filled: str, tmp_path: Path, diode: RunCommand) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _SUFFIX = ".checkpoint"
+_LOCK = "lock"
 _SECONDS_BETWEEN = 2.0
 """Some epochs of a usual fit; where an epoch takes longer, each is kept."""
 _START_ANEW = "leave out --resume to start from the beginning"
@@ -58,30 +59,37 @@ def unfinished(model: Path, *, resume: bool) -> Iterator[Unfinished]:
         ModelError: another process makes this model, or the folder cannot be written.
     """
     folder = folder_beside(model)
-    with contextlib.ExitStack() as stack:
-        try:
+    try:
+        with contextlib.ExitStack() as stack:
             _lock(folder, stack)
-        except KeyboardInterrupt:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # there is no lock in it yet, or it is another process's and stays
-            raise
-        try:
             if not resume:
                 for path in folder.glob(f"*{_SUFFIX}"):
                     path.unlink(missing_ok=True)
-            yield Unfinished(folder)
-        except BaseException:
-            if not are_left(model):
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
+            try:
+                yield Unfinished(folder)
+            except BaseException:
+                if not are_left(model):
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
+            shutil.rmtree(folder, ignore_errors=True)
+    except KeyboardInterrupt:  # at any point, also before the lock is held
+        if not are_left(model):
+            _remove_unused(folder)
+        raise
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the folder of a run that was interrupted as it began, unless another process holds its lock."""
+    with contextlib.suppress(OSError), (folder / _LOCK).open("ab") as lock:
+        if try_lock(lock.fileno()):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
     """Make ``folder``, and hold its lock for as long as ``stack`` lasts."""
     try:
         folder.mkdir(exist_ok=True)
-        lock = stack.enter_context((folder / "lock").open("ab"))
+        lock = stack.enter_context((folder / _LOCK).open("ab"))
     except OSError as error:
         raise _cannot_write(folder, error) from None
     if not try_lock(lock.fileno()):
