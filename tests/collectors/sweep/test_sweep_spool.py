@@ -33,12 +33,19 @@ MOUNT, UMOUNT = (shutil.which(name) or name for name in ("mount", "umount"))
 PROBLEMS = [f"bmm:{16 * i}x32x64:2" for i in range(1, 13)]
 
 
+def bytes_in(folder: Path) -> int:
+    """Return what the files of a folder take, though one may be renamed meanwhile."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return sum(path.stat().st_size for path in folder.iterdir())
+
+
 def test_a_full_spool_is_waited_for(tmp_path: Path, database_path: Path) -> None:
     """The sweep says so, goes on whenever `diode-ingest` has made room, and loses nothing."""
     with Sweep(tmp_path, PROBLEMS, options={"lanes": 2, "spool_bytes": 3000}) as sweep:
         note = sweep.wait_for("note")
         assert note["message"] == f"waiting for room in the spool {sweep.spool}; run diode-ingest"
-        filled = sum(path.stat().st_size for path in sweep.spool.iterdir())
+        filled = bytes_in(sweep.spool)
         assert 1500 < filled < 6000  # each lane looks at the others' records once a second
         done = threading.Event()
 
