@@ -24,6 +24,11 @@ def index_bits(size: int, k: int) -> int | None:
     return next((bits for bits in _BITS if size <= 2**bits and k * 2**bits <= MOST_INDEXED), None)
 
 
+def told_divisor(n: int, item_bytes: int) -> int:
+    """Return the largest power of two that divides N, as far as it matters: no store is wider than 16 bytes."""
+    return min(n & -n, _ACCESS_BYTES // item_bytes)
+
+
 def kernel_kind(shape: ProblemShape) -> Kind:
     """Return what problems have in common that share kernels.
 
@@ -36,7 +41,7 @@ def kernel_kind(shape: ProblemShape) -> Kind:
     m_in_common: tuple[int, ...] = (m,) if shape.layout[0] == "t" else _class(m, k)
     n_in_common: tuple[int, ...] = (n,)
     if shape.layout == "nt":
-        n_in_common = (min(n & -n, _ACCESS_BYTES // dtype_bytes(shape.dtype)), *_class(n, k))
+        n_in_common = (told_divisor(n, dtype_bytes(shape.dtype)), *_class(n, k))
     return (shape.op, shape.arithmetic, shape.layout, m_in_common, n_in_common, k, is_wide)
 
 

@@ -20,14 +20,19 @@ _APART = 3
 compile its kernels, and while some compile, others should find theirs compiled."""
 
 
-def batched(problems: Sequence[SweepProblem]) -> list[list[int]]:
-    """Return indices into ``problems`` by kind, of large kinds in several batches."""
+def by_kind(problems: Sequence[SweepProblem]) -> list[list[int]]:
+    """Return indices into ``problems`` by kind, in the order of the first of each."""
     kinds: dict[Kind, list[int]] = defaultdict(list)
     for i, problem in enumerate(problems):
         kinds[kernel_kind(problem.problem().shape)].append(i)
+    return list(kinds.values())
+
+
+def batched(problems: Sequence[SweepProblem]) -> list[list[int]]:
+    """Return indices into ``problems`` by kind, of large kinds in several batches."""
     return [
         members[start : start + LARGEST_BATCH]
-        for members in kinds.values()
+        for members in by_kind(problems)
         for start in range(0, len(members), LARGEST_BATCH)
     ]
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
-from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.problem import OPS, dtype_bytes, parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
-from diode_integration.tuning.batches import LARGEST_BATCH
+from diode_integration.tuning.batches import LARGEST_BATCH, by_kind
 from diode_integration.tuning.choosing import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from diode_collectors.problems.kinds import Kind
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.devices import SweepDevice
 
@@ -111,10 +108,7 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
 
 def _some_of_each_kind(problems: Sequence[SweepProblem]) -> list[SweepProblem]:
     """Return problems by kind, in the order of the first of each, and of no kind more than a batch."""
-    kinds: dict[Kind, list[SweepProblem]] = defaultdict(list)
-    for problem in problems:
-        kinds[kernel_kind(problem.problem().shape)].append(problem)
-    return [problem for members in kinds.values() for problem in members[:LARGEST_BATCH]]
+    return [problems[i] for members in by_kind(problems) for i in members[:LARGEST_BATCH]]
 
 
 def _shares_drawn(dtype: str) -> dict[int, float]:

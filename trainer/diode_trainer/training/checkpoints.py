@@ -65,21 +65,16 @@ def unfinished(model: Path, *, resume: bool) -> Iterator[Unfinished]:
             if not resume:
                 for path in folder.glob(f"*{_SUFFIX}"):
                     path.unlink(missing_ok=True)
-            try:
-                yield Unfinished(folder)
-            except BaseException:
-                if not are_left(model):
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
+            yield Unfinished(folder)
             shutil.rmtree(folder, ignore_errors=True)
-    except KeyboardInterrupt:  # at any point, also before the lock is held
+    except BaseException:  # at any point, also before the lock is held
         if not are_left(model):
             _remove_unused(folder)
         raise
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the folder of a run that was interrupted as it began, unless another process holds its lock."""
+    """Remove the folder of a run that kept nothing, unless another process holds its lock."""
     with contextlib.suppress(OSError), (folder / _LOCK).open("ab") as lock:
         if try_lock(lock.fileno()):
             shutil.rmtree(folder, ignore_errors=True)

@@ -102,12 +102,13 @@ class Lane:
         self._since_seal = 0
         self._beaten_at = 0.0
         self._at_the_spool = threading.Lock()
-        self._is_sharing = False
+        self._kernels: Path | None = None
+        """Where kernels are that problems share; None where each has its own."""
 
     def run(self, commands: queue.Queue[dict[str, Any]]) -> None:
         """Report ready, and serve."""
         os.sched_setaffinity(0, self._settings.cores)
-        self._is_sharing = self._shares_kernels()
+        self._kernels = self._shared_kernels()
         with self._measuring() as measuring:
             if self._settings.device != "cpu":
                 _warm_up(measuring)
@@ -117,7 +118,7 @@ class Lane:
             self._say_ready()
             while (command := commands.get())["do"] == "measure":
                 excluded = excluded_of_message(command["excluded"])
-                measuring.kernels = self._kernels(command["generation"])
+                measuring.kernels = self._kernels and self._kernels / str(command["generation"])
                 result = self._measure(measuring, problem_of_message(command["problem"]), excluded)
                 tired = not measuring.is_usable() or _resident_bytes() > _MOST_RESIDENT_BYTES
                 self._send(type="result", result=result_to_message(result), tired=tired)
@@ -145,23 +146,19 @@ class Lane:
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
-    def _shares_kernels(self) -> bool:
-        """Whether kernels are to be shared, and this version of torch makes them so that they can be."""
+    def _shared_kernels(self) -> Path | None:
+        """Return where shared kernels are to be; None without, or if this version of torch makes none that can be."""
         if self._settings.kernels is None:
-            return False
+            return None
         import torch
 
         from diode_collectors.sweep.lane.shared_kernels import can_share
 
-        if not can_share():
-            told = f"torch {torch.__version__} writes its kernels otherwise, so each problem has its own"
-            self._send(type="note", message=f"--share-kernels: {told}; leave the option out")
-        return can_share()
-
-    def _kernels(self, generation: int) -> Path | None:
-        if not self._is_sharing or self._settings.kernels is None:
-            return None
-        return Path(self._settings.kernels) / str(generation)
+        if can_share():
+            return Path(self._settings.kernels)
+        told = f"torch {torch.__version__} writes its kernels otherwise, so each problem has its own"
+        self._send(type="note", message=f"--share-kernels: {told}; leave the option out")
+        return None
 
     def _measuring(self) -> Measuring:
         from diode_collectors.problems.guide import read_guide
@@ -175,7 +172,7 @@ class Lane:
             device=said.device,
             space=SearchSpace.parse(said.search_space),
             guide=None if said.guide is None else read_guide(Path(said.guide)),
-            share_kernels=self._is_sharing,
+            share_kernels=self._kernels is not None,
             sweep_id=said.sweep_id,
             seed=said.seed,
             include_tma=said.include_tma,

@@ -43,6 +43,7 @@ def shared_kernels(folder: Path) -> Iterator[list[SharedSource]]:
     shared: list[SharedSource] = []
 
     def generate_shared(template: Any, *arguments: Any, **named: Any) -> Any:
+        """Stand in for ``generate_and_load``."""
         result, source = _generated(generate, template, arguments, named)
         if result is None or source is None or not source.sizes:
             return result

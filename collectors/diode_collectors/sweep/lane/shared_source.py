@@ -14,14 +14,13 @@ import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diode_collectors.problems.kinds import MOST_INDEXED, index_bits
+from diode_collectors.problems.kinds import MOST_INDEXED, index_bits, told_divisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _JIT = "triton.jit"
 _WORKSPACE = "ws_ptr"
-_ACCESS_BYTES = 16
 _ITEM_BYTES = {"*fp32": 4, "*fp64": 8}
 _HALF_BYTES = 2
 _SUFFIX = "_size"
@@ -63,7 +62,7 @@ def shared_source(code: str) -> SharedSource:
     if not free:
         return SharedSource(code)
     item_bytes = _ITEM_BYTES.get(ast.literal_eval(_signature(kernel).values[0]), _HALF_BYTES)
-    sizes = _Sizes(known, free, _ACCESS_BYTES // item_bytes)
+    sizes = _Sizes(known, free, item_bytes)
     kernel.body = sizes.of(kernel.body)
     _add_arguments(kernel, [name + _SUFFIX for name in sizes.values])
     return SharedSource(ast.unparse(ast.fix_missing_locations(module)), tuple(sizes.values.values()))
@@ -136,8 +135,7 @@ class _Sizes(ast.NodeTransformer):
 
     known: dict[str, Any]
     free: dict[str, _Free]
-    most_told: int
-    """The largest power of two that the compiler is told to divide a size: no load is wider."""
+    item_bytes: int
     values: dict[str, int] = field(default_factory=dict)
     """Of the arguments, by the name of what they are sizes of."""
     _is_behind_loop: bool = False
@@ -172,7 +170,7 @@ class _Sizes(ast.NodeTransformer):
     def _argument(self, name: str) -> ast.expr:
         value = self.free[name].value
         # Rows of the output begin at multiples of N; M and the batch are no stride of what lies in one row.
-        told = min(value & -value, self.most_told) if name == "N" else 1
+        told = told_divisor(value, self.item_bytes) if name == "N" else 1
         self.values[name] = value // told
         return _expression(f"{told} * {name}{_SUFFIX}" if told > 1 else name + _SUFFIX)
 
