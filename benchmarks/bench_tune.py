@@ -6,10 +6,10 @@ Some bundled problems are only judged by (listed): those timed exhaustively as d
 455 problems of 26 families and drawn ones that nothing learns from (held back). The other bundled ones stand for a
 device that nobody has measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems
 until the minutes are spent, by what the logs of these sweeps say they cost (`bench_sweep_costs.py`), and fits a model.
-The baselines are a draw of problems (drawn), and a model of all of them (everything). Beside them stand two real runs:
+The baselines are a draw of problems (drawn), and a model of all of them (everything). Beside them stand real runs:
 what ten minutes of `diode tune` on an H200 had measured after each round, with kernels of each problem's own (tuned)
-or with shared ones (kinds). Takes hours: results are appended, and those that are there are not made again, so that it
-can be spread over several runs.
+or with shared ones (kinds), and what thirteen had on two H200s (two GPUs). Takes hours: results are appended, and those
+that are there are not made again, so that it can be spread over several runs.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True, help="data folder, model, logs and results.jsonl")
     parser.add_argument("--budget", default="10m", help="of measuring (default: 10m)")
-    parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu to try the script (default: cuda:0)")
+    parser.add_argument("--device", default="cuda:0", help="cuda:N, a comma list, or cpu to try it (default: cuda:0)")
     options = parser.parse_args()
     folder = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def main() -> int:
     (tuned,) = json.loads(_logged([*DIODE, "tune", *what, "--json"], environment, folder / "tune.log"))
     result: dict[str, Any] = {"budget": options.budget, "s": round(time.perf_counter() - began)}
     result |= {"hardware": tuned["hardware"], "rounds": tuned["rounds"]}
-    used = [sys.executable, "-c", PROGRAM, options.device]
+    used = [sys.executable, "-c", PROGRAM, options.device.partition(",")[0]]
     chosen_by = {"DIODE_MODEL": tuned["model"], "DIODE_MODE": "zero"}
     result["use"] = _logged(used, environment | chosen_by, folder / "use.log")
     print(result["use"])

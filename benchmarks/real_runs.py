@@ -17,7 +17,7 @@ _DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class RealRun:
-    """What a run of `diode tune` measured on an H200."""
+    """What a run of `diode tune` measured on an H200, or on two."""
 
     file: Path
     minutes: tuple[float, ...]
@@ -34,4 +34,5 @@ class RealRun:
 REAL_RUNS = {
     "tuned": RealRun(_DATA / "h200-2026-11-tuned-2-0000.seg", (3.3, 6.7, 10.0)),
     "kinds": RealRun(_DATA / "h200-2026-11-kinds-0000.seg", (2.4, 6.2, 9.8)),
+    "two GPUs": RealRun(_DATA / "h200-2026-11-two-gpus-0000.seg", (3.4, 6.9, 10.3, 11.4, 12.5)),
 }

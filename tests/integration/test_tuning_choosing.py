@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diode_collectors.problems.kinds import kernel_kind
+from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
@@ -98,10 +98,11 @@ def test_the_standard_set() -> None:
     found = standard_problems(H200, ())
     assert found == standard_problems(H200, ())
     by_dtype = {name: sum(p.short_dtype == name for p in found) for name in ("bf16", "fp16", "tf32")}
-    assert 3980 < sum(by_dtype.values()) == len(found) <= 4000
+    assert 7960 < sum(by_dtype.values()) == len(found) <= 8000
     assert by_dtype["bf16"] > by_dtype["fp16"] > by_dtype["tf32"] > 400
     drawn = [p for p in found if p.family == "drawn"]
-    assert len(found) / 2.1 < len(drawn) < len(found) / 1.9
+    assert 0.58 < len(drawn) / len(found) < 0.62
+    assert sum(not has_whole_rows(p) for p in found) > 0.3 * len(found)
     for dtype, item_bytes, narrow in (("bf16", 2, (2, 4, 8)), ("fp16", 2, (2, 4, 8)), ("tf32", 4, (4, 8))):
         of = [p for p in drawn if p.short_dtype == dtype]
         odd = Counter(min(widest_access(each, item_bytes) for each in (p.n, p.k)) for p in of)

@@ -12,7 +12,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from diode_collectors.problems.kinds import kernel_kind
+from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
 from diode_collectors.problems.problem import FLOAT32, SweepProblem, dtype_bytes
 from diode_collectors.problems.search_space import GUIDED
 from diode_store.inductor_default import DEFAULT_CONFIGS, LARGEST_BLOCK, GemmConfig, largest_blocks, scaled
@@ -45,7 +45,6 @@ _REGISTERS_PER_THREAD = 255
 _THREADS_PER_WARP = 32
 _BARRIER_BYTES = 128
 _EPILOGUE_PADDING_BITS = 128
-_TMA_ALIGNMENT_BYTES = 16
 _TMA_OPS = frozenset({"mm", "addmm"})
 _WARPS_WITHOUT_TMA = 2
 _ACCUMULATOR_BYTES = 4
@@ -129,12 +128,7 @@ def _blocks(problem: SweepProblem) -> tuple[int, int, int]:
 
 def can_use_tma(problem: SweepProblem) -> bool:
     """Whether the tensor memory accelerator can load both operands: rows of multiples of 16 bytes, no batch."""
-    inner = (
-        problem.k if problem.layout[0] == "n" else problem.m,
-        problem.n if problem.layout[1] == "n" else problem.k,
-    )
-    item_bytes = dtype_bytes(problem.dtype)
-    return problem.op in _TMA_OPS and all(size * item_bytes % _TMA_ALIGNMENT_BYTES == 0 for size in inner)
+    return problem.op in _TMA_OPS and has_whole_rows(problem)
 
 
 def seconds_estimate(

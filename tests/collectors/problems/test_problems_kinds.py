@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from diode_collectors.problems.kinds import index_bits, kernel_kind
+from diode_collectors.problems.kinds import has_whole_rows, index_bits, kernel_kind
 from diode_collectors.problems.problem import SweepProblem
 
 LINEAR = SweepProblem("mm", 300, 520, 96, layout="nt")
@@ -38,7 +38,7 @@ def test_what_is_of_the_kind_of_a_linear(changes: dict[str, object], is_same: bo
 @pytest.mark.parametrize(("layout", "free"), [("nn", {"b", "m"}), ("nt", {"b", "m", "n"}), ("tn", {"b"})])
 def test_what_may_differ_by_layout(layout: str, free: set[str]) -> None:
     """The batch always, M where A is row-major, N where B is transposed as well."""
-    problem = SweepProblem("bmm", 300, 520, 96, 4, layout=layout)
+    problem = SweepProblem("bmm", 304, 520, 96, 4, layout=layout)
     kind = kernel_kind(problem.problem().shape)
     changed = {"b": 8, "m": 1000, "n": 1032, "k": 104}
     same = {
@@ -47,6 +47,16 @@ def test_what_may_differ_by_layout(layout: str, free: set[str]) -> None:
         if kernel_kind(replace(problem, **{name: size}).problem().shape) == kind  # type: ignore[arg-type]
     }
     assert same == free
+
+
+@pytest.mark.parametrize(("layout", "odd"), [("nn", "k"), ("nn", "n"), ("nt", "k"), ("tn", "m"), ("tn", "n")])
+def test_odd_rows_share_nothing(layout: str, odd: str) -> None:
+    """What differs in the batch alone is of another kind where a row of an operand is not whole 16 bytes."""
+    whole = SweepProblem("bmm", 304, 520, 96, 4, layout=layout)
+    for problem, is_whole in ((whole, True), (replace(whole, **{odd: 100}), False)):  # type: ignore[arg-type]
+        other = replace(problem, b=8)
+        assert has_whole_rows(problem) is has_whole_rows(problem.problem().shape) is is_whole
+        assert (kernel_kind(other.problem().shape) == kernel_kind(problem.problem().shape)) is is_whole
 
 
 @pytest.mark.parametrize(

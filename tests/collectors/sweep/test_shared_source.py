@@ -110,11 +110,11 @@ SAME = [
     (SweepProblem("mm", 8, 520, 72, layout="nt"), SweepProblem("mm", 11, 520, 72, layout="nt")),
     (SweepProblem("mm", 70, 520, 72, layout="nt"), SweepProblem("mm", 100, 1032, 72, layout="nt")),
     (SweepProblem("bmm", 264, 264, 72, 3), SweepProblem("bmm", 300, 264, 72, 3)),
-    (SweepProblem("bmm", 300, 264, 300, 3), SweepProblem("bmm", 400, 264, 300, 8)),
+    (SweepProblem("bmm", 300, 264, 304, 3), SweepProblem("bmm", 400, 264, 304, 8)),
     (SweepProblem("addmm", 300, 520, 72, layout="nt"), SweepProblem("addmm", 777, 1032, 72, layout="nt")),
     (SweepProblem("bmm", 300, 520, 72, 3, layout="nt"), SweepProblem("bmm", 777, 1032, 72, 8, layout="nt")),
     (SweepProblem("baddbmm", 300, 264, 72, 3), SweepProblem("baddbmm", 777, 264, 72, 8)),
-    (SweepProblem("baddbmm", 300, 264, 72, 3, layout="tn"), SweepProblem("baddbmm", 300, 264, 72, 8, layout="tn")),
+    (SweepProblem("baddbmm", 304, 264, 72, 3, layout="tn"), SweepProblem("baddbmm", 304, 264, 72, 8, layout="tn")),
 ]
 OTHER = [
     (SweepProblem("mm", 8, 264, 72), SweepProblem("mm", 16, 264, 72)),

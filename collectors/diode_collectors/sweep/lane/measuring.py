@@ -18,6 +18,7 @@ from diode_collectors.feedback.offered import OfferedChoices
 from diode_collectors.feedback.records import measurement_from_feedback
 from diode_collectors.inductor.adapter import config_of_choice
 from diode_collectors.inductor.device import device_uuid
+from diode_collectors.problems.kinds import has_whole_rows
 from diode_collectors.sweep.device_state import DeviceMonitor
 from diode_collectors.sweep.lane.benchmark import (
     Candidate,
@@ -233,9 +234,9 @@ class Measuring:
 
     @contextmanager
     def _sharing(self) -> Iterator[None]:
-        """Share kernels with other problems, if there is a folder for them."""
+        """Share kernels with other problems, if there is a folder for them and the problem's kind allows it."""
         self._shared: list[SharedSource] = []
-        if self.kernels is None:
+        if self.kernels is None or not has_whole_rows(self._asked):
             yield
         else:
             with shared_kernels(self.kernels) as self._shared:
