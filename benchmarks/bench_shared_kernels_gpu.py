@@ -24,7 +24,7 @@ import numpy as np
 import results
 
 from diode_collectors.inductor.device import use_torchs_assembler
-from diode_collectors.problems.kinds import kernel_kind
+from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
 from diode_collectors.problems.problem import SweepProblem, parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.plan import DEFAULT_MODE
@@ -55,8 +55,11 @@ def main() -> int:
     parser.add_argument("--problem", action="append", help="as diode-collect takes it; default: eight")
     parser.add_argument("--time-limit-s", type=float, default=300.0, help="begin no problem after so many seconds")
     options = parser.parse_args()
+    problems = [parse_problem(text) for text in options.problem or PROBLEMS]
+    if odd := [str(problem) for problem in problems if not has_whole_rows(problem)]:
+        parser.error(f"rows must be whole 16 bytes, else no kernel is shared: leave out {', '.join(odd)}")
     there = {line["problem"] for line in results.read(options.output)}
-    left = [parse_problem(text) for text in options.problem or PROBLEMS if str(parse_problem(text)) not in there]
+    left = [problem for problem in problems if str(problem) not in there]
     deadline = time.time() + options.time_limit_s
     if left:
         _time(left, options.output, deadline)

@@ -41,7 +41,7 @@ _WHOLE_BYTES = 16
 """Of the widest load; rows of multiples of it are not odd."""
 _LAYOUTS = ("nn", "nt", "tn")
 _MOST = 8000
-"""Problems of a standard set: what half an hour measures on two H200s with 32 virtual cores."""
+"""Problems of a standard set: two H200s with 32 virtual cores timed 2,805 in ten minutes, so they last half an hour."""
 _SEED = 0
 
 
