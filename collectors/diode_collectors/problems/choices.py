@@ -90,6 +90,8 @@ def count_choices(
     item_bytes = dtype_bytes(problem.dtype)
 
     def count(output_bytes: int, sample: int, *, tma: bool) -> int:
+        """Return how many of a template are timed."""
+
         def listed(*, exhaustive: bool) -> int:
             return len(_configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=tma))
 

@@ -17,7 +17,7 @@ MOST_INDEXED = 2**31
 """What is computed in 32 bits."""
 _BITS = (16, 12, 18)
 """Of the bound of an index along a size, in the order in which they are tried."""
-_ACCESS_BYTES = 16
+ACCESS_BYTES = 16
 """Of the widest load and store."""
 
 
@@ -28,13 +28,17 @@ def index_bits(size: int, k: int) -> int | None:
 
 def told_divisor(n: int, item_bytes: int) -> int:
     """Return the largest power of two that divides N, as far as it matters: no store is wider than 16 bytes."""
-    return min(n & -n, _ACCESS_BYTES // item_bytes)
+    return min(n & -n, ACCESS_BYTES // item_bytes)
+
+
+def row_lengths(shape: ProblemShape | SweepProblem) -> tuple[int, int]:
+    """Return how many elements the rows of A and of B have, as they lie in memory."""
+    return shape.k if shape.layout[0] == "n" else shape.m, shape.n if shape.layout[1] == "n" else shape.k
 
 
 def has_whole_rows(shape: ProblemShape | SweepProblem) -> bool:
     """Whether the rows of both operands are whole 16 bytes, so that the widest loads read them."""
-    inner = (shape.k if shape.layout[0] == "n" else shape.m, shape.n if shape.layout[1] == "n" else shape.k)
-    return all(size * dtype_bytes(shape.dtype) % _ACCESS_BYTES == 0 for size in inner)
+    return all(length * dtype_bytes(shape.dtype) % ACCESS_BYTES == 0 for length in row_lengths(shape))
 
 
 def kernel_kind(shape: ProblemShape) -> Kind:

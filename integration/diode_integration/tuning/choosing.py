@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_collectors.problems.kinds import row_lengths
 from diode_collectors.problems.problem import dtype_bytes
 from diode_trainer.launch import widest_access
 
@@ -101,7 +102,6 @@ def _places(problems: Sequence[SweepProblem]) -> Floats:
 
 def _place(problem: SweepProblem) -> tuple[float, ...]:
     """Return where a problem is, such that the distance of two is in octaves."""
-    inner = (problem.k if problem.layout[0] == "n" else problem.m, problem.n if problem.layout[1] == "n" else problem.k)
     kinds = (
         problem.op in {"bmm", "baddbmm"},
         problem.op in {"addmm", "baddbmm"},
@@ -111,7 +111,7 @@ def _place(problem: SweepProblem) -> tuple[float, ...]:
         problem.layout[1] == "t",
     )
     sizes = [float(np.log2(size)) for size in (problem.b, problem.m, problem.n, problem.k)]
-    access = [_ACCESS[widest_access(size, dtype_bytes(problem.dtype))] for size in inner]
+    access = [_ACCESS[widest_access(size, dtype_bytes(problem.dtype))] for size in row_lengths(problem)]
     return (*sizes, *(_OTHER_KIND * kind for kind in kinds), *access)
 
 

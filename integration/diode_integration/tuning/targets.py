@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
+from diode_collectors.problems.kinds import ACCESS_BYTES
 from diode_collectors.problems.problem import OPS, dtype_bytes, parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
 from diode_integration.tuning.batches import LARGEST_BATCH, by_kind
@@ -37,8 +38,6 @@ _ODD_MULTIPLES = (1, 2, 4)
 from all, one in eight is a multiple of 4 and not of 8, so that ten minutes on an H200 brought no large addmm of the
 kind; the model took such patch embeddings (K = 588) to be as fast by cuBLAS as aligned ones, and lost half of their
 time."""
-_WHOLE_BYTES = 16
-"""Of the widest load; rows of multiples of it are not odd."""
 _LAYOUTS = ("nn", "nt", "tn")
 _MOST = 8000
 """Problems of a standard set: two H200s with 32 virtual cores timed 2,805 in ten minutes, so they last half an hour."""
@@ -116,5 +115,5 @@ def _some_of_each_kind(problems: Sequence[SweepProblem]) -> list[SweepProblem]:
 def _shares_drawn(dtype: str) -> dict[int, float]:
     """Return which share of a set is drawn with sizes that are multiples of what."""
     item_bytes = dtype_bytes(parse_dtype(dtype)[0])
-    odd = [multiple for multiple in _ODD_MULTIPLES if multiple * item_bytes % _WHOLE_BYTES]
+    odd = [multiple for multiple in _ODD_MULTIPLES if multiple * item_bytes % ACCESS_BYTES]
     return {LogNormalSizes.multiple: _WHOLE_SHARE, **dict.fromkeys(odd, _ODD_SHARE / len(odd))}

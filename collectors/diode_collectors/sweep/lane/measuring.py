@@ -140,8 +140,7 @@ class Measuring:
         self._offered = OfferedChoices(lambda choices, _offer: self._lists.append(len(choices)))
         self.kernels: Path | None = None
         """Where kernels are that problems share; None where each has its own."""
-        is_shared = options.share_kernels
-        self.choices = SweepChoices(options.space, options.seed, options.guide, shares_kernels=is_shared)
+        self.choices = SweepChoices(options.space, options.seed, options.guide, shares_kernels=options.share_kernels)
         self._stack = ExitStack()
         settings = settings_for(options.space.listed, on_cpu=self._on_cpu, include_tma=options.include_tma)
         self._stack.enter_context(taken_over(self, settings))
@@ -312,6 +311,7 @@ class Measuring:
         inputs, output = tensors.get_benchmark_tensors(is_vendor).unpack()
 
         def prepare() -> Callable[[], object]:
+            """Return what launches the kernel on cleared output."""
             self._heartbeat()
             if len(self._samples) * _SAMPLE_EVERY <= reference.prepared:
                 self._samples.append(self._monitor.sample())
