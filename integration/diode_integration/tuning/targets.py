@@ -28,11 +28,12 @@ _CPU_LIMITS = Limits(flops=2e8)
 _GPU_LIMITS = Limits(flops=2e12)
 """Which an H200 computes in some milliseconds; the sweeps by which costs are reckoned have hardly any larger."""
 _WHOLE_SHARE, _ODD_SHARE = 0.2, 0.4
-"""Which shares of a standard set are drawn with rows of whole 16 bytes, and with odd ones; the rest are layers. What a
-model loses is mostly lost where rows are odd: of 3,508 problems that two H200s timed in 13 minutes 638 were odd, and
-their model lost 1.2% on whole rows and 7.4% on odd ones; with 1,355 bundled odd problems for these 638 it lost 4.1%
-(two seeds, 455 problems of 26 other families and drawn ones). Replayed, layers alone lost 1.28 times as much as layers
-and as many drawn problems, and drawn problems alone 1.44 times (``benchmarks/bench_tune.py``)."""
+"""Which shares of a standard set are drawn with rows of whole 16 bytes, and with odd ones, some of which come out
+whole; the rest are layers. What a model loses is mostly lost where rows are odd: of 3,508 problems that two H200s timed
+in 13 minutes 638 were odd, and their model lost 1.2% on whole rows and 7.4% on odd ones; with 1,355 bundled odd
+problems for these 638 it lost 4.1% (two seeds, 455 problems of 26 other families and drawn ones). Replayed, layers
+alone lost 1.28 times as much as layers and as many drawn problems, and drawn problems alone 1.44 times
+(``benchmarks/bench_tune.py``)."""
 _ODD_MULTIPLES = (1, 2, 4)
 """What sizes of odd rows are multiples of, in equal parts, but where that makes whole 16 bytes. Of sizes that are drawn
 from all, one in eight is a multiple of 4 and not of 8, so that ten minutes on an H200 brought no large addmm of the
