@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import time
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,9 +16,9 @@ from diode_trainer.judging.calibration import calibrate, make_cases
 from diode_trainer.judging.metrics import judgeable
 from diode_trainer.judging.standing import Standing, standing
 from diode_trainer.scoring import Prediction, Scorer
-from diode_trainer.training import scout
-from diode_trainer.training.history import FINAL, fit_name
-from diode_trainer.training.train import Beginning, EpochReport, Fit, Recipe, fit, limited_threads
+from diode_trainer.training.fits import FitTask, run_fits
+from diode_trainer.training.history import fit_name
+from diode_trainer.training.train import Beginning, EpochReport, Fit, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,12 +32,6 @@ if TYPE_CHECKING:
     from diode_trainer.data.splits import Fold
     from diode_trainer.training.checkpoints import Checkpoint, Unfinished
     from diode_trainer.training.warm_start import WarmStart
-
-
-_MANY_TIMINGS = 50_000
-"""Fewer are fitted before a second thread would pay."""
-_MOST_THREADS = 2
-"""Two take half the time of one and come to the same bytes; more were not tried."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +121,7 @@ def fit_and_judge(  # noqa: PLR0913 - all that a training depends on
     trains = [np.arange(len(dataset)), *(split.train for split in splits)]
     parts = _parts(trains, len(dataset), start)
     packed = pack(dataset if start is None else start.with_known(dataset))
-    (final, seconds), *others = _fit_parts(packed, parts, recipe, seed, device, on_epoch, unfinished)
+    (final, seconds), *others = run_fits(_tasks(packed, parts, recipe, seed, device, unfinished), on_epoch)
     if not splits:
         return TrainingResult(final, seconds, None)
     unseen = [
@@ -166,66 +155,25 @@ def _parts(trains: Sequence[NDArray[np.intp]], new: int, start: WarmStart | None
     return [_Part(torch.cat((torch.from_numpy(rows), known)), start.beginning(len(rows))) for rows in trains]
 
 
-def _fit_parts(
-    packed: Packed,
-    parts: Sequence[_Part],
-    recipe: Recipe,
-    seed: int,
-    device: str,
-    on_epoch: Callable[[str, EpochReport], None],
-    unfinished: Unfinished | None,
-) -> list[tuple[Fit, float]]:
-    """Fit to each of ``parts``; return the fits and their seconds. If one fails, or on Ctrl-C, all of them stop."""
-    at_once, threads = _share_of_cores(len(parts), len(packed.target), device)
-    stopped = threading.Event()
-    named = {fit_name(number): part for number, part in enumerate(parts)}
-    # All are opened before anything is fitted, so that a checkpoint of another fit is refused at once.
+def _tasks(
+    packed: Packed, parts: Sequence[_Part], recipe: Recipe, seed: int, device: str, unfinished: Unfinished | None
+) -> list[FitTask]:
+    """Return a task for each of ``parts``.
+
+    Raises:
+        ModelError: a checkpoint is damaged, or of another fit; nothing is fitted then.
+    """
     checkpoints: list[Checkpoint | None] = [None] * len(parts)
+    names = [fit_name(number) for number in range(len(parts))]
     if unfinished is not None:
         checkpoints = [
             unfinished.checkpoint(name, packed[part.rows], recipe, seed, device, part.beginning)
-            for name, part in named.items()
+            for name, part in zip(names, parts, strict=True)
         ]
-
-    def heard(name: str, report: EpochReport) -> None:
-        on_epoch(name, report)
-        if stopped.is_set():
-            raise CancelledError
-
-    def fit_one(name: str, checkpoint: Checkpoint | None) -> tuple[Fit, float]:
-        started = time.perf_counter()
-        part, hear = packed[named[name].rows], partial(heard, name)
-        how: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
-        fitted = fit(part, recipe, **how, on_epoch=hear, checkpoint=checkpoint, beginning=named[name].beginning)
-        fitted_at = time.perf_counter()
-        seconds = fitted_at - started if checkpoint is None else checkpoint.seconds
-        if name == FINAL:  # the fits of folds are judged by what all members predict
-            hear = partial(heard, scout.NAME)
-            scout.teach_scout(fitted.network, part, **how, on_epoch=hear)
-        return fitted, seconds + time.perf_counter() - fitted_at
-
-    if len(parts) == 1:
-        # Not in a thread of its own: OpenMP gives each thread that calls it a team, and puts them all to sleep between
-        # operations as soon as there are more of them than cores, which takes twice as long.
-        return [fit_one(*each) for each in zip(named, checkpoints, strict=True)]
-    with limited_threads(), ThreadPoolExecutor(at_once) as pool:
-        fits = [pool.submit(fit_one, *each) for each in zip(named, checkpoints, strict=True)]
-        try:
-            # In the order they end, so that a failure is seen while the others run.
-            for done in as_completed(fits):
-                done.result()
-        except BaseException:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        return [done.result() for done in fits]
-
-
-def _share_of_cores(fits: int, timings: int, device: str) -> tuple[int, int]:
-    """Return how many of ``fits`` run at a time, and by how many threads each."""
-    cores = (os.cpu_count() or 1) if device == "cpu" else 1
-    at_once = min(cores, fits)
-    return at_once, min(cores // at_once, _MOST_THREADS) if timings >= _MANY_TIMINGS else 1
+    return [
+        FitTask(name, packed, part.rows, recipe, seed, device, part.beginning, checkpoint)
+        for name, part, checkpoint in zip(names, parts, checkpoints, strict=True)
+    ]
 
 
 def predict_unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:

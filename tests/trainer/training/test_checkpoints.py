@@ -261,10 +261,15 @@ def test_a_checkpoint_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 LONG = ("--hardware", "h200", "--folds", "1", "--num-epochs", "150", "--patience", "0", "--model-type", "base")
 
 
-def start(folder: Path, *options: str, seconds: int = 0) -> subprocess.Popen[str]:
-    """Start `diode-train` in a process of its own, which keeps its state every few seconds."""
+def start(folder: Path, *options: str, seconds: int = 0, apart: bool = False) -> subprocess.Popen[str]:
+    """Start `diode-train` in a process of its own, which keeps its state every few seconds.
+
+    ``apart``: each of its fits runs in another.
+    """
     program = (
-        "import sys; from diode_trainer.training import checkpoints; from diode_trainer.commands.train import main\n"
+        "import os, sys; from diode_trainer.training import checkpoints, fits\n"
+        "from diode_trainer.commands.train import main\n"
+        f"if {apart}: fits._LONG = 0; os.cpu_count = lambda: 2\n"
         f"checkpoints._SECONDS_BETWEEN = {seconds}; main(sys.argv[1:])"
     )
     arguments = (*LONG, "--hidden-dim", "8", "--num-layers", "1", "--output", str(folder / "m.pt"), *options)
@@ -273,10 +278,11 @@ def start(folder: Path, *options: str, seconds: int = 0) -> subprocess.Popen[str
     )
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["threads", "processes"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_command_goes_on_after_it_was_ended(filled: str, tmp_path: Path, how: signal.Signals) -> None:
+def test_a_command_goes_on_after_it_was_ended(filled: str, tmp_path: Path, how: signal.Signals, *, apart: bool) -> None:
     """Killed or interrupted while it fits, the command goes on with --resume, to the same bytes."""
-    ended = start(tmp_path)
+    ended = start(tmp_path, apart=apart)
     path = tmp_path / "m.unfinished" / "final.checkpoint"
     while not path.exists():
         assert ended.poll() is None, ended.stderr and ended.stderr.read()
@@ -286,7 +292,7 @@ def test_a_command_goes_on_after_it_was_ended(filled: str, tmp_path: Path, how: 
     assert ended.returncode == (-9 if how is signal.SIGKILL else 130)
     assert not (tmp_path / "m.pt").exists()
     assert how is signal.SIGKILL or said.endswith("interrupted; the same command with --resume goes on from here\n")
-    again = start(tmp_path, "--resume")
+    again = start(tmp_path, "--resume", apart=apart)
     said = again.communicate()[1]
     assert again.returncode == 0, said
     assert "going on with an interrupted run\n" in said

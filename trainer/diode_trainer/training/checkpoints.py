@@ -138,6 +138,7 @@ class Checkpoint:
         self.seconds = 0.0
         """How long the fit took so far, in all runs; up to date once the fit has ended."""
         self._identity = identity
+        self._between_s = _SECONDS_BETWEEN
         self._state: dict[str, Any] | None = None
         self._clock = self._written = time.perf_counter()
         if path.exists():
@@ -150,7 +151,7 @@ class Checkpoint:
 
     def is_due(self) -> bool:
         """Whether the last checkpoint is so old that another should be written."""
-        return time.perf_counter() - self._written >= _SECONDS_BETWEEN
+        return time.perf_counter() - self._written >= self._between_s
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the state on disk, whole or not at all.
