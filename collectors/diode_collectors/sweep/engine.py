@@ -22,6 +22,7 @@ from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
 from diode_collectors.sweep.lane.process import KERNELS
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
+from diode_collectors.sweep.room import next_with_room
 from diode_collectors.sweep.scratch import scratch_folder
 from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome
@@ -162,6 +163,9 @@ class _Engine:
             if not is_open:
                 self._ended(lane)
         self._look_at_the_clock()
+        for lane in self._lanes:
+            if lane.has_nothing:
+                self._give(lane)
 
     def _take(self, lane: LaneProcess, message: dict[str, Any]) -> None:
         lane.heard_at = time.monotonic()
@@ -169,7 +173,7 @@ class _Engine:
         if kind == "ready":
             self._ready(lane, hardware_of_message(message["hardware"]), environment_of_message(message["environment"]))
         elif kind == "result":
-            lane.problem = None
+            lane.problem, lane.is_benchmarking = None, False
             self._count(result_of_message(message["result"]))
             if message["tired"]:
                 lane.dismiss()  # another takes its place, without this one's accumulated state
@@ -219,12 +223,19 @@ class _Engine:
         return DoneKey.of(*what, write_flush=plan.write_flush)
 
     def _give(self, lane: LaneProcess) -> None:
-        """Give a lane its next problem, or dismiss it."""
+        """Give a lane its next problem, unless each has to wait for another one of the device; or dismiss it."""
         waiting = self._queues[lane.hardware]
         if not waiting:
             lane.dismiss()
             return
-        problem = waiting.popleft()
+        memory_bytes = self._identity[lane.device][0].memory_bytes
+        of_device = [each for each in self._lanes if each.device == lane.device]
+        beside = [each.problem for each in of_device if each.problem is not None]
+        place = next_with_room(waiting, beside, memory_bytes=memory_bytes, lanes=len(of_device))
+        if place is None:
+            return
+        problem = waiting[place]
+        del waiting[place]
         self._attempts[lane.hardware, problem] += 1
         lane.measure(problem, self._excluded.get((lane.hardware, problem), []), self._generation())
 

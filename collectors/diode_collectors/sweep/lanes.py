@@ -92,6 +92,11 @@ class LaneProcess:
         self.heard_at = time.monotonic()
         self._send(do="measure", problem=problem_to_message(problem), excluded=excluded, generation=generation)
 
+    @property
+    def has_nothing(self) -> bool:
+        """Whether it is ready and waits for a problem."""
+        return bool(self.hardware) and self.problem is None and not self.is_dismissed
+
     def dismiss(self) -> None:
         """Tell it to finish and exit."""
         self.is_dismissed = True

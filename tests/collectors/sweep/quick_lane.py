@@ -5,6 +5,7 @@ What a problem's name says happens: see ``QuickMeasuring.measure``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from diode_store.records import Measurement, Outcome, Source, Timing
 from samples import ENVIRONMENT, H200, MEASURED_AT, triton_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_store.records import Hardware
@@ -40,9 +41,20 @@ def is_first_time(word: str) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Fail if another lane of this test is in here."""
+    path = Path(os.environ["QUICK_LANE_STATE"]) / "alone"
+    path.touch(exist_ok=False)
+    yield
+    path.unlink()
+
+
 def hardware_of(device: str) -> Hardware:
     """Return what a device is: the second GPU is of another model."""
-    return replace(H200, name="NVIDIA H100") if device == "cuda:1" else H200
+    gib = os.environ.get("QUICK_LANE_GIB")
+    hardware = replace(H200, memory_bytes=int(gib) * 2**30) if gib else H200
+    return replace(hardware, name="NVIDIA H100") if device == "cuda:1" else hardware
 
 
 def die(words: str) -> None:
@@ -74,7 +86,8 @@ class QuickMeasuring:
     def measure(self, problem: SweepProblem, excluded: dict[Any, Outcome]) -> Measured:
         """Do as the problem's name says."""
         what, _, argument = problem.name.partition(" ")
-        time.sleep(float(os.environ.get("QUICK_LANE_S", "0.01")))
+        with alone() if what == "alone" else contextlib.nullcontext():
+            time.sleep(float(os.environ.get("QUICK_LANE_S", "0.01")))
         if what == "fails":
             raise RuntimeError("lowering failed: no such op\nsecond line")
         if what == "silent":
