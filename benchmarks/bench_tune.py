@@ -2,14 +2,13 @@
 
     python benchmarks/bench_tune.py --output results.jsonl [--new device] [--way chosen] [--time-limit-s 3000]
 
-Some bundled problems are only judged by (listed): those timed exhaustively as deployed, and three families; so are
-455 problems of 26 families and drawn ones that nothing learns from (held back). The other bundled ones stand for a
-device that nobody has measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems
-until the minutes are spent, by what the logs of these sweeps say they cost (`bench_sweep_costs.py`), and fits a model.
-The baselines are a draw of problems (drawn), and a model of all of them (everything). Beside them stand real runs:
-what ten minutes of `diode tune` on an H200 had measured after each round, with kernels of each problem's own (tuned)
-or with shared ones (kinds), and what thirteen had on two H200s (two GPUs). Takes hours: results are appended, and those
-that are there are not made again, so that it can be spread over several runs.
+What is judged by nothing learns from (`worlds.py`). The other bundled problems stand for a device that nobody has
+measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems until the minutes are
+spent, by what the logs of these sweeps say they cost (`bench_sweep_costs.py`), and fits a model. The baselines are a
+draw of problems (drawn), and a model of all of them (everything). Beside them stand real runs (`real_runs.py`): what
+`diode tune` had measured after each round on an H200, on two, and on two H100s (`--new H100`), where the H200 is known:
+from nothing, and going on with a model of the H200 (warm). Takes hours: results are appended, and those that are there
+are not made again, so that it can be spread over several runs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
@@ -31,13 +30,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import results
-import shipped_data
 from real_runs import REAL_RUNS
+from worlds import DEVICE, H100, WORLDS, World, world
 
 from diode_collectors.problems.choices import cpu_seconds
-from diode_collectors.problems.problem import FLOAT32, TF32, SweepProblem
+from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import GUIDED, SearchSpace
-from diode_collectors.spool.reading import measurements_in
 from diode_collectors.sweep.devices import CORES_ELSEWHERE
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.doubt import doubts
@@ -47,7 +45,6 @@ from diode_store.console import print_rows
 from diode_store.inductor_default import GemmConfig, default_configs
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.dataset import ExampleSet
-from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.tensors import pack
 from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.standing import predict
@@ -60,13 +57,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_store.records import Measurement
     from diode_trainer.data.dataset import Examples
     from diode_trainer.models import TimingNetwork
 
-HELD_BACK = Path(__file__).parent / "data"
-FAMILIES = frozenset({"llama3.2-3b", "vit-h14", "t5-base"})
-Learn = Callable[["World", ExampleSet, int], "TimingNetwork"]
+Learn = Callable[[World, ExampleSet, int], "TimingNetwork"]
 """Makes a model of what was measured, with a seed."""
 Task = tuple[str, str, float, int]
 """What is new, the way, minutes and a seed."""
@@ -75,76 +69,11 @@ _FIELDS = ("new", "way", "minutes", "seed")
 _DRAWN = frozenset({"", "log-normal", "uniform", "plain", "torchbench"})
 """Families of problems that are no layers of one model."""
 MINUTES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
-_MOST_KNOWN = 1000
+_FEW_KNOWN = 1000
 _TMA = "tma"
 _SPARE = 1.2
 """How much more is chosen than the minutes are estimated to be enough for."""
 _CONFIG = ("block_m", "block_n", "block_k", "num_stages", "num_warps")
-
-
-@dataclass(frozen=True, eq=False)
-class World:
-    """A device that is new, and what is known of others."""
-
-    pool: tuple[Examples, ...]
-    """What can be measured."""
-    tested: dict[str, tuple[Examples, ...]]
-    """What is judged by."""
-    known: tuple[Examples, ...] = ()
-
-    @cached_property
-    def base(self) -> TimingNetwork:
-        """Return a model of what is known."""
-        return fit(pack(ExampleSet(self.known)), make_recipe("deep"), seed=0).network
-
-
-def _device(measurements: list[Measurement]) -> World:
-    """Nothing is known."""
-    listed, pool = _parted(measurements)
-    return World(tuple(pool), {"listed": tuple(listed), "held back": _held_back()})
-
-
-def _tf32(measurements: list[Measurement]) -> World:
-    """TF32 is new; the rest is known, and nothing of it is judged by."""
-    listed, pool = _parted(measurements)
-    new, judged, held_back = (
-        tuple(example for example in examples if example.shape.arithmetic == TF32)
-        for examples in (pool, listed, _held_back())
-    )
-    known = [example for example in pool if example.shape.arithmetic != TF32]
-    drawn = np.random.default_rng(0).permutation(len(known))[:_MOST_KNOWN]
-    return World(new, {"listed": judged, "held back": held_back}, tuple(known[i] for i in drawn))
-
-
-WORLDS: dict[str, Callable[[list[Measurement]], World]] = {"device": _device, TF32: _tf32}
-
-
-def listed_and_held_back() -> dict[str, tuple[Examples, ...]]:
-    """Return what is judged by where a device is new, by name."""
-    return _world("device").tested
-
-
-def _parted(measurements: list[Measurement]) -> tuple[list[Examples], list[Examples]]:
-    """Return the problems that are judged by, and the others, each as it is timed today if it was."""
-    exhaustive = {m.problem.shape for m in measurements if m.search_space == "EXHAUSTIVE"}
-    dataset = load_measurements(measurements, "the bundled measurements")
-    judged = {example.shape for example in dataset if example.shape in exhaustive or example.family in FAMILIES}
-    tested = [example for example in dataset if example.shape in judged and example.regime in shipped_data.DEPLOYED]
-    pool: dict[Any, Examples] = {}
-    for example in dataset:
-        is_slow = example.shape.arithmetic == FLOAT32  # the standard set has none
-        if (
-            example.shape not in judged
-            and not is_slow
-            and (example.regime in shipped_data.DEPLOYED or example.shape not in pool)
-        ):
-            pool[example.shape] = example
-    return tested, list(pool.values())
-
-
-def _held_back() -> tuple[Examples, ...]:
-    measurements = [m for path in sorted(HELD_BACK.glob("*-held-back*.seg")) for m in measurements_in(path)]
-    return load_measurements(measurements, str(HELD_BACK)).examples
 
 
 class Spending:
@@ -235,9 +164,9 @@ def _scratch(_world: World, new: ExampleSet, seed: int) -> TimingNetwork:
     return fit(pack(new), make_recipe("deep"), seed=seed).network
 
 
-def _warm(world: World, new: ExampleSet, seed: int) -> TimingNetwork:
-    """Go on from what is known, as `diode-train --warm-start` does."""
-    known = ExampleSet(world.known)
+def _warm(world: World, new: ExampleSet, seed: int, most_known: int | None = None) -> TimingNetwork:
+    """Go on from what is known, as `diode-train --warm-start` does; or with no more than so many known problems."""
+    known = ExampleSet(world.known[:most_known])
     recipe = make_recipe("deep", epochs=EPOCHS, learning_rate=LEARNING_RATE)
     beginning = Beginning(world.base, repeats(len(new), len(known)))
     return fit(pack(both(new, known)), recipe, seed=seed, beginning=beginning).network
@@ -271,6 +200,18 @@ _WARM_WAYS = {
 }
 """Where something is known."""
 WAYS = _WAYS | _WARM_WAYS
+_OF_REAL: dict[str, Learn] = {
+    "": _scratch,
+    ", warm": _warm,
+    f", warm, {_FEW_KNOWN} known": partial(_warm, most_known=_FEW_KNOWN),
+}
+REAL_WAYS = {
+    name + suffix: (name, learn)
+    for name, run in REAL_RUNS.items()
+    for suffix, learn in _OF_REAL.items()
+    if not suffix or run.new == H100
+}
+"""Which run was for real, and what is made of what it measured."""
 EVERYTHING, NOTHING = "everything", "nothing"
 
 
@@ -280,7 +221,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a result")
     parser.add_argument("--new", choices=WORLDS, action="append", help="what is new; default: each")
     parser.add_argument(
-        "--way", choices=[*WAYS, *REAL_RUNS, EVERYTHING, NOTHING], action="append", help="default: each"
+        "--way", choices=[*WAYS, *REAL_WAYS, EVERYTHING, NOTHING], action="append", help="default: each"
     )
     parser.add_argument("--minutes", type=float, action="append", help=f"default: {', '.join(map(str, MINUTES))}")
     parser.add_argument("--seeds", type=int, default=2, help="draws, from 0")
@@ -298,12 +239,13 @@ def main() -> int:
 
 def _tasks(new: str, options: argparse.Namespace) -> list[Task]:
     """Return what there is to fit, the quickest first."""
-    is_known = new == TF32
+    is_known = new != DEVICE
     minutes = options.minutes or MINUTES
-    asked = options.way or [*WAYS, *REAL_RUNS, EVERYTHING, NOTHING]
+    asked = options.way or [*WAYS, *REAL_WAYS, EVERYTHING, NOTHING]
     ways = [way for way in asked if way in WAYS and (is_known or way not in _WARM_WAYS)]
     ends = [(way, 0.0) for way in asked if way == EVERYTHING or (way == NOTHING and is_known)]
-    real = [(way, each) for way, run in REAL_RUNS.items() for each in run.minutes if way in asked and not is_known]
+    runs = [(way, REAL_RUNS[name]) for way, (name, _) in REAL_WAYS.items() if way in asked]
+    real = [(way, each) for way, run in runs for each in run.minutes if run.new == new]
     listed = [*((way, each) for each in minutes for way in ways), *real, *ends]
     return [(new, way, each, seed) for way, each in listed for seed in range(1 if way == NOTHING else options.seeds)]
 
@@ -313,12 +255,7 @@ def _run(task: Task, output: Path, deadline: float) -> None:
     if time.time() < deadline:
         new, *rest = task
         with limited_threads():
-            results.append(output, dict(zip(_FIELDS, task, strict=True)) | _judged(_world(new), *rest))
-
-
-@cache
-def _world(new: str) -> World:
-    return WORLDS[new](shipped_data.measurements([*shipped_data.DATASETS]))
+            results.append(output, dict(zip(_FIELDS, task, strict=True)) | _judged(world(new), *rest))
 
 
 def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]:
@@ -329,9 +266,10 @@ def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]
         new, network = ExampleSet(()), world.base
     elif way == EVERYTHING:
         network = _scratch(world, ExampleSet((*world.known, *world.pool)), seed)
-    elif way in REAL_RUNS:
-        new = REAL_RUNS[way].until(minutes)
-        network = _scratch(world, new, seed)
+    elif way in REAL_WAYS:
+        name, learn = REAL_WAYS[way]
+        new = REAL_RUNS[name].until(minutes)
+        network = learn(world, new, seed)
     else:
         spending = Spending(world, minutes, seed)
         WAYS[way].spend(spending)
@@ -365,7 +303,7 @@ def _show(lines: list[dict[str, Any]]) -> None:
             said = "; ".join(f"{way}: {_cell(of, (), tested)}" for way, of in ends.items())
             judged = next(line[tested]["judged"] for line in lines if line["new"] == new)
             minutes = sorted({each for name, each in found if name == new and each})
-            ways = [way for way in (*WAYS, *REAL_RUNS) if any(found[new, each].get(way) for each in minutes)]
+            ways = [way for way in (*WAYS, *REAL_WAYS) if any(found[new, each].get(way) for each in minutes)]
             rows = []
             for each in minutes:
                 of = found[new, each]

@@ -2,9 +2,10 @@
 
     PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_tune_gpu.py --folder tuned --budget 10m
 
-In a data folder of its own it runs `diode tune --from-scratch` without the problems that `bench_tune.py` judges by,
+In a data folder of its own it runs `diode tune --from-scratch` without the problems of `worlds.py` to judge by,
 then compiles a small program in a new process with the model that came of it, and last judges it, beside cuBLAS alone:
-what each loses, and the ratio. The problems are timed on an NVIDIA H200; elsewhere there is nothing to judge by.
+what each loses, and the ratio. The problems are timed on an NVIDIA H200 and on an H100; elsewhere there is nothing to
+judge by.
 Interrupted, it goes on in the same folder. Allow the budget, and five minutes for starting sweeps and training.
 """
 
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import bench_tune
 import numpy as np
 import results
+import worlds
 
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.shapesets import as_text
@@ -30,6 +32,8 @@ from diode_trainer import artifact
 from diode_trainer.judging.standing import predict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diode_trainer.data.dataset import Examples
 
 DIODE = (sys.executable, "-W", "ignore", "-c", "from diode_store.cli import main; main()")
@@ -61,9 +65,8 @@ def main() -> int:
     options = parser.parse_args()
     folder = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    tested = bench_tune.listed_and_held_back()
-    left_out = folder / "left-out.txt"
-    left_out.write_text(as_text(dict.fromkeys(SweepProblem.of_shape(e.shape) for of in tested.values() for e in of)))
+    left_out, judged = folder / "left-out.txt", worlds.judged_on_h200()
+    left_out.write_text(as_text(dict.fromkeys(SweepProblem.of_shape(e.shape) for of in judged.values() for e in of)))
     environment = os.environ | {"XDG_DATA_HOME": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache")}
 
     began = time.perf_counter()
@@ -76,8 +79,9 @@ def main() -> int:
     result["use"] = _logged(used, environment | chosen_by, folder / "use.log")
     print(result["use"])
     model = artifact.load(Path(tuned["model"]))
-    on_this = {name: [e for e in of if e.hardware.name == tuned["hardware"]] for name, of in tested.items()}
-    result["judged"] = {name: _judged(model, of) for name, of in on_this.items() if of}
+    tested = [*judged.items(), *worlds.judged_on_h100().items()]
+    on_this = [(name, of) for name, of in tested if of[0].hardware.name == tuned["hardware"]]
+    result["judged"] = {name: _judged(model, of) for name, of in on_this}
     results.append(folder / "results.jsonl", result)
     _show(result)
     return 0
@@ -96,7 +100,7 @@ def _logged(command: list[str], environment: dict[str, str], log: Path) -> str:
     return run.stdout
 
 
-def _judged(model: artifact.TimingModel, tested: list[Examples]) -> dict[str, float]:
+def _judged(model: artifact.TimingModel, tested: Sequence[Examples]) -> dict[str, float]:
     """Return regret@k of a model, by k, and regret@1 of cuBLAS alone."""
     vendor = [np.where(example.is_vendor, 1.0, 2.0) for example in tested]
     ours, theirs = bench_tune.regrets(tested, predict(model, tested)), bench_tune.regrets(tested, vendor)
@@ -108,7 +112,7 @@ def _show(result: dict[str, Any]) -> None:
     timings = sum(each["timings"] for each in result["rounds"])
     print(f"{result['hardware']}: {measured} problems, {timings} timings, {result['s']} s in all")
     if not result["judged"]:
-        print("there is nothing to judge it by: the problems are timed on an NVIDIA H200")
+        print("there is nothing to judge it by: the problems are timed on an NVIDIA H200 and an NVIDIA H100 80GB HBM3")
         return
     rows = []
     for name, of in result["judged"].items():

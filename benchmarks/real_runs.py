@@ -17,11 +17,17 @@ _DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class RealRun:
-    """What a run of `diode tune` measured on an H200, or on two."""
+    """What a run of `diode tune` measured."""
 
     file: Path
     minutes: tuple[float, ...]
     """Of measuring, after each of its rounds."""
+    new: str = "device"
+    """What was new to it, by the name of a world."""
+
+    def whole(self) -> ExampleSet:
+        """Return all that it measured."""
+        return self.until(self.minutes[-1])
 
     def until(self, minutes: float) -> ExampleSet:
         """Return what it had measured by then."""
@@ -35,4 +41,7 @@ REAL_RUNS = {
     "tuned": RealRun(_DATA / "h200-2026-11-tuned-2-0000.seg", (3.3, 6.7, 10.0)),
     "kinds": RealRun(_DATA / "h200-2026-11-kinds-0000.seg", (2.4, 6.2, 9.8)),
     "two GPUs": RealRun(_DATA / "h200-2026-11-two-gpus-0000.seg", (3.4, 6.9, 10.3, 11.4, 12.5)),
+    "two H100s": RealRun(_DATA / "h100-2026-11-two-gpus-0000.seg", (3.7, 7.1, 10.7), "H100"),
 }
+"""By how they were made: on one H200 with kernels of each problem's own (tuned) and with shared ones (kinds), on two
+with layers that share kernels, and on two H100s with odd rows that have their own."""
