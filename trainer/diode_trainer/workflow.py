@@ -16,7 +16,8 @@ from diode_trainer.judging.calibration import calibrate, make_cases
 from diode_trainer.judging.metrics import judgeable
 from diode_trainer.judging.standing import Standing, standing
 from diode_trainer.scoring import Prediction, Scorer
-from diode_trainer.training.fits import FitTask, run_fits
+from diode_trainer.training.fit_task import FitTask
+from diode_trainer.training.fits import run_fits
 from diode_trainer.training.history import fit_name
 from diode_trainer.training.train import Beginning, EpochReport, Fit, Recipe
 

@@ -173,7 +173,7 @@ class _Engine:
         if kind == "ready":
             self._ready(lane, hardware_of_message(message["hardware"]), environment_of_message(message["environment"]))
         elif kind == "result":
-            lane.problem, lane.is_benchmarking = None, False
+            lane.problem = None
             self._count(result_of_message(message["result"]))
             if message["tired"]:
                 lane.dismiss()  # another takes its place, without this one's accumulated state
@@ -233,6 +233,7 @@ class _Engine:
         beside = [each.problem for each in of_device if each.problem is not None]
         place = next_with_room(waiting, beside, memory_bytes=memory_bytes, lanes=len(of_device))
         if place is None:
+            lane.is_benchmarking = False  # it has nothing to say until it gets one
             return
         problem = waiting[place]
         del waiting[place]

@@ -18,8 +18,9 @@ from diode_store.errors import DatasetError, ModelError
 from diode_trainer.data.tensors import pack
 from diode_trainer.training import fits
 from diode_trainer.training.fit_process import FitProcesses
-from diode_trainer.training.fits import FitTask, run_fits
-from diode_trainer.training.train import Beginning, EpochReport, Recipe
+from diode_trainer.training.fit_task import FitTask
+from diode_trainer.training.fits import run_fits
+from diode_trainer.training.train import Beginning, EpochReport, Fit, Recipe
 
 FEW = replace(QUICK, epochs=3)
 ENDLESS = replace(QUICK, epochs=100_000, patience=0)
@@ -39,7 +40,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
 
 
-def weights_of(found: list[tuple[fits.Fit, float]]) -> list[dict[str, torch.Tensor]]:
+def weights_of(found: list[tuple[Fit, float]]) -> list[dict[str, torch.Tensor]]:
     """Return the weights of fits, the scout's among them."""
     return [fitted.network.state_dict() for fitted, _ in found]
 
@@ -62,8 +63,8 @@ def test_short_fits_have_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes less than a process needs to start runs in threads."""
     monkeypatch.setattr(FitProcesses, "run", None)
     assert len(run_fits(tasks(), lambda _fit, _report: None)) == 2
-    assert not tasks()[0].is_long
-    assert tasks(replace(FEW, epochs=300_000))[0].is_long
+    assert 0 < tasks()[0].timings < fits._LONG
+    assert tasks(replace(FEW, epochs=300_000))[0].timings > fits._LONG
 
 
 def test_fits_in_processes_are_the_same(apart: None) -> None:

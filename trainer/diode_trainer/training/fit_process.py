@@ -17,9 +17,10 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from diode_store.errors import DiodeError, ModelError
 
 if TYPE_CHECKING:
-    from diode_trainer.training.fits import FitTask, Heard
+    from diode_trainer.training.fit_task import FitTask, Heard
     from diode_trainer.training.train import EpochReport, Fit
 
+_PATIENCE_S = 5.0
 _PROGRAM = ("-m", "diode_trainer.training.fit_process")
 
 
@@ -39,16 +40,24 @@ class FitProcesses:
             CancelledError: all were ended.
         """
         # In a group of its own, so that Ctrl-C reaches only the process that has others to stop.
-        process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, *_PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
-        )
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, *_PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+            )
+        except OSError as error:
+            raise ModelError(f"no process for the fit {task.name!r} ({error.strerror or error})") from None
         self._running.add(process)
         with process:
             try:
+                if self.are_ended:  # before it was among those that were killed
+                    raise CancelledError
                 return _answer(process, (task, threads), on_epoch)
             except (EOFError, BrokenPipeError, pickle.UnpicklingError):
                 if self.are_ended:
                     raise CancelledError from None
+                with contextlib.suppress(subprocess.TimeoutExpired):  # one that lives has said nonsense
+                    process.wait(_PATIENCE_S)
+                process.kill()
                 raise ModelError(
                     f"the process of the fit {task.name!r} died ({_how_it_ended(process.wait())}); see above for what"
                     " it said"
@@ -105,7 +114,7 @@ def main() -> None:
     """Run a fit for the process that started this one."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
-    with contextlib.suppress(BrokenPipeError):  # nobody hears it any more
+    with contextlib.suppress(BrokenPipeError, EOFError, pickle.UnpicklingError):  # nobody asks or hears any more
         _work(answers)
 
 

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from diode_trainer.training import scout
 from diode_trainer.training.fit_process import FitProcesses
-from diode_trainer.training.history import FINAL
-from diode_trainer.training.train import Beginning, EpochReport, Fit, Recipe, fit, limited_threads
+from diode_trainer.training.train import EpochReport, Fit, limited_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from torch import Tensor
-
-    from diode_trainer.data.tensors import Packed
-    from diode_trainer.training.checkpoints import Checkpoint
-
-    Heard = Callable[[str, EpochReport], None]
-    """Is told the name of a fit, and what it reports after an epoch."""
+    from diode_trainer.training.fit_task import FitTask, Heard
 
 _MANY_TIMINGS = 50_000
 """Fewer are fitted before a second thread would pay."""
@@ -33,47 +22,6 @@ _LONG = 300_000
 """Timings that a fit learns from in all of its epochs, if it is to have a process of its own, which takes a core 3 s to
 start. In threads of one process fits wait for each other, as a step is a hundred small operations, and Python's lock is
 held between these: six took 250 s on 32 cores, where one alone took 55 s."""
-
-
-@dataclass(frozen=True, eq=False)
-class FitTask:
-    """One of several fits. The final one teaches its scout as well; folds are judged by what all members predict."""
-
-    name: str
-    packed: Packed
-    rows: Tensor
-    """The problems of ``packed`` that it learns from."""
-    recipe: Recipe
-    seed: int
-    device: str
-    beginning: Beginning
-    checkpoint: Checkpoint | None
-
-    def run(self, on_epoch: Heard, threads: int) -> tuple[Fit, float]:
-        """Return the fit, and the seconds that it took in all runs.
-
-        Args:
-            on_epoch: called after each epoch of it, and of the scout's.
-            threads: of each operation.
-
-        Raises:
-            DatasetError: too few problems.
-            ModelError: it diverged, or its state cannot be kept.
-        """
-        started, part = time.perf_counter(), self.packed[self.rows]
-        how: dict[str, Any] = {"seed": self.seed, "device": self.device, "threads": threads}
-        hear = partial(on_epoch, self.name)
-        fitted = fit(part, self.recipe, **how, on_epoch=hear, checkpoint=self.checkpoint, beginning=self.beginning)
-        fitted_at = time.perf_counter()
-        seconds = fitted_at - started if self.checkpoint is None else self.checkpoint.seconds
-        if self.name == FINAL:
-            scout.teach_scout(fitted.network, part, **how, on_epoch=partial(on_epoch, scout.NAME))
-        return fitted, seconds + time.perf_counter() - fitted_at
-
-    @property
-    def is_long(self) -> bool:
-        """Whether starting a process for it pays."""
-        return int(self.packed.count[self.rows].sum()) * self.recipe.epochs >= _LONG
 
 
 def run_fits(tasks: Sequence[FitTask], on_epoch: Heard) -> list[tuple[Fit, float]]:
@@ -100,7 +48,7 @@ def run_fits(tasks: Sequence[FitTask], on_epoch: Heard) -> list[tuple[Fit, float
             raise CancelledError
 
     def run(task: FitTask) -> tuple[Fit, float]:
-        if at_once > 1 and task.is_long:
+        if at_once > 1 and task.timings >= _LONG:
             return processes.run(task, heard, threads)
         return task.run(heard, threads)
 
