@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import results
-from real_runs import REAL_RUNS
-from worlds import DEVICE, H100, WORLDS, World, world
+from real_runs import DEVICE, H100, REAL_RUNS
+from worlds import WORLDS, World, world
 
 from diode_collectors.problems.choices import cpu_seconds
 from diode_collectors.problems.problem import SweepProblem

@@ -2,10 +2,9 @@
 
     PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_tune_gpu.py --folder tuned --budget 10m
 
-In a data folder of its own it runs `diode tune --from-scratch` without the problems of `worlds.py` to judge by,
+In a data folder of its own it runs `diode tune --from-scratch` without the problems that `worlds.py` has to judge by,
 then compiles a small program in a new process with the model that came of it, and last judges it, beside cuBLAS alone:
-what each loses, and the ratio. The problems are timed on an NVIDIA H200 and on an H100; elsewhere there is nothing to
-judge by.
+what each loses, and the ratio. They are timed on an NVIDIA H200 and on an H100; elsewhere there is nothing to judge by.
 Interrupted, it goes on in the same folder. Allow the budget, and five minutes for starting sweeps and training.
 """
 

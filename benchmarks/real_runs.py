@@ -12,7 +12,9 @@ from diode_trainer.data.from_file import load_measurements
 if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
 
-_DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parent / "data"
+DEVICE, H100 = "device", "H100"
+"""What is new: an H200 of which nothing is known, or an H100 where an H200 is known."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class RealRun:
     file: Path
     minutes: tuple[float, ...]
     """Of measuring, after each of its rounds."""
-    new: str = "device"
+    new: str = DEVICE
     """What was new to it, by the name of a world."""
 
     def whole(self) -> ExampleSet:
@@ -38,10 +40,10 @@ class RealRun:
 
 
 REAL_RUNS = {
-    "tuned": RealRun(_DATA / "h200-2026-11-tuned-2-0000.seg", (3.3, 6.7, 10.0)),
-    "kinds": RealRun(_DATA / "h200-2026-11-kinds-0000.seg", (2.4, 6.2, 9.8)),
-    "two GPUs": RealRun(_DATA / "h200-2026-11-two-gpus-0000.seg", (3.4, 6.9, 10.3, 11.4, 12.5)),
-    "two H100s": RealRun(_DATA / "h100-2026-11-two-gpus-0000.seg", (3.7, 7.1, 10.7), "H100"),
+    "tuned": RealRun(DATA / "h200-2026-11-tuned-2-0000.seg", (3.3, 6.7, 10.0)),
+    "kinds": RealRun(DATA / "h200-2026-11-kinds-0000.seg", (2.4, 6.2, 9.8)),
+    "two GPUs": RealRun(DATA / "h200-2026-11-two-gpus-0000.seg", (3.4, 6.9, 10.3, 11.4, 12.5)),
+    "two H100s": RealRun(DATA / "h100-2026-11-two-gpus-0000.seg", (3.7, 7.1, 10.7), H100),
 }
 """By how they were made: on one H200 with kernels of each problem's own (tuned) and with shared ones (kinds), on two
 with layers that share kernels, and on two H100s with odd rows that have their own."""

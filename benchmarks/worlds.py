@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import shipped_data
-from real_runs import REAL_RUNS
+from real_runs import DATA, DEVICE, H100, REAL_RUNS
 
 from diode_collectors.problems.problem import FLOAT32, TF32
 from diode_collectors.spool.reading import measurements_in
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
     from diode_trainer.models import TimingNetwork
 
 FAMILIES = frozenset({"llama3.2-3b", "vit-h14", "t5-base"})
-DEVICE, H100 = "device", "H100"
-"""What is new: an H200 of which nothing is known, or an H100 where an H200 is known."""
-_DATA = Path(__file__).parent / "data"
-_ON_H100 = _DATA / "h100-2026-11-judged-0000.seg"
+_ON_H100 = DATA / "h100-2026-11-judged-0000.seg"
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,5 +118,5 @@ def _parted(measurements: list[Measurement]) -> tuple[list[Examples], list[Examp
 
 
 def _held_back() -> tuple[Examples, ...]:
-    measurements = [m for path in sorted(_DATA.glob("h200-*-held-back*.seg")) for m in measurements_in(path)]
-    return load_measurements(measurements, str(_DATA)).examples
+    measurements = [m for path in sorted(DATA.glob("h200-*-held-back*.seg")) for m in measurements_in(path)]
+    return load_measurements(measurements, str(DATA)).examples

@@ -164,16 +164,17 @@ def _tasks(
     Raises:
         ModelError: a checkpoint is damaged, or of another fit; nothing is fitted then.
     """
-    checkpoints: list[Checkpoint | None] = [None] * len(parts)
-    names = [fit_name(number) for number in range(len(parts))]
-    if unfinished is not None:
-        checkpoints = [
-            unfinished.checkpoint(name, packed[part.rows], recipe, seed, device, part.beginning)
-            for name, part in zip(names, parts, strict=True)
-        ]
+
+    def checkpoint(name: str, part: _Part) -> Checkpoint | None:
+        """Return what keeps the state of a fit, if anything is to."""
+        if unfinished is None:
+            return None
+        return unfinished.checkpoint(name, packed[part.rows], recipe, seed, device, part.beginning)
+
+    named = {fit_name(number): part for number, part in enumerate(parts)}
     return [
-        FitTask(name, packed, part.rows, recipe, seed, device, part.beginning, checkpoint)
-        for name, part, checkpoint in zip(names, parts, checkpoints, strict=True)
+        FitTask(name, packed, part.rows, recipe, seed, device, part.beginning, checkpoint(name, part))
+        for name, part in named.items()
     ]
 
 

@@ -43,11 +43,13 @@ def run_fits(tasks: Sequence[FitTask], on_epoch: Heard) -> list[tuple[Fit, float
     processes = FitProcesses()
 
     def heard(name: str, report: EpochReport) -> None:
+        """Pass on what a fit reports, and end it if another has failed."""
         on_epoch(name, report)
         if processes.are_ended:
             raise CancelledError
 
     def run(task: FitTask) -> tuple[Fit, float]:
+        """Return a fit and its seconds, from a process of its own if it takes long."""
         if at_once > 1 and task.timings >= _LONG:
             return processes.run(task, heard, threads)
         return task.run(heard, threads)
