@@ -13,6 +13,7 @@ import io
 import shutil
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +23,6 @@ from diode_store.files import try_lock, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from torch import Tensor
 
@@ -128,8 +128,8 @@ class Unfinished:
 class Checkpoint:
     """The state of one fit on disk."""
 
-    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
-        """Read what is there.
+    def __init__(self, path: Path, identity: dict[str, Any], between_s: float | None = None) -> None:
+        """Read what is there; ``between_s`` is how old the state on disk becomes, two seconds unless given.
 
         Raises:
             ModelError: it is of another fit, or damaged.
@@ -138,11 +138,24 @@ class Checkpoint:
         self.seconds = 0.0
         """How long the fit took so far, in all runs; up to date once the fit has ended."""
         self._identity = identity
-        self._between_s = _SECONDS_BETWEEN
+        self._between_s = _SECONDS_BETWEEN if between_s is None else between_s
         self._state: dict[str, Any] | None = None
         self._clock = self._written = time.perf_counter()
         if path.exists():
             self._read()
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return what another process opens it by, as plain values."""
+        return {"path": str(self.path), "identity": self._identity, "between_s": self._between_s}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Checkpoint:
+        """Open what ``to_plain`` told.
+
+        Raises:
+            ModelError: it is of another fit by now, or damaged.
+        """
+        return cls(Path(plain["path"]), plain["identity"], plain["between_s"])
 
     def start(self) -> dict[str, Any] | None:
         """Return the state to go on from, or None to start from the beginning; the fit's time counts from now."""

@@ -1,25 +1,31 @@
 """A fit in a process of its own: what starts it and hears of its epochs, and what runs there.
 
-The process gets its task on stdin and answers on stdout, both pickled. It ends with the one that asked: when nobody
-hears of an epoch any more, nothing of it is kept either.
+The process gets its task on stdin and answers on stdout, in messages of tensors and plain values, of which nothing can
+run code. It ends with the one that asked: when nobody hears of an epoch any more, nothing of it is kept either.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
-import pickle  # between two processes of one run
 import subprocess
 import sys
 from concurrent.futures import CancelledError
+from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, cast
 
+import torch
+
+from diode_store import errors
 from diode_store.errors import DiodeError, ModelError
+from diode_trainer.training.fit_task import FitTask, network_from_plain, network_to_plain
+from diode_trainer.training.train import EpochReport, Fit
 
 if TYPE_CHECKING:
-    from diode_trainer.training.fit_task import FitTask, Heard
-    from diode_trainer.training.train import EpochReport, Fit
+    from diode_trainer.training.fit_task import Heard
 
+_LENGTH_BYTES = 8
 _PATIENCE_S = 5.0
 _PROGRAM = ("-m", "diode_trainer.training.fit_process")
 
@@ -51,11 +57,11 @@ class FitProcesses:
             try:
                 if self.are_ended:  # before it was among those that were killed
                     raise CancelledError
-                return _answer(process, (task, threads), on_epoch)
-            except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+                return _answer(process, task, on_epoch, threads)
+            except (EOFError, BrokenPipeError):
                 if self.are_ended:
                     raise CancelledError from None
-                with contextlib.suppress(subprocess.TimeoutExpired):  # one that lives has said nonsense
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it may live, and have closed its pipe
                     process.wait(_PATIENCE_S)
                 process.kill()
                 raise ModelError(
@@ -73,19 +79,43 @@ class FitProcesses:
             process.kill()
 
 
-def _answer(process: subprocess.Popen[bytes], task: tuple[FitTask, int], on_epoch: Heard) -> tuple[Fit, float]:
+def _answer(process: subprocess.Popen[bytes], task: FitTask, on_epoch: Heard, threads: int) -> tuple[Fit, float]:
     """Send a process its task, and hear it to the end."""
     with cast("IO[bytes]", process.stdin) as asked:
-        pickle.dump(task, asked, pickle.HIGHEST_PROTOCOL)
+        _send(asked, {"task": task.to_plain(), "threads": threads})
     while True:
-        kind, *said = pickle.load(cast("IO[bytes]", process.stdout))  # noqa: S301 - our own process
-        if kind == "epoch":
-            on_epoch(*said)
-        elif kind == "failed":
-            raise said[0]
+        said = _receive(cast("IO[bytes]", process.stdout))
+        if "epoch" in said:
+            on_epoch(said["fit"], EpochReport(**said["epoch"]))
+        elif "error" in said:
+            error: type[DiodeError] = getattr(errors, said["error"])
+            raise error(said["message"])
         else:
-            fitted, seconds = said
-            return fitted, seconds
+            history = tuple(EpochReport(**report) for report in said["history"])
+            network = network_from_plain(said["network"])
+            return Fit(network, said["epochs"], said["validation_loss"], history), said["seconds"]
+
+
+def _send(to: IO[bytes], message: dict[str, Any]) -> None:
+    content = io.BytesIO()
+    torch.save(message, content)
+    to.write(content.getbuffer().nbytes.to_bytes(_LENGTH_BYTES, "big"))
+    to.write(content.getbuffer())
+    to.flush()
+
+
+def _receive(of: IO[bytes]) -> dict[str, Any]:
+    """Return the next message.
+
+    Raises:
+        EOFError: there is none, or not the whole of one.
+    """
+    length = int.from_bytes(of.read(_LENGTH_BYTES), "big")
+    content = of.read(length)
+    if not length or len(content) < length:
+        raise EOFError
+    message: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+    return message
 
 
 def _how_it_ended(status: int) -> str:
@@ -95,26 +125,26 @@ def _how_it_ended(status: int) -> str:
 def _work(answers: IO[bytes]) -> None:
     """Do what stdin says."""
 
-    def say(*message: Any) -> None:
-        pickle.dump(message, answers, pickle.HIGHEST_PROTOCOL)
-        answers.flush()
-
     def heard(name: str, report: EpochReport) -> None:
-        say("epoch", name, report)
+        """Tell of an epoch."""
+        _send(answers, {"fit": name, "epoch": asdict(report)})
 
-    task, threads = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    asked = _receive(sys.stdin.buffer)
     try:
-        said = ("done", *task.run(heard, threads))
+        fitted, seconds = FitTask.from_plain(asked["task"]).run(heard, asked["threads"])
     except DiodeError as error:
-        said = ("failed", error)
-    say(*said)
+        _send(answers, {"error": type(error).__name__, "message": str(error)})
+        return
+    told = {"epochs": fitted.epochs, "validation_loss": fitted.validation_loss, "seconds": seconds}
+    history = [asdict(report) for report in fitted.history]
+    _send(answers, {**told, "network": network_to_plain(fitted.network), "history": history})
 
 
 def main() -> None:
     """Run a fit for the process that started this one."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
-    with contextlib.suppress(BrokenPipeError, EOFError, pickle.UnpicklingError):  # nobody asks or hears any more
+    with contextlib.suppress(BrokenPipeError, EOFError):  # nobody asks or hears any more
         _work(answers)
 
 

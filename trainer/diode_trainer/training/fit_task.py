@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from diode_trainer.data.tensors import Packed
+from diode_trainer.models import TimingNetwork, dimensions_of, model_class
 from diode_trainer.training import scout
+from diode_trainer.training.checkpoints import Checkpoint
 from diode_trainer.training.history import FINAL
 from diode_trainer.training.train import Beginning, EpochReport, Fit, Recipe, fit, limited_threads
 
@@ -15,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
-
-    from diode_trainer.data.tensors import Packed
-    from diode_trainer.training.checkpoints import Checkpoint
 
     Heard = Callable[[str, EpochReport], None]
     """Is told the name of a fit, and what it reports after an epoch."""
@@ -62,7 +64,55 @@ class FitTask:
             scout.teach_scout(fitted.network, part, **how, on_epoch=partial(on_epoch, scout.NAME))
         return fitted, seconds + time.perf_counter() - fitted_at
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as tensors and plain values, for another process."""
+        begins_with = self.beginning.network
+        return {
+            "name": self.name,
+            "packed": vars(self.packed),
+            "rows": self.rows,
+            "recipe": asdict(self.recipe),
+            "seed": self.seed,
+            "device": self.device,
+            "network": None if begins_with is None else network_to_plain(begins_with),
+            "repeats": self.beginning.repeats,
+            "checkpoint": None if self.checkpoint is None else self.checkpoint.to_plain(),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> FitTask:
+        """Return what ``to_plain`` told.
+
+        Raises:
+            ModelError: its checkpoint cannot be read any more.
+        """
+        network, checkpoint = plain["network"], plain["checkpoint"]
+        return cls(
+            plain["name"],
+            Packed(**plain["packed"]),
+            plain["rows"],
+            Recipe(**plain["recipe"]),
+            plain["seed"],
+            plain["device"],
+            Beginning(None if network is None else network_from_plain(network), plain["repeats"]),
+            None if checkpoint is None else Checkpoint.from_plain(checkpoint),
+        )
+
     @property
     def timings(self) -> int:
         """How many timings it learns from in all of its epochs."""
         return int(self.packed.count[self.rows].sum()) * self.recipe.epochs
+
+
+def network_to_plain(network: TimingNetwork) -> dict[str, Any]:
+    """Return a network as tensors and plain values, for another process."""
+    return {"model_type": network.model_type, "state": dict(network.state_dict())}
+
+
+def network_from_plain(plain: dict[str, Any]) -> TimingNetwork:
+    """Return what ``network_to_plain`` told, to predict with."""
+    state = plain["state"]
+    with torch.random.fork_rng(devices=[]):  # what the constructor draws is replaced
+        network = model_class(plain["model_type"])(*dimensions_of(state))
+    network.load_state_dict(state)
+    return network.requires_grad_(requires_grad=False).eval()
