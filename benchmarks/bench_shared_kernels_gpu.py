@@ -24,11 +24,12 @@ import numpy as np
 import results
 
 from diode_collectors.inductor.device import use_torchs_assembler
-from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
+from diode_collectors.problems.kinds import has_whole_rows
 from diode_collectors.problems.problem import SweepProblem, parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.plan import DEFAULT_MODE
 from diode_store.console import print_rows
+from diode_store.inductor_default import LARGEST_BLOCK
 
 if TYPE_CHECKING:
     from diode_collectors.sweep.lane.measuring import Measured, Measuring
@@ -43,6 +44,10 @@ PROBLEMS = (
     "mm:300x1032x1024/nt/tf32",
     "bmm:1024x64x1024:24/nn/bf16",
     "mm:4096x4096x4096/nt/bf16",
+    "mm:1024x768x4096/tn/bf16",
+    "mm:64x2048x512/nn/fp16",
+    "mm:8192x512x520/nt/bf16",
+    "mm:32x4096x16384/nt/bf16",
 )
 _SPACE = "SAMPLE:28"
 _COMPILE_WORKERS = 15
@@ -117,11 +122,8 @@ def _compared(measuring: Measuring, problem: SweepProblem, kernels: Path) -> dic
 
 
 def _kin(problem: SweepProblem) -> SweepProblem:
-    """Return another problem of the same kind, with twice the rows if there is such a one."""
-    kind = kernel_kind(problem.problem().shape)
-    others = [replace(problem, m=m) for m in (2 * problem.m, problem.m - 1, problem.m + 1)]
-    others.append(replace(problem, n=2 * problem.n))
-    return next(other for other in others if kernel_kind(other.problem().shape) == kind)
+    """Return a problem of other sizes, and of blocks as large."""
+    return replace(problem, m=problem.m + 8) if problem.m >= LARGEST_BLOCK else replace(problem, n=problem.n + 8)
 
 
 def _times(measured: Measured) -> dict[KernelConfig, float]:

@@ -13,7 +13,6 @@ from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
-from diode_integration.tuning.batches import batched, in_turn
 from diode_integration.tuning.choosing import choose, nearest
 from diode_integration.tuning.doubt import doubts
 from diode_integration.tuning.targets import companions, is_any_named, named_problems, standard_problems
@@ -139,30 +138,6 @@ def test_each_has_companions() -> None:
     assert [sum(problem.op in {"bmm", "baddbmm"} for problem in found)] == [10]
     assert {problem.short_dtype for problem in found} == {"bf16"}
     assert companions(named, H200, -1) == companions([], H200, 5) == []
-
-
-KIN = [SweepProblem("mm", 300 + i, 512 + 8 * i, 64, layout="nt") for i in range(23)]
-ALONE = [SweepProblem("mm", 300, 512, 64 + i, layout="tn") for i in range(5)]
-
-
-def test_a_batch_is_of_one_kind() -> None:
-    """Of six problems at most, and each problem is in one."""
-    problems = [*KIN, *ALONE]
-    batches = batched(problems)
-    assert sorted(i for batch in batches for i in batch) == list(range(28))
-    assert sorted(map(len, batches)) == [1, 1, 1, 1, 1, 5, 6, 6, 6]
-    assert all(len({kernel_kind(problems[i].problem().shape) for i in batch}) == 1 for batch in batches)
-
-
-def test_the_problems_of_a_batch_are_apart() -> None:
-    """Others begin between two of one batch, and the first batches end first."""
-    batches = [[10 * batch + place for place in range(3)] for batch in range(8)]
-    order = in_turn(batches)
-    assert sorted(order) == sorted(i for batch in batches for i in batch)
-    assert order[:5] == [0, 10, 20, 1, 30]
-    assert all(one // 10 != other // 10 for one, other in itertools.pairwise(order[:15]))
-    assert [order.index(10 * batch + 2) for batch in range(8)] == sorted(order.index(10 * b + 2) for b in range(8))
-    assert in_turn([]) == []
 
 
 def test_the_nearest_of_each_in_turn() -> None:

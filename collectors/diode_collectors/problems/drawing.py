@@ -75,7 +75,7 @@ class UniformSizes:
 
 @dataclass(frozen=True)
 class LogNormalSizes:
-    """Each of M, N and K log-normal, rounded to a multiple, of 8 unless told otherwise.
+    """Each of M, N and K log-normal, rounded to a multiple of 8, or of what is drawn for it from several numbers.
 
     The defaults are those of torch-diode's first toolkit: natural logarithms of sizes seen in models.
 
@@ -91,7 +91,7 @@ class LogNormalSizes:
     k_std: float = 2.1646646856090177
     min_size: int = _MULTIPLE
     max_size: int = 2**20
-    multiple: int = _MULTIPLE
+    multiples: tuple[int, ...] = (_MULTIPLE,)
 
     def __post_init__(self) -> None:
         """Refuse what describes no distribution."""
@@ -102,9 +102,10 @@ class LogNormalSizes:
                 option = f"--log-normal-{parameter.name.replace('_', '-')}"
                 raise SettingsError(f"{option} {value} is not from {least:g} to {_LARGEST_LOG:g}, as logarithms are")
         _check_bounds(self.min_size, self.max_size)
-        if math.ceil(self.min_size / self.multiple) * self.multiple > self.max_size:
+        largest = max(self.multiples)
+        if math.ceil(self.min_size / largest) * largest > self.max_size:
             raise SettingsError(
-                f"log-normal sizes are multiples of {self.multiple}, and there is none from {self.min_size} to "
+                f"log-normal sizes are multiples of {largest}, and there is none from {self.min_size} to "
                 f"{self.max_size}; widen --min-size and --max-size"
             )
 
@@ -117,9 +118,10 @@ class LogNormalSizes:
         )
 
     def _draw(self, chooser: random.Random, mean: float, std: float) -> int:
-        least, most = math.ceil(self.min_size / self.multiple), self.max_size // self.multiple
-        multiples = round(math.exp(min(chooser.normalvariate(mean, std), _LARGEST_LOG)) / self.multiple)
-        return min(max(multiples, least), most) * self.multiple
+        multiple = chooser.choice(self.multiples) if len(self.multiples) > 1 else self.multiples[0]
+        least, most = math.ceil(self.min_size / multiple), self.max_size // multiple
+        count = round(math.exp(min(chooser.normalvariate(mean, std), _LARGEST_LOG)) / multiple)
+        return min(max(count, least), most) * multiple
 
 
 @dataclass(frozen=True)

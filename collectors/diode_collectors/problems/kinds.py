@@ -1,34 +1,48 @@
-"""Which problems are timed by the same kernels, in a sweep in which they share them (``sweep.lane.shared_source``)."""
+"""Which problems may share kernels in a sweep (``sweep.lane.shared_source``)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.problem import dtype_bytes
-from diode_store.inductor_default import LARGEST_BLOCK, SMALLEST_BLOCK, largest_block
 
 if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
     from diode_store.records import ProblemShape
 
-Kind = tuple[str | int | tuple[int, ...], ...]
-"""Equal for problems that share all of their Triton kernels."""
+Kind = tuple[str, str, str]
+"""Equal for problems whose kernels may be the same."""
 MOST_INDEXED = 2**31
 """What is computed in 32 bits."""
 _BITS = (16, 12, 18)
 """Of the bound of an index along a size, in the order in which they are tried."""
+_BITS_BESIDE_K = (16, 18)
+"""Likewise where K is an argument."""
 ACCESS_BYTES = 16
 """Of the widest load and store."""
 
 
-def index_bits(size: int, k: int) -> int | None:
-    """Return the bits that hold an index along a size, such that 32 hold K times it; None if there are none."""
-    return next((bits for bits in _BITS if size <= 2**bits and k * 2**bits <= MOST_INDEXED), None)
+def index_bits(size: int, most_k: int) -> int | None:
+    """Return the bits that hold an index along a size, such that 32 hold K times it; None if there are none.
+
+    Args:
+        size: M, N or the batch.
+        most_k: K, or the largest that it may be where it is an argument.
+    """
+    return next((bits for bits in _BITS if size <= 2**bits and most_k * 2**bits <= MOST_INDEXED), None)
 
 
-def told_divisor(n: int, item_bytes: int) -> int:
-    """Return the largest power of two that divides N, as far as it matters: no store is wider than 16 bytes."""
-    return min(n & -n, ACCESS_BYTES // item_bytes)
+def k_bits(m: int, n: int, k: int) -> int | None:
+    """Return the bits that hold K as an argument, such that 32 hold it times an index; None if there are none."""
+    of_index = next((bits for bits in _BITS_BESIDE_K if max(m, n) <= 2**bits), None)
+    if of_index is None or k >= MOST_INDEXED >> of_index:
+        return None
+    return (MOST_INDEXED >> of_index).bit_length() - 1
+
+
+def told_divisor(size: int, item_bytes: int) -> int:
+    """Return the largest power of two that divides a size, as far as it matters: no load or store has over 16 bytes."""
+    return min(size & -size, ACCESS_BYTES // item_bytes)
 
 
 def row_lengths(shape: ProblemShape | SweepProblem) -> tuple[int, int]:
@@ -37,35 +51,18 @@ def row_lengths(shape: ProblemShape | SweepProblem) -> tuple[int, int]:
 
 
 def has_whole_rows(shape: ProblemShape | SweepProblem) -> bool:
-    """Whether the rows of both operands are whole 16 bytes, so that the widest loads read them."""
+    """Whether the rows of both operands are whole 16 bytes, so that the widest loads read them.
+
+    Only such problems share kernels: by shared ones the times of three others scattered by 6 to 8% about those by their
+    own, before K was an argument, where the times of five such ones scattered by 0.9 to 2.3% (one H100).
+    """
     return all(length * dtype_bytes(shape.dtype) % ACCESS_BYTES == 0 for length in row_lengths(shape))
 
 
 def kernel_kind(shape: ProblemShape) -> Kind:
-    """Return what problems have in common that share kernels.
+    """Return what problems have in common of which one's kernels may serve the other.
 
-    That is everything but the batch, M where A is row-major, and N where B is transposed as well. Of these sizes counts
-    how large a block may be and whether it reaches over the end, as that decides which kernels there are, and of N
-    which power of two divides it, up to 16 bytes, because the output is stored accordingly.
-
-    Problems whose rows are not whole 16 bytes share none: by shared kernels their times scattered by 6 to 8% about
-    those by their own, where the others' scattered by 0.9 to 2.3% (one H100, eight problems).
+    A kernel does if it is of the same config, and if what it is told of their sizes is the same: whether blocks reach
+    over the end, and which power of two divides a row.
     """
-    b, m, n, k = shape.b, shape.m, shape.n, shape.k
-    if not has_whole_rows(shape):
-        return (shape.op, shape.arithmetic, shape.layout, b, m, n, k)
-    is_wide = max(b * m * k, b * k * n, b * m * n) >= MOST_INDEXED
-    m_in_common: tuple[int, ...] = (m,) if shape.layout[0] == "t" else _class(m, k)
-    n_in_common: tuple[int, ...] = (n,)
-    if shape.layout == "nt":
-        n_in_common = (told_divisor(n, dtype_bytes(shape.dtype)), *_class(n, k))
-    return (shape.op, shape.arithmetic, shape.layout, m_in_common, n_in_common, k, is_wide)
-
-
-def _class(size: int, k: int) -> tuple[int, ...]:
-    """Return what sizes have in common that are arguments of the same kernels."""
-    bits = index_bits(size, k)
-    if bits is None or (size < SMALLEST_BLOCK // 2 and size not in {2, 4}):
-        return (size,)  # it stays a number
-    block = min(largest_block(size), LARGEST_BLOCK)
-    return bits, block, size >= block, size < SMALLEST_BLOCK // 2
+    return shape.op, shape.arithmetic, shape.layout

@@ -41,9 +41,9 @@ _MOST_FAILED_STARTS = 2
 _MOST_EXCLUDED = 10
 _PATIENCE_S = 5.0
 _LOOK_EVERY_S = 1.0
-_GENERATION = 10_000
-"""After so many timings a device, the kernels that problems share begin to be compiled anew. A kernel is timed once at
-least and takes 90 kB, so that those of two generations take 2 GB at most."""
+_GENERATION = 20_000
+"""After so many timings a device, the kernels that problems share begin to be compiled anew. A kernel is timed twice in
+the mean and takes 90 kB, so that those of two generations take 2 GB."""
 STALL_S = 300.0
 """A lane that has the device and sends nothing for so long counts as hung."""
 
@@ -88,6 +88,7 @@ class _Engine:
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
         self._given_up: str | None = None
+        self._kernels = plan.kernels or scratch.path / KERNELS
         self._removed: set[int] = set()
 
     def run(self) -> SweepReport:
@@ -245,7 +246,7 @@ class _Engine:
         generation = self._report.timings // (_GENERATION * len(self._plan.devices))
         used = {lane.generation for lane in self._lanes if lane.problem is not None}
         for past in set(range(generation)) - used - self._removed:
-            shutil.rmtree(self._scratch.path / KERNELS / str(past), ignore_errors=True)
+            shutil.rmtree(self._kernels / str(past), ignore_errors=True)
             self._removed.add(past)
         return generation
 

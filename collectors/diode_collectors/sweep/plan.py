@@ -36,7 +36,9 @@ class SweepPlan:
     write_flush: bool = False
     """Whether GPUs are timed as they were for the first measurements that shipped."""
     share_kernels: bool = False
-    """Whether problems of one kind are timed by the same kernels; see ``lane.shared_source``."""
+    """Whether problems are timed by kernels that others of their kind were; see ``lane.shared_source``."""
+    kernels: Path | None = None
+    """Where such kernels are kept for the next sweep; None keeps them no longer than this one."""
     guide: Path | None = None
     """Which kernels of each problem a guided search space begins with."""
     seed: int = 0

@@ -44,26 +44,21 @@ def choose(
     *,
     counts: Floats | None = None,
     measured: Sequence[SweepProblem] = (),
-    batches: Sequence[Sequence[int]] | None = None,
 ) -> list[int]:
-    """Return indices into ``batches``, the most telling first, that take about ``budget_s`` seconds to measure.
+    """Return indices into ``pool``, the most telling first, that take about ``budget_s`` seconds to measure.
 
     Args:
         pool: the problems that are to be covered.
-        costs_s: what measuring each batch takes, seconds.
-        budget_s: what all may take; one batch is chosen in any case.
+        costs_s: what measuring each takes, seconds.
+        budget_s: what all may take; one is chosen in any case.
         counts: how much each is worth covering; all alike unless given.
         measured: what is measured already, and covers what is like it.
-        batches: what to choose from: indices into ``pool`` of problems that are measured together; each of its own
-            unless given.
     """
     if not pool:
         return []
     places = _places(pool)
     some = np.sort(np.random.default_rng(_DRAW).permutation(len(pool))[:_MOST_COVERED])
     likeness = _likeness(places, places[some])  # (n, c)
-    if batches is not None:
-        likeness = np.stack([likeness[list(batch)].max(axis=0) for batch in batches])  # (b, c)
     weight = np.ones(len(some), dtype=np.float32) if counts is None else counts[some]
     covered = np.zeros(len(some), dtype=np.float32)
     for problem in measured:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_collectors.problems.choices import can_use_tma, exhaustive_configs
-from diode_collectors.problems.kinds import kernel_kind
+from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
 from diode_integration.tuning.kernels import plain_template, rows_of
 from diode_store.columns import ConfigColumns
 from diode_store.inductor_default import default_configs
@@ -45,7 +45,8 @@ def guide_by(
 ) -> Guide:
     """Return, for each problem and template, the half of a sample that a model predicts fastest.
 
-    Where problems of a kind share kernels it is the fastest for each, and others that are fast for most of the kind.
+    Where problems share kernels these are its fastest, and of the next ones those that most others of its kind have
+    among theirs.
     """
     found: dict[bytes, dict[str, list[GemmConfig]]] = defaultdict(dict)
     for is_tma, size in ((False, (space.sample or 0) // 2), (True, space.tma_sample // 2)):
@@ -53,33 +54,35 @@ def guide_by(
         for problem in problems if size else ():
             if not is_tma or (device.has_tma and can_use_tma(problem)):
                 record, template = problem.problem(), _TMA if is_tma else plain_template(problem.op)
-                kind = kernel_kind(record.shape) if shares_kernels else record.key
+                kind = kernel_kind(record.shape) if shares_kernels and has_whole_rows(problem) else record.key
                 kinds[template, kind][record.key] = _ranked(model, problem, template, device)[: _LOOKED_AT * size]
         for (template, _), ranks in kinds.items():
-            for key, configs in _of_kind(ranks, size).items():
+            for key, configs in _in_common(ranks, size).items():
                 found[key][template] = configs
     return dict(found)
 
 
-def _of_kind(ranks: Mapping[bytes, Sequence[GemmConfig]], size: int) -> dict[bytes, list[GemmConfig]]:
-    """Return ``size`` configs of each problem's: its fastest, and those that are fast for most of the problems."""
-    votes: Counter[GemmConfig] = Counter()
-    for configs in ranks.values():
-        votes.update({config: 1.0 / (1 + place) for place, config in enumerate(configs)})
-    popular = [config for config, _ in votes.most_common(size)]
-    return {key: [*dict.fromkeys((*configs[:1], *popular))][:size] for key, configs in ranks.items()}
+def _in_common(ranks: Mapping[bytes, Sequence[GemmConfig]], size: int) -> dict[bytes, list[GemmConfig]]:
+    """Return ``size`` configs of each problem's: its fastest, and of the next those that most problems have."""
+    votes = Counter(config for configs in ranks.values() for config in configs)
+
+    def most_first(configs: Sequence[GemmConfig]) -> list[GemmConfig]:
+        return [*configs[:1], *sorted(configs[1:], key=lambda config: -votes[config])]
+
+    return {key: most_first(configs)[:size] for key, configs in ranks.items()}
 
 
 def guide_by_default(problems: Sequence[SweepProblem]) -> Guide:
     """Return, for each problem, the configs that Inductor's DEFAULT list has for its template.
 
-    Their order is drawn, the same for problems of a kind each time; a sweep takes the first that its device can run.
+    Their order is drawn, the same for all problems of a kind that may share kernels; a sweep takes the first that its
+    device can run.
     """
     found: dict[bytes, dict[str, list[GemmConfig]]] = {}
     for problem in problems:
         record = problem.problem()
         listed = sorted(default_configs(record.shape))
-        random.Random(repr(kernel_kind(record.shape))).shuffle(listed)  # noqa: S311 - no secret
+        random.Random(repr(kernel_kind(record.shape)) if has_whole_rows(problem) else record.key).shuffle(listed)  # noqa: S311 - no secret
         found[record.key] = {plain_template(problem.op): listed}
     return found
 

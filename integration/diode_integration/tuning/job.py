@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.problems.search_space import GUIDED, SearchSpace
+from diode_collectors.sweep.scratch import scratch_folder
 from diode_integration.tuning import installing
 from diode_integration.tuning.guiding import guide_by, guide_by_default
 from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
@@ -164,12 +165,13 @@ class TuningJob:
         self._upgrade_if_new()
         for spool in self.folder.spools():  # of runs that were given up, so that nothing is measured twice
             self._ingest(spool)
-        for number, each in enumerate(run.plan.rounds, 1):
-            if not each.is_measured:
-                self._round(run, number, each)
-                each.is_measured = True
-                run.plan.pass_on(number)
-                run.save()
+        with scratch_folder(len(self.devices)) as kept:
+            for number, each in enumerate(run.plan.rounds, 1):
+                if not each.is_measured:
+                    self._round(run, number, each, kept.path)
+                    each.is_measured = True
+                    run.plan.pass_on(number)
+                    run.save()
         return self._train(run, captures=captures)
 
     def _upgrade_if_new(self) -> None:
@@ -182,7 +184,7 @@ class TuningJob:
 
     # --- rounds
 
-    def _round(self, run: RunFolder, number: int, each: Round) -> None:
+    def _round(self, run: RunFolder, number: int, each: Round, kernels: Path) -> None:
         """Choose a round's problems unless they are chosen, measure them, and ingest the timings."""
         if each.problems is None:
             problems, guide = self.choose(number, each, run.path / "interim.pt")
@@ -193,10 +195,12 @@ class TuningJob:
         if each.problems and left_s >= _LEAST_S:
             up_to = counted(each.problems, "problem")
             print_note(f"round {number} of {len(run.plan.rounds)}: up to {up_to} in {left_s:.0f} s")
-            self._measure(run, number, each, left_s)
+            self._measure(run, number, each, left_s, kernels)
         self._ingest(run.spool)
 
-    def _measure(self, run: RunFolder, number: int, each: Round, left_s: float) -> None:
+    def _measure(self, run: RunFolder, number: int, each: Round, left_s: float, kernels: Path) -> None:
+        """Measure a round's problems; kernels that they share are kept in a folder for the next round."""
+
         def tick(seconds: float) -> None:
             each.spent_s += seconds
             with contextlib.suppress(DiodeError):  # a full disk; what is measured is worth more than the clock
@@ -209,7 +213,7 @@ class TuningJob:
             "collect",
             *("--shapeset", str(run.problems_file(number)), "--search-space", str(space)),
             *(("--guide", str(guide)) if guide.exists() else ()),
-            *(("--share-kernels",) if self.pool.shares_kernels(space) else ()),
+            *(("--share-kernels", "--kernels", str(kernels)) if self.pool.shares_kernels(space) else ()),
             *("--device", ",".join(device.name for device in self.devices), "--spool", str(run.spool)),
             *("--shard", "0/1"),  # of all, also where a launcher has many processes
             *("--time-limit", f"{left_s:.0f}s", "--json"),

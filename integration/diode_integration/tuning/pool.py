@@ -12,7 +12,6 @@ from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.problems.selection import as_lowered
 from diode_collectors.sweep.already import measured_in_warehouse
 from diode_collectors.sweep.report import Estimate
-from diode_integration.tuning.batches import batched, in_turn
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.decided import decided_by_similar
 from diode_integration.tuning.plan import Round, split
@@ -170,14 +169,13 @@ class Pool:
                 if found and left_s <= 0:
                     break
                 of_these = None if counts is None else counts[is_wanted]
-                batches = batched(some) if self.shares_kernels(space) else [[i] for i in range(len(some))]
-                costs_s = [estimate.seconds([some[i] for i in batch]) for batch in batches]
-                order = choose(some, costs_s, left_s, counts=of_these, measured=[*known, *found], batches=batches)
-                found += [some[i] for i in in_turn([batches[j] for j in order])]
+                costs_s = [estimate.seconds([problem]) for problem in some]
+                order = choose(some, costs_s, left_s, counts=of_these, measured=[*known, *found])
+                found += [some[i] for i in order]
         return found
 
     def shares_kernels(self, space: SearchSpace) -> bool:
-        """Whether problems of one kind are timed by the same kernels: not the few that are timed by many."""
+        """Whether problems share kernels: not the few that are timed by many."""
         return not self.is_cpu and space == self.space
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
 from diode_collectors.problems.kinds import ACCESS_BYTES
-from diode_collectors.problems.problem import OPS, dtype_bytes, parse_dtype
+from diode_collectors.problems.problem import dtype_bytes, parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
-from diode_integration.tuning.batches import LARGEST_BATCH, by_kind
 from diode_integration.tuning.choosing import nearest
 
 if TYPE_CHECKING:
@@ -27,20 +26,28 @@ _CPU_LIMITS = Limits(flops=2e8)
 """Which a CPU computes in a few milliseconds."""
 _GPU_LIMITS = Limits(flops=2e12)
 """Which an H200 computes in some milliseconds; the sweeps by which costs are reckoned have hardly any larger."""
-_WHOLE_SHARE, _ODD_SHARE = 0.2, 0.4
+_DRAWN_LIMITS = Limits(flops=2.5e11)
+"""Of 1,056 odd problems that were drawn without it a quarter took over 134 us, and one in twenty over 1.8 ms (an H100),
+for which others have to wait; of those that are judged by, half take less than 6 us."""
+_WHOLE_SHARE, _ODD_SHARE = 0.15, 0.5
 """Which shares of a standard set are drawn with rows of whole 16 bytes, and with odd ones, some of which come out
 whole; the rest are layers. What a model loses is mostly lost where rows are odd: of 3,508 problems that two H200s timed
 in 13 minutes 638 were odd, and their model lost 1.2% on whole rows and 7.4% on odd ones; with 1,355 bundled odd
 problems for these 638 it lost 4.1% (two seeds, 455 problems of 26 other families and drawn ones). Replayed, layers
 alone lost 1.28 times as much as layers and as many drawn problems, and drawn problems alone 1.44 times
 (``benchmarks/bench_tune.py``)."""
-_ODD_MULTIPLES = (1, 2, 4)
-"""What sizes of odd rows are multiples of, in equal parts, but where that makes whole 16 bytes. Of sizes that are drawn
-from all, one in eight is a multiple of 4 and not of 8, so that ten minutes on an H200 brought no large addmm of the
-kind; the model took such patch embeddings (K = 588) to be as fast by cuBLAS as aligned ones, and lost half of their
-time."""
-_LAYOUTS = ("nn", "nt", "tn")
-_MOST = 8000
+_ODD_MULTIPLES = ((1,), (2,), (4,), (1, 2, 4, 16), (1, 2, 4, 16), (1, 2, 4, 16))
+"""What sizes of odd rows are multiples of, in equal parts, but where that makes whole 16 bytes: half of the problems
+have sizes of one kind, the others of any. Of sizes that are drawn from all, one in eight is a multiple of 4 and not of
+8, so that ten minutes on an H200 brought no large addmm of the kind; the model took such patch embeddings (K = 588) to
+be as fast by cuBLAS as aligned ones, and lost half of their time."""
+_ODD_SIZES = LogNormalSizes(m_mean=5.7, m_std=2.4, n_mean=5.5, n_std=1.9, k_mean=5.8, k_std=2.0, min_size=2)
+"""Between the sizes of models' layers, which ``LogNormalSizes`` has, and the smaller ones that odd problems of tables,
+graphs and recommenders have."""
+_DRAWN_OPS = ("mm", "addmm", "mm", "bmm", "mm", "addmm", "baddbmm")
+_DRAWN_LAYOUTS = ("nn", "nt", "tn", "nt", "nn")
+"""In turn, about as often as models have each."""
+_MOST = 10_000
 """Problems of a standard set: two H200s with 32 virtual cores timed 2,805 in ten minutes, so they last half an hour."""
 _SEED = 0
 
@@ -89,32 +96,28 @@ def standard_problems(device: SweepDevice, dtypes: tuple[str, ...]) -> list[Swee
     """
     shares = dict.fromkeys(dtypes, 1) or (_CPU_DTYPES if device.is_cpu else _DTYPES)
     limits = _CPU_LIMITS if device.is_cpu else _GPU_LIMITS
+    drawn_limits = _CPU_LIMITS if device.is_cpu else _DRAWN_LIMITS
     largest = 512 if device.is_cpu else LogNormalSizes.max_size
     draws = random.Random(_SEED)  # noqa: S311 - not cryptography
     found: list[SweepProblem] = []
     for name, share in shares.items():
         part = round(_MOST * share / sum(shares.values()))
-        request = ProblemRequest(ops=OPS, layouts=_LAYOUTS, dtypes=(name,), limits=limits)
+        request = ProblemRequest(ops=_DRAWN_OPS, layouts=_DRAWN_LAYOUTS, dtypes=(name,), limits=drawn_limits)
         drawn: dict[SweepProblem, None] = {}
-        for multiple, share_drawn in _shares_drawn(name).items():
-            sizes = LogNormalSizes(max_size=largest, multiple=multiple)
-            # With one seed the draws of two multiples would have problems in common.
-            some = replace(request, num_shapes=round(part * share_drawn), sizes=sizes, seed=multiple)
+        for seed, (sizes, share_drawn) in enumerate(_sizes_drawn(name)):
+            # With one seed the draws of two kinds of sizes would have problems in common.
+            within = replace(sizes, max_size=largest)
+            some = replace(request, num_shapes=round(part * share_drawn), sizes=within, seed=seed)
             drawn |= dict.fromkeys(select_problems(some))
         layers = ProblemRequest(families=tuple(family.name for family in families()), dtypes=(name,))
         small = [problem for problem in select_problems(layers) if limits.allow(problem)]
-        mixed = draws.sample(small, len(small))
-        found += [*drawn, *(mixed if device.is_cpu else _some_of_each_kind(mixed))[: part - len(drawn)]]
+        found += [*drawn, *draws.sample(small, len(small))[: part - len(drawn)]]
     return [problem for problem in draws.sample(found, len(found)) if device.fits(problem)]
 
 
-def _some_of_each_kind(problems: Sequence[SweepProblem]) -> list[SweepProblem]:
-    """Return problems by kind, in the order of the first of each, and of no kind more than a batch."""
-    return [problems[i] for members in by_kind(problems) for i in members[:LARGEST_BATCH]]
-
-
-def _shares_drawn(dtype: str) -> dict[int, float]:
-    """Return which share of a set is drawn with sizes that are multiples of what."""
+def _sizes_drawn(dtype: str) -> list[tuple[LogNormalSizes, float]]:
+    """Return how the sizes of problems of a dtype are drawn, and which share of a set so."""
     item_bytes = dtype_bytes(parse_dtype(dtype)[0])
-    odd = [multiple for multiple in _ODD_MULTIPLES if multiple * item_bytes % ACCESS_BYTES]
-    return {LogNormalSizes.multiple: _WHOLE_SHARE, **dict.fromkeys(odd, _ODD_SHARE / len(odd))}
+    odd = [multiples for multiples in _ODD_MULTIPLES if min(multiples) * item_bytes % ACCESS_BYTES]
+    of_each = _ODD_SHARE / len(odd)
+    return [(LogNormalSizes(), _WHOLE_SHARE), *((replace(_ODD_SIZES, multiples=each), of_each) for each in odd)]

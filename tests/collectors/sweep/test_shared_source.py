@@ -39,6 +39,10 @@ PROBLEMS = [
     SweepProblem("bmm", 34, 34, 34, 3, dtype="float32"),
     SweepProblem("baddbmm", 33, 20, 40, 2, dtype="float32", layout="nn"),
     SweepProblem("baddbmm", 20, 33, 40, 2, dtype="float32", layout="tn"),
+    SweepProblem("mm", 36, 40, 520, dtype="float32", layout="nt"),
+    SweepProblem("mm", 36, 520, 520, dtype="float32"),
+    SweepProblem("addmm", 36, 40, 515, dtype="float32", layout="tn"),
+    SweepProblem("bmm", 20, 24, 516, 2, dtype="float32", layout="nt"),
 ]
 
 
@@ -114,17 +118,25 @@ SAME = [
     (SweepProblem("addmm", 300, 520, 72, layout="nt"), SweepProblem("addmm", 777, 1032, 72, layout="nt")),
     (SweepProblem("bmm", 300, 520, 72, 3, layout="nt"), SweepProblem("bmm", 777, 1032, 72, 8, layout="nt")),
     (SweepProblem("baddbmm", 300, 264, 72, 3), SweepProblem("baddbmm", 777, 264, 72, 8)),
-    (SweepProblem("baddbmm", 304, 264, 72, 3, layout="tn"), SweepProblem("baddbmm", 304, 264, 72, 8, layout="tn")),
+    (SweepProblem("baddbmm", 304, 264, 72, 3, layout="tn"), SweepProblem("baddbmm", 312, 272, 72, 8, layout="tn")),
+    (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 520, 72)),
+    (SweepProblem("mm", 304, 264, 72, layout="tn"), SweepProblem("mm", 312, 272, 72, layout="tn")),
+    (SweepProblem("mm", 300, 264, 520, layout="nt"), SweepProblem("mm", 5000, 272, 1032, layout="nt")),
+    (SweepProblem("mm", 300, 264, 1024), SweepProblem("mm", 300, 264, 4096)),
+    (SweepProblem("mm", 304, 264, 513, layout="tn"), SweepProblem("mm", 312, 272, 1001, layout="tn")),
+    (SweepProblem("mm", 70_000, 264, 520, layout="nt"), SweepProblem("mm", 80_000, 272, 1032, layout="nt")),
+    (SweepProblem("bmm", 304, 264, 640, 3, layout="nt"), SweepProblem("bmm", 312, 272, 1152, 8, layout="nt")),
 ]
 OTHER = [
     (SweepProblem("mm", 8, 264, 72), SweepProblem("mm", 16, 264, 72)),
     (SweepProblem("mm", 6, 264, 72), SweepProblem("mm", 7, 264, 72)),
     (SweepProblem("mm", 60_000, 264, 72), SweepProblem("mm", 70_000, 264, 72)),
-    (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 520, 72)),
     (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 80)),
+    (SweepProblem("mm", 300, 264, 520), SweepProblem("mm", 300, 264, 504)),
+    (SweepProblem("mm", 300, 264, 520), SweepProblem("mm", 300, 264, 40_000)),
+    (SweepProblem("mm", 300, 264, 520), SweepProblem("mm", 70_000, 264, 520)),
     (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 72, layout="nt")),
     (SweepProblem("mm", 300, 264, 72, layout="nt"), SweepProblem("mm", 300, 265, 72, layout="nt")),
-    (SweepProblem("mm", 300, 264, 72, layout="tn"), SweepProblem("mm", 304, 264, 72, layout="tn")),
     (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 72, dtype="float16")),
 ]
 

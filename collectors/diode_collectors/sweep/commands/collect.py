@@ -127,6 +127,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         spool = _spool(context, options)
         space, limit_s, mode = SearchSpace.parse(options.search_space), options.time_limit_s(), options.mode()
         check_guide(space, options.guide)
+        options.check_kernels()
         devices, problems = _devices_and_problems(options, excluded)
     check_can_be_timed(problems, on_cpu=devices[0].is_cpu)
     cores = CORES_ELSEWHERE if options.hardware is not None else len(os.sched_getaffinity(0))
@@ -150,6 +151,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         include_tma=options.include_tma,
         guide=options.guide,
         share_kernels=shares_kernels,
+        kernels=options.kernels,
         write_flush=options.has_write_flush,
         seed=options.seed,
         mode=mode,

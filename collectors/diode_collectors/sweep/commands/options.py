@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +18,7 @@ from diode_collectors.sweep.devices import CPU
 from diode_collectors.sweep.plan import DEFAULT_CHUNK_SIZE, DEFAULT_MODE, MODES
 from diode_store.checks import INT64
 from diode_store.console import JsonOption, check_database_url, is_on_command_line
-from diode_store.errors import DatabaseError, SettingsError
+from diode_store.errors import DatabaseError, SettingsError, first_line
 from diode_store.settings import Settings
 from diode_store.times import parse_duration_s
 from diode_store.urls import sqlite_path
@@ -137,9 +138,18 @@ class SweepOptions:
         bool,
         typer.Option(
             "--share-kernels",
-            help="On a GPU: time problems that differ in M (and where B is transposed in N) by the same kernels.",
+            help="On a GPU: time problems that differ in their sizes alone by the same kernels.",
         ),
     ] = False
+    kernels: Annotated[
+        Path | None,
+        typer.Option(
+            "--kernels",
+            metavar="DIR",
+            help="With --share-kernels: keep them there for the next sweep.",
+            file_okay=False,
+        ),
+    ] = None
     search_mode: Annotated[str, typer.Option("--search-mode", help=f"Mode of torch.compile: {' or '.join(MODES)}.")] = (
         DEFAULT_MODE
     )
@@ -253,6 +263,26 @@ class SweepOptions:
             )
         if self.hardware is not None and self.device is not None:
             raise SettingsError("--hardware is a device elsewhere, --device one of this machine; drop one")
+
+    def check_kernels(self) -> None:
+        """Check that there is what is to be kept, and a place for it.
+
+        Raises:
+            SettingsError: no kernels are shared, or the folder cannot be written.
+        """
+        if self.kernels is None:
+            return
+        if not self.share_kernels:
+            raise SettingsError("--kernels keeps kernels that problems share; add --share-kernels")
+        if self.dry_run:
+            return
+        remedy = "name a folder that can be written"
+        try:
+            self.kernels.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SettingsError(f"--kernels {self.kernels}: {first_line(error)}; {remedy}") from error
+        if not os.access(self.kernels, os.W_OK):
+            raise SettingsError(f"--kernels {self.kernels} cannot be written; {remedy}")
 
     def _sizes(self) -> Sizes:
         bounds = {name: value for name in ("min_size", "max_size") if (value := getattr(self, name)) is not None}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
-from diode_collectors.problems.kinds import kernel_kind
+from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
 from diode_collectors.problems.search_space import GUIDED
 from diode_store.errors import RecordError
 from diode_store.inductor_default import GemmConfig
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # Each of their choices compiles a graph of its own (17 s for one shape on an H200).
 _SUBGRAPHS = ("contiguous", "decompose_k")
 _TMA = "tma"
+_PALETTE = 32
+"""From so many configs of a template is drawn for all problems of a kind that share kernels."""
 DEFAULT = "DEFAULT"
 
 
@@ -40,8 +42,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
 
     A sample of N holds Inductor's DEFAULT list and random ones of the EXHAUSTIVE list up to N a template: the same
     ones for the same problem and seed, wherever and whenever it is drawn. A guided one holds, in place of the DEFAULT
-    list, those that the guide has for the problem. Where problems share kernels, those of a kind have the same random
-    ones.
+    list, those that the guide has for the problem. Where problems share kernels, the random ones of those of a kind
+    are from few.
     """
 
     annotates_choices = True
@@ -101,15 +103,21 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         return [there[config] for config in wanted if config in there]
 
     def _chooser(self, kernel_inputs: Any, uid: str, op_name: str) -> Chooser:
-        """Return what draws the choices of a template: for problems that share kernels the same as far as they can."""
+        """Return what draws the choices of a template, from few for problems that share kernels."""
         try:
             problem = problem_of_inputs(kernel_inputs, op_name)
         except RecordError:  # an op we do not record; its event is passed over
             return random.Random(content_key("sweep-sample", 1, [self._seed, op_name, uid])).sample  # noqa: S311 - no secret
-        if self._shares_kernels:
-            key = content_key("sweep-kind", 1, [self._seed, repr(kernel_kind(problem.shape)), uid])
-            return lambda choices, count: sorted(choices, key=lambda ktc: _drawn(ktc, key))[:count]
-        return random.Random(content_key("sweep-sample", 1, [self._seed, problem.key.hex(), uid])).sample  # noqa: S311 - likewise
+        draw = random.Random(content_key("sweep-sample", 1, [self._seed, problem.key.hex(), uid])).sample  # noqa: S311 - likewise
+        if not self._shares_kernels or not has_whole_rows(problem.shape):
+            return draw
+        key = content_key("sweep-kind", 1, [self._seed, *kernel_kind(problem.shape), uid])
+
+        def draw_from_few(choices: list[Any], count: int) -> list[Any]:
+            few = sorted(choices, key=lambda ktc: _drawn(ktc, key))[: max(_PALETTE, count)]
+            return draw(few, count)
+
+        return draw_from_few
 
 
 def _drawn(ktc: Any, key: bytes) -> bytes:

@@ -1,20 +1,21 @@
 """Makes of Inductor's kernel for one problem one for all problems of its kind: some of its sizes become arguments.
 
 Inductor writes sizes and strides into a kernel's source as numbers, so that each problem has kernels of its own; but
-compiling one takes a hundred times as long as timing it. Here the sizes that are no stride in the loop over K become
-arguments: M where A's rows are contiguous, N where B's columns are as well, and the batch. K stays a number, since the
-loop over it may be unrolled. What the compiler makes of the others' numbers it is told: which power of two divides N,
-and that an index is not negative and less than a bound, without which it computes addresses by other instructions.
+compiling one takes a hundred times as long as timing it. Here sizes become arguments: M, N, the batch, and K unless
+the loop over it has so few turns that it may be unrolled. What the compiler makes of their numbers it is told: which
+power of two divides a row's length, and that an index is not negative and less than a bound, without which it computes
+addresses by other instructions.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diode_collectors.problems.kinds import MOST_INDEXED, index_bits, told_divisor
+from diode_collectors.problems.kinds import MOST_INDEXED, index_bits, k_bits, told_divisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +34,19 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
     ast.Mult: operator.mul,
 }
-_BATCH_STRIDES = {"stride_aq": ("M", "K"), "stride_bq": ("N", "K")}
-"""The sizes of which the strides of A's and B's batches are products."""
+_STRIDES = {
+    "stride_am": "K",
+    "stride_ak": "M",
+    "stride_bk": "N",
+    "stride_bn": "K",
+    "stride_aq": "M * K",
+    "stride_bq": "N * K",
+}
+"""What the strides of A and B are, where they are not 1."""
+_OPERANDS = {"A": ("stride_am", "stride_ak"), "B": ("stride_bk", "stride_bn")}
+"""In the order in which the loop over K loads them, with the strides of their rows and columns."""
+_FEWEST_TURNS = 4
+"""Of the loop over K, so that K is an argument."""
 _Node = TypeVar("_Node", bound=ast.expr)
 
 
@@ -58,11 +70,11 @@ def shared_source(code: str) -> SharedSource:
     module = ast.parse(code)
     kernel = _kernel(module)
     known = _constants(kernel.body)
-    free = _free(known)
+    item_bytes = _ITEM_BYTES.get(ast.literal_eval(_signature(kernel).values[0]), _HALF_BYTES)
+    free = _free(known, item_bytes)
     if not free:
         return SharedSource(code)
-    item_bytes = _ITEM_BYTES.get(ast.literal_eval(_signature(kernel).values[0]), _HALF_BYTES)
-    sizes = _Sizes(known, free, item_bytes)
+    sizes = _Sizes(known, free)
     kernel.body = sizes.of(kernel.body)
     _add_arguments(kernel, [name + _SUFFIX for name in sizes.values])
     return SharedSource(ast.unparse(ast.fix_missing_locations(module)), tuple(sizes.values.values()))
@@ -95,7 +107,9 @@ class _Free:
     block: int
     """Of its dimension; 1 of the batch."""
     bits: int
-    """As ``index_bits`` returns them."""
+    """That hold an index along it; that hold the size itself of K."""
+    told: int = 1
+    """What the compiler is told that it is a multiple of."""
 
     @property
     def reaches_twice(self) -> bool:
@@ -103,7 +117,7 @@ class _Free:
         return 2 * self.value >= self.block
 
 
-def _free(known: dict[str, Any]) -> dict[str, _Free]:
+def _free(known: dict[str, Any], item_bytes: int) -> dict[str, _Free]:
     """Return the sizes that become arguments, by name.
 
     Raises:
@@ -116,14 +130,18 @@ def _free(known: dict[str, Any]) -> dict[str, _Free]:
     batch = int(known.get("BATCH", 1))
     if batch * max(m * k, k * n, m * n) >= MOST_INDEXED:
         return {}
-    sizes = {"M": m} if known.get("stride_ak") == 1 else {}
-    sizes |= {"N": n} if "M" in sizes and known.get("stride_bk") == 1 else {}
-    sizes |= {"BATCH": batch}
+    is_looped = k >= _FEWEST_TURNS * int(known.get("BLOCK_K", 1))
+    bits_of_k = k_bits(m, n, k) if is_looped else None
+    most_k = k if bits_of_k is None else 2**bits_of_k
+    is_a_row_major, is_b_row_major = known.get("stride_ak") == 1, known.get("stride_bk") != 1
+    # Rows of the output begin at multiples of N. The batch is no stride of what lies in one row.
+    is_row_length = {"M": not is_a_row_major, "N": True, "K": is_a_row_major or not is_b_row_major}
     found: dict[str, _Free] = {}
-    for name, value in sizes.items():
-        bits = index_bits(value, k)
+    for name, value in {"M": m, "N": n, "K": k, "BATCH": batch}.items():
+        bits = bits_of_k if name == "K" else index_bits(value, most_k)
         if value > 1 and bits is not None:
-            size = _Free(value, int(known.get(f"BLOCK_{name}", 1)), bits)
+            told = told_divisor(value, item_bytes) if is_row_length.get(name) else 1
+            size = _Free(value, int(known.get(f"BLOCK_{name}", 1)), bits, told)
             if size.reaches_twice or value.bit_count() == 1:
                 found[name] = size
     return found
@@ -135,7 +153,6 @@ class _Sizes(ast.NodeTransformer):
 
     known: dict[str, Any]
     free: dict[str, _Free]
-    item_bytes: int
     values: dict[str, int] = field(default_factory=dict)
     """Of the arguments, by the name of what they are sizes of."""
     _is_behind_loop: bool = False
@@ -155,34 +172,57 @@ class _Sizes(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """Replace the number of a size by its argument, and that of a batch's stride by a product of sizes."""
+        """Replace the number of a size by its argument, and that of a stride by sizes."""
         target = node.targets[0]
         if not isinstance(target, ast.Name) or not isinstance(node.value, ast.Constant):
             return self.generic_visit(node)
         if target.id in self.free:
             node.value = self._argument(target.id)
-        elif target.id in _BATCH_STRIDES:
-            size, k = _BATCH_STRIDES[target.id]
-            if size in self.free and node.value.value == self.known[size] * self.known[k]:
-                node.value = _expression(f"{size} * {k}")
+        elif target.id in _STRIDES:
+            node.value = self._stride(target.id, node.value)
         return node
 
     def _argument(self, name: str) -> ast.expr:
-        value = self.free[name].value
-        # Rows of the output begin at multiples of N; M and the batch are no stride of what lies in one row.
-        told = told_divisor(value, self.item_bytes) if name == "N" else 1
-        self.values[name] = value // told
-        return _expression(f"{told} * {name}{_SUFFIX}" if told > 1 else name + _SUFFIX)
+        size = self.free[name]
+        self.values[name] = size.value // size.told
+        argument = name + _SUFFIX
+        if name == "K":  # bounds the indices that are products with it
+            argument = f"({argument} & {2**size.bits // size.told - 1})"
+        return _expression(f"{size.told} * {argument}" if size.told > 1 else argument)
+
+    def _stride(self, name: str, number: ast.Constant) -> ast.expr:
+        """Return what a stride is in sizes of which one is an argument; its number if it is of others."""
+        sizes = _STRIDES[name].split(" * ")
+        value = math.prod(self.known[size] for size in sizes)
+        is_theirs = number.value == value and value > 1 and not self.free.keys().isdisjoint(sizes)
+        return _expression(_STRIDES[name]) if is_theirs else number
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """Note the end of the loop over K, behind which numbers are strides of the output."""
+        is_inner = not any(isinstance(inner, ast.For) for inner in node.body)
+        if is_inner:
+            self._name_strides(node.body)
         for index, following in zip(node.body, node.body[1:], strict=False):
             # A column-major operand's index is not read, but for its shape.
             if isinstance(index, ast.Assign) and f"{ast.unparse(index.targets[0])}.shape" in ast.unparse(following):
                 index.value = _expression("idx_n + idx_m")
         node.body = self.of(node.body)
-        self._is_behind_loop = self._is_behind_loop or not any(isinstance(inner, ast.For) for inner in node.body)
+        self._is_behind_loop = self._is_behind_loop or is_inner
         return node
+
+    def _name_strides(self, body: list[ast.stmt]) -> None:
+        """Replace the numbers of A's and of B's stride where a loop computes what it loads by them."""
+        start = 0
+        for operand, (row, column) in _OPERANDS.items():
+            loads = [f"tl.load({operand} + " in ast.unparse(statement) for statement in body]
+            if True not in loads:
+                return
+            end = loads.index(True) + 1
+            name = row if self.known.get(column) == 1 else column
+            stride = self._stride(name, ast.Constant(self.known.get(name)))
+            for statement in body[start:end]:
+                _Coefficient(self.known.get(name), stride).visit(statement)
+            start = end
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         """Take the branch that the numbers take."""
@@ -223,6 +263,20 @@ class _Sizes(ast.NodeTransformer):
         if "BATCH" in self.known and "M" in self.free and node.value == self.known["M"] * self.known["N"]:
             return _expression("M * N")
         return node
+
+
+@dataclass
+class _Coefficient(ast.NodeTransformer):
+    """Replaces a number that something is multiplied by."""
+
+    number: int
+    replacement: ast.expr
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """Replace it on the left, where Inductor writes it."""
+        if isinstance(node.op, ast.Mult) and isinstance(node.left, ast.Constant) and node.left.value == self.number:
+            node.left = self.replacement
+        return self.generic_visit(node)
 
 
 def _value(node: ast.expr, known: dict[str, Any]) -> Any:
