@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
+from diode_collectors.problems.kinds import has_whole_rows, row_lengths
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
@@ -62,14 +61,6 @@ def test_the_budget_ends_it(budget_s: float, expected: int) -> None:
     assert (len(found), len(set(found))) == (expected, expected)
 
 
-def test_of_batches_the_one_that_covers_most_comes_first() -> None:
-    """What a batch covers is what any of its problems does, for what all of them cost."""
-    pool = SMALL + LARGE
-    mixed, alike = [0, 6], [1, 2]
-    assert choose(pool, [2.0, 2.0], 1.0, batches=[alike, mixed]) == [1]
-    assert choose(pool, [2.0, 20.0], 1.0, batches=[alike, mixed]) == [0]
-
-
 def test_nothing_to_choose_from() -> None:
     """Of nothing nothing is chosen."""
     assert choose([], [], 10.0) == []
@@ -93,24 +84,33 @@ def test_doubts_are_one_in_the_mean() -> None:
 
 
 def test_the_standard_set() -> None:
-    """It has most in bf16, all ops and layouts that are trained for, and is the same each time."""
+    """It has most in bf16, ops and layouts about as often as models, and is the same each time."""
     found = standard_problems(H200, ())
     assert found == standard_problems(H200, ())
-    by_dtype = {name: sum(p.short_dtype == name for p in found) for name in ("bf16", "fp16", "tf32")}
-    assert 7960 < sum(by_dtype.values()) == len(found) <= 8000
-    assert by_dtype["bf16"] > by_dtype["fp16"] > by_dtype["tf32"] > 400
+    by_dtype = Counter(p.short_dtype for p in found)
+    assert 9960 < sum(by_dtype[name] for name in ("bf16", "fp16", "tf32")) == len(found) <= 10_000
+    assert by_dtype["bf16"] > by_dtype["fp16"] > by_dtype["tf32"] > 1000
     drawn = [p for p in found if p.family == "drawn"]
-    assert 0.58 < len(drawn) / len(found) < 0.62
-    assert sum(not has_whole_rows(p) for p in found) > 0.3 * len(found)
+    assert 0.63 < len(drawn) / len(found) < 0.67
+    assert 0.35 < sum(not has_whole_rows(p) for p in found) / len(found) < 0.4
+    ops, layouts = Counter(p.op for p in drawn), Counter(p.layout for p in drawn)
+    assert ops["mm"] > ops["addmm"] > 1.8 * max(ops["bmm"], ops["baddbmm"]) > 1000
+    assert min(layouts["nn"], layouts["nt"]) > 1.9 * layouts["tn"] > 1000
+    assert max(p.flops for p in drawn) <= 2.5e11
+    assert max(p.flops for p in found) <= 2e12
+
+
+def test_odd_problems_of_the_standard_set() -> None:
+    """Their loads are of every width, those of A and of B alike or not, and many of the problems are small."""
+    odd = [p for p in standard_problems(H200, ()) if not has_whole_rows(p)]
     for dtype, item_bytes, narrow in (("bf16", 2, (2, 4, 8)), ("fp16", 2, (2, 4, 8)), ("tf32", 4, (4, 8))):
-        of = [p for p in drawn if p.short_dtype == dtype]
-        odd = Counter(min(widest_access(each, item_bytes) for each in (p.n, p.k)) for p in of)
-        assert all(odd[access] > len(of) / 11 for access in narrow), (dtype, odd)
-    assert {p.op for p in found} == {"mm", "addmm", "bmm", "baddbmm"}
-    assert {p.layout for p in found} >= {"nn", "nt", "tn"}
-    kinds = Counter(kernel_kind(p.problem().shape) for p in found if p.family != "drawn")
-    assert sum(kinds.values()) > 4 * len(kinds)
-    assert max(p.flops for p in found) < 2e12
+        pairs = Counter(
+            tuple(widest_access(length, item_bytes) for length in row_lengths(p)) for p in odd if p.short_dtype == dtype
+        )
+        total = sum(pairs.values())
+        assert all(pairs[width, width] > total / 12 for width in narrow), (dtype, pairs)
+        assert all(pairs[width, 16] + pairs[16, width] > total / 25 for width in narrow), (dtype, pairs)
+    assert 0.4 < sum(p.flops < 2e8 for p in odd) / len(odd) < 0.6
 
 
 def test_named_targets() -> None:

@@ -46,18 +46,27 @@ def test_a_model_says_what_is_timed() -> None:
 
 
 def test_problems_of_a_kind_are_timed_by_few_kernels() -> None:
-    """Each by the one that is its fastest, and the rest by those that most of its kind have among their fastest."""
+    """Each by its fastest, and of the next ones by those that most of its kind have among theirs."""
     model = artifact.load_shipped()
     kin = [replace(ALIGNED, m=m, n=n) for m in (300, 1500, 9000) for n in (512, 2048, 6144)]
     space = SearchSpace("SAMPLE", 24)
     own, shared = (guide_by(model, kin, H200, space, shares_kernels=shares) for shares in (False, True))
+    longer = guide_by(model, kin, H200, SearchSpace("SAMPLE", 4 * 24))
     for template, size in (("triton::mm", 12), ("triton::mm_persistent_tma", 3)):
-        lists = [guide[problem.problem().key][template] for guide in (own, shared) for problem in kin]
-        alone, together = lists[: len(kin)], lists[len(kin) :]
+        alone, together, ranks = ([guide[p.problem().key][template] for p in kin] for guide in (own, shared, longer))
         assert [configs[0] for configs in alone] == [configs[0] for configs in together]
-        assert {len(set(configs)) for configs in lists} == {size}
-        firsts = {configs[0] for configs in alone}
-        assert len({config for configs in together for config in configs}) <= size + len(firsts)
+        assert {len(set(configs)) for configs in (*alone, *together)} == {size}
+        assert all(set(configs) <= set(fast) for configs, fast in zip(together, ranks, strict=True))
+        different = [len({config for configs in of for config in configs}) for of in (alone, together)]
+        assert different[1] < 0.8 * different[0]
+
+
+def test_odd_rows_are_timed_by_their_own_fastest() -> None:
+    """They share no kernels, so none is preferred for being another's."""
+    model = artifact.load_shipped()
+    odd = [replace(ALIGNED, k=k) for k in (1001, 1003, 2047)]
+    guides = [guide_by(model, odd, H200, SearchSpace("SAMPLE", 24), shares_kernels=shares) for shares in (False, True)]
+    assert guides[0] == guides[1]
 
 
 def test_no_tma_before_hopper() -> None:
@@ -68,14 +77,18 @@ def test_no_tma_before_hopper() -> None:
 
 def test_without_a_model_half_are_default() -> None:
     """The guide has all of Inductor's list for the problem, in an order that each kind has and that stays the same."""
-    other, kin = replace(ALIGNED, k=2048), replace(ALIGNED, m=1000)
-    guide = guide_by_default([ALIGNED, other, kin, BATCHED])
-    assert guide[kin.problem().key] == guide[ALIGNED.problem().key]
+    kin, other = replace(ALIGNED, m=1000, k=2048), replace(ALIGNED, layout="nn")
+    odd, another = replace(ALIGNED, k=1001), replace(ALIGNED, k=1003)
+    guide = guide_by_default([ALIGNED, kin, other, odd, another, BATCHED])
     for problem, template in ((ALIGNED, "triton::mm"), (BATCHED, "triton::bmm")):
         configs = guide[problem.problem().key][template]
         assert (set(configs), len(configs)) == (default_configs(problem.problem().shape), len(set(configs)))
-    first, second = (guide[problem.problem().key]["triton::mm"] for problem in (ALIGNED, other))
-    assert (first != second, sorted(first) == sorted(second)) == (True, True)
+    first, second, third, fourth, fifth = (
+        guide[problem.problem().key]["triton::mm"] for problem in (ALIGNED, kin, other, odd, another)
+    )
+    assert first == second != third
+    assert fourth != fifth
+    assert sorted(first) == sorted(third) == sorted(fourth) == sorted(fifth)
     assert guide_by_default([ALIGNED]) == {ALIGNED.problem().key: {"triton::mm": first}}
 
 

@@ -78,11 +78,12 @@ def test_bounds_hold_for_log_normal_sizes_too() -> None:
     assert (min(sizes), max(sizes)) == (24, 96)
 
 
-def test_log_normal_sizes_of_another_multiple() -> None:
-    """Of 1, most rows are odd; the mean stays where it is."""
-    problems = draw_problems(2000, 0, LogNormalSizes(m_mean=8.0, m_std=0.5, multiple=1), ops=("mm",))
+@pytest.mark.parametrize(("multiples", "share"), [((1,), 1 / 8), ((4,), 1 / 2), ((1, 16), (1 / 8 + 1) / 2)])
+def test_log_normal_sizes_of_other_multiples(multiples: tuple[int, ...], share: float) -> None:
+    """Of 1, most rows are odd; of several, each size is of one that is drawn; the mean stays where it is."""
+    problems = draw_problems(2000, 0, LogNormalSizes(m_mean=8.0, m_std=0.5, multiples=multiples), ops=("mm",))
     assert statistics.mean(math.log(problem.m) for problem in problems) == pytest.approx(8.0, abs=0.05)
-    assert sum(problem.m % 8 == 0 for problem in problems) / len(problems) == pytest.approx(1 / 8, abs=0.03)
+    assert sum(problem.m % 8 == 0 for problem in problems) / len(problems) == pytest.approx(share, abs=0.03)
 
 
 def test_what_is_not_wanted_is_passed_over() -> None:

@@ -18,7 +18,7 @@ from torch._inductor.codecache import PyCodeCache
 from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.sweep.lane.shared_kernels import can_share, shared_kernels
-from diode_collectors.sweep.lane.shared_source import SharedSource, shared_source
+from diode_collectors.sweep.lane.shared_source import shared_source
 from inductor_harness import compile_and_run, triton_choices_on_cpu
 
 if TYPE_CHECKING:
@@ -131,9 +131,8 @@ OTHER = [
     (SweepProblem("mm", 8, 264, 72), SweepProblem("mm", 16, 264, 72)),
     (SweepProblem("mm", 6, 264, 72), SweepProblem("mm", 7, 264, 72)),
     (SweepProblem("mm", 60_000, 264, 72), SweepProblem("mm", 70_000, 264, 72)),
-    (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 80)),
-    (SweepProblem("mm", 300, 264, 520), SweepProblem("mm", 300, 264, 504)),
-    (SweepProblem("mm", 300, 264, 520), SweepProblem("mm", 300, 264, 40_000)),
+    (SweepProblem("mm", 300, 264, 40), SweepProblem("mm", 300, 264, 48)),
+    (SweepProblem("addmm", 300, 264, 520), SweepProblem("addmm", 300, 264, 40_000)),
     (SweepProblem("mm", 300, 264, 520), SweepProblem("mm", 70_000, 264, 520)),
     (SweepProblem("mm", 300, 264, 72), SweepProblem("mm", 300, 264, 72, layout="nt")),
     (SweepProblem("mm", 300, 264, 72, layout="nt"), SweepProblem("mm", 300, 265, 72, layout="nt")),
@@ -142,40 +141,62 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME, ids=str)
-def test_problems_of_a_kind_have_the_same_sources(one: SweepProblem, other: SweepProblem) -> None:
-    """Each config's, so that its kernel is compiled once; and the arguments differ."""
-    ours, theirs = ([shared_source(code) for code in sources(problem)] for problem in (one, other))
+def test_problems_of_other_sizes_have_the_same_sources(one: SweepProblem, other: SweepProblem) -> None:
+    """Each config's that is pipelined, so that its kernel is compiled once; and the arguments differ."""
+    ours, theirs = (
+        [shared_source(code) for code in sources(problem) if "num_stages=1," not in code] for problem in (one, other)
+    )
     assert {found.code for found in ours} == {found.code for found in theirs}
     assert {found.sizes for found in ours} != {found.sizes for found in theirs}
     assert kernel_kind(one.problem().shape) == kernel_kind(other.problem().shape)
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER, ids=str)
-def test_problems_of_different_kinds_have_none_in_common(one: SweepProblem, other: SweepProblem) -> None:
+def test_sources_that_differ(one: SweepProblem, other: SweepProblem) -> None:
     """Where a size that stays a number differs, or what the compiler is told of one, so does each source."""
     ours, theirs = ({shared_source(code).code for code in sources(problem)} for problem in (one, other))
     assert not ours & theirs
-    assert kernel_kind(one.problem().shape) != kernel_kind(other.problem().shape)
 
 
-def test_a_kernel_of_its_own() -> None:
-    """Where A is transposed M is a stride in the loop, and of a small M that is no power of two nothing is shared."""
-    assert {shared_source(code).sizes for code in sources(SweepProblem("mm", 40, 264, 72, layout="tn"))} == {()}
-    code = sources(SweepProblem("mm", 6, 264, 72))[-1]
-    assert shared_source(code) == SharedSource(code)
+def test_a_small_size_stays_a_number() -> None:
+    """An M of less than half a block that is no power of two; and K where its loop has fewer than four turns."""
+    (code,) = [code for code in sources(SweepProblem("mm", 6, 264, 256)) if "BLOCK_K : tl.constexpr = 64" in code][:1]
+    assert shared_source(code).sizes == (33, 32)
+    assert shared_source(code.replace("K = 256", "K = 192")).sizes == (33,)
+    assert "M = 6" in shared_source(code).code
+
+
+def test_k_stays_a_number_where_nothing_is_pipelined() -> None:
+    """With it as an argument some kernels of one stage compute something else."""
+    code = next(code for code in sources(SweepProblem("mm", 64, 264, 520)) if "num_stages=4" in code)
+    assert shared_source(code).sizes == (64, 33, 65)
+    assert shared_source(code.replace("num_stages=4", "num_stages=1")).sizes == (64, 33)
 
 
 def test_what_32_bits_do_not_hold_stays_a_number() -> None:
     """No index may overflow that would not where its size is a number."""
     code = sources(SweepProblem("mm", 64, 264, 72))[-1]
-    assert shared_source(code).sizes == (64,)
-    assert shared_source(code.replace("M = 64", "M = 1000000")).sizes == ()
+    assert shared_source(code).sizes == (64, 33)
+    assert shared_source(code.replace("M = 64", "M = 1000000")).sizes == (33,)
     assert shared_source(code.replace("M = 64", "M = 200000").replace("K = 72", "K = 20000")).sizes == ()
+    assert shared_source(code.replace("K = 72", "K = 32760")).sizes == (64, 33, 4095)
+    assert shared_source(code.replace("K = 72", "K = 32768")).sizes == (64, 33)
+    assert shared_source(code.replace("M = 64", "M = 200000").replace("K = 72", "K = 8184")).sizes == (
+        200_000,
+        33,
+        1023,
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("@triton.jit", "@other.jit"), ("    K = ", "    J = "), ("triton_meta=", "meta="), ("'signature'", "'sign'")],
+    [
+        ("@triton.jit", "@other.jit"),
+        ("    K = ", "    J = "),
+        ("triton_meta=", "meta="),
+        ("'signature'", "'sign'"),
+        ("num_stages=", "stages="),
+    ],
 )
 def test_a_source_of_another_form(old: str, new: str) -> None:
     """It is refused, and then the kernel is timed as Inductor wrote it."""
@@ -185,8 +206,9 @@ def test_a_source_of_another_form(old: str, new: str) -> None:
 
 
 TMA = """
-@triton_heuristics.template(triton_meta={'signature': {'arg_A': '*bf16', 'arg_B': '*bf16', 'out_ptr0': '*bf16',
-    'ws_ptr': '*u8'}, 'configs': [{(0,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]})
+@triton_heuristics.template(num_stages=3, triton_meta={'signature': {'arg_A': '*bf16', 'arg_B': '*bf16',
+    'out_ptr0': '*bf16', 'ws_ptr': '*u8'},
+    'configs': [{(0,): [['tt.divisibility', 16]], (3,): [['tt.divisibility', 16]]}]})
 @triton.jit
 def triton_mm_persistent_tma(arg_A, arg_B, out_ptr0, ws_ptr):
     BLOCK_M : tl.constexpr = 128
@@ -211,17 +233,18 @@ def triton_mm_persistent_tma(arg_A, arg_B, out_ptr0, ws_ptr):
 def test_a_kernel_with_descriptors() -> None:
     """The arguments come before the workspace, what is told of it moves, and equal M and N are told apart."""
     found = shared_source(TMA)
-    assert found.sizes == (384, 48)
-    assert "def triton_mm_persistent_tma(arg_A, arg_B, out_ptr0, M_size, N_size, ws_ptr):" in found.code
-    assert "'M_size': 'i32', 'N_size': 'i32', 'ws_ptr': '*u8'" in found.code
-    assert "{(0,): [['tt.divisibility', 16]], (5,): [['tt.divisibility', 16]]}" in found.code
+    assert found.sizes == (384, 48, 128)
+    assert "def triton_mm_persistent_tma(arg_A, arg_B, out_ptr0, M_size, N_size, K_size, ws_ptr):" in found.code
+    assert "'M_size': 'i32', 'N_size': 'i32', 'K_size': 'i32', 'ws_ptr': '*u8'" in found.code
+    assert "{(0,): [['tt.divisibility', 16]], (6,): [['tt.divisibility', 16]]}" in found.code
     assert "N = 8 * N_size" in found.code
+    assert "K = 8 * (K_size & 4095)" in found.code
     assert "row = rm + tl.arange(0, 384)" in found.code
     assert "is_row = row < M\n" in found.code
     assert "is_column = column < N\n" in found.code
     assert "out_ptr0 + N * row + column" in found.code
     other = shared_source(TMA.replace("M = 384", "M = 512").replace("row < 384", "row < 512"))
-    assert (other.code, other.sizes) == (found.code, (512, 48))
+    assert (other.code, other.sizes) == (found.code, (512, 48, 128))
 
 
 def test_a_branch_that_numbers_do_not_decide() -> None:
@@ -234,19 +257,19 @@ def test_a_branch_that_numbers_do_not_decide() -> None:
 
 
 def test_a_kernel_with_descriptors_and_another_layout() -> None:
-    """Where A is transposed nothing is an argument, where B is not N stays a number."""
-    transposed = TMA.replace("stride_ak = 1", "stride_ak = 384")
-    assert shared_source(transposed) == SharedSource(transposed)
-    found = shared_source(TMA.replace("stride_bk = 1", "stride_bk = 384"))
-    assert found.sizes == (384,)
-    assert "is_column = column < 384\n" in found.code
+    """Strides become the sizes that they are, and of a transposed A it is known what divides its rows."""
+    transposed = TMA.replace("stride_ak = 1", "stride_am = 1\n    stride_ak = 384")
+    found = shared_source(transposed.replace("stride_bk = 1", "stride_bk = 384\n    stride_bn = 1"))
+    assert found.sizes == (48, 48, 1024)
+    assert "    stride_am = 1\n    stride_ak = M\n    stride_bk = N\n    stride_bn = 1\n" in found.code
+    assert "    M = 8 * M_size\n    N = 8 * N_size\n    K = K_size & 32767\n" in found.code
 
 
 def test_inductor_launches_them_with_the_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The arguments are passed behind the tensors and before the grid; what is compiled is kept in the folder."""
     assert can_share()
     seen: list[Any] = []
-    problem = SweepProblem("mm", 100, 264, 72, layout="nt")
+    problem = SweepProblem("mm", 100, 264, 40, layout="nt")
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
 
     def time_ms(choice: Any) -> float:

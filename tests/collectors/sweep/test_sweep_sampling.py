@@ -228,19 +228,23 @@ def test_a_guide_is_found_for_every_op(op: str, tf32_as_it_was: None) -> None:
     assert [GemmConfig.of(config) for config in found[template][:5]] == wanted
 
 
-def test_problems_of_a_kind_are_timed_by_the_same() -> None:
-    """Where they share kernels the same are drawn for them, by seed, and others for another kind."""
-    one, other, another = ((torch.zeros(m, 512), torch.zeros(512, n)) for m, n in ((300, 256), (4000, 256), (300, 264)))
+def test_problems_of_a_kind_are_timed_by_few() -> None:
+    """Where they share kernels those of all are drawn from few, by seed; of rows that are not whole from all."""
+    sizes = (300, 256), (4000, 256), (300, 264), (520, 1032), (777, 2048), (304, 128), (9000, 512), (1500, 640)
+    inputs = [(torch.zeros(m, 512), torch.zeros(512, n)) for m, n in sizes]
+    odd = torch.zeros(300, 511), torch.zeros(511, 256)
 
-    def drawn(inputs: tuple[torch.Tensor, ...], seed: int = 0, *, shares_kernels: bool = True) -> set[KernelConfig]:
+    def drawn(*inputs: torch.Tensor, seed: int = 0, shares_kernels: bool = True) -> set[KernelConfig]:
         found, _ = listed("GUIDED:20", *inputs, seed=seed, shares_kernels=shares_kernels)
         return set(found["triton::mm"])
 
-    assert len(drawn(one)) == 20
-    assert drawn(one) == drawn(one) == drawn(other)
-    assert drawn(one) != drawn(another)
-    assert drawn(one) != drawn(one, seed=1)
-    assert drawn(one, shares_kernels=False) != drawn(other, shares_kernels=False)
+    for shares, most in ((True, 32), (False, 160)):
+        of_each = [drawn(*each, shares_kernels=shares) for each in inputs]
+        assert {len(each) for each in of_each} == {20}
+        assert of_each[0] == drawn(*inputs[0], shares_kernels=shares) != of_each[1]
+        assert 0.7 * most < len(set().union(*of_each)) <= most
+    assert len(drawn(*inputs[0]) & drawn(*inputs[0], seed=1)) < 10
+    assert drawn(*odd) == drawn(*odd, shares_kernels=False)
 
 
 def test_the_exhaustive_list_is_known_without_inductor() -> None:

@@ -127,12 +127,12 @@ def test_the_record_says_of_which_family_the_problem_is_and_how_the_finals_ended
 
 
 def test_a_record_says_that_its_kernels_are_shared(tmp_path: Path) -> None:
-    """Where sizes were arguments; not where there is no folder for them, or where the problem has none to share."""
+    """Where sizes were arguments; not where there is no folder for them, or where rows are not whole 16 bytes."""
     with scripted(tmp_path) as (measuring, _):
         own = measuring.measure(PROBLEM).measurement
         measuring.kernels = tmp_path / "kernels"
         shared = measuring.measure(PROBLEM).measurement
-        alone = measuring.measure(replace(PROBLEM, layout="tn")).measurement
+        alone = measuring.measure(replace(PROBLEM, n=255)).measurement
     assert own is not None
     assert alone is not None
     assert SHARED not in alone.extra
