@@ -10,6 +10,7 @@ import pytest
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
 from diode_integration.tuning import installing
+from diode_integration.tuning import job as job_module
 from diode_integration.tuning.job import TuneRequest, TuningJob, left_to_do
 from diode_integration.tuning.plan import DeviceFolder, Stage
 from diode_integration.tuning.pool import Pool
@@ -63,6 +64,36 @@ def test_what_was_done_of_another_command_is_done(tmp_path: Path, jobs: list[Tun
     end(made(tmp_path, 30.0)[0], Stage.DONE)
     end(jobs[1], Stage.MEASURING)
     assert left_to_do(jobs) == jobs
+
+
+class Sweeps:
+    """Stands for all commands: of each sweep it notes what is in the folder of shared kernels, and adds one."""
+
+    def __init__(self, *_: object) -> None:
+        self.kernels: list[tuple[Path, int]] = []
+
+    def run(self, *arguments: str, **_: Any) -> dict[str, int]:
+        """Do what a sweep would do."""
+        if arguments[0] == "collect":
+            assert "--share-kernels" in arguments
+            folder = Path(arguments[arguments.index("--kernels") + 1])
+            self.kernels.append((folder, len(list(folder.iterdir()))))
+            (folder / f"kernel-{len(self.kernels)}").touch()
+        return {"measured": 12, "skipped": 0, "timings": 156, "seconds": 60}
+
+
+def test_kernels_are_kept_from_round_to_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What problems of one round share serves those of the next; after the last it is gone."""
+    sweeps = Sweeps()
+    monkeypatch.setattr(job_module, "Commands", lambda *_: sweeps)
+    monkeypatch.setattr(TuningJob, "_model", lambda *_: None)
+    monkeypatch.setattr(TuningJob, "_train", lambda *_, **__: {})
+    request = TuneRequest(ProblemRequest(), 120.0, str(tmp_path / "absent.db"))
+    job = TuningJob([DEVICES[0]], request, DeviceFolder(tmp_path / "runs"), 16)
+    job.run(0, restart=False, captures=True)
+    (folder, _), _ = sweeps.kernels
+    assert sweeps.kernels == [(folder, 0), (folder, 1)]
+    assert not folder.exists()
 
 
 class Training:

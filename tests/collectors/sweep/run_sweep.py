@@ -53,6 +53,9 @@ def main() -> None:
         lanes._PROGRAM = (str(Path(__file__).with_name("quick_lane.py")),)
     engine.STALL_S = told.get("stall_s", engine.STALL_S)
     engine._GENERATION = told.get("generation", engine._GENERATION)
+    options = told.get("options", {})
+    if "kernels" in options:
+        options["kernels"] = Path(options["kernels"])
     problems = tuple(parse_problem(text, dtype=told["dtype"], name=name) for text, name in told["problems"])
     plan = SweepPlan(
         problems,
@@ -61,7 +64,7 @@ def main() -> None:
         SearchSpace("DEFAULT"),
         "sweep-of-a-test",
         done=measured_in_spool(spool),
-        **told.get("options", {}),
+        **options,
     )
     try:
         report = engine.run_sweep(plan, Reporter())

@@ -53,6 +53,20 @@ def test_shared_kernels_are_kept_for_some_time(tmp_path: Path) -> None:
     assert [path.name for path in sweep.temporary.iterdir()] == []
 
 
+def test_kept_kernels_serve_the_next_sweep(tmp_path: Path) -> None:
+    """They are in the folder that is named, and stay there."""
+    kept = tmp_path / "kept"
+    options = {"lanes": 1, "share_kernels": True, "kernels": str(kept)}
+    with Sweep(tmp_path, PROBLEMS[:2], options=options) as sweep:
+        sweep.report()
+    (kept / "0" / "compiled").touch()
+    with Sweep(tmp_path, PROBLEMS[:4], options=options) as sweep:
+        assert sweep.report()["measured"] == 2
+    assert {m.extra["of"] for m in recorded(sweep.spool)} == {"kept"}
+    assert (kept / "0" / "compiled").exists()
+    assert list(sweep.temporary.iterdir()) == []
+
+
 def test_a_second_sweep_measures_nothing(tmp_path: Path) -> None:
     """All of it is in the spool; what is new is measured."""
     with Sweep(tmp_path, PROBLEMS) as sweep:
