@@ -5,10 +5,10 @@
 What is judged by nothing learns from (`worlds.py`). The other bundled problems stand for a device that nobody has
 measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems until the minutes are
 spent, by what the logs of these sweeps say they cost (`bench_sweep_costs.py`), and fits a model. The baselines are a
-draw of problems (drawn), and a model of all of them (everything). Beside them stand real runs (`real_runs.py`): what
-`diode tune` had measured after each round on an H200, on two, and on two H100s (`--new H100`), where the H200 is known:
-from nothing, and going on with a model of the H200 (warm). Takes hours: results are appended, and those that are there
-are not made again, so that it can be spread over several runs.
+draw of problems (drawn), and a model of all of them (everything; where something is known, also all that is new alone).
+Beside them stand real runs (`real_runs.py`): what `diode tune` had measured after each round on an H200, on two, and on
+two H100s (`--new H100`), where the H200 is known: from nothing, and going on with a model of the H200 (warm). Takes
+hours: results are appended, and those that are there are not made again, so that it can be spread over several runs.
 """
 
 from __future__ import annotations
@@ -212,7 +212,9 @@ REAL_WAYS = {
     if not suffix or run.new == H100
 }
 """Which run was for real, and what is made of what it measured."""
-EVERYTHING, NOTHING = "everything", "nothing"
+EVERYTHING, ALL_NEW, NOTHING = "everything", "all that is new", "nothing"
+_ENDS = (EVERYTHING, ALL_NEW, NOTHING)
+"""Models of all there is, of all that is new without what is known, and of what is known alone."""
 
 
 def main() -> int:
@@ -220,9 +222,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a result")
     parser.add_argument("--new", choices=WORLDS, action="append", help="what is new; default: each")
-    parser.add_argument(
-        "--way", choices=[*WAYS, *REAL_WAYS, EVERYTHING, NOTHING], action="append", help="default: each"
-    )
+    parser.add_argument("--way", choices=[*WAYS, *REAL_WAYS, *_ENDS], action="append", help="default: each")
     parser.add_argument("--minutes", type=float, action="append", help=f"default: {', '.join(map(str, MINUTES))}")
     parser.add_argument("--seeds", type=int, default=2, help="draws, from 0")
     parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
@@ -241,9 +241,9 @@ def _tasks(new: str, options: argparse.Namespace) -> list[Task]:
     """Return what there is to fit, the quickest first."""
     is_known = new != DEVICE
     minutes = options.minutes or MINUTES
-    asked = options.way or [*WAYS, *REAL_WAYS, EVERYTHING, NOTHING]
+    asked = options.way or [*WAYS, *REAL_WAYS, *_ENDS]
     ways = [way for way in asked if way in WAYS and (is_known or way not in _WARM_WAYS)]
-    ends = [(way, 0.0) for way in asked if way == EVERYTHING or (way == NOTHING and is_known)]
+    ends = [(way, 0.0) for way in asked if way == EVERYTHING or (way in _ENDS and is_known)]
     runs = [(way, REAL_RUNS[name]) for way, (name, _) in REAL_WAYS.items() if way in asked]
     real = [(way, each) for way, run in runs for each in run.minutes if run.new == new]
     listed = [*((way, each) for each in minutes for way in ways), *real, *ends]
@@ -264,6 +264,8 @@ def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]
     new = ExampleSet(world.pool)
     if way == NOTHING:
         new, network = ExampleSet(()), world.base
+    elif way == ALL_NEW:
+        network = _scratch(world, new, seed)
     elif way == EVERYTHING:
         network = _scratch(world, ExampleSet((*world.known, *world.pool)), seed)
     elif way in REAL_WAYS:

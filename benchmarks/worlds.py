@@ -69,9 +69,11 @@ def _tf32(measurements: list[Measurement]) -> World:
 
 
 def _h100(measurements: list[Measurement]) -> World:
-    """An H100 is new, of which a real run measured some; of an H200 all is known that is not judged by."""
+    """An H100 is new, of which real runs measured some; of an H200 all is known that is not judged by."""
     _, pool = _parted(measurements)
-    return World(REAL_RUNS["two H100s"].whole().examples, judged_on_h100(), _drawn(pool))
+    runs = [run.whole() for run in REAL_RUNS.values() if run.new == H100]
+    new = {example.shape: example for of_run in runs for example in of_run}
+    return World(tuple(new.values()), judged_on_h100(), _drawn(pool))
 
 
 WORLDS: dict[str, Callable[[list[Measurement]], World]] = {DEVICE: _device, TF32: _tf32, H100: _h100}
