@@ -222,9 +222,12 @@ class _Sizes(ast.NodeTransformer):
                 return
             end = loads.index(True) + 1
             name = row if self.known.get(column) == 1 else column
-            stride = self._stride(name, ast.Constant(self.known.get(name)))
+            number = self.known.get(name)
+            if not isinstance(number, int):
+                return
+            stride = self._stride(name, ast.Constant(number))
             for statement in body[start:end]:
-                _Coefficient(self.known.get(name), stride).visit(statement)
+                _Coefficient(number, stride).visit(statement)
             start = end
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
