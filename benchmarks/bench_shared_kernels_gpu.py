@@ -3,7 +3,7 @@
     PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_shared_kernels_gpu.py --output shared.jsonl
 
 Each problem is timed by the same kernels three times: as Inductor writes them, with its sizes as arguments, and as
-Inductor writes them once more, which shows the noise. Then another problem of its kind is timed, which finds all of
+Inductor writes them once more, which shows the noise. Then a problem of slightly other sizes is timed, which finds all of
 them compiled. Printed are the ratios of the two kinds of times, what is lost by choosing by the shared ones, and the
 seconds of compiling. Problems whose rows are not whole 16 bytes share no kernels, and cannot be compared. Results are
 appended, and those that are there are not made again.
@@ -57,7 +57,7 @@ def main() -> int:
     """Time, append and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a problem")
-    parser.add_argument("--problem", action="append", help="as diode-collect takes it; default: eight")
+    parser.add_argument("--problem", action="append", help="as diode-collect takes it; default: twelve")
     parser.add_argument("--time-limit-s", type=float, default=300.0, help="begin no problem after so many seconds")
     options = parser.parse_args()
     problems = [parse_problem(text) for text in options.problem or PROBLEMS]
@@ -151,7 +151,7 @@ def _show(lines: list[dict[str, Any]]) -> None:
     if lines:
         ratio = compile_s[0] / max(compile_s[1], 1e-9)
         print(f"choosing by the shared ones loses {100 * (geometric_mean(lost) - 1):.2f}% in the mean;")
-        print(f"another problem of a kind compiles in 1/{ratio:.1f} of the time")
+        print(f"a problem of slightly other sizes compiles in 1/{ratio:.1f} of the time")
 
 
 if __name__ == "__main__":

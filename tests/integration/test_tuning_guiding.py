@@ -77,9 +77,9 @@ def test_no_tma_before_hopper() -> None:
 
 def test_without_a_model_half_are_default() -> None:
     """The guide has all of Inductor's list for the problem, in an order that each kind has and that stays the same."""
-    kin, other = replace(ALIGNED, m=1000, k=2048), replace(ALIGNED, layout="nn")
+    kin, small, other = replace(ALIGNED, m=1000, k=2048), replace(ALIGNED, m=64), replace(ALIGNED, layout="nn")
     odd, another = replace(ALIGNED, k=1001), replace(ALIGNED, k=1003)
-    guide = guide_by_default([ALIGNED, kin, other, odd, another, BATCHED])
+    guide = guide_by_default([ALIGNED, kin, small, other, odd, another, BATCHED])
     for problem, template in ((ALIGNED, "triton::mm"), (BATCHED, "triton::bmm")):
         configs = guide[problem.problem().key][template]
         assert (set(configs), len(configs)) == (default_configs(problem.problem().shape), len(set(configs)))
@@ -87,6 +87,8 @@ def test_without_a_model_half_are_default() -> None:
         guide[problem.problem().key]["triton::mm"] for problem in (ALIGNED, kin, other, odd, another)
     )
     assert first == second != third
+    of_small = guide[small.problem().key]["triton::mm"]
+    assert [config for config in of_small if config in first] == [config for config in first if config in of_small]
     assert fourth != fifth
     assert sorted(first) == sorted(third) == sorted(fourth) == sorted(fifth)
     assert guide_by_default([ALIGNED]) == {ALIGNED.problem().key: {"triton::mm": first}}

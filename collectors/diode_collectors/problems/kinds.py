@@ -62,7 +62,7 @@ def has_whole_rows(shape: ProblemShape | SweepProblem) -> bool:
 def kernel_kind(shape: ProblemShape) -> Kind:
     """Return what problems have in common of which one's kernels may serve the other.
 
-    A kernel does if it is of the same config, and if what it is told of their sizes is the same: whether blocks reach
-    over the end, and which power of two divides a row.
+    A kernel does if it is of the same config, and if what it is told of their sizes is the same: whether M and N are at
+    least a block, whether blocks divide K, which power of two divides a row, and how many bits hold an index.
     """
     return shape.op, shape.arithmetic, shape.layout

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import shutil
 import time
 from collections import Counter, deque
 from dataclasses import replace
@@ -19,7 +18,7 @@ from diode_collectors.spool.files import check_writable
 from diode_collectors.sweep.already import DoneKey, measured_in_spool
 from diode_collectors.sweep.channel import environment_of_message, hardware_of_message, result_of_message
 from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
-from diode_collectors.sweep.lane.process import KERNELS
+from diode_collectors.sweep.kept_kernels import KeptKernels, used_alone
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
 from diode_collectors.sweep.room import next_with_room
@@ -41,9 +40,6 @@ _MOST_FAILED_STARTS = 2
 _MOST_EXCLUDED = 10
 _PATIENCE_S = 5.0
 _LOOK_EVERY_S = 1.0
-_GENERATION = 20_000
-"""After so many timings a device, the kernels that problems share begin to be compiled anew. A kernel is timed twice in
-the mean and takes 90 kB, so that those of two generations take 2 GB."""
 STALL_S = 300.0
 """A lane that has the device and sends nothing for so long counts as hung."""
 
@@ -60,10 +56,10 @@ def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepRe
     Raises:
         SpoolError: the spool cannot be written.
         HardwareError: no lane could start; the message quotes the last output of one.
-        DiodeError: no folder for temporary files can be made.
+        DiodeError: no folder for temporary files can be made, or another sweep uses that of the kept kernels.
     """
     check_writable(plan.spool)
-    with scratch_folder(len(plan.devices)) as scratch, StopSignal() as stop:
+    with scratch_folder(len(plan.devices)) as scratch, used_alone(plan.kernels), StopSignal() as stop:
         engine = _Engine(plan, listener or SilentListener(), scratch, stop)
         try:
             return engine.run()
@@ -88,8 +84,8 @@ class _Engine:
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
         self._given_up: str | None = None
-        self._kernels = plan.kernels or scratch.path / KERNELS
-        self._removed: set[int] = set()
+        parent = plan.kernels or scratch.path
+        self._kernels = KeptKernels(parent, len(plan.devices)) if plan.share_kernels else None
 
     def run(self) -> SweepReport:
         """Work until every problem is done, the time is over, or a signal comes."""
@@ -242,13 +238,11 @@ class _Engine:
         lane.measure(problem, self._excluded.get((lane.hardware, problem), []), self._generation())
 
     def _generation(self) -> int:
-        """Return of which generation the kernels of the next problem are, and remove those that are past."""
-        generation = self._report.timings // (_GENERATION * len(self._plan.devices))
+        """Return of which generation the shared kernels of the next problem are; 0 where none are shared."""
+        if self._kernels is None:
+            return 0
         used = {lane.generation for lane in self._lanes if lane.problem is not None}
-        for past in set(range(generation)) - used - self._removed:
-            shutil.rmtree(self._kernels / str(past), ignore_errors=True)
-            self._removed.add(past)
-        return generation
+        return self._kernels.generation(self._report.timings, used)
 
     def _count(self, result: ProblemResult) -> None:
         report = self._report

@@ -171,7 +171,7 @@ class LaneProcess:
             before=None if before is None else sorted(before),
             lock_folder=tempfile.gettempdir(),
             folder=str(self._folder),
-            kernels=str((plan.kernels or self._scratch.path / KERNELS).absolute()) if plan.share_kernels else None,
+            kernels=str(((plan.kernels or self._scratch.path) / KERNELS).absolute()) if plan.share_kernels else None,
         )
 
 

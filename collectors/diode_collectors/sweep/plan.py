@@ -38,7 +38,7 @@ class SweepPlan:
     share_kernels: bool = False
     """Whether problems are timed by kernels that others of their kind were; see ``lane.shared_source``."""
     kernels: Path | None = None
-    """Where such kernels are kept for the next sweep; None keeps them no longer than this one."""
+    """The folder in which such kernels are kept for the next sweep; None keeps them no longer than this one."""
     guide: Path | None = None
     """Which kernels of each problem a guided search space begins with."""
     seed: int = 0

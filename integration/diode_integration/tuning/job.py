@@ -166,12 +166,15 @@ class TuningJob:
         for spool in self.folder.spools():  # of runs that were given up, so that nothing is measured twice
             self._ingest(spool)
         with scratch_folder(len(self.devices)) as kept:
+            # A sweep may outlast this process by a moment; its kernels must not go before it.
+            self._commands = Commands(self.request.database, lock, kept.lock)
             for number, each in enumerate(run.plan.rounds, 1):
                 if not each.is_measured:
                     self._round(run, number, each, kept.path)
                     each.is_measured = True
                     run.plan.pass_on(number)
                     run.save()
+        self._commands = Commands(self.request.database, lock)
         return self._train(run, captures=captures)
 
     def _upgrade_if_new(self) -> None:

@@ -54,11 +54,11 @@ class CommandFailedError(DiodeError):
 class Commands:
     """Runs commands, one at a time."""
 
-    def __init__(self, database: str | None = None, lock: int | None = None) -> None:
-        """Have them use ``database``, and inherit ``lock``, the descriptor of a lock that lasts as long as they do."""
+    def __init__(self, database: str | None = None, *locks: int) -> None:
+        """Have them use ``database``, and inherit ``locks``, descriptors of locks that last as long as they do."""
         # By the environment, as an address with a password would be seen on a command line.
         self._environment = dict(os.environ) if database is None else {**os.environ, DATABASE_VARIABLE: database}
-        self._fds = () if lock is None else (lock,)
+        self._fds = locks
 
     def run(
         self, *arguments: str, output: Output = Output.SHOW, on_tick: Callable[[float], None] = lambda _seconds: None

@@ -48,7 +48,7 @@ _DRAWN_OPS = ("mm", "addmm", "mm", "bmm", "mm", "addmm", "baddbmm")
 _DRAWN_LAYOUTS = ("nn", "nt", "tn", "nt", "nn")
 """In turn, about as often as models have each."""
 _MOST = 10_000
-"""Problems of a standard set: two H200s with 32 virtual cores timed 2,805 in ten minutes, so they last half an hour."""
+"""Problems of a standard set: two H200s with 32 virtual cores timed 2,805 in ten minutes, so they last 36."""
 _SEED = 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
-from diode_collectors.sweep import engine, lanes
+from diode_collectors.sweep import engine, kept_kernels, lanes
 from diode_collectors.sweep.already import measured_in_spool
 from diode_collectors.sweep.plan import SweepPlan
 from diode_store.errors import DiodeError
@@ -52,7 +52,7 @@ def main() -> None:
     if told["quick"]:
         lanes._PROGRAM = (str(Path(__file__).with_name("quick_lane.py")),)
     engine.STALL_S = told.get("stall_s", engine.STALL_S)
-    engine._GENERATION = told.get("generation", engine._GENERATION)
+    kept_kernels._GENERATION = told.get("generation", kept_kernels._GENERATION)
     options = told.get("options", {})
     if "kernels" in options:
         options["kernels"] = Path(options["kernels"])

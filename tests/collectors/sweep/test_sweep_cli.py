@@ -155,7 +155,6 @@ def test_families_are_listed_with_their_sources(collect: RunCommand) -> None:
         (("--shape", "mm:8x8x8", "--guide", "g.json"), "--search-space GUIDED:N and --guide FILE go together"),
         (("--shape", "mm:8x8x8", "--search-space", "GUIDED:8", "--guide", "g.json"), "g.json: cannot read the guide"),
         (("--shape", "mm:8x8x8", "--kernels", "k"), "--kernels keeps kernels that problems share; add --share-kernels"),
-        (("--shape", "mm:8x8x8", "--share-kernels", "--kernels", "/proc/k"), "--kernels /proc/k: "),
         (("--shape", "mm:8x8x8", "--search-mode", "fast"), "unknown --search-mode 'fast'; expected max-autotune"),
         (
             ("--shape", "mm:8x8x8", "--time-limit", "soon"),

@@ -54,17 +54,45 @@ def test_shared_kernels_are_kept_for_some_time(tmp_path: Path) -> None:
 
 
 def test_kept_kernels_serve_the_next_sweep(tmp_path: Path) -> None:
-    """They are in the folder that is named, and stay there."""
+    """It goes on with the last generation, and removes no more than those before, whatever else is in the folder."""
     kept = tmp_path / "kept"
+    (kept / "0").mkdir(parents=True)
     options = {"lanes": 1, "share_kernels": True, "kernels": str(kept)}
-    with Sweep(tmp_path, PROBLEMS[:2], options=options) as sweep:
+    with Sweep(tmp_path, PROBLEMS[:5], options=options, generation=15) as sweep:
         sweep.report()
-    (kept / "0" / "compiled").touch()
-    with Sweep(tmp_path, PROBLEMS[:4], options=options) as sweep:
+    (kept / "kernels/1/compiled").touch()
+    with Sweep(tmp_path, PROBLEMS[:7], options=options, generation=15) as sweep:
         assert sweep.report()["measured"] == 2
-    assert {m.extra["of"] for m in recorded(sweep.spool)} == {"kept"}
-    assert (kept / "0" / "compiled").exists()
+    assert [path.name for path in (kept / "kernels").iterdir()] == ["1"]
+    assert (kept / "kernels/1/compiled").exists()
+    for number in range(14):
+        (kept / f"kernels/1/{number}").touch()
+    with Sweep(tmp_path, PROBLEMS[:8], options=options, generation=15) as sweep:
+        sweep.report()
+    assert [path.name for path in (kept / "kernels").iterdir()] == ["2"]
+    assert sorted(path.name for path in kept.iterdir()) == ["0", "kernels", "lock"]
     assert list(sweep.temporary.iterdir()) == []
+
+
+def test_nothing_is_kept_where_nothing_is_shared(tmp_path: Path) -> None:
+    """What is in the folder stays as it is."""
+    (tmp_path / "kept/kernels/0").mkdir(parents=True)
+    with Sweep(tmp_path, PROBLEMS[:2], options={"lanes": 1, "kernels": str(tmp_path / "kept")}, generation=1) as sweep:
+        sweep.report()
+    assert [path.name for path in (tmp_path / "kept/kernels").iterdir()] == ["0"]
+
+
+def test_two_sweeps_cannot_keep_kernels_in_one_folder(tmp_path: Path) -> None:
+    """The second ends with a line that says so; nor can a file be the folder."""
+    options = {"lanes": 1, "share_kernels": True, "kernels": str(tmp_path / "kept")}
+    with Sweep(tmp_path / "one", PROBLEMS, environment={"QUICK_LANE_S": "0.3"}, options=options) as first:
+        first.wait_for("result")
+        with Sweep(tmp_path / "two", PROBLEMS, options=options) as second:
+            told = second.wait_for("error")
+        assert told["message"].startswith(f"--kernels {tmp_path / 'kept'}: another sweep uses it; name another")
+    (tmp_path / "file").touch()
+    with Sweep(tmp_path / "two", PROBLEMS, options=options | {"kernels": str(tmp_path / "file")}) as second:
+        assert "file: " in second.wait_for("error")["message"]
 
 
 def test_a_second_sweep_measures_nothing(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         include_tma=options.include_tma,
         guide=options.guide,
         share_kernels=shares_kernels,
-        kernels=options.kernels,
+        kernels=options.kernels if shares_kernels else None,
         write_flush=options.has_write_flush,
         seed=options.seed,
         mode=mode,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +17,7 @@ from diode_collectors.sweep.devices import CPU
 from diode_collectors.sweep.plan import DEFAULT_CHUNK_SIZE, DEFAULT_MODE, MODES
 from diode_store.checks import INT64
 from diode_store.console import JsonOption, check_database_url, is_on_command_line
-from diode_store.errors import DatabaseError, SettingsError, first_line
+from diode_store.errors import DatabaseError, SettingsError
 from diode_store.settings import Settings
 from diode_store.times import parse_duration_s
 from diode_store.urls import sqlite_path
@@ -265,24 +264,13 @@ class SweepOptions:
             raise SettingsError("--hardware is a device elsewhere, --device one of this machine; drop one")
 
     def check_kernels(self) -> None:
-        """Check that there is what is to be kept, and a place for it.
+        """Check that there is what is to be kept.
 
         Raises:
-            SettingsError: no kernels are shared, or the folder cannot be written.
+            SettingsError: no kernels are shared.
         """
-        if self.kernels is None:
-            return
-        if not self.share_kernels:
+        if self.kernels is not None and not self.share_kernels:
             raise SettingsError("--kernels keeps kernels that problems share; add --share-kernels")
-        if self.dry_run:
-            return
-        remedy = "name a folder that can be written"
-        try:
-            self.kernels.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SettingsError(f"--kernels {self.kernels}: {first_line(error)}; {remedy}") from error
-        if not os.access(self.kernels, os.W_OK):
-            raise SettingsError(f"--kernels {self.kernels} cannot be written; {remedy}")
 
     def _sizes(self) -> Sizes:
         bounds = {name: value for name in ("min_size", "max_size") if (value := getattr(self, name)) is not None}

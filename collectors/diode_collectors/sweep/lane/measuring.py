@@ -103,7 +103,7 @@ class MeasuringOptions:
     guide: Guide | None = None
     """What a guided search space begins with."""
     share_kernels: bool = False
-    """Whether problems of one kind are timed by the same kernels."""
+    """Whether problems are timed by kernels that others of their kind were."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Has Inductor compile kernels that problems of one kind share, and keeps them from one problem to the next."""
+"""Has Inductor compile kernels that problems share, and keeps them from one problem to the next."""
 
 from __future__ import annotations
 

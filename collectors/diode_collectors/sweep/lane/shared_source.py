@@ -71,7 +71,7 @@ def shared_source(code: str) -> SharedSource:
     kernel = _kernel(module)
     known = _constants(kernel.body)
     item_bytes = _ITEM_BYTES.get(ast.literal_eval(_signature(kernel).values[0]), _HALF_BYTES)
-    free = _free(known, item_bytes, is_pipelined=_keyword(kernel, "num_stages", ast.Constant).value != 1)
+    free = _free(known, item_bytes, is_pipelined=ast.literal_eval(_keyword(kernel, "num_stages", ast.Constant)) > 1)
     if not free:
         return SharedSource(code)
     sizes = _Sizes(known, free)
