@@ -3,10 +3,10 @@
     PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_shared_kernels_gpu.py --output shared.jsonl
 
 Each problem is timed by the same kernels three times: as Inductor writes them, with its sizes as arguments, and as
-Inductor writes them once more, which shows the noise. Then a problem of slightly other sizes is timed, which finds all of
-them compiled. Printed are the ratios of the two kinds of times, what is lost by choosing by the shared ones, and the
-seconds of compiling. Problems whose rows are not whole 16 bytes share no kernels, and cannot be compared. Results are
-appended, and those that are there are not made again.
+Inductor writes them once more, which shows the noise. Then a problem of slightly other sizes is timed, which finds
+all of them compiled. Printed are the ratios of the two kinds of times, what is lost by choosing by the shared ones, and
+the seconds of compiling. Problems whose rows are not whole 16 bytes share no kernels, and cannot be compared. Results
+are appended, and those that are there are not made again.
 """
 
 from __future__ import annotations
