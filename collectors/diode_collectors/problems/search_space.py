@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Literal
 
 from diode_store.errors import SettingsError
@@ -87,3 +88,8 @@ class SearchSpace:
     def listed(self) -> Literal["DEFAULT", "EXHAUSTIVE"]:
         """Return what Inductor is asked to list; what is drawn is drawn from the exhaustive list."""
         return "DEFAULT" if self.kind == "DEFAULT" else "EXHAUSTIVE"
+
+
+def drawn_place(what: object, key: bytes = b"") -> bytes:
+    """Return where something is in an order that is drawn by ``key`` (at most 64 bytes), whatever else is in it."""
+    return blake2b(repr(what).encode(), key=key, digest_size=8).digest()

@@ -18,7 +18,7 @@ from diode_collectors.spool.files import check_writable
 from diode_collectors.sweep.already import DoneKey, measured_in_spool
 from diode_collectors.sweep.channel import environment_of_message, hardware_of_message, result_of_message
 from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
-from diode_collectors.sweep.kept_kernels import KeptKernels, used_alone
+from diode_collectors.sweep.kept_kernels import KeptKernels, kernels_folder, used_alone
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
 from diode_collectors.sweep.room import next_with_room
@@ -84,8 +84,8 @@ class _Engine:
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
         self._given_up: str | None = None
-        parent = plan.kernels or scratch.path
-        self._kernels = KeptKernels(parent, len(plan.devices)) if plan.share_kernels else None
+        folder = kernels_folder(plan, scratch.path)
+        self._kernels = KeptKernels(folder, len(plan.devices)) if plan.share_kernels else None
 
     def run(self) -> SweepReport:
         """Work until every problem is done, the time is over, or a signal comes."""

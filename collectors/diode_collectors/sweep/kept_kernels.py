@@ -14,23 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
+    from diode_collectors.sweep.plan import SweepPlan
+
 _GENERATION = 20_000
 """After so many kernels a device they begin to be compiled anew, in another folder. A kernel takes 90 kB, so that a
 generation takes 1.8 GB at most, and two of them twice as much, as long as some lane uses the one before."""
 _LOCK = "lock"
 
 
+def kernels_folder(plan: SweepPlan, scratch: Path) -> Path:
+    """Return where kernels are that problems share: where they are kept, or else in the sweep's own folder."""
+    return (plan.kernels or scratch).absolute() / KERNELS
+
+
 class KeptKernels:
     """Kernels by generation, of which the last is used, and those before are removed."""
 
-    def __init__(self, parent: Path, devices: int) -> None:
-        """Go on with what is there.
-
-        Args:
-            parent: of the folder; nothing else in it is touched.
-            devices: how many GPUs time them.
-        """
-        self.folder = parent / KERNELS
+    def __init__(self, folder: Path, devices: int) -> None:
+        """Go on with what is there, for so many GPUs."""
+        self.folder = folder
         self._most = _GENERATION * devices
         self._first = max(self._there(), default=0)
         last = self.folder / str(self._first)
@@ -64,12 +66,12 @@ def used_alone(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("a")
-    except OSError as error:
-        raise DiodeError(f"--kernels {folder}: {first_line(error)}; name a folder that can be written") from error
-    with lock:
-        if not try_lock(lock.fileno()):
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            is_ours = try_lock(stack.enter_context((folder / _LOCK).open("a")).fileno())
+        except OSError as error:
+            raise DiodeError(f"--kernels {folder}: {first_line(error)}; name a folder that can be written") from error
+        if not is_ours:
             raise DiodeError(f"--kernels {folder}: another sweep uses it; name another folder, or wait for that one")
         yield

@@ -14,7 +14,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.sweep.channel import Channel, problem_to_message
-from diode_collectors.sweep.lane.process import KERNELS, LaneSettings
+from diode_collectors.sweep.kept_kernels import kernels_folder
+from diode_collectors.sweep.lane.process import LaneSettings
 from diode_store.errors import HardwareError
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class LaneProcess:
             before=None if before is None else sorted(before),
             lock_folder=tempfile.gettempdir(),
             folder=str(self._folder),
-            kernels=str(((plan.kernels or self._scratch.path) / KERNELS).absolute()) if plan.share_kernels else None,
+            kernels=str(kernels_folder(plan, self._scratch.path)) if plan.share_kernels else None,
         )
 
 

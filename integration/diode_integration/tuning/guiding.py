@@ -8,14 +8,13 @@ no model yet they are drawn from Inductor's DEFAULT list, which is by people who
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diode_collectors.problems.choices import can_use_tma, exhaustive_configs
 from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
+from diode_collectors.problems.search_space import drawn_place
 from diode_integration.tuning.kernels import plain_template, rows_of
 from diode_store.columns import ConfigColumns
 from diode_store.inductor_default import default_configs
@@ -83,14 +82,9 @@ def guide_by_default(problems: Sequence[SweepProblem]) -> Guide:
     for problem in problems:
         record = problem.problem()
         of = kernel_kind(record.shape) if has_whole_rows(problem) else record.key
-        listed = sorted(default_configs(record.shape), key=partial(_drawn, of))
-        found[record.key] = {plain_template(problem.op): listed}
+        places = {config: drawn_place((of, *config)) for config in default_configs(record.shape)}
+        found[record.key] = {plain_template(problem.op): sorted(places, key=places.__getitem__)}
     return found
-
-
-def _drawn(of: object, config: GemmConfig) -> bytes:
-    """Return where a config is in an order that is drawn for something, whatever other configs there are."""
-    return blake2b(repr((of, *config)).encode(), digest_size=8).digest()
 
 
 def _ranked(model: TimingModel, problem: SweepProblem, template: str, device: SweepDevice) -> list[GemmConfig]:

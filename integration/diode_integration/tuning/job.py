@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from diode_collectors.problems.selection import ProblemRequest
     from diode_collectors.sweep.devices import SweepDevice
     from diode_integration.tuning.plan import DeviceFolder
+    from diode_store.private_folder import PrivateFolder
     from diode_trainer.artifact import TimingModel
 
 _SPARE = 1.5
@@ -166,15 +167,12 @@ class TuningJob:
         for spool in self.folder.spools():  # of runs that were given up, so that nothing is measured twice
             self._ingest(spool)
         with scratch_folder(len(self.devices)) as kept:
-            # A sweep may outlast this process by a moment; its kernels must not go before it.
-            self._commands = Commands(self.request.database, lock, kept.lock)
             for number, each in enumerate(run.plan.rounds, 1):
                 if not each.is_measured:
-                    self._round(run, number, each, kept.path)
+                    self._round(run, number, each, kept)
                     each.is_measured = True
                     run.plan.pass_on(number)
                     run.save()
-        self._commands = Commands(self.request.database, lock)
         return self._train(run, captures=captures)
 
     def _upgrade_if_new(self) -> None:
@@ -187,7 +185,7 @@ class TuningJob:
 
     # --- rounds
 
-    def _round(self, run: RunFolder, number: int, each: Round, kernels: Path) -> None:
+    def _round(self, run: RunFolder, number: int, each: Round, kept: PrivateFolder) -> None:
         """Choose a round's problems unless they are chosen, measure them, and ingest the timings."""
         if each.problems is None:
             problems, guide = self.choose(number, each, run.path / "interim.pt")
@@ -198,13 +196,14 @@ class TuningJob:
         if each.problems and left_s >= _LEAST_S:
             up_to = counted(each.problems, "problem")
             print_note(f"round {number} of {len(run.plan.rounds)}: up to {up_to} in {left_s:.0f} s")
-            self._measure(run, number, each, left_s, kernels)
+            self._measure(run, number, each, left_s, kept)
         self._ingest(run.spool)
 
-    def _measure(self, run: RunFolder, number: int, each: Round, left_s: float, kernels: Path) -> None:
-        """Measure a round's problems; kernels that they share are kept in a folder for the next round."""
+    def _measure(self, run: RunFolder, number: int, each: Round, left_s: float, kept: PrivateFolder) -> None:
+        """Measure a round's problems; kernels that they share are kept for the next round."""
 
         def tick(seconds: float) -> None:
+            """Note how much of the budget is spent."""
             each.spent_s += seconds
             with contextlib.suppress(DiodeError):  # a full disk; what is measured is worth more than the clock
                 run.save()
@@ -216,12 +215,13 @@ class TuningJob:
             "collect",
             *("--shapeset", str(run.problems_file(number)), "--search-space", str(space)),
             *(("--guide", str(guide)) if guide.exists() else ()),
-            *(("--share-kernels", "--kernels", str(kernels)) if self.pool.shares_kernels(space) else ()),
+            *(("--share-kernels", "--kernels", str(kept.path)) if self.pool.shares_kernels(space) else ()),
             *("--device", ",".join(device.name for device in self.devices), "--spool", str(run.spool)),
             *("--shard", "0/1"),  # of all, also where a launcher has many processes
             *("--time-limit", f"{left_s:.0f}s", "--json"),
             output=Output.JSON,
             on_tick=tick,
+            locks=(kept.lock,),  # it may outlast this process by a moment, and its kernels must not go before it
         )
         each.measured, each.timings = report["measured"] + report["skipped"], report["timings"]
         problems, timings = counted(each.measured, "problem"), counted(each.timings, "timing")

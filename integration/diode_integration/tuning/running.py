@@ -54,14 +54,18 @@ class CommandFailedError(DiodeError):
 class Commands:
     """Runs commands, one at a time."""
 
-    def __init__(self, database: str | None = None, *locks: int) -> None:
-        """Have them use ``database``, and inherit ``locks``, descriptors of locks that last as long as they do."""
+    def __init__(self, database: str | None = None, lock: int | None = None) -> None:
+        """Have them use ``database``, and inherit ``lock``, the descriptor of a lock that lasts as long as they do."""
         # By the environment, as an address with a password would be seen on a command line.
         self._environment = dict(os.environ) if database is None else {**os.environ, DATABASE_VARIABLE: database}
-        self._fds = locks
+        self._fds = () if lock is None else (lock,)
 
     def run(
-        self, *arguments: str, output: Output = Output.SHOW, on_tick: Callable[[float], None] = lambda _seconds: None
+        self,
+        *arguments: str,
+        output: Output = Output.SHOW,
+        on_tick: Callable[[float], None] = lambda _seconds: None,
+        locks: Sequence[int] = (),
     ) -> Any:
         """Run ``diode`` with these arguments until it ends.
 
@@ -69,6 +73,7 @@ class Commands:
             arguments: the sub-command and its options.
             output: what becomes of its stdout.
             on_tick: called about once a second with the seconds that have passed since the last call.
+            locks: descriptors of further locks that last as long as it does.
 
         Returns:
             What it printed, if that is JSON.
@@ -78,8 +83,9 @@ class Commands:
             KeyboardInterrupt: Ctrl-C or SIGTERM; it was told, and has ended.
         """
         stdout = {Output.SHOW: None, Output.JSON: subprocess.PIPE, Output.DROP: subprocess.DEVNULL}[output]
+        fds = (*self._fds, *locks)
         status, said = run_python(
-            _MAIN, arguments, environment=self._environment, stdout=stdout, fds=self._fds, on_tick=on_tick
+            _MAIN, arguments, environment=self._environment, stdout=stdout, fds=fds, on_tick=on_tick
         )
         if status:
             raise CommandFailedError(

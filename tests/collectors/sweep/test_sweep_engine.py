@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -13,6 +14,9 @@ import pytest
 from quick_lane import CONFIGS
 from sweep_processes import Sweep, counted, eventually, once_each, recorded
 
+from diode_collectors.sweep import kept_kernels
+from diode_collectors.sweep.kept_kernels import used_alone
+from diode_store.errors import DiodeError
 from diode_store.private_folder import MARK
 from diode_store.records import Outcome
 from lanes import long, sizes
@@ -93,6 +97,18 @@ def test_two_sweeps_cannot_keep_kernels_in_one_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with Sweep(tmp_path / "two", PROBLEMS, options=options | {"kernels": str(tmp_path / "file")}) as second:
         assert "file: " in second.wait_for("error")["message"]
+
+
+def test_kernels_cannot_be_kept_where_there_are_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without them is named as what it is, not as a crash."""
+
+    def no_lock(_fd: int) -> bool:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(kept_kernels, "try_lock", no_lock)
+    refused = pytest.raises(DiodeError, match=r"--kernels .*/kept: .*No locks available.*; name a folder")
+    with refused, used_alone(tmp_path / "kept"):
+        pytest.fail("it went on without a lock")
 
 
 def test_a_second_sweep_measures_nothing(tmp_path: Path) -> None:

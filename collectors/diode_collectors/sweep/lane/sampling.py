@@ -6,14 +6,13 @@ It takes the place of the hook of ``diode_integration``, in the sweep's own proc
 from __future__ import annotations
 
 import random
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
 from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
-from diode_collectors.problems.search_space import GUIDED
+from diode_collectors.problems.search_space import GUIDED, drawn_place
 from diode_store.errors import RecordError
 from diode_store.inductor_default import GemmConfig
 from diode_store.keys import content_key
@@ -114,15 +113,10 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         key = content_key("sweep-kind", 1, [self._seed, *kernel_kind(problem.shape), uid])
 
         def draw_from_few(choices: list[Any], count: int) -> list[Any]:
-            few = sorted(choices, key=lambda ktc: _drawn(ktc, key))[: max(_PALETTE, count)]
+            few = sorted(choices, key=lambda ktc: drawn_place(config_of_ktc(ktc), key))[: max(_PALETTE, count)]
             return draw(few, count)
 
         return draw_from_few
-
-
-def _drawn(ktc: Any, key: bytes) -> bytes:
-    """Return where a choice is in an order that is drawn by ``key``, whatever others there are."""
-    return blake2b(repr(config_of_ktc(ktc)).encode(), key=key, digest_size=8).digest()
 
 
 def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: Chooser) -> list[Any]:
