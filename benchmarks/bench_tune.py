@@ -104,7 +104,8 @@ class Spending:
             network: in its place in the first round.
             picks: also have it pick half of the kernels, those that it believes fastest.
         """
-        for each in split(self.budget_s, f"{GUIDED}:{SAMPLE}"):
+        expected = self.budget_s * len(self._costs_s) / sum(self._costs_s)
+        for each in split(self.budget_s, f"{GUIDED}:{SAMPLE}", expected):
             if self.measured:
                 network = learn(self.world, self.new(), self.seed)
             order = self._chosen(each.budget_s, network)

@@ -45,7 +45,10 @@ REAL_RUNS = {
     "two GPUs": RealRun(DATA / "h200-2026-11-two-gpus-0000.seg", (3.4, 6.9, 10.3, 11.4, 12.5)),
     "two H100s": RealRun(DATA / "h100-2026-11-two-gpus-0000.seg", (3.7, 7.1, 10.7), H100),
     "two H100s again": RealRun(DATA / "h100-2026-11-two-gpus-2-0000.seg", (2.9, 5.6, 7.2), H100),
+    "two H100s, 10m": RealRun(DATA / "h100-2026-11-two-gpus-3-0000.seg", (3.4, 6.8, 10.2), H100),
+    "two H100s, 3m": RealRun(DATA / "h100-2026-11-three-minutes-0000.seg", (1.1, 2.1, 3.3), H100),
 }
 """By how they were made: on one H200 with kernels of each problem's own (tuned) and with shared ones (kinds), on two
 with layers that share kernels, on two H100s with odd rows that have their own, and with a standard set whose odd
-problems have sizes, ops and layouts as models have them (ended in its third round)."""
+problems have sizes, ops and layouts as models have them (ended in its third round, whole, and in three rounds of a
+minute)."""

@@ -63,11 +63,23 @@ def test_many_named_products_have_no_company(tmp_path: Path) -> None:
     assert spaces(found.rounds(60.0)) == ["GUIDED:12"]
 
 
-def test_the_standard_set_is_timed_by_few(tmp_path: Path) -> None:
-    """However long there is."""
+@pytest.mark.parametrize(
+    ("budget_s", "rounds"), [(5.0, 1), (180.0, 1), (300.0, 1), (600.0, 2), (1200.0, 3), (36000.0, 3)]
+)
+def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, rounds: int) -> None:
+    """However long there is, in rounds of a thousand problems at least, or in one."""
     found = pool(tmp_path / "absent.db", ProblemRequest())
-    assert spaces(found.rounds(36000.0)) == ["GUIDED:12"] * 3
+    planned = found.rounds(budget_s)
+    assert spaces(planned) == ["GUIDED:12"] * rounds
+    assert [each.budget_s for each in planned] == pytest.approx([budget_s / rounds] * rounds)
     assert len(found.problems) > 3980
+
+
+def test_more_cores_and_devices_make_more_rounds(tmp_path: Path) -> None:
+    """As they time more problems in the same minutes."""
+    devices = [H200, replace(H200, name="cuda:1")]
+    found = Pool(devices, ProblemRequest(), database=str(tmp_path / "absent.db"), cores=32)
+    assert [len(found.rounds(60.0 * minutes)) for minutes in (3, 5, 10)] == [1, 2, 3]
 
 
 def test_what_shares_kernels_costs_less(tmp_path: Path) -> None:

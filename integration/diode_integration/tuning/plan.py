@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.problem import SweepProblem
 
-_ROUND_S = 60.0
+_ROUND_PROBLEMS = 1000
+"""How many problems are expected of a round at least; two H100s timed some two thirds of what was expected. In three
+minutes they timed 805 in three rounds, and a model of them lost 5.3 and 3.6% on problems listed and held back. Of the
+911 that one round of three minutes times, whose kernels no model of a few hundred problems picks, it lost 3.6 and 3.1%
+(six seeds; docs/models.md)."""
 _MOST_ROUNDS = 3
-"""Replayed, six rounds of half a minute brought no more than three of a minute (``benchmarks/bench_tune.py``)."""
 _PLAN, _LOCK = "plan.json", "lock"
 _VERSION = 2
 _WAIT_S = 20.0
@@ -79,9 +82,9 @@ class Plan:
             each.budget_s += max(done.budget_s - done.spent_s, 0.0) / len(later)
 
 
-def split(budget_s: float, search_space: str, *, is_cpu: bool = False) -> list[Round]:
-    """Return so many equal rounds that choosing anew pays; on a CPU one, as few problems are measured there."""
-    count = 1 if is_cpu else min(max(int(budget_s // _ROUND_S), 1), _MOST_ROUNDS)
+def split(budget_s: float, search_space: str, problems: float) -> list[Round]:
+    """Return so many equal rounds that choosing anew pays, where so many ``problems`` are expected in all."""
+    count = min(max(int(problems // _ROUND_PROBLEMS), 1), _MOST_ROUNDS)
     return [Round(budget_s / count, search_space) for _ in range(count)]
 
 

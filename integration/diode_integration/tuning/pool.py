@@ -116,7 +116,12 @@ class Pool:
                 if _MARGIN * self.estimate(space).seconds([*self._first.values()]) <= budget_s - company_s:
                     named = Round(budget_s - company_s, str(space))
                     return [named, Round(company_s, str(self.space))] if company else [named]
-        return split(budget_s, str(self.space), is_cpu=self.is_cpu)
+        return split(budget_s, str(self.space), 0.0 if self.is_cpu else self._expected(budget_s))
+
+    def _expected(self, budget_s: float) -> float:
+        """Return how many of the products take so long."""
+        all_s = self.estimate(self.space).seconds([*self.problems.values()])
+        return len(self.problems) * min(budget_s / all_s, 1.0)
 
     def estimate(self, space: SearchSpace) -> Estimate:
         """Return what it takes to time problems by the configs of a search space."""
