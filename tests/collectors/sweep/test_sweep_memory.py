@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from diode_collectors.problems.problem import SweepProblem
+from diode_collectors.sweep.lane import memory
 from diode_collectors.sweep.lane.memory import check_memory, give_back
 from diode_store.errors import HardwareError
 
@@ -44,4 +45,26 @@ def test_what_does_not_fit_is_refused(emptied: list[bool]) -> None:
     check_memory(SweepProblem("mm", 64, 64, 64), "cuda:0")
     with pytest.raises(HardwareError, match=r"^mm:32768x.* needs about .* GiB of memory and 2\.0 GiB are free on"):
         check_memory(SweepProblem("mm", 32768, 32768, 32768), "cuda:0")
+    assert emptied == []
+
+
+@pytest.mark.parametrize("polls", [1, 3])
+def test_what_other_lanes_hold_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch, polls: int) -> None:
+    """It is measured once they have given it back."""
+    monkeypatch.setattr(memory, "_POLL_S", 0.01)
+    answers = iter([2 * 2**30] * polls)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (next(answers, TOTAL), TOTAL))
+    check_memory(SweepProblem("mm", 32768, 32768, 32768), "cuda:0", lanes=7)
+    assert next(answers, None) is None
+
+
+@pytest.mark.parametrize(("size", "patience_s"), [(32768, 0.05), (2**17, 3600.0)])
+def test_what_never_fits_is_refused_beside_others(
+    monkeypatch: pytest.MonkeyPatch, emptied: list[bool], size: int, patience_s: float
+) -> None:
+    """After a while, or at once if the device could not hold it either."""
+    monkeypatch.setattr(memory, "_POLL_S", 0.01)
+    monkeypatch.setattr(memory, "_PATIENCE_S", patience_s)
+    with pytest.raises(HardwareError, match=r"2\.0 GiB are free on the device"):
+        check_memory(SweepProblem("mm", size, size, size), "cuda:0", lanes=7)
     assert emptied == []

@@ -182,7 +182,7 @@ class Measuring:
         """
         self._start(problem, excluded or {})
         try:
-            check_memory(problem, self._options.device)
+            check_memory(problem, self._options.device, self._options.contexts)
             error = self._compile(problem)
             lost = _cause(error, DeviceLostError)
             if lost is not None:
