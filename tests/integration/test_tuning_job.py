@@ -88,7 +88,7 @@ def test_kernels_are_kept_from_round_to_round(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(job_module, "Commands", lambda *_: sweeps)
     monkeypatch.setattr(TuningJob, "_model", lambda *_: None)
     monkeypatch.setattr(TuningJob, "_train", lambda *_, **__: {})
-    request = TuneRequest(ProblemRequest(), 120.0, str(tmp_path / "absent.db"))
+    request = TuneRequest(ProblemRequest(), 600.0, str(tmp_path / "absent.db"))
     job = TuningJob([DEVICES[0]], request, DeviceFolder(tmp_path / "runs"), 16)
     job.run(0, restart=False, captures=True)
     (folder, _), _ = sweeps.kernels
