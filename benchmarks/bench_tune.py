@@ -39,7 +39,6 @@ from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.sweep.devices import CORES_ELSEWHERE
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.doubt import doubts
-from diode_integration.tuning.plan import split
 from diode_integration.tuning.pool import SAMPLE
 from diode_store.console import print_rows
 from diode_store.inductor_default import GemmConfig, default_configs
@@ -71,6 +70,7 @@ _DRAWN = frozenset({"", "log-normal", "uniform", "plain", "torchbench"})
 MINUTES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 _FEW_KNOWN = 1000
 _TMA = "tma"
+_MOST_ROUNDS = 3
 _SPARE = 1.2
 """How much more is chosen than the minutes are estimated to be enough for."""
 _CONFIG = ("block_m", "block_n", "block_k", "num_stages", "num_warps")
@@ -97,19 +97,21 @@ class Spending:
         self._measure(self._chosen(self.budget_s, None), self.budget_s)
 
     def chosen(self, learn: Learn, network: TimingNetwork | None = None, *, picks: bool = False) -> None:
-        """Take what `diode tune` takes: in rounds, also by what the model of the rounds before is unsure of.
+        """Take what `diode tune` takes in rounds of a minute at least: also by what the model so far is unsure of.
+
+        Where it expects fewer than a thousand problems of a round it has fewer rounds, or one, which is ``covering``.
 
         Args:
             learn: makes that model.
             network: in its place in the first round.
             picks: also have it pick half of the kernels, those that it believes fastest.
         """
-        expected = self.budget_s * len(self._costs_s) / sum(self._costs_s)
-        for each in split(self.budget_s, f"{GUIDED}:{SAMPLE}", expected):
+        rounds = min(max(int(self.budget_s // 60), 1), _MOST_ROUNDS)
+        for _ in range(rounds):
             if self.measured:
                 network = learn(self.world, self.new(), self.seed)
-            order = self._chosen(each.budget_s, network)
-            self._measure(order, each.budget_s, Scorer(network) if picks and network is not None else None)
+            order = self._chosen(self.budget_s / rounds, network)
+            self._measure(order, self.budget_s / rounds, Scorer(network) if picks and network is not None else None)
 
     def new(self) -> ExampleSet:
         """Return what is measured."""

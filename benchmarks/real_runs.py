@@ -50,5 +50,5 @@ REAL_RUNS = {
 }
 """By how they were made: on one H200 with kernels of each problem's own (tuned) and with shared ones (kinds), on two
 with layers that share kernels, on two H100s with odd rows that have their own, and with a standard set whose odd
-problems have sizes, ops and layouts as models have them (ended in its third round, whole, and in three rounds of a
-minute)."""
+problems have sizes, ops and layouts as models have them: ended in its third round (again), all of ten minutes, and
+three minutes in three rounds. The last two have problems in common."""

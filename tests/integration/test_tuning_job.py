@@ -15,6 +15,7 @@ from diode_integration.tuning.job import TuneRequest, TuningJob, left_to_do
 from diode_integration.tuning.plan import DeviceFolder, Stage
 from diode_integration.tuning.pool import Pool
 from diode_integration.tuning.running import CommandFailedError
+from diode_trainer import artifact
 from diode_trainer.training.checkpoints import folder_beside
 
 DEVICES = device_elsewhere("h200")[0], device_elsewhere("l40s")[0]
@@ -94,6 +95,22 @@ def test_kernels_are_kept_from_round_to_round(tmp_path: Path, monkeypatch: pytes
     (folder, _), _ = sweeps.kernels
     assert sweeps.kernels == [(folder, 0), (folder, 1)]
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(("number", "measured", "is_asked"), [(1, 999, False), (1, 1000, True), (2, 12, True)])
+def test_a_first_round_is_chosen_by_what_earlier_runs_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, measured: int, *, is_asked: bool
+) -> None:
+    """If that is as much as a round brings: else many short runs would all begin with nothing."""
+    asked: list[Path] = []
+    monkeypatch.setattr(Pool, "measured", lambda *_: set(range(measured)))
+    monkeypatch.setattr(TuningJob, "_train_to", lambda _, path, **__: asked.append(path))
+    monkeypatch.setattr(artifact, "load", lambda path: path)
+    request = TuneRequest(ProblemRequest(), 120.0, str(tmp_path / "absent.db"), from_scratch=True)
+    job = TuningJob([DEVICES[0]], request, DeviceFolder(tmp_path / "runs"), 16)
+    interim = tmp_path / "interim.pt"
+    assert job._model(number, interim) == (interim if is_asked else None)
+    assert asked == [interim] * is_asked
 
 
 class Training:

@@ -56,7 +56,7 @@ def test_few_products_are_timed_by_more_kernels(tmp_path: Path, budget_s: float,
 
 
 def test_many_named_products_have_no_company(tmp_path: Path) -> None:
-    """As they are enough; where there is time they are timed by more kernels in one round, else by few in several."""
+    """As they are enough; where there is time they are timed by more kernels, else by few."""
     found = pool(tmp_path / "absent.db", ProblemRequest(families=("llama3-8b",), dtypes=("bf16", "fp16", "tf32")))
     assert len(found.problems) > 60
     assert spaces(found.rounds(7200.0)) == ["SAMPLE:192"]
@@ -72,7 +72,17 @@ def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, round
     planned = found.rounds(budget_s)
     assert spaces(planned) == ["GUIDED:12"] * rounds
     assert [each.budget_s for each in planned] == pytest.approx([budget_s / rounds] * rounds)
-    assert len(found.problems) > 3980
+    assert len(found.problems) > 9900
+
+
+def test_no_more_rounds_than_problems_fill(tmp_path: Path) -> None:
+    """Whatever the budget; what is measured fills none, and on a CPU no model chooses."""
+    named = tuple(f"mm:{8 * i}x512x512" for i in range(1, 1501))
+    few = pool(tmp_path / "absent.db", ProblemRequest(shapes=named))
+    all_s = few.estimate(few.space).seconds([*few.problems.values()])
+    assert spaces(few.rounds(1.5 * all_s)) == ["GUIDED:12"]
+    cpu = Pool(find_devices(["cpu"]), ProblemRequest(), database=str(tmp_path / "absent.db"))
+    assert spaces(cpu.rounds(10 * 3600.0)) == ["DEFAULT"]
 
 
 def test_more_cores_and_devices_make_more_rounds(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.sweep.scratch import scratch_folder
 from diode_integration.tuning import installing
 from diode_integration.tuning.guiding import guide_by, guide_by_default
-from diode_integration.tuning.plan import Plan, Round, RunFolder, Stage, check_same
+from diode_integration.tuning.plan import ROUND_PROBLEMS, Plan, Round, RunFolder, Stage, check_same
 from diode_integration.tuning.pool import FEWEST_PROBLEMS, Pool
 from diode_integration.tuning.running import CommandFailedError, Commands, Output
 from diode_store.console import print_note, progress
@@ -259,11 +259,14 @@ class TuningJob:
             )
 
     def _model(self, number: int, interim: Path) -> TimingModel | None:
-        """Return a model of the rounds before, at first the shipped one; None without any."""
+        """Return a model of what is measured, at first the shipped one; None without any.
+
+        In a first round what is measured is of earlier runs, and counts where it is as much as a round brings.
+        """
         from diode_trainer import artifact
 
         try:
-            if number > 1:
+            if number > 1 or len(self.pool.measured()) >= ROUND_PROBLEMS:
                 self._train_to(interim, folds=0, output=Output.DROP)
                 return artifact.load(interim)
             return None if self.request.from_scratch else artifact.load_shipped()

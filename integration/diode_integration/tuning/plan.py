@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.problem import SweepProblem
 
-_ROUND_PROBLEMS = 1000
-"""How many problems are expected of a round at least; two H100s timed some two thirds of what was expected. In three
-minutes they timed 805 in three rounds, and a model of them lost 5.3 and 3.6% on problems listed and held back. Of the
-911 that one round of three minutes times, whose kernels no model of a few hundred problems picks, it lost 3.6 and 3.1%
-(six seeds; docs/models.md)."""
+ROUND_PROBLEMS = 1000
+"""How many problems are expected of each of several rounds at least; two H100s timed some two thirds of what was
+expected, one H200 with 16 virtual cores half. Where there was nothing to begin with, they timed 805 problems in three
+rounds of a minute, and a model of them lost 5.3 and 3.6% on problems listed and held back. Of the 911 that one round of
+three minutes times, whose kernels no model of a few hundred problems picks, it lost 3.6 and 3.1% (docs/models.md)."""
 _MOST_ROUNDS = 3
+"""Each starts a sweep and fits a model, a minute and a half in all. Replayed, six were no better than three."""
 _PLAN, _LOCK = "plan.json", "lock"
 _VERSION = 2
 _WAIT_S = 20.0
@@ -84,7 +85,7 @@ class Plan:
 
 def split(budget_s: float, search_space: str, problems: float) -> list[Round]:
     """Return so many equal rounds that choosing anew pays, where so many ``problems`` are expected in all."""
-    count = min(max(int(problems // _ROUND_PROBLEMS), 1), _MOST_ROUNDS)
+    count = min(max(int(problems // ROUND_PROBLEMS), 1), _MOST_ROUNDS)
     return [Round(budget_s / count, search_space) for _ in range(count)]
 
 

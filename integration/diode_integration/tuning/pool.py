@@ -119,9 +119,10 @@ class Pool:
         return split(budget_s, str(self.space), 0.0 if self.is_cpu else self._expected(budget_s))
 
     def _expected(self, budget_s: float) -> float:
-        """Return how many of the products take so long."""
-        all_s = self.estimate(self.space).seconds([*self.problems.values()])
-        return len(self.problems) * min(budget_s / all_s, 1.0)
+        """Return how many of the products that are left are expected to be timed in so many seconds."""
+        _, left = self.known_and_left(self.space)
+        all_s = self.estimate(self.space).seconds(left)
+        return len(left) * min(budget_s / all_s, 1.0) if left else 0.0
 
     def estimate(self, space: SearchSpace) -> Estimate:
         """Return what it takes to time problems by the configs of a search space."""

@@ -31,8 +31,8 @@ _DRAWN_LIMITS = Limits(flops=2.5e11)
 for which others have to wait; of those that are judged by, half take less than 6 us."""
 _WHOLE_SHARE, _ODD_SHARE = 0.15, 0.5
 """Which shares of a standard set are drawn with rows of whole 16 bytes, and with odd ones, some of which come out
-whole; the rest are layers. What a model loses is mostly lost where rows are odd: of 3,508 problems that two H200s timed
-in 13 minutes 638 were odd, and their model lost 1.2% on whole rows and 7.4% on odd ones; with 1,355 bundled odd
+whole; the rest are layers. A problem with odd rows loses several times as much as another: of 3,508 that two H200s
+timed in 13 minutes 638 were odd, and their model lost 1.2% on whole rows and 7.4% on odd ones; with 1,355 bundled odd
 problems for these 638 it lost 4.1% (two seeds, 455 problems of 26 other families and drawn ones). Replayed, layers
 alone lost 1.28 times as much as layers and as many drawn problems, and drawn problems alone 1.44 times
 (``benchmarks/bench_tune.py``)."""

@@ -40,31 +40,43 @@ def test_a_cpu_has_nothing_to_give(emptied: list[bool]) -> None:
     assert emptied == []
 
 
-def test_what_does_not_fit_is_refused(emptied: list[bool]) -> None:
-    """It says how much is needed and how much is free."""
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Have nobody sleep; the list has for how long they would have."""
+    found: list[float] = []
+    monkeypatch.setattr(memory.time, "sleep", found.append)
+    return found
+
+
+def test_what_does_not_fit_is_refused(emptied: list[bool], naps: list[float]) -> None:
+    """It says how much is needed and how much is free; a lane that is alone waits for nobody."""
     check_memory(SweepProblem("mm", 64, 64, 64), "cuda:0")
     with pytest.raises(HardwareError, match=r"^mm:32768x.* needs about .* GiB of memory and 2\.0 GiB are free on"):
         check_memory(SweepProblem("mm", 32768, 32768, 32768), "cuda:0")
-    assert emptied == []
+    assert (emptied, naps) == ([], [])
 
 
-@pytest.mark.parametrize("polls", [1, 3])
-def test_what_other_lanes_hold_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch, polls: int) -> None:
-    """It is measured once they have given it back."""
-    monkeypatch.setattr(memory, "_POLL_S", 0.01)
-    answers = iter([2 * 2**30] * polls)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (next(answers, TOTAL), TOTAL))
-    check_memory(SweepProblem("mm", 32768, 32768, 32768), "cuda:0", lanes=7)
-    assert next(answers, None) is None
-
-
-@pytest.mark.parametrize(("size", "patience_s"), [(32768, 0.05), (2**17, 3600.0)])
-def test_what_never_fits_is_refused_beside_others(
-    monkeypatch: pytest.MonkeyPatch, emptied: list[bool], size: int, patience_s: float
+def test_what_other_lanes_hold_for_a_moment_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, emptied: list[bool], naps: list[float]
 ) -> None:
-    """After a while, or at once if the device could not hold it either."""
-    monkeypatch.setattr(memory, "_POLL_S", 0.01)
-    monkeypatch.setattr(memory, "_PATIENCE_S", patience_s)
+    """Once they have given it back, the problem is measured; what the lane itself keeps goes first."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (TOTAL if len(naps) == 3 else 2 * 2**30, TOTAL))
+    check_memory(SweepProblem("mm", 32768, 32768, 32768), "cuda:0", lanes=7)
+    assert (emptied, len(naps)) == ([True], 3)
+
+
+def test_what_stays_held_is_waited_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, emptied: list[bool], naps: list[float]
+) -> None:
+    """Then it is refused, as if the lane were alone."""
+    monkeypatch.setattr(memory.time, "monotonic", lambda: float(len(naps)))
     with pytest.raises(HardwareError, match=r"2\.0 GiB are free on the device"):
-        check_memory(SweepProblem("mm", size, size, size), "cuda:0", lanes=7)
-    assert emptied == []
+        check_memory(SweepProblem("mm", 32768, 32768, 32768), "cuda:0", lanes=7)
+    assert (emptied, len(naps)) == ([True], 20)
+
+
+def test_what_the_device_cannot_hold_is_refused_at_once(emptied: list[bool], naps: list[float]) -> None:
+    """Waiting would not help."""
+    with pytest.raises(HardwareError, match=r"2\.0 GiB are free on the device"):
+        check_memory(SweepProblem("mm", 2**17, 2**17, 2**17), "cuda:0", lanes=7)
+    assert (emptied, naps) == ([], [])

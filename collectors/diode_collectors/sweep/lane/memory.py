@@ -23,19 +23,30 @@ up when 31.2 were free, though all others that were measured were small."""
 def check_memory(problem: SweepProblem, device: str, lanes: int = 1) -> None:
     """Check that a problem's operands fit into what is free, or will be as soon as others of so many lanes are done.
 
+    Two lanes that look at the same time may both see room that is enough for one; the other then fails as it allocates.
+
     Raises:
         HardwareError: they do not.
     """
     needed, free = problem.needed_bytes(on_cpu=device == _CPU), _free_bytes(device)
-    give_up_at = time.monotonic() + (_PATIENCE_S if lanes > 1 and needed <= _all_bytes(device) else 0.0)
-    while needed > free and time.monotonic() < give_up_at:
-        time.sleep(_POLL_S)
-        free = _free_bytes(device)
+    if needed > free and lanes > 1 and needed <= _all_bytes(device):
+        free = _wait_for(needed, device)
     if needed > free:
         raise HardwareError(
             f"{problem} needs about {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} GiB are free on the "
             "device; leave it out, or stop what else runs there"
         )
+
+
+def _wait_for(needed: int, device: str) -> int:
+    """Wait until so many bytes are free, for a while; return how many are."""
+    import torch
+
+    torch.cuda.empty_cache()  # what this lane keeps is in its own way
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while (free := _free_bytes(device)) < needed and time.monotonic() < give_up_at:
+        time.sleep(_POLL_S)
+    return free
 
 
 def _free_bytes(device: str) -> int:
