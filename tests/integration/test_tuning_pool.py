@@ -75,12 +75,15 @@ def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, round
     assert len(found.problems) > 9900
 
 
-def test_no_more_rounds_than_problems_fill(tmp_path: Path) -> None:
+def test_no_more_rounds_than_problems_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the budget; what is measured fills none, and on a CPU no model chooses."""
     named = tuple(f"mm:{8 * i}x512x512" for i in range(1, 1501))
     few = pool(tmp_path / "absent.db", ProblemRequest(shapes=named))
     all_s = few.estimate(few.space).seconds([*few.problems.values()])
     assert spaces(few.rounds(1.5 * all_s)) == ["GUIDED:12"]
+    standard = pool(tmp_path / "absent.db", ProblemRequest())
+    monkeypatch.setattr(Pool, "measured", lambda *_: {*list(standard.problems)[500:]})
+    assert spaces(standard.rounds(36000.0)) == ["GUIDED:12"]
     cpu = Pool(find_devices(["cpu"]), ProblemRequest(), database=str(tmp_path / "absent.db"))
     assert spaces(cpu.rounds(10 * 3600.0)) == ["DEFAULT"]
 
