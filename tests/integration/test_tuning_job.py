@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,16 +114,36 @@ def test_a_first_round_is_chosen_by_what_earlier_runs_measured(
     assert asked == [interim] * is_asked
 
 
+@pytest.mark.parametrize(
+    ("device", "from_scratch", "members"), [(0, False, "12"), (1, False, None), (1, True, "12")]
+)
+def test_a_model_that_begins_with_nothing_has_twelve_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: int, members: str | None, *, from_scratch: bool
+) -> None:
+    """One that begins with the shipped model has as many as that; of an H200 there is none, as it knows that GPU."""
+    training = Training(None)
+    monkeypatch.setattr(installing, "target", lambda _hardware: tmp_path / "model.pt")
+    monkeypatch.setattr(Pool, "measured", lambda *_: {bytes([number]) for number in range(50)})
+    request = TuneRequest(ProblemRequest(), 60.0, str(tmp_path / "absent.db"), from_scratch)
+    job = TuningJob([DEVICES[device]], request, DeviceFolder(tmp_path / "runs"), 16)
+    monkeypatch.setattr(job, "_commands", training)
+    job._train(job.found(restart=False), captures=True)
+    assert training.members == [members]
+
+
 class Training:
     """Stands for the command that trains: it begins fits, and is stopped in each one that it is told to."""
 
     def __init__(self, *ends: BaseException | None) -> None:
         self.ends = list(ends)
         self.resumed: list[bool] = []
+        self.members: list[str | None] = []
 
     def run(self, *arguments: str, **_: Any) -> None:
-        """Note whether it goes on with what is there."""
+        """Note whether it goes on with what is there, and of how many members."""
         self.resumed.append("--resume" in arguments)
+        asked = dict(pairwise(arguments))
+        self.members.append(asked.get("--members"))
         unfinished = folder_beside(Path(arguments[arguments.index("--output") + 1]))
         unfinished.mkdir(exist_ok=True)
         (unfinished / "final.checkpoint").touch()

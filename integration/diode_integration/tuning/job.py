@@ -36,6 +36,8 @@ _SPARE = 1.5
 """How many times the problems that are estimated to fit into a round's budget are planned; the clock ends it."""
 _PARTS_OF_ONE_FOLD = 5
 """A single fold holds out one part in so many."""
+_MEMBERS = 12
+"""Of a model that begins with nothing, which has little to learn from; six are enough of all that ships (docs/models.md)."""
 _LEAST_S = 1.0
 """A round with less left is over."""
 
@@ -275,8 +277,16 @@ class TuningJob:
 
     # --- training
 
-    def _train_to(self, path: Path, *, folds: int, output: Output, goes_on: bool = False) -> Any:
+    def _size(self) -> Sequence[str]:
+        """Return how large a network is that begins with nothing."""
+        from diode_trainer.training import warm_start
+
+        begins_with_nothing = self.request.from_scratch or warm_start.shipped_for((self.hardware,)) is None
+        return ("--members", str(_MEMBERS)) if begins_with_nothing else ()
+
+    def _train_to(self, path: Path, *size: str, folds: int, output: Output, goes_on: bool = False) -> Any:
         options = [
+            *size,
             *(("--warm-start", "none") if self.request.from_scratch else ()),
             *(("--json",) if output is Output.JSON else ()),
             *(("--resume",) if goes_on else ()),
@@ -330,7 +340,7 @@ class TuningJob:
         run.save()
         output = Output.JSON if captures else Output.SHOW
         try:
-            report = self._train_to(path, folds=fits["folds"], output=output, goes_on=goes_on)
+            report = self._train_to(path, *self._size(), folds=fits["folds"], output=output, goes_on=goes_on)
         except CommandFailedError:
             run.plan.fits = None  # whatever it was, the next run begins these anew
             run.save()

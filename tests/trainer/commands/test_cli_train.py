@@ -309,6 +309,8 @@ def test_unknown_device(train: Any, filled: str) -> None:
         ("--seed", "99999999999999999999"),
         ("--hidden-dim", "100000000"),
         ("--num-layers", "17"),
+        ("--members", "0"),
+        ("--members", "65"),
     ],
 )
 def test_bad_usage(diode: RunCommand, options: tuple[str, str]) -> None:

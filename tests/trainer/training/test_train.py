@@ -271,8 +271,14 @@ def test_hidden_layers(options: dict[str, int], expected: tuple[int, ...] | None
     assert make_recipe("base", **options).hidden_layer_widths == expected
 
 
+def test_members() -> None:
+    """A deep model has as many as are asked for."""
+    network = fit(pack(learnable(24)), make_recipe("deep", hidden_dim=8, epochs=1, members=3)).network
+    assert (network.members, make_recipe("base", members=1).members) == (3, 1)
+
+
 def test_bad_recipes() -> None:
-    """An unknown type, and rates that no fit survives, are refused."""
+    """An unknown type, rates that no fit survives, and several members of one network, are refused."""
     with pytest.raises(ModelError, match="unknown model type 'huge'"):
         make_recipe("huge")
     for rate in (0.0, math.nan, math.inf, 1e6):
@@ -281,6 +287,8 @@ def test_bad_recipes() -> None:
     for decay in (-1.0, math.nan, math.inf):
         with pytest.raises(SettingsError, match=f"--weight-decay must be from 0 to 100, not {decay}"):
             make_recipe("deep", weight_decay=decay)
+    with pytest.raises(SettingsError, match="--members 2: base is a single network; give --model-type deep"):
+        make_recipe("base", members=2)
 
 
 def test_a_fit_that_diverges() -> None:

@@ -193,18 +193,21 @@ def test_training_for_another_device(diode: RunCommand, h100_file: Path, really_
     assert (card.data["problems"], len(artifact.load(h100_file.with_name("m.pt")).trained_on)) == (12, 12)
 
 
-@pytest.mark.parametrize("options", [("--warm-start", "none"), ("--hidden-dim", "8"), ("--model-type", "base")])
+@pytest.mark.parametrize("options", [("--warm-start", "none"), ("--hidden-dim", "8"), ("--members", "2"), ("--model-type", "base")])
 def test_beginning_with_nothing(
     diode: RunCommand, h100_file: Path, really_shipped: str, options: tuple[str, str]
 ) -> None:
-    """Asked for, or where the layers are to be others than the shipped model's."""
+    """Asked for, or where the layers or members are to be others than the shipped model's."""
     result = run(diode, h100_file, *options)
     assert result.code == 0, result.err
     assert "begins with" not in result.err
     assert "warm_start" not in json.loads(h100_file.with_name("m.json").read_text())["training"]
 
 
-def test_layers_beside_a_model_to_begin_with(diode: RunCommand, h100_file: Path, really_shipped: str) -> None:
-    """A model has its own layers, so others contradict it."""
-    result = run(diode, h100_file, "--warm-start", really_shipped, "--num-layers", "2")
-    assert (result.code, "has its own type and layers; leave out these" in " ".join(result.err.split())) == (2, True)
+@pytest.mark.parametrize("options", [("--num-layers", "2"), ("--members", "12"), ("--model-type", "base")])
+def test_layers_beside_a_model_to_begin_with(
+    diode: RunCommand, h100_file: Path, really_shipped: str, options: tuple[str, str]
+) -> None:
+    """A model has its own type, layers and members, so others contradict it."""
+    result = run(diode, h100_file, "--warm-start", really_shipped, *options)
+    assert (result.code, "has its own type, layers and members; leave out these" in " ".join(result.err.split())) == (2, True)

@@ -30,7 +30,7 @@ def make_recipe(
 
     Raises:
         ModelError: an unknown model type.
-        SettingsError: a learning rate or weight decay that no fit survives.
+        SettingsError: a learning rate or weight decay that no fit survives, or several members of ``base``.
     """
     default = model_class(model_type).default_widths
     widths = None
@@ -38,6 +38,8 @@ def make_recipe(
         widths = (hidden_dim or default[0],) * (num_layers or len(default))
     given = {name: value for name, value in changes.items() if value is not None}
     recipe = replace(RECIPES[model_type], hidden_layer_widths=widths, **given)
+    if model_type == "base" and (recipe.members or 1) > 1:
+        raise SettingsError(f"--members {recipe.members}: base is a single network; give --model-type deep")
     if not 0 < recipe.learning_rate <= MOST_LEARNING_RATE:
         raise SettingsError(f"--learning-rate must be over 0 and at most 1, not {recipe.learning_rate}")
     if not 0 <= recipe.weight_decay <= MOST_WEIGHT_DECAY:

@@ -125,14 +125,16 @@ def _start(
     """Return what the fits begin with, and say so."""
     from diode_trainer.training import warm_start
 
-    dimensions = options.hidden_dim is not None or options.num_layers is not None
-    if asked == warm_start.NONE or (asked == warm_start.AUTO and dimensions):
+    if asked == warm_start.NONE or (asked == warm_start.AUTO and options.gives_dimensions):
         return None
     devices = {example.hardware.key: example.hardware for example in examples}.values()
     with progress("reading what is known"):
         start = warm_start.find(devices) if asked == warm_start.AUTO else warm_start.named(asked, devices)
-    if asked != warm_start.AUTO and start is not None and (dimensions or model_type != start.network.model_type):
-        raise typer.BadParameter(f"{asked} has its own type and layers; leave out these", param_hint="--warm-start")
+    has_other_type = start is not None and model_type != start.network.model_type
+    if asked != warm_start.AUTO and (options.gives_dimensions or has_other_type):
+        raise typer.BadParameter(
+            f"{asked} has its own type, layers and members; leave out these", param_hint="--warm-start"
+        )
     if start is None or model_type != start.network.model_type:
         return None
     knows = ", ".join(device.name for device in start.model.card.hardware)

@@ -86,6 +86,15 @@ class RecipeOptions:
     ] = None
     hidden_dim: Annotated[int | None, typer.Option("--hidden-dim", min=1, max=1024, help="Width of a layer.")] = None
     num_layers: Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")] = None
+    members: Annotated[
+        int | None,
+        typer.Option("--members", min=1, max=64, help="Networks whose predictions a deep model averages."),
+    ] = None
+
+    @property
+    def gives_dimensions(self) -> bool:
+        """Whether the network is given a size, which one that a fit begins with has already."""
+        return any(given is not None for given in (self.hidden_dim, self.num_layers, self.members))
 
 
 _WHERE = frozenset(

@@ -95,7 +95,13 @@ def repeats(new: int, known: int) -> torch.Tensor:
 
 
 def find(devices: Iterable[Hardware]) -> WarmStart | None:
-    """Return what to begin with for devices, or None: the best shipped model, of another device of the same vendor.
+    """Return what to begin with for devices, or None: see ``shipped_for``."""
+    model = shipped_for(devices)
+    return None if model is None else start_from(model)
+
+
+def shipped_for(devices: Iterable[Hardware]) -> TimingModel | None:
+    """Return the model to begin with for devices: the best shipped one, if it is of another device of their vendor.
 
     A model that knows one of the devices has seen what its folds would be judged by, so it is none.
     """
@@ -105,9 +111,8 @@ def find(devices: Iterable[Hardware]) -> WarmStart | None:
     except DiodeError:
         return None
     vendors = {device.vendor for device in model.card.hardware}
-    if any(model.card.domain.covers(device) or device.vendor not in vendors for device in wanted):
-        return None
-    return start_from(model)
+    is_other = all(device.vendor in vendors and not model.card.domain.covers(device) for device in wanted)
+    return model if is_other else None
 
 
 def named(name: str, devices: Iterable[Hardware]) -> WarmStart:
