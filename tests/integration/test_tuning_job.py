@@ -77,7 +77,10 @@ class Sweeps:
     def run(self, *arguments: str, **_: Any) -> dict[str, int]:
         """Do what a sweep would do."""
         if arguments[0] == "collect":
-            assert "--share-kernels" in arguments
+            is_vendor = "VENDOR" in arguments  # which nothing is compiled for
+            assert ("--share-kernels" in arguments) is not is_vendor
+            if is_vendor:
+                return {"measured": 12, "skipped": 0, "timings": 16, "seconds": 60.0}
             folder = Path(arguments[arguments.index("--kernels") + 1])
             self.kernels.append((folder, len(list(folder.iterdir()))))
             (folder / f"kernel-{len(self.kernels)}").touch()
@@ -114,9 +117,22 @@ def test_a_first_round_is_chosen_by_what_earlier_runs_measured(
     assert asked == [interim] * is_asked
 
 
-@pytest.mark.parametrize(
-    ("device", "from_scratch", "members"), [(0, False, "12"), (1, False, None), (1, True, "12")]
-)
+def test_the_vendors_kernels_are_timed_of_further_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that no earlier round measures, which no model chooses, by kernels that nobody lists."""
+    done = Pool([DEVICES[0]], ProblemRequest(), database=str(tmp_path / "absent.db"), cores=16)
+    measured = set(list(done.problems)[:1000])
+    monkeypatch.setattr(Pool, "measured", lambda *_: measured)
+    job = TuningJob(
+        [DEVICES[0]], TuneRequest(ProblemRequest(), 180.0, "absent.db"), DeviceFolder(tmp_path / "runs"), 16
+    )
+    *_, last = job.plan().rounds
+    problems, guide = job.choose(2, last, tmp_path / "interim.pt")
+    assert (last.search_space, guide, (tmp_path / "interim.pt").exists()) == ("VENDOR", {}, False)
+    assert 300 < len(problems) < 700
+    assert not measured & {problem.problem().key for problem in problems}
+
+
+@pytest.mark.parametrize(("device", "from_scratch", "members"), [(0, False, "12"), (1, False, None), (1, True, "12")])
 def test_a_model_that_begins_with_nothing_has_twelve_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: int, members: str | None, *, from_scratch: bool
 ) -> None:

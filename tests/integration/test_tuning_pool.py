@@ -60,6 +60,7 @@ def test_many_named_products_have_no_company(tmp_path: Path) -> None:
     found = pool(tmp_path / "absent.db", ProblemRequest(families=("llama3-8b",), dtypes=("bf16", "fp16", "tf32")))
     assert len(found.problems) > 60
     assert spaces(found.rounds(7200.0)) == ["SAMPLE:192"]
+    assert spaces(found.rounds(120.0)) == ["GUIDED:12", "VENDOR"]
     assert spaces(found.rounds(60.0)) == ["GUIDED:12"]
 
 
@@ -67,11 +68,13 @@ def test_many_named_products_have_no_company(tmp_path: Path) -> None:
     ("budget_s", "rounds"), [(5.0, 1), (180.0, 1), (300.0, 1), (600.0, 2), (1200.0, 3), (36000.0, 3)]
 )
 def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, rounds: int) -> None:
-    """However long there is, in rounds of a thousand problems at least, or in one."""
+    """However long there is, in rounds of a thousand problems at least, or in one; then by the vendor's kernels."""
     found = pool(tmp_path / "absent.db", ProblemRequest())
     planned = found.rounds(budget_s)
-    assert spaces(planned) == ["GUIDED:12"] * rounds
-    assert [each.budget_s for each in planned] == pytest.approx([budget_s / rounds] * rounds)
+    vendor_s = 0.08 * budget_s if budget_s > 60 else 0.0
+    assert spaces(planned) == ["GUIDED:12"] * rounds + ["VENDOR"] * (vendor_s > 0)
+    assert [each.budget_s for each in planned[:rounds]] == pytest.approx([(budget_s - vendor_s) / rounds] * rounds)
+    assert sum(each.budget_s for each in planned) == pytest.approx(budget_s)
     assert len(found.problems) > 9900
 
 
@@ -80,10 +83,10 @@ def test_no_more_rounds_than_problems_fill(tmp_path: Path, monkeypatch: pytest.M
     named = tuple(f"mm:{8 * i}x512x512" for i in range(1, 1501))
     few = pool(tmp_path / "absent.db", ProblemRequest(shapes=named))
     all_s = few.estimate(few.space).seconds([*few.problems.values()])
-    assert spaces(few.rounds(1.5 * all_s)) == ["GUIDED:12"]
+    assert spaces(few.rounds(1.5 * all_s)) == ["GUIDED:12", "VENDOR"]
     standard = pool(tmp_path / "absent.db", ProblemRequest())
     monkeypatch.setattr(Pool, "measured", lambda *_: {*list(standard.problems)[500:]})
-    assert spaces(standard.rounds(36000.0)) == ["GUIDED:12"]
+    assert spaces(standard.rounds(36000.0)) == ["GUIDED:12", "VENDOR"]
     cpu = Pool(find_devices(["cpu"]), ProblemRequest(), database=str(tmp_path / "absent.db"))
     assert spaces(cpu.rounds(10 * 3600.0)) == ["DEFAULT"]
 
@@ -92,7 +95,8 @@ def test_more_cores_and_devices_make_more_rounds(tmp_path: Path) -> None:
     """As they time more problems in the same minutes."""
     devices = [H200, replace(H200, name="cuda:1")]
     found = Pool(devices, ProblemRequest(), database=str(tmp_path / "absent.db"), cores=32)
-    assert [len(found.rounds(60.0 * minutes)) for minutes in (3, 5, 10)] == [1, 2, 3]
+    of_samples = [spaces(found.rounds(60.0 * minutes)).count("GUIDED:12") for minutes in (3, 5, 10)]
+    assert of_samples == [1, 2, 3]
 
 
 def test_what_shares_kernels_costs_less(tmp_path: Path) -> None:
@@ -151,3 +155,16 @@ def test_what_was_timed_by_fewer_is_measured_again(database_url: str, measured: 
     assert ([str(problem) for problem in known] == ["mm:64x64x64/nn/bf16"]) is is_known
     assert len(known) + len(left) == 2
     assert found.measured() == {product.key}
+
+
+def test_what_the_vendors_kernels_were_timed_of(database_url: str) -> None:
+    """Is no problem to train on by itself, and is measured again by a sample, but not by the vendor's kernels."""
+    product = SweepProblem("mm", 64, 64, 64).problem()
+    record = samples.measurement(1, hardware=H200.hardware, problem=product, search_space="VENDOR", source=Source.SWEEP)
+    with Store.open(database_url) as store:
+        store.write([record])
+    found = pool(database_url)
+    by_vendor, by_sample = (found.known_and_left(space) for space in (SearchSpace("VENDOR"), found.space))
+    assert ([str(problem) for problem in by_vendor[0]], by_sample[0]) == (["mm:64x64x64/nn/bf16"], [])
+    assert (len(by_vendor[1]), len(by_sample[1])) == (59, 60)
+    assert found.measured() == set()

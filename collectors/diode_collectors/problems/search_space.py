@@ -10,13 +10,14 @@ from typing import Literal
 
 from diode_store.errors import SettingsError
 
-Kind = Literal["DEFAULT", "EXHAUSTIVE", "SAMPLE", "GUIDED"]
+Kind = Literal["VENDOR", "DEFAULT", "EXHAUSTIVE", "SAMPLE", "GUIDED"]
 GUIDED: Literal["GUIDED"] = "GUIDED"
 DRAWN: tuple[Literal["SAMPLE"], Literal["GUIDED"]] = ("SAMPLE", GUIDED)
 """The kinds that chance has a part in, so that they have a count and a seed."""
 _COUNTED = re.compile(rf"({'|'.join(DRAWN)}):(\d+)")
+_LISTS: tuple[Literal["VENDOR"], Literal["DEFAULT"], Literal["EXHAUSTIVE"]] = ("VENDOR", "DEFAULT", "EXHAUSTIVE")
 KNOWN = (
-    "DEFAULT, EXHAUSTIVE, SAMPLE:N for the DEFAULT ones and random others of EXHAUSTIVE, such as SAMPLE:72, or GUIDED:N"
+    "VENDOR for the vendor's kernels alone, DEFAULT, EXHAUSTIVE, SAMPLE:N for the DEFAULT ones and random others of EXHAUSTIVE, such as SAMPLE:72, or GUIDED:N"
     " for those that --guide names and random others"
 )
 TMA_SHARE = 4
@@ -25,7 +26,7 @@ TMA_SHARE = 4
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """``DEFAULT`` and ``EXHAUSTIVE`` are Inductor's lists.
+    """``DEFAULT`` and ``EXHAUSTIVE`` are Inductor's lists; ``VENDOR`` has no kernel of a template.
 
     ``SAMPLE:N`` is all of ``DEFAULT``, which is what a user's compile would try, and random others of ``EXHAUSTIVE``,
     up to N configs a template; they are drawn by seed. Of ``GUIDED:N`` up to half are named by a guide, and the others
@@ -56,10 +57,9 @@ class SearchSpace:
             SettingsError: it is unknown.
         """
         upper = text.strip().upper()
-        if upper == "DEFAULT":
-            return cls("DEFAULT")
-        if upper == "EXHAUSTIVE":
-            return cls("EXHAUSTIVE")
+        for kind in _LISTS:
+            if upper == kind:
+                return cls(kind)
         match = _COUNTED.fullmatch(upper)
         if match is None:
             raise SettingsError(f"unknown search space {text!r}; expected {KNOWN}")
@@ -71,8 +71,13 @@ class SearchSpace:
 
     @property
     def size(self) -> float:
-        """How many configs of a template it asks for; infinite for all."""
-        return {"DEFAULT": 0.0, "EXHAUSTIVE": math.inf}.get(self.kind, float(self.sample or 0))
+        """How many configs of a template it asks for: infinite for all, less than 0 for not even the DEFAULT ones."""
+        return {"VENDOR": -1.0, "DEFAULT": 0.0, "EXHAUSTIVE": math.inf}.get(self.kind, float(self.sample or 0))
+
+    @property
+    def is_vendor(self) -> bool:
+        """Whether nothing but the vendor's kernels is timed, so that nothing is compiled."""
+        return self.kind == "VENDOR"
 
     @property
     def is_drawn(self) -> bool:
@@ -87,7 +92,7 @@ class SearchSpace:
     @property
     def listed(self) -> Literal["DEFAULT", "EXHAUSTIVE"]:
         """Return what Inductor is asked to list; what is drawn is drawn from the exhaustive list."""
-        return "DEFAULT" if self.kind == "DEFAULT" else "EXHAUSTIVE"
+        return "DEFAULT" if self.kind in {"DEFAULT", "VENDOR"} else "EXHAUSTIVE"
 
 
 def drawn_place(what: object, key: bytes = b"") -> bytes:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CORES_PER_LANE, _MOST_LANES = 3, 4
-_CORES_PER_LANE_SHARING, _MOST_LANES_SHARING = 2, 7
+_CORES_PER_LISTING_LANE, _MOST_LISTING_LANES = 2, 7
 _ENOUGH_TO_KEEP_ONE = 4
 _WORKERS_PER_CORE = 0.7
 
@@ -55,14 +55,14 @@ def share_cores(cores: list[int], devices: int) -> list[CoreShare]:
     return shares
 
 
-def lanes_for(share: CoreShare, device: str, *, shares_kernels: bool = False) -> int:
+def lanes_for(share: CoreShare, device: str, *, compiles_little: bool = False) -> int:
     """Return how many processes a device gets: while one benchmarks, the others list and compile.
 
     Where problems share kernels most find theirs compiled, and listing them is what takes longest.
     """
     if device == "cpu":
         return 1
-    most, cores = (_MOST_LANES_SHARING, _CORES_PER_LANE_SHARING) if shares_kernels else (_MOST_LANES, _CORES_PER_LANE)
+    most, cores = (_MOST_LISTING_LANES, _CORES_PER_LISTING_LANE) if compiles_little else (_MOST_LANES, _CORES_PER_LANE)
     return max(1, min(most, len(share.compiling) // cores))
 
 

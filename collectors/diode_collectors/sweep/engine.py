@@ -139,7 +139,7 @@ class _Engine:
         cores = cores_of_rank(sorted(os.sched_getaffinity(0)), os.environ)[: self._plan.cores]
         shares = share_cores(cores, len(self._plan.devices))
         for device, share in zip(self._plan.devices, shares, strict=True):
-            count = self._plan.lanes or lanes_for(share, device, shares_kernels=self._plan.share_kernels)
+            count = self._plan.lanes or lanes_for(share, device, compiles_little=self._plan.compiles_little)
             for i in range(count):
                 name = f"{device.replace(':', '-')}-{i}"
                 self._start(LaneProcess(self._plan, device, share, count, self._scratch, name))

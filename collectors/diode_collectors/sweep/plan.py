@@ -60,6 +60,11 @@ class SweepPlan:
     spool_bytes: int = DEFAULT_SPOOL_BYTES
 
     @property
+    def compiles_little(self) -> bool:
+        """Whether most problems find their kernels compiled, or there is nothing to compile."""
+        return self.share_kernels or self.search_space.is_vendor
+
+    @property
     def recorded_space(self) -> str:
         """What records say of the search space."""
         return recorded_space(self.search_space, include_tma=self.include_tma)

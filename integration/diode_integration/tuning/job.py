@@ -161,7 +161,7 @@ class TuningJob:
             print_note(f"going on with {run.path.name}")
         if self.request.left_out:
             print_note(f"{counted(self.pool.left_out, 'product')} left out")
-            known = self.pool.measured() & {problem.problem().key for problem in self.request.left_out}
+            known = self.pool.measured(-math.inf) & {problem.problem().key for problem in self.request.left_out}
             if known:
                 told = f"{counted(len(known), 'product')} of --leave-out"
                 print_note(f"{told} measured before, which the model learns from; name another --database")
@@ -197,7 +197,8 @@ class TuningJob:
         left_s = each.budget_s - each.spent_s
         if each.problems and left_s >= _LEAST_S:
             up_to = counted(each.problems, "problem")
-            print_note(f"round {number} of {len(run.plan.rounds)}: up to {up_to} in {left_s:.0f} s")
+            by = ", by the vendor's kernels alone" if SearchSpace.parse(each.search_space).is_vendor else ""
+            print_note(f"round {number} of {len(run.plan.rounds)}: up to {up_to} in {left_s:.0f} s{by}")
             self._measure(run, number, each, left_s, kept)
         self._ingest(run.spool)
 
@@ -245,7 +246,7 @@ class TuningJob:
         """
         space = SearchSpace.parse(each.search_space)
         known, left = self.pool.known_and_left(space)
-        model = None if self.pool.is_cpu or not left else self._model(number, interim)
+        model = None if self.pool.is_cpu or space.is_vendor or not left else self._model(number, interim)
         if model is None:
             problems = self.pool.chosen(known, left, _SPARE * each.budget_s, space)
             return problems, guide_by_default(problems) if space.kind == GUIDED else {}

@@ -38,6 +38,14 @@ _LARGER = (SearchSpace("EXHAUSTIVE"), *(SearchSpace("SAMPLE", size) for size in 
 _COMPANY, _FEW = 60, 12
 """Fewer products that are named get companions of the standard set, up to so many; on a CPU, where each takes long, not
 many more than are needed."""
+_VENDOR = SearchSpace("VENDOR")
+_VENDOR_SHARE = 0.08
+"""Of the time, in which the vendor's kernels alone of further problems are timed, which takes a tenth of what a problem
+does by a sample, as nothing is compiled. How long these take is the vendor's own choice, which nothing foretells: of 608
+problems that an H200 timed in three minutes a model took cuBLAS to be three times as fast as it is on patch embeddings
+whose rows are of 8 bytes, and lost 7.5%; with cuBLAS's times of 300 more it lost 4.7% (docs/models.md)."""
+_LEAST_VENDOR_S = 5.0
+"""Starting a sweep takes five times as long, so that a smaller share of the time is not worth it."""
 _MARGIN = 1.3
 """How much longer than estimated a search space that is larger than usual may take."""
 
@@ -116,7 +124,12 @@ class Pool:
                 if _MARGIN * self.estimate(space).seconds([*self._first.values()]) <= budget_s - company_s:
                     named = Round(budget_s - company_s, str(space))
                     return [named, Round(company_s, str(self.space))] if company else [named]
-        return split(budget_s, str(self.space), 0.0 if self.is_cpu else self._expected(budget_s))
+        if self.is_cpu:
+            return split(budget_s, str(self.space), 0.0)
+        vendor_s, expected = _VENDOR_SHARE * budget_s, self._expected(budget_s)
+        if vendor_s < _LEAST_VENDOR_S:
+            return split(budget_s, str(self.space), expected)
+        return [*split(budget_s - vendor_s, str(self.space), expected), Round(vendor_s, str(_VENDOR))]
 
     def _expected(self, budget_s: float) -> float:
         """Return how many of the products that are left are expected to be timed in so many seconds."""
@@ -130,13 +143,16 @@ class Pool:
         return Estimate(self.devices, space, include_tma=True, cores=self.cores, shares_kernels=shares_kernels)
 
     def measured(self, size: float = 0.0) -> set[bytes]:
-        """Return the keys of the problems that the warehouse has of this device, from search spaces of this size on."""
+        """Return the keys of the problems that the warehouse has of this device, from search spaces of this size on.
+
+        Those of which only the vendor's kernels are timed are less than nothing.
+        """
         try:
             found = measured_in_warehouse(self._database)
         except NoWarehouseError:
             return set()
         ours = (done for done in found if done.hardware == self._hardware.key)
-        return {done.problem for done in ours if size == 0 or _size(done.search_space) >= size}
+        return {done.problem for done in ours if _size(done.search_space) >= size}
 
     def known_and_left(self, space: SearchSpace) -> tuple[list[SweepProblem], list[SweepProblem]]:
         """Return the products that are measured on this device, by as many kernels as ``space`` has, and the others.

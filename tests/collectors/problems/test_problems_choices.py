@@ -120,6 +120,22 @@ def test_time_is_bound_by_cores_or_by_devices() -> None:
     assert estimate("mm:512x512x512", 1000, 4) == pytest.approx(1401 * 0.006 / 4)
 
 
+def test_the_vendors_kernels_cost_no_compiling() -> None:
+    """One choice of each problem, whatever its sizes, and a fraction of what a sample takes."""
+    space = SearchSpace.parse("VENDOR")
+    problems = [parse_problem(text) for text in ("mm:512x512x512", "addmm:512x512x512/fp32", "bmm:8x8x8:2")]
+
+    def seconds(cores: int) -> float:
+        return seconds_estimate(
+            problems, space, shared_memory_bytes=None, include_tma=True, cores=cores, devices=1, shares_kernels=True
+        )
+
+    assert [count_choices(each, space, shared_memory_bytes=None, include_tma=True) for each in problems] == [1, 1, 1]
+    assert seconds(1) == pytest.approx(3 * 0.7)
+    assert seconds(1000) == pytest.approx(3 * 0.006)
+    assert SearchSpace.parse("DEFAULT").size > space.size
+
+
 def test_what_is_compiled_already_costs_little() -> None:
     """Four of five kernels of a problem that shares them are new; of odd rows all are."""
     space = SearchSpace.parse("GUIDED:20")
@@ -140,6 +156,7 @@ def test_what_is_compiled_already_costs_little() -> None:
     ("text", "expected"),
     [
         ("DEFAULT", SearchSpace("DEFAULT")),
+        ("vendor", SearchSpace("VENDOR")),
         ("exhaustive", SearchSpace("EXHAUSTIVE")),
         (" sample:72", SearchSpace("SAMPLE", 72)),
         ("Guided:24", SearchSpace("GUIDED", 24)),
@@ -154,7 +171,7 @@ def test_search_spaces_are_parsed(text: str, expected: SearchSpace) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("HUGE", "unknown search space 'HUGE'; expected DEFAULT, EXHAUSTIVE, SAMPLE:N"),
+        ("HUGE", "unknown search space 'HUGE'; expected VENDOR for the vendor's kernels alone, DEFAULT, EXHAUSTIVE"),
         ("SAMPLE", "unknown search space 'SAMPLE'"),
         ("SAMPLE:-1", "unknown search space"),
         ("SAMPLE:0", "SAMPLE:N needs an N of at least 1"),

@@ -75,6 +75,16 @@ def bmm(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return measured(tmp_path_factory.mktemp("locks"), "bmm:16x48x32:3/nt")
 
 
+@pytest.mark.parametrize("text", ["mm:33x47x65", "addmm:16x24x32", "baddbmm:8x8x8:2"])
+def test_the_vendors_kernel_alone(tmp_path: Path, text: str) -> None:
+    """Of one choice Inductor makes no benchmark of its own accord."""
+    record = record_of(measured(tmp_path, text, space=SearchSpace("VENDOR")))
+    assert record.problem.key == parse_problem(text, dtype="float32").problem().key
+    assert (record.search_space, record.choice_policy) == ("VENDOR", STOCK_POLICY)
+    assert {timing.config.template for timing in record.timings} <= {f"{ATEN}::{text.partition(':')[0]}"}
+    assert all(timing.outcome is Outcome.OK for timing in record.timings)
+
+
 def test_a_record_says_what_was_asked(bmm: Measured) -> None:
     """The problem's own key, where and with what it was measured, by whom and from which list."""
     record = record_of(bmm)

@@ -125,6 +125,17 @@ def test_default_and_exhaustive_are_inductors_lists(space: str) -> None:
     assert len(found["triton::mm"]) > 10
 
 
+@pytest.mark.parametrize(("function", "inputs"), [(torch.mm, (A, B)), (torch.addmm, (torch.zeros(B.size(1)), A, B))])
+def test_the_vendors_kernels_alone(function: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+    """No template takes part, and Inductor benchmarks also what is one choice only."""
+    found, records = listed("VENDOR", *inputs, function=function)
+    assert found
+    assert all(name.startswith("aten::") for name in found)
+    (record,) = records
+    assert {timing.config.template for timing in record.timings} == set(found)
+    assert all(timing.runtime_us > 0 for timing in record.timings)
+
+
 def test_a_sample_holds_the_default_list_and_random_others() -> None:
     """So many of the template in all, each once, and the vendor's kernel beside them."""
     default, everything = triton_configs("DEFAULT"), triton_configs("EXHAUSTIVE")

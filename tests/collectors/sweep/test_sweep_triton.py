@@ -62,8 +62,8 @@ def scripted(
         space: what is listed.
     """
 
-    def for_triton(listed: str, **_: Any) -> dict[str, Any]:
-        settings = settings_for(listed, on_cpu=False, include_tma=False)
+    def for_triton(space: SearchSpace, **_: Any) -> dict[str, Any]:
+        settings = settings_for(space, on_cpu=False, include_tma=False)
         return {name: value for name, value in settings.items() if "shared_mem" not in name}
 
     timer = ScriptedTimer()

@@ -134,6 +134,12 @@ def test_problems_outside_the_domain_do_not_count() -> None:
     assert example.hardware == H200
 
 
+def test_the_vendors_kernels_alone_give_no_case() -> None:
+    """What no template was timed beside is no choice."""
+    example = replace(examples([10.0, 20.0, 5.0]), is_vendor=np.ones(3, dtype=bool))
+    assert make_cases([example], [Prediction(np.ones(3), np.arange(3), np.ones((2, 3), dtype=np.float32))]) == []
+
+
 def test_one_member_gives_no_case() -> None:
     """A model of one member has no spread to calibrate."""
     prediction = Prediction(np.ones(3), np.arange(3), np.ones((1, 3), dtype=np.float32))

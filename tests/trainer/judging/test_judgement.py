@@ -51,6 +51,13 @@ def test_problems_without_a_choice_are_excluded() -> None:
     assert (found.problems, found.regret[1].geomean) == (1, pytest.approx(2.0))
 
 
+def test_the_vendors_kernels_alone_are_no_choice() -> None:
+    """Of a product with a bias there are two; a problem of which nothing else was timed flatters every ranking."""
+    usual = examples([10.0, 20.0, 30.0])
+    alone = replace(usual, is_vendor=np.ones(3, dtype=bool))
+    assert (judgeable(alone), judgeable(usual)) == (False, True)
+
+
 def test_rmse_of_logarithms() -> None:
     """Predictions e times too long and exact: root of (1 + 0) / 2."""
     example = examples([10.0, 20.0])

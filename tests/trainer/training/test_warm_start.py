@@ -193,7 +193,9 @@ def test_training_for_another_device(diode: RunCommand, h100_file: Path, really_
     assert (card.data["problems"], len(artifact.load(h100_file.with_name("m.pt")).trained_on)) == (12, 12)
 
 
-@pytest.mark.parametrize("options", [("--warm-start", "none"), ("--hidden-dim", "8"), ("--members", "2"), ("--model-type", "base")])
+@pytest.mark.parametrize(
+    "options", [("--warm-start", "none"), ("--hidden-dim", "8"), ("--members", "2"), ("--model-type", "base")]
+)
 def test_beginning_with_nothing(
     diode: RunCommand, h100_file: Path, really_shipped: str, options: tuple[str, str]
 ) -> None:
@@ -210,4 +212,7 @@ def test_layers_beside_a_model_to_begin_with(
 ) -> None:
     """A model has its own type, layers and members, so others contradict it."""
     result = run(diode, h100_file, "--warm-start", really_shipped, *options)
-    assert (result.code, "has its own type, layers and members; leave out these" in " ".join(result.err.split())) == (2, True)
+    assert (result.code, "has its own type, layers and members; leave out these" in " ".join(result.err.split())) == (
+        2,
+        True,
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_trainer.card import Calibration
+from diode_trainer.judging.metrics import judgeable
 from diode_trainer.uncertainty import WITHIN, Outlook
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def make_cases(
     for example, prediction in zip(examples, predictions, strict=True):
         ran = example.ran[prediction.finalists]
         known = domain is None or not any(domain.misses(example.shape, example.hardware))
-        if known and ran.sum() > 1 and len(prediction.member_logs) > 1:
+        if known and judgeable(example) and ran.sum() > 1 and len(prediction.member_logs) > 1:
             chosen = prediction.finalists[ran]
             measured = np.log(example.runtime_us[chosen] / example.runtime_us[example.ran].min())
             cases.append(Case(prediction.member_logs[:, ran], example.is_vendor[chosen], measured))

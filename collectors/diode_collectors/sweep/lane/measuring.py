@@ -142,7 +142,7 @@ class Measuring:
         """Where kernels are that problems share; None where each has its own."""
         self.choices = SweepChoices(options.space, options.seed, options.guide, shares_kernels=options.share_kernels)
         self._stack = ExitStack()
-        settings = settings_for(options.space.listed, on_cpu=self._on_cpu, include_tma=options.include_tma)
+        settings = settings_for(options.space, on_cpu=self._on_cpu, include_tma=options.include_tma)
         self._stack.enter_context(taken_over(self, settings))
         if self._on_cpu:
             leave_products_to_the_autotuner()

@@ -166,11 +166,12 @@ class Lane:
         from diode_collectors.sweep.lane.measuring import Measuring, MeasuringOptions
 
         said = self._settings
+        space = SearchSpace.parse(said.search_space)
         if said.device != "cpu":
-            _wait_for_compile_workers(workers_for(len(said.cores), said.contexts))
+            _start_compile_workers(1 if space.is_vendor else workers_for(len(said.cores), said.contexts))
         options = MeasuringOptions(
             device=said.device,
-            space=SearchSpace.parse(said.search_space),
+            space=space,
             guide=None if said.guide is None else read_guide(Path(said.guide)),
             share_kernels=self._kernels is not None,
             sweep_id=said.sweep_id,
@@ -296,8 +297,8 @@ def _warm_up(measuring: Measuring) -> None:
         log.warning("the warm-up failed: %s", error)
 
 
-def _wait_for_compile_workers(count: int) -> None:
-    """Let the first problem compile as fast as the others; without, its kernels compile in this process."""
+def _start_compile_workers(count: int) -> None:
+    """Let the first problem compile as fast as the others; one is this process itself."""
     import torch._inductor.config as inductor_config
     from torch._inductor.async_compile import AsyncCompile
 

@@ -42,7 +42,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     A sample of N holds Inductor's DEFAULT list and random ones of the EXHAUSTIVE list up to N a template: the same
     ones for the same problem and seed, wherever and whenever it is drawn. A guided one holds, in place of the DEFAULT
     list, those that the guide has for the problem. Where problems share kernels, the random ones of those of a kind
-    are from few.
+    are from few. The vendor's kernels alone are what is left where no template takes part.
     """
 
     annotates_choices = True
@@ -73,6 +73,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             choices = template_choices.get(template.uid)
             if choices is None or template.uid.startswith(_SUBGRAPHS):
                 continue
+            if self._space.is_vendor and not is_vendor_template(template.uid):
+                continue
             listed = list(choices)
             if self._space.sample is not None and not is_vendor_template(template.uid):
                 size = self._space.tma_sample if _TMA in template.uid else self._space.sample
@@ -83,6 +85,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
                     first = self._default(kernel_inputs, template, op_name, overrides)
                 listed = filled_up(first, listed, size, self._chooser(kernel_inputs, template.uid, op_name))
             found += listed
+        if self._space.is_vendor and len(found) == 1:
+            found *= 2  # of one choice Inductor makes no benchmark
         return [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded] if self.excluded else found
 
     def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:

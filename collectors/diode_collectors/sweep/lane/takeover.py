@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from torch._inductor.choices import InductorChoices
 
+    from diode_collectors.problems.search_space import SearchSpace
+
 
 class Autotuner(Protocol):
     """What stands in for the parts of Inductor's autotuner."""
@@ -35,20 +37,21 @@ class Autotuner(Protocol):
         """Take the event."""
 
 
-def settings_for(search_space: str, *, on_cpu: bool, include_tma: bool) -> dict[str, Any]:
+def settings_for(space: SearchSpace, *, on_cpu: bool, include_tma: bool) -> dict[str, Any]:
     """Return Inductor's settings for a sweep; those that a version does not know are left out later.
 
     Args:
-        search_space: what Inductor lists: ``DEFAULT`` or ``EXHAUSTIVE``.
+        space: which configs of a template are timed, if any are.
         on_cpu: whether C++ kernels are timed rather than Triton's.
         include_tma: whether persistent-TMA templates are listed.
     """
+    templates = "" if space.is_vendor else "CPP," if on_cpu else "TRITON,"
     return {
         "fx_graph_cache": False,
         "autotune_local_cache": False,
         "autotune_remote_cache": False,
-        "max_autotune_gemm_backends": "CPP,ATEN" if on_cpu else "TRITON,ATEN",
-        "max_autotune_gemm_search_space": search_space,
+        "max_autotune_gemm_backends": f"{templates}ATEN",
+        "max_autotune_gemm_search_space": space.listed,
         # A seventh of EXHAUSTIVE needs too much shared memory; some versions would try.
         "max_autotune_prune_choices_based_on_shared_mem": True,
         # Each of its choices compiles a graph of its own.
