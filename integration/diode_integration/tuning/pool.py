@@ -40,10 +40,10 @@ _COMPANY, _FEW = 60, 12
 many more than are needed."""
 _VENDOR = SearchSpace("VENDOR")
 _VENDOR_SHARE = 0.08
-"""Of the time, in which the vendor's kernels alone of further problems are timed, which takes a tenth of what a problem
-does by a sample, as nothing is compiled. How long these take is the vendor's own choice, which nothing foretells: of 608
-problems that an H200 timed in three minutes a model took cuBLAS to be three times as fast as it is on patch embeddings
-whose rows are of 8 bytes, and lost 7.5%; with cuBLAS's times of 300 more it lost 4.7% (docs/models.md)."""
+"""Of the time, in which the vendor's kernels alone of further problems are timed. As nothing is compiled, that takes a
+seventh of what a problem does by a sample. How fast they are is the vendor's own choice, which sizes hardly foretell: a
+model of 607 problems that one H200 timed in three minutes lost 7.0% on the listed ones, as it took cuBLAS to be three
+times as fast as it is on patch embeddings with rows of 8 bytes; with cuBLAS's times of 291 more it lost 4.9%."""
 _LEAST_VENDOR_S = 5.0
 """Starting a sweep takes five times as long, so that a smaller share of the time is not worth it."""
 _MARGIN = 1.3

@@ -212,7 +212,5 @@ def test_layers_beside_a_model_to_begin_with(
 ) -> None:
     """A model has its own type, layers and members, so others contradict it."""
     result = run(diode, h100_file, "--warm-start", really_shipped, *options)
-    assert (result.code, "has its own type, layers and members; leave out these" in " ".join(result.err.split())) == (
-        2,
-        True,
-    )
+    said = " ".join(result.err.split())
+    assert (result.code, "has its own type, layers and members; leave out these" in said) == (2, True)
