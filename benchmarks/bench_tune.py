@@ -163,8 +163,8 @@ def _seconds(choices: int) -> float:
     return cpu_seconds(choices) / CORES_ELSEWHERE
 
 
-def _scratch(_world: World, new: ExampleSet, seed: int) -> TimingNetwork:
-    return fit(pack(new), make_recipe("deep"), seed=seed).network
+def _scratch(_world: World, new: ExampleSet, seed: int, members: int | None = None) -> TimingNetwork:
+    return fit(pack(new), make_recipe("deep", members=members), seed=seed).network
 
 
 def _warm(world: World, new: ExampleSet, seed: int, most_known: int | None = None) -> TimingNetwork:
@@ -205,6 +205,7 @@ _WARM_WAYS = {
 WAYS = _WAYS | _WARM_WAYS
 _OF_REAL: dict[str, Learn] = {
     "": _scratch,
+    ", 12 members": partial(_scratch, members=12),
     ", warm": _warm,
     f", warm, {_FEW_KNOWN} known": partial(_warm, most_known=_FEW_KNOWN),
 }
@@ -212,11 +213,11 @@ REAL_WAYS = {
     name + suffix: (name, learn)
     for name, run in REAL_RUNS.items()
     for suffix, learn in _OF_REAL.items()
-    if not suffix or run.new == H100
+    if "warm" not in suffix or run.new == H100
 }
 """Which run was for real, and what is made of what it measured."""
-EVERYTHING, ALL_NEW, NOTHING = "everything", "all that is new", "nothing"
-_ENDS = (EVERYTHING, ALL_NEW, NOTHING)
+EVERYTHING, EVERYTHING_BY_12, ALL_NEW, NOTHING = "everything", "everything, 12 members", "all that is new", "nothing"
+_ENDS = (EVERYTHING, EVERYTHING_BY_12, ALL_NEW, NOTHING)
 """Models of all there is, of all that is new without what is known, and of what is known alone."""
 
 
@@ -246,7 +247,8 @@ def _tasks(new: str, options: argparse.Namespace) -> list[Task]:
     minutes = options.minutes or MINUTES
     asked = options.way or [*WAYS, *REAL_WAYS, *_ENDS]
     ways = [way for way in asked if way in WAYS and (is_known or way not in _WARM_WAYS)]
-    ends = [(way, 0.0) for way in asked if way == EVERYTHING or (way in _ENDS and is_known)]
+    everything = {EVERYTHING, EVERYTHING_BY_12}
+    ends = [(way, 0.0) for way in asked if way in everything or (way in _ENDS and is_known)]
     runs = [(way, REAL_RUNS[name]) for way, (name, _) in REAL_WAYS.items() if way in asked]
     real = [(way, each) for way, run in runs for each in run.minutes if run.new == new]
     listed = [*((way, each) for each in minutes for way in ways), *real, *ends]
@@ -269,8 +271,9 @@ def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]
         new, network = ExampleSet(()), world.base
     elif way == ALL_NEW:
         network = _scratch(world, new, seed)
-    elif way == EVERYTHING:
-        network = _scratch(world, ExampleSet((*world.known, *world.pool)), seed)
+    elif way in {EVERYTHING, EVERYTHING_BY_12}:
+        members = 12 if way == EVERYTHING_BY_12 else None
+        network = _scratch(world, ExampleSet((*world.known, *world.pool)), seed, members)
     elif way in REAL_WAYS:
         name, learn = REAL_WAYS[way]
         new = REAL_RUNS[name].until(minutes)

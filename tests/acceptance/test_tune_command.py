@@ -210,7 +210,7 @@ def test_planning_for_a_gpu_elsewhere(user: User) -> None:
     """A dry run says how many problems a budget is enough for on a known GPU, with the cores of such a machine."""
     command = str(PROGRAMS / "diode"), "tune", "--dry-run", "--hardware", "h200", "--budget", "10m", "--json"
     (foreseen,) = json.loads(user.done(*command).stdout)
-    assert (foreseen["hardware"], foreseen["cores"], len(foreseen["rounds"])) == ("NVIDIA H200", 16, 2)
+    assert (foreseen["hardware"], foreseen["cores"], len(foreseen["rounds"])) == ("NVIDIA H200", 16, 3)
     assert 300 < foreseen["problems"] < foreseen["targets"]
     assert foreseen["estimate_s"] == pytest.approx(600, rel=0.05)
     assert not user.data.exists()

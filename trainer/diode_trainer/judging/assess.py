@@ -10,7 +10,7 @@ import numpy as np
 from diode_store.errors import DatasetError
 from diode_trainer.data.splits import HOLD_OUT, Fold, folds, holding_out
 from diode_trainer.judging.baselines.compare import NOT_FITTED, STEPS_A_FOLD, forecast
-from diode_trainer.judging.metrics import judgeable
+from diode_trainer.judging.metrics import NOTHING_TO_JUDGE, judgeable
 from diode_trainer.judging.standing import Standing, predict, standing
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def assess(
     """
     dataset = dataset.subset([i for i, e in enumerate(dataset) if judgeable(e, vendor=vendor)])
     if not len(dataset):
-        raise DatasetError("no problem has two configs that ran, so there is nothing to judge by")
+        raise DatasetError(NOTHING_TO_JUDGE)
     splits = _splits(model, dataset, families, unseen=unseen)
     tested = [dataset.examples[i] for split in splits for i in split.test]
     predicted = predict(model, tested)

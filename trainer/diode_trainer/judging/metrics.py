@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KS = (1, 3, 5, 10)
 """The k at which regret is reported."""
 _FEWEST_CONFIGS = 2
+NOTHING_TO_JUDGE = "no problem has two configs that ran, one of them a template's, so there is nothing to judge by"
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def report(
         DatasetError: no row.
     """
     if not len(regret):
-        raise DatasetError("no problem has two configs that ran, so there is nothing to judge by")
+        raise DatasetError(NOTHING_TO_JUDGE)
     geomean = np.exp(np.log(regret).mean(0))
     p95 = np.percentile(regret, 95, axis=0)
     first = regret[:, 0]
