@@ -211,7 +211,7 @@ def test_planning_for_a_gpu_elsewhere(user: User) -> None:
     command = str(PROGRAMS / "diode"), "tune", "--dry-run", "--hardware", "h200", "--budget", "10m", "--json"
     (foreseen,) = json.loads(user.done(*command).stdout)
     assert (foreseen["hardware"], foreseen["cores"], len(foreseen["rounds"])) == ("NVIDIA H200", 16, 3)
-    assert 300 < foreseen["problems"] < foreseen["targets"]
+    assert 300 < foreseen["vendor_problems"] < foreseen["problems"] < foreseen["targets"]
     assert foreseen["estimate_s"] == pytest.approx(600, rel=0.05)
     assert not user.data.exists()
 

@@ -10,6 +10,7 @@ import pytest
 
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
+from diode_collectors.sweep.scratch import scratch_folder
 from diode_integration.tuning import installing
 from diode_integration.tuning import job as job_module
 from diode_integration.tuning.job import TuneRequest, TuningJob, left_to_do
@@ -145,6 +146,7 @@ def test_a_model_that_begins_with_nothing_has_twelve_members(
     monkeypatch.setattr(job, "_commands", training)
     job._train(job.found(restart=False), captures=True)
     assert training.members == [members]
+    assert training.begins_with == ["none" if members else None]
 
 
 class Training:
@@ -154,12 +156,14 @@ class Training:
         self.ends = list(ends)
         self.resumed: list[bool] = []
         self.members: list[str | None] = []
+        self.begins_with: list[str | None] = []
 
     def run(self, *arguments: str, **_: Any) -> None:
         """Note whether it goes on with what is there, and of how many members."""
         self.resumed.append("--resume" in arguments)
         asked = dict(pairwise(arguments))
         self.members.append(asked.get("--members"))
+        self.begins_with.append(asked.get("--warm-start"))
         unfinished = folder_beside(Path(arguments[arguments.index("--output") + 1]))
         unfinished.mkdir(exist_ok=True)
         (unfinished / "final.checkpoint").touch()
@@ -187,7 +191,7 @@ def test_training_goes_on(
     """With the fits that were interrupted, if they are of the same problems; not with those that failed."""
     measured = 50
     monkeypatch.setattr(installing, "target", lambda _hardware: tmp_path / "model.pt")
-    monkeypatch.setattr(Pool, "measured", lambda _pool: {bytes([number]) for number in range(measured)})
+    monkeypatch.setattr(Pool, "measured", lambda *_: {bytes([number]) for number in range(measured)})
     job, training = jobs[0], Training(end, None)
     monkeypatch.setattr(job, "_commands", training)
     with pytest.raises(type(end)):
@@ -197,3 +201,17 @@ def test_training_goes_on(
     assert run is not None
     job._train(run, captures=True)
     assert (training.resumed, job.folder.unfinished()) == (resumed, None)
+
+
+def test_a_round_by_the_vendors_kernels_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where starting its sweep was interrupted, which takes longer than the round has."""
+    request = TuneRequest(ProblemRequest(), 180.0, str(tmp_path / "absent.db"))
+    job = TuningJob([DEVICES[0]], request, DeviceFolder(tmp_path / "runs"), 16)
+    run = job.found(restart=False)
+    *_, last = run.plan.rounds
+    last.problems, last.spent_s = 100, last.budget_s + 5
+    given_s: list[float] = []
+    monkeypatch.setattr(job, "_measure", lambda _run, _number, _each, left_s, _kept: given_s.append(left_s))
+    with scratch_folder(1) as kept:
+        job._round(run, len(run.plan.rounds), last, kept)
+    assert given_s == [pytest.approx(0.08 * 180.0)]

@@ -53,7 +53,7 @@ def test_a_run_that_is_done_is_followed_by_another(folder: DeviceFolder) -> None
 
 
 def test_what_a_round_leaves_goes_to_the_next(folder: DeviceFolder) -> None:
-    """In equal parts; a round that took longer leaves nothing, and the last has nobody to leave anything to."""
+    """By what they have; a round that took longer leaves nothing, and the last has nobody to leave anything to."""
     plan = folder.begin(
         Plan(REQUEST, [Round(30.0, "SAMPLE:24"), Round(30.0, "SAMPLE:24"), Round(30.0, "SAMPLE:24")])
     ).plan
@@ -64,6 +64,9 @@ def test_what_a_round_leaves_goes_to_the_next(folder: DeviceFolder) -> None:
     plan.pass_on(2)
     plan.pass_on(3)
     assert [each.budget_s for each in plan.rounds] == [30.0, 40.0, 40.0]
+    plan.rounds[1:] = [Round(45.0, "SAMPLE:24"), Round(5.0, "VENDOR")]
+    plan.pass_on(1)
+    assert [each.budget_s for each in plan.rounds] == [30.0, 63.0, 7.0]
 
 
 def test_other_options_do_not_go_on(folder: DeviceFolder) -> None:

@@ -60,7 +60,6 @@ def test_many_named_products_have_no_company(tmp_path: Path) -> None:
     found = pool(tmp_path / "absent.db", ProblemRequest(families=("llama3-8b",), dtypes=("bf16", "fp16", "tf32")))
     assert len(found.problems) > 60
     assert spaces(found.rounds(7200.0)) == ["SAMPLE:192"]
-    assert spaces(found.rounds(120.0)) == ["GUIDED:12", "VENDOR"]
     assert spaces(found.rounds(60.0)) == ["GUIDED:12"]
 
 
@@ -68,10 +67,10 @@ def test_many_named_products_have_no_company(tmp_path: Path) -> None:
     ("budget_s", "rounds"), [(5.0, 1), (180.0, 1), (300.0, 1), (600.0, 2), (1200.0, 3), (36000.0, 3)]
 )
 def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, rounds: int) -> None:
-    """However long there is, in rounds of a thousand problems at least, or in one; then by the vendor's kernels."""
+    """In rounds of a thousand problems at least, or in one; then by the vendor's kernels, if samples leave any."""
     found = pool(tmp_path / "absent.db", ProblemRequest())
     planned = found.rounds(budget_s)
-    vendor_s = 0.08 * budget_s if budget_s > 60 else 0.0
+    vendor_s = 0.08 * budget_s if 60 < budget_s < 3600 else 0.0
     assert spaces(planned) == ["GUIDED:12"] * rounds + ["VENDOR"] * (vendor_s > 0)
     assert [each.budget_s for each in planned[:rounds]] == pytest.approx([(budget_s - vendor_s) / rounds] * rounds)
     assert sum(each.budget_s for each in planned) == pytest.approx(budget_s)
@@ -79,14 +78,15 @@ def test_the_standard_set_is_timed_by_few(tmp_path: Path, budget_s: float, round
 
 
 def test_no_more_rounds_than_problems_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the budget; what is measured fills none, and on a CPU no model chooses."""
+    """Nor one by the vendor's kernels where samples leave nothing; what is measured fills none."""
     named = tuple(f"mm:{8 * i}x512x512" for i in range(1, 1501))
     few = pool(tmp_path / "absent.db", ProblemRequest(shapes=named))
     all_s = few.estimate(few.space).seconds([*few.problems.values()])
-    assert spaces(few.rounds(1.5 * all_s)) == ["GUIDED:12", "VENDOR"]
+    assert spaces(few.rounds(1.5 * all_s)) == ["GUIDED:12"]
+    assert spaces(few.rounds(0.9 * all_s)) == ["GUIDED:12", "VENDOR"]
     standard = pool(tmp_path / "absent.db", ProblemRequest())
     monkeypatch.setattr(Pool, "measured", lambda *_: {*list(standard.problems)[500:]})
-    assert spaces(standard.rounds(36000.0)) == ["GUIDED:12", "VENDOR"]
+    assert spaces(standard.rounds(36000.0)) == ["GUIDED:12"]
     cpu = Pool(find_devices(["cpu"]), ProblemRequest(), database=str(tmp_path / "absent.db"))
     assert spaces(cpu.rounds(10 * 3600.0)) == ["DEFAULT"]
 

@@ -89,7 +89,7 @@ def count_choices(
         include_tma: whether the device can, and the sweep does, time persistent TMA kernels.
     """
     if space.is_vendor:
-        return 1
+        return 2 if problem.op == "addmm" else 1
     blocks = _blocks(problem)
     item_bytes = dtype_bytes(problem.dtype)
 

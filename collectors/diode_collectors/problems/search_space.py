@@ -17,8 +17,8 @@ DRAWN: tuple[Literal["SAMPLE"], Literal["GUIDED"]] = ("SAMPLE", GUIDED)
 _COUNTED = re.compile(rf"({'|'.join(DRAWN)}):(\d+)")
 _LISTS: tuple[Literal["VENDOR"], Literal["DEFAULT"], Literal["EXHAUSTIVE"]] = ("VENDOR", "DEFAULT", "EXHAUSTIVE")
 KNOWN = (
-    "VENDOR for the vendor's kernels alone, DEFAULT, EXHAUSTIVE, SAMPLE:N for the DEFAULT ones and random others of"
-    " EXHAUSTIVE, such as SAMPLE:72, or GUIDED:N for those that --guide names and random others"
+    "DEFAULT, EXHAUSTIVE, SAMPLE:N for the DEFAULT ones and random others of EXHAUSTIVE, such as SAMPLE:72, GUIDED:N"
+    " for those that --guide names and random others, or VENDOR for the vendor's kernels alone"
 )
 TMA_SHARE = 4
 """A sample of N takes one in so many of N from a persistent-TMA template, which has fewer configs to choose from."""

@@ -58,7 +58,7 @@ def share_cores(cores: list[int], devices: int) -> list[CoreShare]:
 def lanes_for(share: CoreShare, device: str, *, compiles_little: bool = False) -> int:
     """Return how many processes a device gets: while one benchmarks, the others list and compile.
 
-    Where problems share kernels most find theirs compiled, and listing them is what takes longest.
+    Where problems share kernels most find theirs compiled, or have none to compile, listing is what takes longest.
     """
     if device == "cpu":
         return 1

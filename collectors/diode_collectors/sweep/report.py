@@ -65,7 +65,8 @@ class Estimate:
 
     def weight(self, problem: SweepProblem) -> float:
         """Return how long a problem takes compared to others."""
-        slow = not self._device.is_cpu and problem.dtype == FLOAT32 and not problem.allow_tf32
+        compiles = not self._device.is_cpu and not self._space.is_vendor
+        slow = compiles and problem.dtype == FLOAT32 and not problem.allow_tf32
         return self.choices(problem) * (SLOW_FLOAT32_FACTOR if slow else 1)
 
     def seconds(self, problems: Sequence[SweepProblem]) -> float:

@@ -54,6 +54,11 @@ JOIN environments AS e ON e.id = c.environment_id
 WHERE h.name = $device
     AND ($environment IS NULL OR lower(hex(e.key)) = $environment)
     AND ($regime IS NULL OR regime_name = $regime)
+    AND EXISTS (
+        SELECT 1 FROM measurements AS m
+        WHERE m.hardware_id = c.hardware_id AND m.environment_id = c.environment_id AND m.problem_id = c.problem_id
+            AND coalesce(m.search_space, '') NOT LIKE 'VENDOR%'
+    )
 ORDER BY p.key, c.case_id
 """
 

@@ -175,9 +175,10 @@ def _print_foreseen(found: dict[str, Any]) -> None:
     typer.echo(f"device    {found['hardware']} ({gpus})")
     left_out = f"; {found['left_out']:,} left out" if found["left_out"] else ""
     typer.echo(f"products  {found['targets']:,}, of which {found['measured_already']:,} are measured{left_out}")
+    more = f", and {found['vendor_problems']:,} by the vendor's kernels alone" if found["vendor_problems"] else ""
     typer.echo(
         f"measures  {counted(len(found['rounds']), 'round')}, {found['budget_s']:.0f} s in all: about"
-        f" {counted(found['problems'], 'problem')} and {counted(found['choices'], 'kernel')}"
+        f" {counted(found['problems'], 'problem')} and {counted(found['choices'], 'kernel')}{more}"
     )
     typer.echo(f"then      trains and judges a model, which takes minutes on {counted(found['cores'], 'core')}")
     typer.echo(f"model     {found['model']}")

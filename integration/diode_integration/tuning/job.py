@@ -120,14 +120,15 @@ class TuningJob:
         by_space = {space: self.pool.known_and_left(space) for space in spaces}
         known, _ = by_space[self.pool.space]
         chosen: dict[SweepProblem, None] = {}
-        choices, estimate_s = 0, 0.0
+        choices, by_vendor, estimate_s = 0, 0, 0.0
         for each in rounds:
             space = SearchSpace.parse(each.search_space)
             estimate, (there, left) = self.pool.estimate(space), by_space[space]
             left = [problem for problem in left if problem not in chosen]
             found = self.pool.chosen([*there, *chosen], left, each.budget_s - each.spent_s, space)
             chosen |= dict.fromkeys(found)
-            choices += sum(map(estimate.choices, found))
+            choices += 0 if space.is_vendor else sum(map(estimate.choices, found))
+            by_vendor += len(found) if space.is_vendor else 0
             estimate_s += estimate.seconds(found)
         return {
             "hardware": self.hardware.name,
@@ -138,7 +139,8 @@ class TuningJob:
             "measured_already": len(known),
             "rounds": [asdict(each) for each in run.plan.rounds],
             "budget_s": sum(each.budget_s - each.spent_s for each in rounds),
-            "problems": len(chosen),
+            "problems": len(chosen) - by_vendor,
+            "vendor_problems": by_vendor,
             "choices": choices,
             "estimate_s": estimate_s,
             "model": str(installing.target(self.hardware)),
@@ -195,10 +197,11 @@ class TuningJob:
             if not problems and number == 1:
                 print_note(f"what is asked for is measured already; {self._more_to_measure()}")
             run.choose(number, problems, guide)
-        left_s = each.budget_s - each.spent_s
+        is_vendor = SearchSpace.parse(each.search_space).is_vendor
+        # Starting a sweep counts as spent where that was interrupted, and takes longer than this round.
+        left_s = each.budget_s if is_vendor else each.budget_s - each.spent_s
         if each.problems and left_s >= _LEAST_S:
-            up_to = counted(each.problems, "problem")
-            by = ", by the vendor's kernels alone" if SearchSpace.parse(each.search_space).is_vendor else ""
+            up_to, by = counted(each.problems, "problem"), ", by the vendor's kernels alone" if is_vendor else ""
             print_note(f"round {number} of {len(run.plan.rounds)}: up to {up_to} in {left_s:.0f} s{by}")
             self._measure(run, number, each, left_s, kept)
         self._ingest(run.spool)
@@ -279,17 +282,19 @@ class TuningJob:
 
     # --- training
 
-    def _size(self) -> Sequence[str]:
-        """Return how large a network is that begins with nothing."""
+    def _members(self) -> int | None:
+        """Return how many members a model of a GPU has that begins with nothing; None leaves the recipe's."""
         from diode_trainer.training import warm_start
 
         begins_with_nothing = self.request.from_scratch or warm_start.shipped_for((self.hardware,)) is None
-        return ("--members", str(_MEMBERS)) if begins_with_nothing else ()
+        return _MEMBERS if begins_with_nothing and not self.pool.is_cpu else None
 
-    def _train_to(self, path: Path, *size: str, folds: int, output: Output, goes_on: bool = False) -> Any:
+    def _train_to(
+        self, path: Path, *, folds: int, output: Output, members: int | None = None, goes_on: bool = False
+    ) -> Any:
         options = [
-            *size,
-            *(("--warm-start", "none") if self.request.from_scratch else ()),
+            *(("--warm-start", "none") if self.request.from_scratch or members else ()),
+            *(("--members", str(members)) if members else ()),
             *(("--json",) if output is Output.JSON else ()),
             *(("--resume",) if goes_on else ()),
         ]
@@ -331,8 +336,9 @@ class TuningJob:
     def _train(self, run: RunFolder, *, captures: bool) -> dict[str, Any]:
         from diode_trainer.training.checkpoints import are_left
 
-        path, problems = installing.target(self.hardware), len(self.pool.measured())
-        fits = {"folds": self._folds(run, problems), "problems": problems}
+        path, members = installing.target(self.hardware), self._members()
+        folds = self._folds(run, len(self.pool.measured()))
+        fits = {"folds": folds, "problems": len(self.pool.measured(-math.inf)), "members": members or 0}
         goes_on = run.plan.fits == fits and are_left(path)
         if run.plan.stage is Stage.MEASURING:  # afterwards the model that is there may be this run's
             if path.exists():
@@ -342,7 +348,7 @@ class TuningJob:
         run.save()
         output = Output.JSON if captures else Output.SHOW
         try:
-            report = self._train_to(path, *self._size(), folds=fits["folds"], output=output, goes_on=goes_on)
+            report = self._train_to(path, folds=folds, output=output, members=members, goes_on=goes_on)
         except CommandFailedError:
             run.plan.fits = None  # whatever it was, the next run begins these anew
             run.save()

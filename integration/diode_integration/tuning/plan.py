@@ -77,10 +77,11 @@ class Plan:
     """How many folds of how many problems it trains on, once it does, and while those fits can be gone on with."""
 
     def pass_on(self, number: int) -> None:
-        """Give what a round, from 1, has left of its budget to those after it."""
+        """Give what a round, from 1, has left of its budget to those after it, by what they have."""
         done, later = self.rounds[number - 1], self.rounds[number:]
+        left_s, all_s = max(done.budget_s - done.spent_s, 0.0), sum(each.budget_s for each in later)
         for each in later:
-            each.budget_s += max(done.budget_s - done.spent_s, 0.0) / len(later)
+            each.budget_s += left_s * each.budget_s / all_s
 
 
 def split(budget_s: float, search_space: str, problems: float) -> list[Round]:

@@ -45,7 +45,7 @@ seventh of what a problem does by a sample. How fast they are is the vendor's ow
 model of 607 problems that one H200 timed in three minutes lost 7.0% on the listed ones, as it took cuBLAS to be three
 times as fast as it is on patch embeddings with rows of 8 bytes; with cuBLAS's times of 291 more it lost 4.9%."""
 _LEAST_VENDOR_S = 5.0
-"""Starting a sweep takes five times as long, so that a smaller share of the time is not worth it."""
+"""Starting a sweep takes 20 to 45 s, so that a smaller share of the time is not worth it."""
 _MARGIN = 1.3
 """How much longer than estimated a search space that is larger than usual may take."""
 
@@ -126,10 +126,17 @@ class Pool:
                     return [named, Round(company_s, str(self.space))] if company else [named]
         if self.is_cpu:
             return split(budget_s, str(self.space), 0.0)
-        vendor_s, expected = _VENDOR_SHARE * budget_s, self._expected(budget_s)
-        if vendor_s < _LEAST_VENDOR_S:
-            return split(budget_s, str(self.space), expected)
-        return [*split(budget_s - vendor_s, str(self.space), expected), Round(vendor_s, str(_VENDOR))]
+        vendor_s = self._vendor_s(budget_s)
+        # By the whole budget: what was measured of rounds was so.
+        rounds = split(budget_s - vendor_s, str(self.space), self._expected(budget_s))
+        return [*rounds, Round(vendor_s, str(_VENDOR))] if vendor_s else rounds
+
+    def _vendor_s(self, budget_s: float) -> float:
+        """Return how long the vendor's kernels alone are timed: not where samples leave no problem for that."""
+        vendor_s = _VENDOR_SHARE * budget_s
+        _, left = self.known_and_left(self.space)
+        is_none_left = self.estimate(self.space).seconds(left) <= budget_s - vendor_s
+        return 0.0 if vendor_s < _LEAST_VENDOR_S or is_none_left or not self.known_and_left(_VENDOR)[1] else vendor_s
 
     def _expected(self, budget_s: float) -> float:
         """Return how many of the products that are left are expected to be timed in so many seconds."""
@@ -145,7 +152,7 @@ class Pool:
     def measured(self, size: float = 0.0) -> set[bytes]:
         """Return the keys of the problems that the warehouse has of this device, from search spaces of this size on.
 
-        Those of which only the vendor's kernels are timed are less than nothing.
+        Those of which only the vendor's kernels are timed do not count, unless ``size`` is that of ``VENDOR`` or less.
         """
         try:
             found = measured_in_warehouse(self._database)

@@ -150,7 +150,7 @@ def test_families_are_listed_with_their_sources(collect: RunCommand) -> None:
         (("--shape", "mm:1x2"), "'mm:1x2' is not a shape"),
         (("--shape", "conv:1x2x3"), "unknown op 'conv'"),
         (("--shape", "mm:8x8x8", "--dtype", "int8"), "unknown dtype 'int8'"),
-        (("--shape", "mm:8x8x8", "--search-space", "HUGE"), "unknown search space 'HUGE'; expected VENDOR"),
+        (("--shape", "mm:8x8x8", "--search-space", "HUGE"), "unknown search space 'HUGE'; expected DEFAULT"),
         (("--shape", "mm:8x8x8", "--search-space", "GUIDED:8"), "--search-space GUIDED:N and --guide FILE go together"),
         (("--shape", "mm:8x8x8", "--guide", "g.json"), "--search-space GUIDED:N and --guide FILE go together"),
         (("--shape", "mm:8x8x8", "--search-space", "GUIDED:8", "--guide", "g.json"), "g.json: cannot read the guide"),

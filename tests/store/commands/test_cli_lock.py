@@ -150,6 +150,19 @@ def test_what_is_left_out(locks: Locks) -> None:
     assert f"{reason}\n" in locks.run().err
 
 
+def test_what_only_the_vendors_kernels_were_timed_of(locks: Locks) -> None:
+    """Is left out, as nobody knows whether a template is faster; once one was timed, however slow, it is not."""
+    vendor = kernel_config("aten::mm", {})
+    locks.measure({vendor: 80.0}, search_space="VENDOR")
+    locks.measure({A: 80.0}, problem=matmul(8, 8, 8))
+    reason = "1 problem left out: timed by the vendor's kernels alone (`diode-collect --search-space VENDOR`)"
+    assert f"{reason}\n" in locks.run().err
+    assert [pick.configs[0] for pick in locks.picks()] == [A]
+    locks.measure({vendor: 80.0, A: 95.0}, search_space="SAMPLE:12")
+    assert "left out" not in locks.run().err
+    assert {pick.configs[0] for pick in locks.picks()} == {A, vendor}
+
+
 def test_a_template_that_nobody_recorded(locks: Locks) -> None:
     """Its picks hold in the torch that they were measured in; that is said, unless they are allowed elsewhere."""
     locks.measure({A: 80.0}, environment=ENVIRONMENT)

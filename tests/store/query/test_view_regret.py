@@ -65,6 +65,15 @@ def test_what_was_never_measured_is_null(views: Warehouse, make_measurement: Mak
     assert rows(views, "environment_id, regime, configs", "WHERE m = 69") == [(None, None, None)]
 
 
+def test_the_vendors_kernels_alone_are_no_best(views: Warehouse) -> None:
+    """Beside nothing else a pick of the vendor's has no regret; a sample of the same problem tells what it is."""
+    views.measure({VENDOR: 50.0}, search_space="VENDOR")
+    views.decide((VENDOR, 48.0))
+    assert rows(views, TIMES) == [("vendor", None, None, None, None, None)]
+    views.measure({VENDOR: 50.0, A: 40.0}, search_space="GUIDED:12")
+    assert rows(views, TIMES) == [("vendor", 50.0, "A", 40.0, 1.25, False)]
+
+
 def test_the_latest_decision_counts(views: Warehouse) -> None:
     """One row a (hardware, problem, model, policy, decided by, observed), whatever the environment."""
     views.measure({A: 50.0, B: 40.0})

@@ -82,6 +82,15 @@ def test_counts_and_domain() -> None:
     assert [(d.name, d.arch, d.multiprocessors) for d in domain.hardware] == [("NVIDIA H200", "sm_90", 132)]
 
 
+def test_the_vendors_kernels_alone_widen_no_domain() -> None:
+    """Where no template was tried the hook is not to rank them; a set of nothing else covers what it has."""
+    usual, alone = examples([1.0, 2.0]), examples([1.0, 2.0], replace(MM, m=65536, layout="tn"))
+    alone = replace(alone, is_vendor=np.ones(2, dtype=bool))
+    domain = ExampleSet((usual, alone)).domain()
+    assert (domain.layouts, domain.shapes["m"]) == (("nn",), (1024, 1024))
+    assert ExampleSet((alone,)).domain().shapes["m"] == (65536, 65536)
+
+
 def test_domain_leaves_out_what_hardly_any_problem_had() -> None:
     """A dtype of few problems among many is not covered: the hook then abstains."""
     common = [examples([1.0, 2.0], replace(MM, m=64 * size)) for size in range(1, 100)]

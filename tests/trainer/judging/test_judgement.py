@@ -55,7 +55,8 @@ def test_the_vendors_kernels_alone_are_no_choice() -> None:
     """Of a product with a bias there are two; a problem of which nothing else was timed flatters every ranking."""
     usual = examples([10.0, 20.0, 30.0])
     alone = replace(usual, is_vendor=np.ones(3, dtype=bool))
-    assert (judgeable(alone), judgeable(usual)) == (False, True)
+    failed = replace(usual, is_vendor=np.array([True, True, False]), runtime_us=np.array([10.0, 20.0, INF]))
+    assert [judgeable(each) for each in (alone, failed, usual)] == [False, False, True]
 
 
 def test_rmse_of_logarithms() -> None:

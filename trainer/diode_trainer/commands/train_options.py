@@ -50,7 +50,8 @@ WarmStartOption = Annotated[
         "--warm-start",
         metavar="MODEL",
         help="Begin with this model of other devices, and learn again some of what it knows; none: begin with nothing; "
-        "auto: with the shipped model, for a device of its vendor that it does not know.",
+        "auto: with the shipped model, for a device of its vendor that it does not know, unless the network is given a "
+        "size (--hidden-dim, --num-layers, --members).",
     ),
 ]
 ModelTypeOption = Annotated[ModelType, typer.Option("--model-type", help="What to train.")]
@@ -88,7 +89,7 @@ class RecipeOptions:
     num_layers: Annotated[int | None, typer.Option("--num-layers", min=1, max=16, help="Hidden layers.")] = None
     members: Annotated[
         int | None,
-        typer.Option("--members", min=1, max=64, help="Networks whose predictions a deep model averages."),
+        typer.Option("--members", min=1, max=64, help="Networks that a deep model averages, 6 unless given."),
     ] = None
 
     @property

@@ -104,10 +104,14 @@ class ExampleSet:
         return ExampleSet(tuple(self.examples[i] for i in indices), self.lineage)
 
     def domain(self) -> Domain:
-        """Return what the problems cover: where a model trained on them can be trusted."""
+        """Return what the problems cover: where a model trained on them can be trusted.
+
+        A problem of which only the vendor's kernels were tried says nothing about where templates can be ranked.
+        """
         from diode_trainer.card import CoveredHardware, Domain
 
-        shapes = [example.shape for example in self.examples]
+        shapes = [example.shape for example in self.examples if not example.is_vendor.all()]
+        shapes = shapes or [example.shape for example in self.examples]
         devices = {(e.hardware.name, e.hardware.arch, e.hardware.multiprocessors, e.hardware.vendor) for e in self}
         return Domain(
             hardware=tuple(CoveredHardware(*device) for device in sorted(devices)),

@@ -101,8 +101,8 @@ def eligible(example: Examples, *, vendor: bool = True) -> NDArray[np.bool_]:
 
 
 def judgeable(example: Examples, *, vendor: bool = True) -> bool:
-    """Whether a problem tells rankings apart at all: not one of which nothing but the vendor's kernels was timed."""
-    return not example.is_vendor.all() and int(eligible(example, vendor=vendor).sum()) >= _FEWEST_CONFIGS
+    """Whether a problem tells rankings apart at all: not one of which nothing but the vendor's kernels ran."""
+    return not example.is_vendor[example.ran].all() and int(eligible(example, vendor=vendor).sum()) >= _FEWEST_CONFIGS
 
 
 def regrets(

@@ -85,9 +85,10 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
                     first = self._default(kernel_inputs, template, op_name, overrides)
                 listed = filled_up(first, listed, size, self._chooser(kernel_inputs, template.uid, op_name))
             found += listed
-        if self._space.is_vendor and len(found) == 1:
-            found *= 2  # of one choice Inductor makes no benchmark
-        return [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded] if self.excluded else found
+        if self.excluded:
+            found = [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded]
+        is_alone = self._space.is_vendor and len(found) == 1  # of one choice Inductor makes no benchmark
+        return found * 2 if is_alone else found
 
     def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:
         """Return Inductor's DEFAULT choices of a template."""

@@ -79,7 +79,9 @@ class Contest:
 
     def _rows(self, ranking: Ranking, on_fold: Callable[[], None]) -> Iterator[Floats]:
         for fold in self.folds:
-            train, test = [self.dataset.examples[i] for i in fold.train], self._test(fold)
+            # What is no choice teaches no ranking.
+            known = (self.dataset.examples[i] for i in fold.train)
+            train, test = [example for example in known if judgeable(example)], self._test(fold)
             for example, score in zip(test, ranking(train, test, vendor=self.vendor), strict=True):
                 yield _NO_ANSWER if score is None else regrets(self.runtimes(example), score[self.counted(example)])
             on_fold()
