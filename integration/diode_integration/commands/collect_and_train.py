@@ -35,7 +35,8 @@ class _Sweep:
         list[str] | None, typer.Option("--dtype", metavar="DTYPE", help="bf16, fp16, tf32 or fp32; can be repeated.")
     ] = None
     search_space: Annotated[
-        str | None, typer.Option("--search-space", metavar="SPACE", help="DEFAULT, EXHAUSTIVE or SAMPLE:N, as of `diode-collect`.")
+        str | None,
+        typer.Option("--search-space", metavar="SPACE", help="DEFAULT, EXHAUSTIVE or SAMPLE:N, as of `diode-collect`."),
     ] = None
     search_mode: Annotated[str | None, typer.Option("--search-mode", help="Mode of torch.compile.")] = None
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda:N, or a comma list.")] = None
