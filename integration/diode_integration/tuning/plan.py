@@ -80,7 +80,7 @@ class Plan:
         """Give what a round, from 1, has left of its budget to those after it, by what they have."""
         done, later = self.rounds[number - 1], self.rounds[number:]
         left_s, all_s = max(done.budget_s - done.spent_s, 0.0), sum(each.budget_s for each in later)
-        for each in later:
+        for each in later if all_s > 0 else ():
             each.budget_s += left_s * each.budget_s / all_s
 
 

@@ -45,7 +45,7 @@ seventh of what a problem does by a sample. How fast they are is the vendor's ow
 model of 607 problems that one H200 timed in three minutes lost 7.0% on the listed ones, as it took cuBLAS to be three
 times as fast as it is on patch embeddings with rows of 8 bytes; with cuBLAS's times of 291 more it lost 4.9%."""
 _LEAST_VENDOR_S = 5.0
-"""Starting a sweep takes 20 to 45 s, so that a smaller share of the time is not worth it."""
+"""Starting its sweep takes 15 s, so that a smaller share of the time is not worth it."""
 _MARGIN = 1.3
 """How much longer than estimated a search space that is larger than usual may take."""
 
