@@ -216,8 +216,10 @@ REAL_WAYS = {
     if "warm" not in suffix or run.new == H100
 }
 """Which run was for real, and what is made of what it measured."""
-EVERYTHING, EVERYTHING_BY_12, ALL_NEW, NOTHING = "everything", "everything, 12 members", "all that is new", "nothing"
-_ENDS = (EVERYTHING, EVERYTHING_BY_12, ALL_NEW, NOTHING)
+_EVERYTHING = {"everything": None, "everything, 12 members": 12}
+"""By how many members; None for the recipe's."""
+ALL_NEW, NOTHING = "all that is new", "nothing"
+_ENDS = (*_EVERYTHING, ALL_NEW, NOTHING)
 """Models of all there is, of all that is new without what is known, and of what is known alone."""
 
 
@@ -247,8 +249,7 @@ def _tasks(new: str, options: argparse.Namespace) -> list[Task]:
     minutes = options.minutes or MINUTES
     asked = options.way or [*WAYS, *REAL_WAYS, *_ENDS]
     ways = [way for way in asked if way in WAYS and (is_known or way not in _WARM_WAYS)]
-    everything = {EVERYTHING, EVERYTHING_BY_12}
-    ends = [(way, 0.0) for way in asked if way in everything or (way in _ENDS and is_known)]
+    ends = [(way, 0.0) for way in asked if way in _EVERYTHING or (way in _ENDS and is_known)]
     runs = [(way, REAL_RUNS[name]) for way, (name, _) in REAL_WAYS.items() if way in asked]
     real = [(way, each) for way, run in runs for each in run.minutes if run.new == new]
     listed = [*((way, each) for each in minutes for way in ways), *real, *ends]
@@ -271,9 +272,8 @@ def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]
         new, network = ExampleSet(()), world.base
     elif way == ALL_NEW:
         network = _scratch(world, new, seed)
-    elif way in {EVERYTHING, EVERYTHING_BY_12}:
-        members = 12 if way == EVERYTHING_BY_12 else None
-        network = _scratch(world, ExampleSet((*world.known, *world.pool)), seed, members)
+    elif way in _EVERYTHING:
+        network = _scratch(world, ExampleSet((*world.known, *world.pool)), seed, _EVERYTHING[way])
     elif way in REAL_WAYS:
         name, learn = REAL_WAYS[way]
         new = REAL_RUNS[name].until(minutes)

@@ -26,27 +26,25 @@ WHERE m.hardware_id = $1 AND ($2 IS NULL OR p.op = $2) AND m.superseded_by IS NU
 GROUP BY ALL
 ORDER BY e.id
 """
-# Of a problem of which nothing but the vendor's kernels was timed, nobody knows what is fastest: Inductor would be kept
-# from looking for itself.
-_BY_VENDOR_ALONE = "coalesce(m.search_space, '') LIKE 'VENDOR%'"
-_RANKED = f"""
+# Ranked by the vendor's kernels alone, a problem would keep Inductor from looking for itself.
+_RANKED = """
 SELECT f.op, f.inputs, f.scalars, f.runtime_us, f.regime, f.tie_config_ids
 FROM fastest_configs AS f
 WHERE f.hardware_id = $1 AND f.environment_id = $2 AND ($3 IS NULL OR f.op = $3) AND ($4 IS NULL OR f.regime = $4)
     AND EXISTS (
         SELECT 1 FROM measurements AS m
         WHERE m.hardware_id = $1 AND m.environment_id = $2 AND m.problem_id = f.problem_id
-            AND m.superseded_by IS NULL AND NOT {_BY_VENDOR_ALONE}
+            AND m.superseded_by IS NULL AND NOT is_by_vendor_alone(m.search_space)
     )
 QUALIFY regime_place(f.hardware_id, f.environment_id, f.problem_id, f.regime) = 1
 ORDER BY f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.problem_id
-"""  # noqa: S608 - our own text
-_LEFT_OUT = f"""
+"""
+_LEFT_OUT = """
 WITH measured AS (
     SELECT
         m.problem_id,
         bool_or(m.environment_id = $2) AS is_here,
-        bool_and({_BY_VENDOR_ALONE}) FILTER (m.environment_id = $2) AS is_by_vendor
+        bool_and(is_by_vendor_alone(m.search_space)) FILTER (m.environment_id = $2) AS is_by_vendor
     FROM measurements AS m
     JOIN problems AS p ON p.id = m.problem_id
     WHERE m.hardware_id = $1 AND ($3 IS NULL OR p.op = $3) AND m.superseded_by IS NULL
@@ -65,7 +63,7 @@ SELECT
     count(*) FILTER (m.is_here AND m.is_by_vendor)
 FROM measured AS m
 LEFT JOIN ranked AS r USING (problem_id)
-"""  # noqa: S608 - our own text
+"""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@
 -- sigmas_of, noisiest, usual_sigma and noise_limit are made of the figures in diode_store/noise.py by noise_sql.py, and
 -- regime_rank of the regimes in diode_store/records.py by regime_sql.py.
 
+-- Whether a sweep timed nothing but the vendor's kernels, so that it does not know what is fastest.
+CREATE MACRO is_by_vendor_alone(search_space) AS coalesce(search_space, '') LIKE 'VENDOR%';
+
 CREATE MACRO asks_for_tf32(dtype, scalars) AS
     dtype = 'float32' AND contains(replace(scalars, ' ', ''), '["ALLOW_TF32",true]');
 

@@ -24,7 +24,7 @@ believed_times AS MATERIALIZED (
     FROM timings AS t
     JOIN (FROM believed(NULL) SEMI JOIN cases USING (case_id)) AS m ON m.id = t.measurement_id
     -- Beside the vendor's kernels alone a pick of the vendor's would lose nothing, whatever it is.
-    ANTI JOIN (FROM measurements WHERE search_space LIKE 'VENDOR%') AS v ON v.id = t.measurement_id
+    ANTI JOIN (FROM measurements WHERE is_by_vendor_alone(search_space)) AS v ON v.id = t.measurement_id
     WHERE t.outcome = 'ok' AND NOT t.is_estimate
 ),
 -- include _medians.sql

@@ -57,7 +57,7 @@ WHERE h.name = $device
     AND EXISTS (
         SELECT 1 FROM measurements AS m
         WHERE m.hardware_id = c.hardware_id AND m.environment_id = c.environment_id AND m.problem_id = c.problem_id
-            AND coalesce(m.search_space, '') NOT LIKE 'VENDOR%'
+            AND NOT is_by_vendor_alone(m.search_space)
     )
 ORDER BY p.key, c.case_id
 """

@@ -127,8 +127,10 @@ class TuningJob:
             left = [problem for problem in left if problem not in chosen]
             found = self.pool.chosen([*there, *chosen], left, each.budget_s - each.spent_s, space)
             chosen |= dict.fromkeys(found)
-            choices += 0 if space.is_vendor else sum(map(estimate.choices, found))
-            by_vendor += len(found) if space.is_vendor else 0
+            if space.is_vendor:
+                by_vendor += len(found)
+            else:
+                choices += sum(map(estimate.choices, found))
             estimate_s += estimate.seconds(found)
         return {
             "hardware": self.hardware.name,

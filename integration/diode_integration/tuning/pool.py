@@ -126,23 +126,22 @@ class Pool:
                     return [named, Round(company_s, str(self.space))] if company else [named]
         if self.is_cpu:
             return split(budget_s, str(self.space), 0.0)
-        vendor_s = self._vendor_s(budget_s)
-        # By the whole budget: what was measured of rounds was so.
-        rounds = split(budget_s - vendor_s, str(self.space), self._expected(budget_s))
-        return [*rounds, Round(vendor_s, str(_VENDOR))] if vendor_s else rounds
-
-    def _vendor_s(self, budget_s: float) -> float:
-        """Return how long the vendor's kernels alone are timed: not where samples leave no problem for that."""
-        vendor_s = _VENDOR_SHARE * budget_s
-        _, left = self.known_and_left(self.space)
-        is_none_left = self.estimate(self.space).seconds(left) <= budget_s - vendor_s
-        return 0.0 if vendor_s < _LEAST_VENDOR_S or is_none_left or not self.known_and_left(_VENDOR)[1] else vendor_s
-
-    def _expected(self, budget_s: float) -> float:
-        """Return how many of the products that are left are expected to be timed in so many seconds."""
         _, left = self.known_and_left(self.space)
         all_s = self.estimate(self.space).seconds(left)
-        return len(left) * min(budget_s / all_s, 1.0) if left else 0.0
+        vendor_s = self._vendor_s(budget_s, all_s)
+        # By the whole budget: what was measured of rounds was so.
+        expected = len(left) * min(budget_s / all_s, 1.0) if left else 0.0
+        rounds = split(budget_s - vendor_s, str(self.space), expected)
+        return [*rounds, Round(vendor_s, str(_VENDOR))] if vendor_s else rounds
+
+    def _vendor_s(self, budget_s: float, all_s: float) -> float:
+        """Return how long the vendor's kernels alone are timed, where samples of all that is left take ``all_s``.
+
+        Not at all where samples leave no problem for that.
+        """
+        vendor_s = _VENDOR_SHARE * budget_s
+        is_worth_it = vendor_s >= _LEAST_VENDOR_S and all_s > budget_s - vendor_s
+        return vendor_s if is_worth_it and self.known_and_left(_VENDOR)[1] else 0.0
 
     def estimate(self, space: SearchSpace) -> Estimate:
         """Return what it takes to time problems by the configs of a search space."""

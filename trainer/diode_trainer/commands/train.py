@@ -135,7 +135,7 @@ def _start(
         raise typer.BadParameter(
             f"{asked} has its own type, layers and members; leave out these", param_hint="--warm-start"
         )
-    if start is None or model_type != start.network.model_type:
+    if start is None or has_other_type:
         return None
     knows = ", ".join(device.name for device in start.model.card.hardware)
     print_note(
