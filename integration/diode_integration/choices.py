@@ -28,7 +28,7 @@ from diode_integration.predictor import AbstentionError
 from diode_integration.retry import Graph
 from diode_integration.spooling import recorder_for
 from diode_integration.stats import DecidedBy, Decision, Stats
-from diode_integration.unknown import FAILED, Unknown, VendorCalls, why_vendor
+from diode_integration.unknown import FAILED, OVERFLOW, Unknown, VendorCalls, overflows, why_vendor
 from diode_store import safely
 from diode_store.devices import NVIDIA
 from diode_store.errors import SettingsError
@@ -297,9 +297,12 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         hardware = self._device(offer)
         problem = dynamic.problem_at_hint(offer.kernel_inputs, offer.op_name)
         over = dynamic.stated_range(offer.kernel_inputs, offer.op_name)
+        largest = over.largest if over else None
+        if hardware.vendor == NVIDIA and overflows((largest or problem).shape):
+            raise AbstentionError(OVERFLOW, "up to torch 2.11 Triton's kernels read beyond its matrices")
         predictor = models.asked_about(problem, hardware, over.problems if over else (), similar=self._similar)
         with self._stats.timed("seconds_listing"):
-            listing = self._list(offer, problem, predictor, hardware, over.largest if over else None)
+            listing = self._list(offer, problem, predictor, hardware, largest)
         if not listing.ranked:
             return listing, None
         columns = listing.ranked.columns

@@ -6,6 +6,7 @@ import threading
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_integration.listing import uid_of
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
     from diode_integration.listing import CandidateOffer
-    from diode_store.records import Hardware, Problem
+    from diode_store.records import Hardware, Problem, ProblemShape
 
 _LAUNCH_BOUND_US = 4.0
 """Of the least time that a device could need: below, a launch takes about as long as the kernel, and what a better one
 could gain is a microsecond."""
 FAILED = "failed"
 """The reason where a graph is compiled again without the model: there the vendor's kernel is kept, whatever is set."""
+OVERFLOW = "overflow"
+"""The reason where Triton's kernels would read memory that is not the product's: so there, too."""
+_SURE_TO_RUN = frozenset({FAILED, OVERFLOW})
+_COUNTED_WITHIN = 2**31
+_COUNTS_K_IN_32_BITS = torch.__version__ < (2, 12)
 _NOT_FOR_THE_OP = frozenset({"hardware", "no_model", "multi_kernel"})
 """Reasons that say nothing of what could be won."""
 _APART = frozenset({"mm", "addmm", "bmm", "baddbmm"})
@@ -56,6 +62,17 @@ def parse_unknown(unknown: Unknown | str | None, mode: Mode) -> Unknown:
         raise SettingsError(f"unknown must be one of {', '.join(Unknown)}, not {unknown!r}") from None
 
 
+def overflows(shape: ProblemShape) -> bool:
+    """Whether Triton's kernels of a product reach an element along K that they cannot count to.
+
+    Up to torch 2.11 the templates count K in 32 bits, and so its product with a row of N in B, or of M in a transposed
+    A: on an NVIDIA H200 each kernel that was tried for mm 46x120401x20327 tn in bf16 ended in an illegal memory access,
+    after which a process has to end. Other indices have 64 bits where a matrix needs them, as all have from 2.12 on.
+    """
+    steps = (shape.m if shape.layout[0] == "t" else 1, shape.n if shape.layout[1] == "n" else 1)
+    return _COUNTS_K_IN_32_BITS and shape.k * max(steps) >= _COUNTED_WITHIN
+
+
 def why_vendor(unknown: Unknown, reason: str, problem: Problem | None, hardware: Hardware | None) -> str | None:
     """Return why the vendor's kernel is kept alone, or None if stock Inductor chooses.
 
@@ -65,7 +82,7 @@ def why_vendor(unknown: Unknown, reason: str, problem: Problem | None, hardware:
         problem: the matrix product; None if it is none that torch-diode has a name for.
         hardware: the device; None if it cannot be identified.
     """
-    if reason == FAILED:
+    if reason in _SURE_TO_RUN:
         return "it is sure to run"
     if unknown is not Unknown.AUTO:
         return "nothing else is asked for" if unknown is Unknown.VENDOR else None

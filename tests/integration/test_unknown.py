@@ -16,11 +16,12 @@ from torch._inductor import config as inductor_config
 from torch._inductor.utils import run_and_get_code
 
 from diode_collectors.problems.problem import parse_problem
-from diode_integration import convolution, final
+from diode_integration import choices, convolution, final
+from diode_integration import unknown as unknown_module
 from diode_integration.install import install
 from diode_integration.policy import Mode
 from diode_integration.stats import DecidedBy
-from diode_integration.unknown import Unknown, VendorCalls, parse_unknown, why_vendor
+from diode_integration.unknown import Unknown, VendorCalls, overflows, parse_unknown, why_vendor
 from diode_store.errors import SettingsError
 from inductor_harness import compile_and_run
 
@@ -144,6 +145,42 @@ def test_what_was_kept_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert lines == [
         "the vendor's kernel is kept: dtype: the model knows float16, not float32 (logged once for each reason)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_beyond"),
+    [
+        ("mm:46x120401x20327/tn/bf16", True),
+        ("mm:46x120401x20327/nt/bf16", False),
+        ("mm:120401x46x20327/tn/bf16", True),
+        ("mm:120401x46x20327/nn/bf16", False),
+        ("bmm:8x65536x32767:4/nn/bf16", False),
+        ("bmm:8x65536x32768:4/nn/bf16", True),
+        ("mm:65536x65536x64/nn/bf16", False),  # C is larger, and counted in 64 bits
+    ],
+)
+def test_what_the_kernels_of_older_versions_cannot_count(
+    shape: str,
+    is_beyond: bool,  # noqa: FBT001 - a parameter of pytest's
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """K times what lies between two of its steps is counted in 32 bits up to torch 2.11."""
+    of = parse_problem(shape).problem().shape
+    for in_32_bits in (True, False):
+        monkeypatch.setattr(unknown_module, "_COUNTS_K_IN_32_BITS", in_32_bits)
+        assert overflows(of) == (is_beyond and in_32_bits)
+
+
+@pytest.mark.parametrize("options", [{"mode": "zero"}, {"mode": "top_k", "unknown": "stock"}], ids=str)
+def test_a_kernel_that_would_read_other_memory_is_not_chosen(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vendor's kernel is kept of a product that the model knows, whatever is set."""
+    monkeypatch.setattr(choices, "overflows", lambda _shape: True)
+    handler = hooked(TileModel(), **options)
+    assert compile_op("mm", handler).left == [["mm"]]
+    assert handler.get_stats()["fallback_overflow"] == 1
+    assert handler.decisions()[0].reason.endswith("read beyond its matrices; it is sure to run")
 
 
 @pytest.mark.parametrize(
