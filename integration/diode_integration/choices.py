@@ -30,7 +30,7 @@ from diode_integration.spooling import recorder_for
 from diode_integration.stats import DecidedBy, Decision, Stats
 from diode_integration.unknown import FAILED, OVERFLOW, Unknown, VendorCalls, overflows, why_vendor
 from diode_store import safely
-from diode_store.devices import NVIDIA
+from diode_store.devices import AMD, NVIDIA
 from diode_store.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from diode_store.exchange.picks import Picks
     from diode_store.records import Hardware, Problem
 
-HOOK_VERSION = 5
+HOOK_VERSION = 6
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 INHERIT = "inherit"
 _FOR_A_RANGE = Policy(mode=Mode.TOP_K, top_k_configs=8, performance_threshold=2.0)
@@ -298,8 +298,8 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         problem = dynamic.problem_at_hint(offer.kernel_inputs, offer.op_name)
         over = dynamic.stated_range(offer.kernel_inputs, offer.op_name)
         largest = over.largest if over else None
-        if hardware.vendor == NVIDIA and overflows((largest or problem).shape):
-            raise AbstentionError(OVERFLOW, "up to torch 2.11 Triton's kernels read beyond its matrices")
+        if hardware.vendor in {NVIDIA, AMD} and overflows(largest or problem):
+            raise AbstentionError(OVERFLOW, "Triton's kernels of this torch would read memory outside the matrices")
         predictor = models.asked_about(problem, hardware, over.problems if over else (), similar=self._similar)
         with self._stats.timed("seconds_listing"):
             listing = self._list(offer, problem, predictor, hardware, largest)

@@ -12,14 +12,14 @@ from torch._inductor.utils import use_aten_gemm_kernels
 from diode_integration.listing import uid_of
 from diode_integration.policy import Mode
 from diode_store.errors import SettingsError
-from diode_store.records import is_vendor_template
+from diode_store.records import MATMUL_OPERANDS, is_vendor_template
 from diode_trainer.features import roofline_us
 
 if TYPE_CHECKING:
     from torch._inductor.kernel_template_choice import KernelTemplateChoice
 
     from diode_integration.listing import CandidateOffer
-    from diode_store.records import Hardware, Problem, ProblemShape
+    from diode_store.records import Hardware, Problem
 
 _LAUNCH_BOUND_US = 4.0
 """Of the least time that a device could need: below, a launch takes about as long as the kernel, and what a better one
@@ -27,10 +27,11 @@ could gain is a microsecond."""
 FAILED = "failed"
 """The reason where a graph is compiled again without the model: there the vendor's kernel is kept, whatever is set."""
 OVERFLOW = "overflow"
-"""The reason where Triton's kernels would read memory that is not the product's: so there, too."""
+"""The reason where Triton's kernels would read memory outside the matrices: likewise."""
 _SURE_TO_RUN = frozenset({FAILED, OVERFLOW})
-_COUNTED_WITHIN = 2**31
-_COUNTS_K_IN_32_BITS = torch.__version__ < (2, 12)
+_K_HAS_32_BITS = torch.__version__ < (2, 12)
+"""By the templates of 2.11 and 2.12; ``overflows`` says what follows."""
+_MOST_INDEXED = 2**31
 _NOT_FOR_THE_OP = frozenset({"hardware", "no_model", "multi_kernel"})
 """Reasons that say nothing of what could be won."""
 _APART = frozenset({"mm", "addmm", "bmm", "baddbmm"})
@@ -62,15 +63,18 @@ def parse_unknown(unknown: Unknown | str | None, mode: Mode) -> Unknown:
         raise SettingsError(f"unknown must be one of {', '.join(Unknown)}, not {unknown!r}") from None
 
 
-def overflows(shape: ProblemShape) -> bool:
-    """Whether Triton's kernels of a product reach an element along K that they cannot count to.
+def overflows(problem: Problem) -> bool:
+    """Whether Triton's kernels of a product would index A or B by more than 32 bits, and read other memory.
 
-    Up to torch 2.11 the templates count K in 32 bits, and so its product with a row of N in B, or of M in a transposed
-    A: on an NVIDIA H200 each kernel that was tried for mm 46x120401x20327 tn in bf16 ended in an illegal memory access,
-    after which a process has to end. Other indices have 64 bits where a matrix needs them, as all have from 2.12 on.
+    Up to torch 2.11 the templates of products without a batch multiply an index along K, in 32 bits, by the stride
+    there; from 2.12 on those for NVIDIA have 64 where a matrix needs them. The batched ones walk along K by pointers.
+    On an NVIDIA H200 (torch 2.11) each kernel that was tried for mm 46x120401x20327 tn in bf16 ended in an illegal
+    memory access, which no process survives.
     """
-    steps = (shape.m if shape.layout[0] == "t" else 1, shape.n if shape.layout[1] == "n" else 1)
-    return _COUNTS_K_IN_32_BITS and shape.k * max(steps) >= _COUNTED_WITHIN
+    first, second, _ = MATMUL_OPERANDS[problem.op]
+    a, b = problem.inputs[first], problem.inputs[second]
+    is_batched = len(a.size) > 2  # noqa: PLR2004 - a matrix
+    return _K_HAS_32_BITS and not is_batched and a.size[-1] * max(a.stride[-1], b.stride[-2]) >= _MOST_INDEXED
 
 
 def why_vendor(unknown: Unknown, reason: str, problem: Problem | None, hardware: Hardware | None) -> str | None:

@@ -16,7 +16,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.utils import run_and_get_code
 
 from diode_collectors.problems.problem import parse_problem
-from diode_integration import choices, convolution, final
+from diode_integration import convolution, final
 from diode_integration import unknown as unknown_module
 from diode_integration.install import install
 from diode_integration.policy import Mode
@@ -152,35 +152,48 @@ def test_what_was_kept_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     [
         ("mm:46x120401x20327/tn/bf16", True),
         ("mm:46x120401x20327/nt/bf16", False),
-        ("mm:120401x46x20327/tn/bf16", True),
+        ("addmm:120401x46x20327/tn/bf16", True),
         ("mm:120401x46x20327/nn/bf16", False),
-        ("bmm:8x65536x32767:4/nn/bf16", False),
-        ("bmm:8x65536x32768:4/nn/bf16", True),
-        ("mm:65536x65536x64/nn/bf16", False),  # C is larger, and counted in 64 bits
+        ("mm:8x65536x32767/nn/bf16", False),
+        ("mm:8x65536x32768/nn/bf16", True),
+        ("bmm:8x65536x32768:4/nn/bf16", False),  # walks along K by pointers
+        ("mm:65536x65536x64/nn/bf16", False),  # C is larger, and has 64 bits
     ],
 )
-def test_what_the_kernels_of_older_versions_cannot_count(
+def test_what_kernels_of_older_versions_cannot_index(
     shape: str,
     is_beyond: bool,  # noqa: FBT001 - a parameter of pytest's
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """K times what lies between two of its steps is counted in 32 bits up to torch 2.11."""
-    of = parse_problem(shape).problem().shape
-    for in_32_bits in (True, False):
-        monkeypatch.setattr(unknown_module, "_COUNTS_K_IN_32_BITS", in_32_bits)
-        assert overflows(of) == (is_beyond and in_32_bits)
+    """An index along K times the stride there has 32 bits up to torch 2.11."""
+    for has_32_bits in (True, False):
+        monkeypatch.setattr(unknown_module, "_K_HAS_32_BITS", has_32_bits)
+        assert overflows(parse_problem(shape).problem()) == (is_beyond and has_32_bits)
+
+
+def test_strides_count_not_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of a wider matrix are further apart along K than they are many."""
+    monkeypatch.setattr(unknown_module, "_K_HAS_32_BITS", True)
+    problem = parse_problem("mm:46x4096x120401/nn/bf16").problem()
+    columns = problem.inputs[1]._replace(stride=(20480, 1))
+    assert not overflows(problem)
+    assert overflows(replace(problem, inputs=(problem.inputs[0], columns)))
 
 
 @pytest.mark.parametrize("options", [{"mode": "zero"}, {"mode": "top_k", "unknown": "stock"}], ids=str)
 def test_a_kernel_that_would_read_other_memory_is_not_chosen(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The vendor's kernel is kept of a product that the model knows, whatever is set."""
-    monkeypatch.setattr(choices, "overflows", lambda _shape: True)
-    handler = hooked(TileModel(), **options)
+    """The vendor's kernel is kept for a product that the model knows, whatever is set; to observe changes nothing."""
+    monkeypatch.setattr(unknown_module, "_K_HAS_32_BITS", True)
+    assert compile_op("mm", hooked(TileModel(vendor_us=30.0), **options)).left != [["mm"]]
+    monkeypatch.setattr(unknown_module, "_MOST_INDEXED", 2**16)
+    handler = hooked(TileModel(vendor_us=30.0), **options)
     assert compile_op("mm", handler).left == [["mm"]]
     assert handler.get_stats()["fallback_overflow"] == 1
-    assert handler.decisions()[0].reason.endswith("read beyond its matrices; it is sure to run")
+    assert handler.decisions()[0].reason.endswith("outside the matrices; it is sure to run")
+    observer = hooked(TileModel(vendor_us=30.0), observe=True, **options)
+    assert compile_op("mm", observer).left == compile_op("mm", None).left
 
 
 @pytest.mark.parametrize(
