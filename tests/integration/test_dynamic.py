@@ -12,6 +12,7 @@ from hooked import hooked, watching
 from stand_ins import TileModel
 from torch._inductor import config as inductor_config
 
+from diode_integration import unknown
 from diode_integration.install import install
 from diode_integration.predictor import SizeRange
 from diode_integration.stats import DecidedBy
@@ -69,6 +70,20 @@ def test_a_stated_range_is_decided_by_worst_regret() -> None:
     assert kept.config.block_m == 32
     assert "worst regret" in decision.reason
     assert decision.reason.endswith("in 2 to 1,024")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("most", [128, 1024])
+def test_the_upper_end_of_a_range_must_be_indexed_too(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Triton's kernels would read memory outside the largest matrices the vendor's kernel is kept for all."""
+    monkeypatch.setattr(unknown, "_K_HAS_32_BITS", True)
+    monkeypatch.setattr(unknown, "_MOST_INDEXED", 512 * 1024)  # K times the stride of a transposed A of 1024 rows
+    handler = hooked(TallModel(), mode="zero")
+    a = torch.randn(512, 16).t()
+    torch._dynamo.mark_dynamic(a, 0, min=2, max=most)
+    with watching(run_vendor=True), install(handler):
+        compiled()(a, B)
+    assert handler.get_stats().get("fallback_overflow", 0) == (most == 1024)
 
 
 @torch.no_grad()
