@@ -29,7 +29,7 @@ FAILED = "failed"
 OVERFLOW = "overflow"
 """The reason where Triton's kernels would read memory outside the matrices: likewise."""
 _SURE_TO_RUN = frozenset({FAILED, OVERFLOW})
-_K_HAS_32_BITS = torch.__version__ < (2, 12)
+_K_HAS_32_BITS = torch.__version__ < "2.12"  # compares versions, not texts
 """By the templates of 2.11 and 2.12; ``overflows`` says what follows."""
 _MOST_INDEXED = 2**31
 _NOT_FOR_THE_OP = frozenset({"hardware", "no_model", "multi_kernel"})
