@@ -65,8 +65,8 @@ class Bench(hook.DiodeInductorChoices):
     listed: int
     columns: ConfigColumns
 
-    def _list(self, offer: Any, problem: Problem, predictor: Any, hardware: Any) -> Any:
-        listing = super()._list(offer, problem, predictor, hardware)
+    def _list(self, offer: Any, problem: Problem, predictor: Any, hardware: Any, largest: Problem | None = None) -> Any:
+        listing = super()._list(offer, problem, predictor, hardware, largest)
         model, shape = predictor.model, problem.shape
         listed = listing.ranked.columns
         self.listed = len(listed)
