@@ -75,6 +75,7 @@ class Bench(hook.DiodeInductorChoices):
         policy, adaptive = Policy(), Policy(mode=Mode.ADAPTIVE)
 
         def decide() -> object:
+            """Choose as the hook does in adaptive mode."""
             prediction = model.predict(shape, hardware, columns)
             calibration = model.card.calibration
             spread = calibration and Spread(prediction.finalists, prediction.member_logs, calibration)

@@ -27,10 +27,10 @@ could gain is a microsecond."""
 FAILED = "failed"
 """The reason where a graph is compiled again without the model: there the vendor's kernel is kept, whatever is set."""
 OVERFLOW = "overflow"
-"""The reason where Triton's kernels would read memory outside the matrices: likewise."""
+"""The reason where Triton's kernels would read memory outside the matrices: there it is kept, whatever is set, too."""
 _SURE_TO_RUN = frozenset({FAILED, OVERFLOW})
-_K_HAS_32_BITS = torch.__version__ < "2.12"  # compares versions, not texts
-"""By the templates of 2.11 and 2.12; ``overflows`` says what follows."""
+_K_HAS_32_BITS = torch.__version__ < "2.12"
+"""Which compares versions, not texts; by the templates of 2.11 and 2.12 (``overflows``)."""
 _MOST_INDEXED = 2**31
 _NOT_FOR_THE_OP = frozenset({"hardware", "no_model", "multi_kernel"})
 """Reasons that say nothing of what could be won."""
