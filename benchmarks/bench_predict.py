@@ -74,12 +74,12 @@ class Bench(hook.DiodeInductorChoices):
         vendor = columns.template_mask(is_vendor_template)
         policy, adaptive = Policy(), Policy(mode=Mode.ADAPTIVE)
 
-        def decide() -> object:
-            """Choose as the hook does in adaptive mode."""
+        def decide(policy: Policy) -> object:
+            """Choose as the hook does."""
             prediction = model.predict(shape, hardware, columns)
             calibration = model.card.calibration
             spread = calibration and Spread(prediction.finalists, prediction.member_logs, calibration)
-            return select(prediction.runtime_us, vendor, adaptive, spread)
+            return select(prediction.runtime_us, vendor, policy, spread)
 
         def list_again() -> ConfigColumns:
             return super(Bench, self)._list(offer, problem, predictor, hardware).ranked.columns
@@ -97,7 +97,8 @@ class Bench(hook.DiodeInductorChoices):
             "features, scores and choice": _median(
                 lambda: select(model.predict_us(shape, hardware, columns), vendor, policy)
             ),
-            "the same in adaptive mode": _median(decide),
+            "the same in top-k mode": _median(lambda: decide(policy)),
+            "the same in adaptive mode": _median(lambda: decide(adaptive)),
         }
         return listing
 
@@ -138,7 +139,7 @@ def _show_changes(model: TimingModel, columns: ConfigColumns, measurements: list
 
 
 def _judged(model: TimingModel, dataset: ExampleSet, *, exact: bool) -> Report:
-    predicted = [model.predict_us(e.shape, e.hardware, e.columns, exact=exact) for e in dataset]
+    predicted = [model.predict(e.shape, e.hardware, e.columns, exact=exact) for e in dataset]
     return summarise(judge_problems(dataset.examples, predicted))
 
 

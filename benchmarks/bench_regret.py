@@ -31,7 +31,7 @@ from diode_trainer.data.tensors import pack
 from diode_trainer.judging.baselines.compare import Forecasts, forecast
 from diode_trainer.judging.slices import SLICES, slices
 from diode_trainer.judging.standing import predict, standing
-from diode_trainer.scoring import Scorer
+from diode_trainer.scoring import Prediction, Scorer
 from diode_trainer.training.train import fit, limited_threads
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def main() -> int:
     return 0
 
 
-def unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[NDArray[np.float64]]:
+def unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[Prediction]:
     """Return what a fit to one part predicts for the problems of the other."""
     train = dataset.subset(split.train)
     scorer = Scorer(fit(pack(train), recipe).network, train.domain().templates)
@@ -84,14 +84,14 @@ class Outcome:
 
     dataset: ExampleSet
     splits: Sequence[Fold]
-    predicted: Sequence[NDArray[np.float64]]
+    predicted: Sequence[Prediction]
     forecasts: Forecasts
 
     def of(self, chosen: NDArray[np.bool_]) -> Outcome:
         """Return the same of the ``chosen`` of the problems that were left out."""
         ends = np.cumsum([len(split.test) for split in self.splits])
         parts = np.split(chosen, ends[:-1])
-        forecasts = {name: [*compress(times, chosen)] for name, times in self.forecasts.times.items()}
+        forecasts = {name: [*compress(predictions, chosen)] for name, predictions in self.forecasts.predictions.items()}
         return Outcome(
             self.dataset,
             [Fold(split.train, split.test[part]) for split, part in zip(self.splits, parts, strict=True)],

@@ -47,7 +47,7 @@ from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.data.tensors import pack
 from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.standing import predict
-from diode_trainer.scoring import Scorer
+from diode_trainer.scoring import Prediction, Scorer
 from diode_trainer.training.train import Beginning, fit, limited_threads
 from diode_trainer.training.warm_start import EPOCHS, LEARNING_RATE, both, repeats
 
@@ -140,7 +140,7 @@ def _sampled(example: Examples, draws: np.random.Generator, picker: Scorer | Non
     """
     columns, space = example.columns, SearchSpace(GUIDED, SAMPLE)
     order = draws.permutation(len(example))
-    rank = _later_than_default(example) if picker is None else predict(picker, [example])[0]
+    rank = _later_than_default(example) if picker is None else predict(picker, [example])[0].runtime_us
     is_tma = columns.template_mask(lambda name: _TMA in name)
     kept = [np.flatnonzero(example.is_vendor)]
     for group, size in ((~is_tma & ~example.is_vendor, space.sample or 0), (is_tma, space.tma_sample)):
@@ -290,7 +290,7 @@ def _judged(world: World, way: str, minutes: float, seed: int) -> dict[str, Any]
     return figures
 
 
-def regrets(tested: Sequence[Examples], predicted: list[NDArray[np.float64]]) -> dict[str, float]:
+def regrets(tested: Sequence[Examples], predicted: Sequence[Prediction]) -> dict[str, float]:
     """Return regret@k by k as text."""
     report = summarise(judge_problems(tested, predicted, vendor=True))
     return {str(k): regret.geomean for k, regret in report.regret.items()}

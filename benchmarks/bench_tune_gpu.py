@@ -29,6 +29,7 @@ from diode_collectors.problems.shapesets import as_text
 from diode_store.console import print_rows
 from diode_trainer import artifact
 from diode_trainer.judging.standing import predict
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +102,7 @@ def _logged(command: list[str], environment: dict[str, str], log: Path) -> str:
 
 def _judged(model: artifact.TimingModel, tested: Sequence[Examples]) -> dict[str, float]:
     """Return regret@k of a model, by k, and regret@1 of cuBLAS alone."""
-    vendor = [np.where(example.is_vendor, 1.0, 2.0) for example in tested]
+    vendor = [Prediction.without_members(np.where(example.is_vendor, 1.0, 2.0)) for example in tested]
     ours, theirs = bench_tune.regrets(tested, predict(model, tested)), bench_tune.regrets(tested, vendor)
     return {"problems": len(tested), **ours, "cublas": theirs["1"]}
 

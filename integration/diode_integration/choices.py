@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from diode_store.exchange.picks import Picks
     from diode_store.records import Hardware, Problem
 
-HOOK_VERSION = 6
+HOOK_VERSION = 7
 """Part of every cache key; raise it when the same model and policy would choose differently."""
 INHERIT = "inherit"
 _FOR_A_RANGE = Policy(mode=Mode.TOP_K, top_k_configs=8, performance_threshold=2.0)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diode_store.errors import SettingsError
-from diode_trainer.uncertainty import Outlook
+from diode_trainer.uncertainty import Outlook, timed_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,10 +153,11 @@ def select(
 ) -> KeptCandidates:
     """Choose among n candidates.
 
-    Of those within the threshold, the first ``top_k_configs`` are kept, a vendor's kernel being a candidate like
-    any other, but only the best of a vendor's variants. When only templates are among them, it is kept beside them,
-    however slow it looks: timing it costs no compilation, it bounds the price of a wrong prediction, and should every
-    template fail on the device, it is what the compile goes on with.
+    Of those within the threshold ``top_k_configs`` are kept: the first, and with a ``spread`` those that go best with
+    it, without one the next. A vendor's kernel is a candidate like any other, but only the best of a vendor's variants.
+    When only templates are among them, it is kept beside them, however slow it looks: timing it costs no compilation,
+    it bounds the price of a wrong prediction, and should every template fail on the device, it is what the compile goes
+    on with.
 
     In adaptive mode the first is kept alone, unless benchmarking it against others, the best of a vendor's first, is
     expected to gain more than that costs. Without a ``spread`` it keeps what top-k mode does.
@@ -174,11 +176,11 @@ def select(
         reason = "no prediction: vendor kept" if len(vendor) else "no candidate fits"
         return KeptCandidates(tuple(vendor.tolist()), reason, policy.mode is Mode.ZERO)
     if spread is None or (preliminary and policy.mode is not Mode.ADAPTIVE):
-        return _select_by_rank(predicted_us, is_vendor, usable, policy)
+        return _select_few(predicted_us, is_vendor, usable, policy, spread)
     outlook = spread.outlook(is_vendor)
     sure = outlook.p_within_2pct if spread.p_within_2pct is None else spread.p_within_2pct
     if policy.mode is not Mode.ADAPTIVE:
-        return replace(_select_by_rank(predicted_us, is_vendor, usable, policy), p_within_2pct=sure)
+        return replace(_select_few(predicted_us, is_vendor, usable, policy, spread), p_within_2pct=sure)
     price = policy.kernel_price or spread.calibration.kernel_price
     indices = spread.indices[outlook.worth_timing(price, alone_is_free=not preliminary)].tolist()
     count = "it is kept alone" if len(indices) == 1 else f"{len(indices)} are worth benchmarking"
@@ -186,19 +188,33 @@ def select(
     return KeptCandidates(tuple(indices), reason, len(indices) == 1, sure)
 
 
-def _select_by_rank(
-    predicted_us: NDArray[np.float64], is_vendor: NDArray[np.bool_], usable: NDArray[np.bool_], policy: Policy
+def _select_few(
+    predicted_us: NDArray[np.float64],
+    is_vendor: NDArray[np.bool_],
+    usable: NDArray[np.bool_],
+    policy: Policy,
+    spread: Spread | None,
 ) -> KeptCandidates:
     vendors = _fastest_first(predicted_us, usable & is_vendor)
     choosable = usable & ~is_vendor
     choosable[vendors[:1]] = True
     limit = predicted_us[choosable].min() * policy.performance_threshold
-    close = _fastest_first(predicted_us, choosable & (predicted_us <= limit))
-    first = close[: 1 if policy.mode is Mode.ZERO else policy.top_k_configs].tolist()
+    close = _fastest_first(predicted_us, choosable & (predicted_us <= limit)).tolist()
+    first = close[:1] if policy.mode is Mode.ZERO else _together(close, policy.top_k_configs, spread)
     beside = [] if policy.mode is Mode.ZERO else [vendor for vendor in vendors[:1].tolist() if vendor not in first]
     kept = (*first, *beside)
     reason = _winner(is_vendor, kept) + _why(len(first), len(beside), policy)
     return KeptCandidates(kept, reason, policy.mode is Mode.ZERO)
+
+
+def _together(close: Sequence[int], count: int, spread: Spread | None) -> list[int]:
+    """Return ``count`` of the candidates ``close``, fastest predicted first: those to time together, then the next."""
+    among = None if spread is None or not 1 < count < len(close) else spread.among(close)
+    if among is None:
+        return list(close[:count])
+    places = among.indices[timed_together(among.member_logs, count)].tolist()
+    more = (place for place in range(len(close)) if place not in places)
+    return [close[place] for place in sorted([*places, *islice(more, count - len(places))])]
 
 
 def _winner(is_vendor: NDArray[np.bool_], kept: Sequence[int]) -> str:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_integration.policy import KeptCandidates, Mode, Policy, parse_mode, select
+from diode_integration.policy import ANY_RATIO, KeptCandidates, Mode, Policy, Spread, parse_mode, select
 from diode_store.errors import SettingsError
+from diode_trainer.card import Calibration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,3 +200,47 @@ def test_narrowing_calls_apart_loses_nothing(times: list[float], vendors: set[in
         local = kept([times[i] for i in part], [p for p, i in enumerate(part) if i in vendors], policy)
         survivors |= {part[p] for p in local} | {i for i in part if i in vendors}
     assert survivors.issuperset(kept(times, tuple(vendors), policy))
+
+
+CALIBRATION = Calibration(1.0, 1.0, 0.0, 1.0, 0.01, 100)
+
+
+def together(logs: np.ndarray, policy: Policy, vendor: Sequence[int] = (), *, preliminary: bool = False) -> list[int]:
+    """Return which candidates are kept, of which members say ``logs``, shape (E, n)."""
+    spread = Spread(np.arange(logs.shape[1]), logs.astype(np.float32), CALIBRATION)
+    is_vendor = np.isin(np.arange(logs.shape[1]), list(vendor))
+    return list(select(np.exp(logs.mean(0)), is_vendor, policy, spread, preliminary=preliminary).indices)
+
+
+def test_those_that_go_together_are_kept() -> None:
+    """The second errs as the first does; the third is faster just where they are slow, unless it is too far behind."""
+    logs = np.array([[0.1, 0.11, -0.05], [-0.1, -0.09, 0.15]])
+    assert together(logs, Policy(2)) == [0, 2]
+    assert together(logs, Policy(2), preliminary=True) == [0, 2]
+    assert together(logs, Policy(2, 1.02)) == [0, 1]
+    assert together(logs, Policy(1)) == [0]
+    assert together(logs, Policy(mode=Mode.ZERO)) == [0]
+
+
+def test_a_vendor_is_kept_beside_those_that_go_together() -> None:
+    """It is timed in any case, as with predictions alone."""
+    logs = np.array([[0.1, 0.11, -0.05, 0.4], [-0.1, -0.09, 0.15, 0.4]])
+    assert together(logs, Policy(2), vendor=[3]) == [0, 2, 3]
+
+
+def test_more_than_are_chosen_together_are_kept_by_rank() -> None:
+    """A user who asks for twelve of thirty gets twelve, fastest predicted first."""
+    logs = np.random.default_rng(7).normal(0, 0.1, (6, 30)) + np.arange(30) * 0.01
+    kept_ones = together(logs, Policy(12, ANY_RATIO))
+    assert len(set(kept_ones)) == 12
+    assert kept_ones == sorted(kept_ones, key=lambda index: logs.mean(0)[index])
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(2, 24), k=st.integers(2, 12), vendor=st.integers(0, 24))
+def test_selecting_twice_keeps_what_goes_together(seed: int, count: int, k: int, vendor: int) -> None:
+    """What is kept of those that may go together is kept again where only it is left, the vendor's kernel included."""
+    logs = np.random.default_rng(seed).normal(1.0, 0.1, (4, count))
+    indices = together(logs, Policy(k, ANY_RATIO), vendor=[vendor])
+    again = together(logs[:, indices], Policy(k, ANY_RATIO), [i for i, index in enumerate(indices) if index == vendor])
+    assert [indices[i] for i in again] == indices
+    assert len(indices) == min(k + (vendor < count and vendor not in indices[:k]), count)

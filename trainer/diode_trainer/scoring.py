@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_trainer.features import GENERATED, model_inputs
+from diode_trainer.uncertainty import MOST_TOGETHER, timed_together
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,6 +48,25 @@ class Prediction:
     def without_members(cls, runtime_us: NDArray[np.float64]) -> Prediction:
         """Return the prediction of a model that is not made of members."""
         return cls(runtime_us, np.empty(0, dtype=np.intp), np.empty((0, 0), dtype=np.float32))
+
+    def turns(self, counted: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return in which turn each of the c configs ``counted`` is timed, from 0 on, shape (c,); inf for never.
+
+        Those that are chosen together come first, the others in the order of their predicted times.
+        """
+        runtime_us = self.runtime_us[counted]
+        order = np.argsort(runtime_us, kind="stable")
+        place = np.full(len(self.runtime_us), -1, dtype=np.intp)
+        place[counted] = np.arange(len(counted))
+        scored = place[self.finalists]
+        if len(self.member_logs) > 1 and (scored >= 0).any():
+            member_logs, scored = self.member_logs[:, scored >= 0], scored[scored >= 0]
+            together = scored[timed_together(member_logs, MOST_TOGETHER)]
+            order = np.concatenate((together, order[~np.isin(order, together)]))
+        turns = np.empty(len(counted))
+        turns[order] = np.arange(len(counted))
+        turns[~np.isfinite(runtime_us)] = np.inf
+        return turns
 
     def shifted(self, offsets: NDArray[np.float64]) -> Prediction:
         """Return the same with ``offsets``, shape (n,), on the logarithm of the runtimes; inf takes a config out."""

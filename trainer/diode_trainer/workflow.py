@@ -14,7 +14,7 @@ from diode_trainer.data.tensors import Packed, pack
 from diode_trainer.judging.baselines.compare import STEPS_A_COMPARISON, STEPS_A_FOLD, forecast
 from diode_trainer.judging.calibration import calibrate, make_cases
 from diode_trainer.judging.metrics import judgeable
-from diode_trainer.judging.standing import Standing, standing
+from diode_trainer.judging.standing import Standing, predict, standing
 from diode_trainer.scoring import Prediction, Scorer
 from diode_trainer.training.fit_task import FitTask
 from diode_trainer.training.fits import run_fits
@@ -130,7 +130,7 @@ def fit_and_judge(  # noqa: PLR0913 - all that a training depends on
         for (fitted, _), split in zip(others, splits, strict=True)
         for prediction in predict_unseen(dataset, fitted, split)
     ]
-    evaluation = judge(dataset, splits, [prediction.runtime_us for prediction in unseen], judging)
+    evaluation = judge(dataset, splits, unseen, judging)
     evaluation = replace(
         evaluation,
         fits=tuple(fitted for fitted, _ in others),
@@ -180,8 +180,7 @@ def _tasks(
 
 def predict_unseen(dataset: ExampleSet, fitted: Fit, split: Fold) -> list[Prediction]:
     """Return what a fit predicts for the problems that it has not seen."""
-    scorer, examples = fold_scorer(dataset, fitted, split), (dataset.examples[i] for i in split.test)
-    return [scorer.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]
+    return predict(fold_scorer(dataset, fitted, split), [dataset.examples[i] for i in split.test])
 
 
 def fold_scorer(dataset: ExampleSet, fitted: Fit, split: Fold) -> Scorer:
@@ -197,7 +196,7 @@ def judging_steps(count: int) -> int:
 def judge(
     dataset: ExampleSet,
     splits: Sequence[Fold],
-    predicted: Sequence[NDArray[np.float64]],
+    predicted: Sequence[Prediction],
     judging: Judging = Judging(),
 ) -> Evaluation:
     """Judge predictions of the test problems of ``splits``, in their order, and the baselines beside them.

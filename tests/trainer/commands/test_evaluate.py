@@ -15,11 +15,10 @@ from diode_trainer.commands.tables import PARTS_HEADER
 from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.judging.assess import assess
 from diode_trainer.judging.slices import SLICES
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from conftest import RunCommand
     from diode_store.columns import ConfigColumns
@@ -34,12 +33,10 @@ class Known:
         self.seen = seen
         self.card = Card("known", "test", "base", 1, domain or Domain())
 
-    def predict_us(
-        self, _shape: ProblemShape, _device: Hardware, columns: ConfigColumns, *, exact: bool
-    ) -> NDArray[np.float64]:
+    def predict(self, _shape: ProblemShape, _device: Hardware, columns: ConfigColumns, *, exact: bool) -> Prediction:
         """Return the first of what it was told; a model is judged by all of its members."""
         assert exact
-        return self.predicted[: len(columns)]
+        return Prediction.without_members(self.predicted[: len(columns)])
 
     def was_trained_on(self, shape: ProblemShape) -> bool:
         """Say whether it was told so."""

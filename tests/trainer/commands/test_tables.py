@@ -22,12 +22,14 @@ from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.metrics import KS, report
 from diode_trainer.judging.slices import slices
 from diode_trainer.judging.standing import Standing
+from diode_trainer.scoring import Prediction
 
 
 def standing() -> Standing:
     """Return a model that costs nothing on an mm and twice the time on a bmm, and a baseline that knows the mm only."""
     known, other = examples([10.0, 20.0]), examples([10.0, 20.0], replace(MM, op="bmm"))
-    judgements = judge_problems([known, other], [np.array([10.0, 20.0]), np.array([20.0, 10.0])])
+    predicted = (np.array([10.0, 20.0]), np.array([20.0, 10.0]))
+    judgements = judge_problems([known, other], [Prediction.without_members(times) for times in predicted])
     baseline = report(np.ones((1, len(KS))), np.ones(1))
     return Standing(
         summarise(judgements), Baselines({"nv_matmul_heuristics": baseline}, {"random": "it rains"}), judgements

@@ -15,10 +15,9 @@ from diode_store.errors import DatasetError
 from diode_store.exchange.max_autotune_solution import Choice, MaxAutotuneSolution
 from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.judging.autotune_comparison import TOP_NS, Comparison, analysis, compare_with_autotune, named_by
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from diode_store.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
@@ -34,9 +33,9 @@ class Known:
     def __init__(self, *predicted: float) -> None:
         self.predicted = np.array(predicted)
 
-    def predict_us(self, _shape: ProblemShape, _device: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
+    def predict(self, _shape: ProblemShape, _device: Hardware, columns: ConfigColumns) -> Prediction:
         """Return the first of what it was told."""
-        return self.predicted[: len(columns)]
+        return Prediction.without_members(self.predicted[: len(columns)])
 
 
 def compared(model: Known, *found: Any, choices: tuple[Choice, ...] = (SECOND,), vendor: bool = True) -> Comparison:

@@ -179,16 +179,16 @@ def test_boosted_trees_are_the_same_every_time() -> None:
     pytest.importorskip("lightgbm")
     dataset = learnable(20)
     splits = folds(dataset, 2)
-    one, other = (forecast(dataset, splits).times["boosted_trees"] for _ in range(2))
-    assert [times.tolist() for times in one] == [times.tolist() for times in other]
+    one, other = (forecast(dataset, splits).predictions["boosted_trees"] for _ in range(2))
+    assert [each.runtime_us.tolist() for each in one] == [each.runtime_us.tolist() for each in other]
 
 
 def test_boosted_trees_have_no_time_for_a_failure() -> None:
     """What did not run has no features to predict from; it is never tried."""
     pytest.importorskip("lightgbm")
     dataset = ExampleSet(tuple(examples([30.0, INF, 10.0], replace(MM, m=64 * i)) for i in range(1, 30)))
-    (times, *_) = forecast(dataset, folds(dataset, 2)).times["boosted_trees"]
-    assert np.isfinite(times).tolist() == [True, False, True]
+    (first, *_) = forecast(dataset, folds(dataset, 2)).predictions["boosted_trees"]
+    assert np.isfinite(first.runtime_us).tolist() == [True, False, True]
 
 
 def test_what_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

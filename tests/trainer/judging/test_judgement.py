@@ -12,18 +12,28 @@ from synthetic import MM, examples
 from diode_store.errors import DatasetError
 from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.metrics import Errors, Report, eligible, judgeable
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diode_trainer.data.dataset import Examples
+    from diode_trainer.judging.judgement import ProblemJudgement
 
 INF = math.inf
 
 
 def judged(problems: Sequence[Examples], predicted: Sequence[np.ndarray], *, vendor: bool = True) -> Report:
     """Return the figures of predicted times."""
-    return summarise(judge_problems(problems, predicted, vendor=vendor))
+    return summarise(
+        judge_problems(problems, [Prediction.without_members(times) for times in predicted], vendor=vendor)
+    )
+
+
+def judgement(example: Examples, predicted: Sequence[float]) -> ProblemJudgement:
+    """Return how predicted times of one problem are judged."""
+    (found,) = judge_problems([example], [Prediction.without_members(np.array(predicted))])
+    return found
 
 
 def test_failures_are_not_available() -> None:
@@ -87,7 +97,7 @@ def test_no_errors_where_all_is_estimated() -> None:
 def test_what_is_known_of_a_problem() -> None:
     """The choice, the best and their times, measured and predicted, with the whole configs."""
     example = replace(examples([30.0, 20.0, 10.0]), family="llama3-8b", regime="graph")
-    (found,) = judge_problems([example], [np.array([25.0, 15.0, 18.0])])
+    found = judgement(example, [25.0, 15.0, 18.0])
     assert (found.shape, found.family, found.regime, found.configs) == (MM, "llama3-8b", "graph", 3)
     assert found.regret == {1: 2.0, 3: 1.0, 5: 1.0, 10: 1.0}
     assert (found.chosen, found.best) == (example.columns.config(1), example.columns.config(2))
@@ -101,16 +111,16 @@ def test_what_is_known_of_a_problem() -> None:
 def test_the_tie_set_follows_how_times_were_taken() -> None:
     """At 40 us, known to 1.7%, 41.3 us is within noise of 40 and 41.5 is not; known to 3%, both are."""
     example = examples([40.0, 41.3, 41.5])
-    (sharp,) = judge_problems([example], [np.array([3.0, 1.0, 2.0])])
-    (missed,) = judge_problems([example], [np.array([3.0, 2.0, 1.0])])
+    sharp = judgement(example, [3.0, 1.0, 2.0])
+    missed = judgement(example, [3.0, 2.0, 1.0])
     assert (sharp.ties, sharp.within_noise, missed.within_noise) == (2, True, False)
-    (noisy,) = judge_problems([replace(example, usual_sigmas=(0.1, 0.1, 0.03))], [np.array([3.0, 2.0, 1.0])])
+    noisy = judgement(replace(example, usual_sigmas=(0.1, 0.1, 0.03)), [3.0, 2.0, 1.0])
     assert (noisy.ties, noisy.within_noise) == (3, True)
 
 
 def test_a_judgement_as_json() -> None:
     """Scripts get figures and names, not arrays."""
-    (found,) = judge_problems([examples([30.0, 20.0, 10.0])], [np.array([25.0, 15.0, 18.0])])
+    found = judgement(examples([30.0, 20.0, 10.0]), [25.0, 15.0, 18.0])
     plain = json.loads(json.dumps(found.to_plain()))
     assert (plain["regret"], plain["regret_at"]["3"], plain["best"]) == (2.0, 1.0, found.best.describe())
     assert "measured_us" not in plain
@@ -120,3 +130,35 @@ def test_nothing_to_summarise() -> None:
     """Without a problem there is no figure."""
     with pytest.raises(DatasetError, match="nothing to judge by"):
         summarise(())
+
+
+OTHERWISE = np.log([[1.1, 1.11, 0.9], [0.9, 0.91, 1.1]]) + np.array([0.0, 0.0, 0.05])
+"""What two members predict of three configs: the second errs as the first does, the third otherwise."""
+
+
+def test_a_model_of_members_tries_those_that_go_together() -> None:
+    """The third is predicted slowest, but is tried second; what is not counted is not tried."""
+    prediction = Prediction(np.exp(OTHERWISE.mean(0)), np.arange(3), OTHERWISE.astype(np.float32))
+    assert prediction.turns(np.arange(3)).tolist() == [0.0, 2.0, 1.0]
+    assert prediction.turns(np.array([1, 2])).tolist() == [0.0, 1.0]
+    (found,) = judge_problems([examples([20.0, 40.0, 10.0])], [prediction])
+    assert (found.regret[1], found.chosen_us) == (2.0, 20.0)
+
+
+def test_regret_is_of_what_is_tried_together() -> None:
+    """Of twelve configs the last is the fastest, and is predicted slowest; it errs otherwise than all others."""
+    means = np.arange(12) * 0.01
+    logs = means + np.array([[0.2], [-0.2]]) * np.array([1.0] * 11 + [-1.0])
+    prediction = Prediction(np.exp(means), np.arange(12), logs.astype(np.float32))
+    by_rank = Prediction.without_members(np.exp(means))
+    problem = examples([20.0] * 11 + [10.0])
+    together, ranked = (judge_problems([problem], [each])[0].regret for each in (prediction, by_rank))
+    assert (together[3], ranked[3], ranked[10]) == (1.0, 2.0, 2.0)
+
+
+def test_turns_of_what_cannot_run_or_few_members_scored() -> None:
+    """Those that all members scored come first, the others by their predicted times; what cannot run never."""
+    times = np.append(np.exp(OTHERWISE.mean(0)), [1.3, math.inf, 1.2])
+    prediction = Prediction(times, np.arange(3), OTHERWISE.astype(np.float32))
+    assert prediction.turns(np.arange(6)).tolist() == [0.0, 2.0, 1.0, 4.0, INF, 3.0]
+    assert prediction.turns(np.array([3, 5])).tolist() == [1.0, 0.0]

@@ -15,6 +15,7 @@ from diode_trainer.data.splits import Fold
 from diode_trainer.judging.baselines.compare import compare, forecast
 from diode_trainer.judging.baselines.rivals import label
 from diode_trainer.judging.standing import standing
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,12 +35,12 @@ def rival_of(path: Path, learned: int, domain: Domain = DOMAIN) -> TimingModel:
 
 
 @pytest.fixture
-def own() -> list[np.ndarray]:
+def own() -> list[Prediction]:
     """Return what a perfect model predicts."""
-    return [example.runtime_us for example in DATA]
+    return [Prediction.without_members(example.runtime_us) for example in DATA]
 
 
-def test_a_rival_is_judged_by_what_it_has_not_learned_from(tmp_path: Path, own: list[np.ndarray]) -> None:
+def test_a_rival_is_judged_by_what_it_has_not_learned_from(tmp_path: Path, own: list[Prediction]) -> None:
     """Where both were judged, both regrets are compared; where one was not, neither counts."""
     rival = rival_of(tmp_path, 5)
     found = standing(DATA, ALL, own, forecast(DATA, ALL, rivals=[rival]))
@@ -54,7 +55,7 @@ def test_a_rival_is_judged_by_what_it_has_not_learned_from(tmp_path: Path, own: 
     assert expected > 1
 
 
-def test_a_rival_of_another_device_has_learned_from_none(tmp_path: Path, own: list[np.ndarray]) -> None:
+def test_a_rival_of_another_device_has_learned_from_none(tmp_path: Path, own: list[Prediction]) -> None:
     """Then its problems were measured elsewhere; it is asked as if the device were its own."""
     elsewhere = replace(DOMAIN, hardware=(replace(DOMAIN.hardware[0], name="NVIDIA H100"),))
     rival = rival_of(tmp_path, 12, elsewhere)

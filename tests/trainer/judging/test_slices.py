@@ -10,6 +10,7 @@ from synthetic import MM, examples
 from diode_store.errors import SettingsError
 from diode_trainer.judging.judgement import judge_problems
 from diode_trainer.judging.slices import SLICES, parts, slices
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from diode_store.records import ProblemShape
@@ -22,7 +23,7 @@ def judgement(
     shape: ProblemShape, predicted: np.ndarray = GOOD, times: tuple[float, float] = (10.0, 20.0), family: str = "drawn"
 ) -> ProblemJudgement:
     """Return how a problem of two configs, the vendor's and a Triton kernel, was judged."""
-    (found,) = judge_problems([replace(examples(times, shape), family=family)], [predicted])
+    (found,) = judge_problems([replace(examples(times, shape), family=family)], [Prediction.without_members(predicted)])
     return found
 
 

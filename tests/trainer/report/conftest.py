@@ -13,6 +13,7 @@ from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.report.content import Evidence, Judged
 from diode_trainer.report.rows import HELD_OUT, LEARNED_FROM, LossPoint
 from diode_trainer.report.spread import Foreseen
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from diode_trainer.judging.judgement import ProblemJudgement
@@ -27,7 +28,8 @@ def judged() -> Judged:
     noise = np.random.default_rng(1)
 
     def off_by(share: float) -> tuple[ProblemJudgement, ...]:
-        return judge_problems(dataset, [e.runtime_us * np.exp(noise.normal(0, share, len(e))) for e in dataset])
+        times = [e.runtime_us * np.exp(noise.normal(0, share, len(e))) for e in dataset]
+        return judge_problems(dataset, [Prediction.without_members(each) for each in times])
 
     found = {"quick": off_by(0.2), "careless": off_by(0.6), "random": off_by(9.0)}
     return Judged(

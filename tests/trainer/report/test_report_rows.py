@@ -10,6 +10,7 @@ from synthetic import MM, examples
 
 from diode_trainer.judging.judgement import judge_problems
 from diode_trainer.report import rows
+from diode_trainer.scoring import Prediction
 from diode_trainer.training.train import EpochReport
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SMALL = replace(MM, m=48, n=100)
 
 def judgement(runtimes: list[float], predicted: list[float], shape: object = MM) -> ProblemJudgement:
     """Return one judged problem."""
-    (found,) = judge_problems([examples(runtimes, shape)], [np.array(predicted)])  # type: ignore[arg-type]
+    (found,) = judge_problems([examples(runtimes, shape)], [Prediction.without_members(np.array(predicted))])  # type: ignore[arg-type]
     return found
 
 

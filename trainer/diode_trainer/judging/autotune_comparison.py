@@ -1,7 +1,7 @@
 """A model's choices beside max-autotune's, problem by problem, in the figures of upstream's comparison.
 
 Max-autotune takes the fastest of the kernels that a solution names, of those that were timed on the problem; the model
-takes the fastest of the n that it ranks first. A **speedup ratio** is max-autotune's time over the model's: above 1 the
+takes the fastest of the n that it tries first. A **speedup ratio** is max-autotune's time over the model's: above 1 the
 model's choice is faster.
 """
 
@@ -84,15 +84,16 @@ def compare_with_autotune(
     for example in dataset:
         counted_ones = eligible(example, vendor=vendor)
         named = named_by(solution, example) & counted_ones
-        predicted = model.predict_us(example.shape, example.hardware, example.columns)[counted_ones]
-        if not judgeable(example, vendor=vendor) or not np.isfinite(predicted).any():
+        prediction = model.predict(example.shape, example.hardware, example.columns)
+        turns = prediction.turns(np.flatnonzero(counted_ones))
+        if not judgeable(example, vendor=vendor) or not np.isfinite(turns).any():
             not_ranked += 1
         elif not named.any():
             not_in_solution += 1
         else:
             tried = named | (example.is_vendor & counted_ones)
             runtime = example.runtime_us[counted_ones]
-            chosen = regrets(runtime, predicted, TOP_NS) * runtime.min()
+            chosen = regrets(runtime, turns, TOP_NS) * runtime.min()
             problems.append(Compared(example.shape, float(example.runtime_us[tried].min()), tuple(chosen.tolist())))
     if not problems:
         raise DatasetError(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from diode_store.kernels import KernelConfig
     from diode_store.records import Hardware, ProblemShape
     from diode_trainer.data.dataset import Examples
+    from diode_trainer.scoring import Prediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +35,9 @@ class ProblemJudgement:
     regime: str | None
     """How its times were taken, as in ``TimingMethod.regime``; None where it is not known."""
     regret: Mapping[int, float]
-    """By k of ``KS``: the best true time of the k configs ranked first over the best of all."""
+    """By k of ``KS``: the best true time of the k configs that are tried first over the best of all."""
     chosen: KernelConfig
-    """The config ranked first."""
+    """The config that is predicted fastest, which is tried first."""
     chosen_us: float
     """Its true time."""
     chosen_predicted_us: float
@@ -113,19 +114,19 @@ class ProblemJudgement:
 
 
 def judge_problems(
-    examples: Sequence[Examples], predicted_us: Sequence[NDArray[np.float64]], *, vendor: bool = True
+    examples: Sequence[Examples], predictions: Sequence[Prediction], *, vendor: bool = True
 ) -> tuple[ProblemJudgement, ...]:
-    """Judge predicted runtimes problem by problem; problems that cannot be judged are left out.
+    """Judge predictions problem by problem; problems that cannot be judged are left out.
 
     Args:
         examples: problems that the model has not seen.
-        predicted_us: (n,) for each of them; inf where the model considers a config impossible.
+        predictions: of the configs of each.
         vendor: whether the vendor's kernels count.
     """
-    pairs = zip(examples, predicted_us, strict=True)
+    pairs = zip(examples, predictions, strict=True)
     return tuple(
-        _judgement(example, predicted, vendor=vendor)
-        for example, predicted in pairs
+        _judgement(example, prediction, vendor=vendor)
+        for example, prediction in pairs
         if judgeable(example, vendor=vendor)
     )
 
@@ -143,9 +144,9 @@ def summarise(judgements: Sequence[ProblemJudgement]) -> Report:
     return report(regret, tie, errors=errors_of(np.asarray(predicted), np.asarray(measured)))
 
 
-def _judgement(example: Examples, predicted: NDArray[np.float64], *, vendor: bool) -> ProblemJudgement:
+def _judgement(example: Examples, prediction: Prediction, *, vendor: bool) -> ProblemJudgement:
     counted = np.flatnonzero(eligible(example, vendor=vendor))
-    measured, predicted = example.runtime_us[counted], predicted[counted]
+    measured, predicted = example.runtime_us[counted], prediction.runtime_us[counted]
     chosen, best = int(np.argmin(predicted)), int(np.argmin(measured))
     tie_us = noise_limit_us(example, float(measured[best]))
     return ProblemJudgement(
@@ -154,7 +155,7 @@ def _judgement(example: Examples, predicted: NDArray[np.float64], *, vendor: boo
         environment=example.environment,
         family=example.family,
         regime=example.regime,
-        regret=dict(zip(KS, regrets(measured, predicted).tolist(), strict=True)),
+        regret=dict(zip(KS, regrets(measured, prediction.turns(counted)).tolist(), strict=True)),
         chosen=example.columns.config(int(counted[chosen])),
         chosen_us=float(measured[chosen]),
         chosen_predicted_us=float(predicted[chosen]),

@@ -1,6 +1,8 @@
-"""How good a ranking is: the cost of trying only the k configs ranked first.
+"""How good a ranking is: the cost of trying only k configs.
 
-**regret@k** of a problem is (best runtime among its k configs ranked first) / (best runtime of all): 1 is perfect.
+**regret@k** of a problem is (best runtime among the k configs tried first) / (best runtime of all): 1 is perfect.
+A model of several members first tries the config that it predicts fastest, and then those that go best with it
+(``uncertainty.timed_together``), as the hook does in top-k mode; all others try what they predict fastest.
 Configs that failed were not available and are left out before ranking, as are problems with fewer than two
 configs left: every ranking of those is perfect. A ranking of fewer than k configs is tried whole.
 """

@@ -15,13 +15,11 @@ from diode_trainer.judging.slices import slices
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import Examples, ExampleSet
     from diode_trainer.data.splits import Fold
     from diode_trainer.judging.metrics import Report
-    from diode_trainer.scoring import Scorer
+    from diode_trainer.scoring import Prediction, Scorer
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,15 @@ class Standing:
         return found
 
 
-def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:
-    """Return the predicted runtimes of each problem's configs in microseconds, by all members of the model."""
-    return [model.predict_us(example.shape, example.hardware, example.columns, exact=True) for example in examples]
+def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[Prediction]:
+    """Return what all members of a model predict for each problem's configs."""
+    return [model.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]
 
 
 def standing(
     dataset: ExampleSet,
     splits: Sequence[Fold],
-    predicted: Sequence[NDArray[np.float64]],
+    predicted: Sequence[Prediction],
     forecasts: Forecasts | None = None,
     *,
     vendor: bool = True,
@@ -78,7 +76,7 @@ def standing(
     Args:
         dataset: the examples.
         splits: indices into them.
-        predicted: microseconds, for each test problem.
+        predicted: for each test problem.
         forecasts: those of the baselines that predict times; without any these are not judged.
         vendor: whether the vendor's kernels count.
         on_step: called as the baselines are judged.

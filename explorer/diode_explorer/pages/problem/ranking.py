@@ -68,7 +68,7 @@ class Ranking:
         if not np.isfinite(predicted).any():
             return Note(f"{name} knows none of the kernels that were measured.")
         measured = np.array([row["runtime_us"] for row in rows])
-        lost = dict(zip(KS, regrets(measured, predicted), strict=True))
+        lost = dict(zip(KS, regrets(measured, prediction.turns(np.arange(len(measured)))), strict=True))
         first = int(predicted.argmin())
         values = {"model": name, "device": self.hardware.name}
         how = "chosen above" if "model" in asked.filters else "the hook asks it"

@@ -19,10 +19,11 @@ from diode_trainer.judging.baselines.fixed import (
 )
 from diode_trainer.judging.baselines.heuristics import nv_matmul_heuristics
 from diode_trainer.judging.baselines.nearest import nearest_problem
-from diode_trainer.judging.baselines.rivals import label, rivals_times
+from diode_trainer.judging.baselines.rivals import label, rivals_predictions
 from diode_trainer.judging.baselines.trees import boosted_trees
 from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.metrics import KS, Report, judgeable, report
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,8 +61,8 @@ class Baselines:
 class Forecasts:
     """Times that some baselines predict, whether or not the vendor's kernels count."""
 
-    times: Mapping[str, Sequence[Floats]] = field(default_factory=dict)
-    """(n,) microseconds for each of the folds' test problems, in their order; NaN where it has no answer."""
+    predictions: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
+    """For each of the folds' test problems, in their order; NaN where it has no answer."""
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -84,19 +85,20 @@ def forecast(
         rivals: models to beat, each on the problems that it was not trained on.
         on_step: called after each fold.
     """
-    times: dict[str, Sequence[Floats]] = {}
+    predictions: dict[str, Sequence[Prediction]] = {}
     skipped = {}
     try:
-        times["boosted_trees"] = boosted_trees(dataset, folds, on_step)
+        times = boosted_trees(dataset, folds, on_step)
+        predictions["boosted_trees"] = [Prediction.without_members(each) for each in times]
     except LeftOutError as reason:
         skipped["boosted_trees"] = str(reason)
     tested = [dataset.examples[i] for fold in folds for i in fold.test]
     for rival in rivals:
         try:
-            times[label(rival)] = rivals_times(rival, tested)
+            predictions[label(rival)] = rivals_predictions(rival, tested)
         except LeftOutError as reason:
             skipped[label(rival)] = str(reason)
-    return Forecasts(times, skipped)
+    return Forecasts(predictions, skipped)
 
 
 def compare(
@@ -124,8 +126,8 @@ def compare(
         judging.add(name, partial(contest.judge, ranking, on_step))
     if forecasts is not None:
         found.skipped.update(forecasts.skipped)
-        for name, times in forecasts.times.items():
-            judging.add_times(name, times)
+        for name, predictions in forecasts.predictions.items():
+            judging.add_predictions(name, predictions)
     judging.add_random()
     return found
 
@@ -152,12 +154,12 @@ class _Judging:
         self.found.regrets[name] = rows
         self.found.reports[name] = report(rows[known], self.tie[known])
 
-    def add_times(self, name: str, times: Sequence[Floats]) -> None:
-        """Add one by the times that it predicts for the folds' test problems."""
+    def add_predictions(self, name: str, predictions: Sequence[Prediction]) -> None:
+        """Add one by what it predicts for the folds' test problems."""
         contest = self.contest
         tested = [contest.dataset.examples[i] for fold in contest.folds for i in fold.test]
-        judged = [(e, t) for e, t in zip(tested, times, strict=True) if judgeable(e, vendor=contest.vendor)]
-        known = np.array([not np.isnan(predicted).any() for _, predicted in judged])
+        judged = [(e, p) for e, p in zip(tested, predictions, strict=True) if judgeable(e, vendor=contest.vendor)]
+        known = np.array([not np.isnan(prediction.runtime_us).any() for _, prediction in judged])
         answers = [pair for pair, answered in zip(judged, known, strict=True) if answered]
         if not answers:
             self.found.skipped[name] = "it has no answer for any of these problems"

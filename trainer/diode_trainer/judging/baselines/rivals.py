@@ -8,11 +8,10 @@ import numpy as np
 
 from diode_store.render import counted
 from diode_trainer.judging.baselines.contest import LeftOutError
+from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import Examples
@@ -23,8 +22,8 @@ def label(rival: TimingModel) -> str:
     return f"model:{rival.path.stem}"
 
 
-def rivals_times(rival: TimingModel, examples: Sequence[Examples]) -> list[NDArray[np.float64]]:
-    """Return what a rival predicts for each problem's n configs, in microseconds, shape (n,).
+def rivals_predictions(rival: TimingModel, examples: Sequence[Examples]) -> list[Prediction]:
+    """Return what a rival predicts for each problem's configs.
 
     NaN for a problem that it has learned from on this device, or that is outside what it knows. That the whole device
     is does not count: then it is asked as if the device were its own.
@@ -38,7 +37,9 @@ def rivals_times(rival: TimingModel, examples: Sequence[Examples]) -> list[NDArr
         those = f"it was trained on {sum(seen):,} of these {counted(len(examples), 'problem')}"
         raise LeftOutError(those if all(seen) else f"{those}, and knows none of the others")
     return [
-        rival.predict_us(each.shape, each.hardware, each.columns, exact=True) if asked else np.full(len(each), np.nan)
+        rival.predict(each.shape, each.hardware, each.columns, exact=True)
+        if asked
+        else Prediction.without_members(np.full(len(each), np.nan))
         for each, asked in zip(examples, known, strict=True)
     ]
 
