@@ -51,6 +51,8 @@ class Policy:
     performance_threshold: float = 1.1
     mode: Mode = Mode.TOP_K
     kernel_price: float | None = None
+    together: bool = True
+    """Whether top-k mode keeps those that go best with the first, of a model that says so; else the next by rank."""
 
     def __post_init__(self) -> None:
         """Check the settings.
@@ -78,7 +80,8 @@ class Policy:
         """What distinguishes the policy in a cache key."""
         price = "model's" if self.kernel_price is None else repr(float(self.kernel_price))
         at = f"/{price}" if self.mode is Mode.ADAPTIVE else ""
-        return f"{self.mode}/{self.top_k_configs}/{float(self.performance_threshold)!r}{at}"
+        how = "" if self.together else "/by rank"
+        return f"{self.mode}/{self.top_k_configs}/{float(self.performance_threshold)!r}{at}{how}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,16 +203,18 @@ def _select_few(
     choosable[vendors[:1]] = True
     limit = predicted_us[choosable].min() * policy.performance_threshold
     close = _fastest_first(predicted_us, choosable & (predicted_us <= limit)).tolist()
-    first = close[:1] if policy.mode is Mode.ZERO else _together(close, policy.top_k_configs, spread)
+    first = close[:1] if policy.mode is Mode.ZERO else _few(close, policy, spread)
     beside = [] if policy.mode is Mode.ZERO else [vendor for vendor in vendors[:1].tolist() if vendor not in first]
     kept = (*first, *beside)
-    reason = _winner(is_vendor, kept) + _why(len(first), len(beside), policy)
+    reason = _winner(is_vendor, kept) + _why(len(first), len(beside), policy, in_order=first == close[: len(first)])
     return KeptCandidates(kept, reason, policy.mode is Mode.ZERO)
 
 
-def _together(close: Sequence[int], count: int, spread: Spread | None) -> list[int]:
-    """Return ``count`` of the candidates ``close``, fastest predicted first: those to time together, then the next."""
-    among = None if spread is None or not 1 < count < len(close) else spread.among(close)
+def _few(close: Sequence[int], policy: Policy, spread: Spread | None) -> list[int]:
+    """Return ``top_k_configs`` of the candidates ``close``, fastest predicted first; they may go together."""
+    count = policy.top_k_configs
+    is_chosen = policy.together and 1 < count < len(close)
+    among = spread.among(close) if spread is not None and is_chosen else None
     if among is None:
         return list(close[:count])
     places = among.indices[timed_together(among.member_logs, count)].tolist()
@@ -227,13 +232,14 @@ def _fastest_first(predicted_us: NDArray[np.float64], wanted: NDArray[np.bool_])
     return indices[np.argsort(predicted_us[indices], kind="stable")]
 
 
-def _why(first: int, beside: int, policy: Policy) -> str:
+def _why(first: int, beside: int, policy: Policy, *, in_order: bool) -> str:
     if policy.mode is Mode.ZERO:
         return " and is kept alone"
     threshold = f"{policy.performance_threshold:g}"
     alone = first == 1 and policy.top_k_configs > 1
     within = "" if policy.performance_threshold >= ANY_RATIO else f" within {threshold}"
-    lead = f" and leads by more than {threshold}" if alone else f"; {first} kept{within}"
+    which = str(first) if in_order else f"{first} that go together"
+    lead = f" and leads by more than {threshold}" if alone else f"; {which} kept{within}"
     return f"{lead}; the vendor's kernel is kept too" if beside else lead
 
 

@@ -95,6 +95,7 @@ class Previewer:
         self._ranking = DiodeInductorChoices(
             model=self.models.known, mode=Mode.TOP_K, top_k_configs=top, performance_threshold=ANY_RATIO, **common
         )
+        self._ranking.policy = replace(self._ranking.policy, together=False)
 
     def asked(self, preview: Preview) -> KnownModel | None:
         """Return the model that ranked the kernels of a product; where none did, the only one that could have."""

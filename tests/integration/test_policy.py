@@ -222,6 +222,18 @@ def test_those_that_go_together_are_kept() -> None:
     assert together(logs, Policy(mode=Mode.ZERO)) == [0]
 
 
+def test_the_reason_says_that_they_go_together() -> None:
+    """Else nobody knew why the third is kept and the second not. By rank, as the fastest are listed, it does not."""
+    logs = np.array([[0.1, 0.11, -0.05], [-0.1, -0.09, 0.15]], dtype=np.float32)
+    spread, is_vendor = Spread(np.arange(3), logs, CALIBRATION), np.zeros(3, dtype=np.bool_)
+    ranked, apart = Policy(2, together=False), Policy(2)
+    found = [select(np.exp(logs.mean(0)), is_vendor, policy, spread) for policy in (apart, ranked)]
+    assert [each.indices for each in found] == [(0, 2), (0, 1)]
+    assert found[0].reason == "a template is predicted fastest; 2 that go together kept within 1.1"
+    assert found[1].reason == "a template is predicted fastest; 2 kept within 1.1"
+    assert apart.key != ranked.key
+
+
 def test_a_vendor_is_kept_beside_those_that_go_together() -> None:
     """It is timed in any case, as with predictions alone."""
     logs = np.array([[0.1, 0.11, -0.05, 0.4], [-0.1, -0.09, 0.15, 0.4]])

@@ -151,6 +151,18 @@ def test_what_is_kept_is_listed() -> None:
     assert found.top == 1
 
 
+def test_the_fastest_are_listed_whatever_goes_together() -> None:
+    """Top-k mode keeps some of the ten predicted fastest and passes others over; the list has all ten."""
+    (found,) = previews(["addmm:7x256x319/nt/bf16"], mode="top_k", top=10)
+    (longer,) = previews(["addmm:7x256x319/nt/bf16"], mode="zero", top=20)
+    assert found.decision is not None
+    assert found.ranked[:10] == longer.ranked[:10]
+    kept = [choice for choice in found.decision.chosen if not choice.config.is_vendor]
+    assert len(kept) == 3
+    assert list(found.ranked[:3]) != kept
+    assert "3 that go together kept" in found.decision.reason
+
+
 def test_more_products_than_one_graph_has() -> None:
     """They come in the order in which they were asked about."""
     shapes = [f"mm:{8 * number}x64x64/nn/bf16" for number in range(1, 71)]
