@@ -42,8 +42,11 @@ _PRICES = (0.02, 0.01, 0.007, 0.005, 0.003, 0.002, 0.001)
 _MODES = {
     "zero": Policy(mode=Mode.ZERO),
     "top 1": Policy(1),
-    "top 3": Policy(3),
-    "top 5": Policy(5),
+    **{
+        f"top {k}{within}{how}": Policy(k, threshold, together=not how)
+        for k, threshold, within in ((3, 1.1, ""), (5, 1.1, ""), (3, 1.3, ", within 1.3"))
+        for how in ("", ", by time")
+    },
     "adaptive": Policy(mode=Mode.ADAPTIVE),
     **{f"adaptive, {price:.1%}": Policy(mode=Mode.ADAPTIVE, kernel_price=price) for price in _PRICES},
 }

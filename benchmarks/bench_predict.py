@@ -135,7 +135,7 @@ def _show_changes(model: TimingModel, columns: ConfigColumns, measurements: list
     for count, loss in zip(_FIRST, lost.T, strict=True):
         others = f"others on {(loss > _ROUNDING).sum()} problems, predicted {loss.mean():.4%} slower"
         regrets = [f"{judged.regret[count].geomean:.6f}" for judged in (fast, exact)]
-        print(f"first {count}: {others}; regret@{count} {regrets[0]}, by all {regrets[1]}")
+        print(f"first {count}: {others}; regret@{count} as tried {regrets[0]}, by all {regrets[1]}")
 
 
 def _judged(model: TimingModel, dataset: ExampleSet, *, exact: bool) -> Report:

@@ -61,7 +61,7 @@ def main() -> int:
     splits = split_up(dataset, options.split, _FOLDS)
     with limited_threads(), ThreadPoolExecutor(os.cpu_count()) as pool:
         fitted = list(pool.map(lambda split: unseen(dataset, split, make_recipe(options.model_type)), splits))
-    predicted = [times for of_split in fitted for times in of_split]
+    predicted = [prediction for of_split in fitted for prediction in of_split]
     outcome = Outcome(dataset, splits, predicted, forecast(dataset, splits))
     over = f"pooled over {_FOLDS} folds, a {options.split} in one of them"
     tested = np.array([i for split in splits for i in split.test])

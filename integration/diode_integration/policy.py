@@ -52,7 +52,7 @@ class Policy:
     mode: Mode = Mode.TOP_K
     kernel_price: float | None = None
     together: bool = True
-    """Whether top-k mode keeps those that go best with the first, of a model that says so; else the next by rank."""
+    """Whether those are kept that go best with the first, where members say so, and not the next fastest."""
 
     def __post_init__(self) -> None:
         """Check the settings.
@@ -86,19 +86,22 @@ class Policy:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """What the members of a calibrated model say of f of the candidates, among them the best and a vendor's."""
+    """What the members of a model say of f of the candidates, among them the best and a vendor's."""
 
     indices: NDArray[np.intp]
     """Which candidates, shape (f,)."""
     member_logs: NDArray[np.float32]
     """log(microseconds), shape (E, f)."""
-    calibration: Calibration
+    calibration: Calibration | None
+    """What it is worth; None where nobody knows, as for a model without folds or a device that it does not know."""
     p_within_2pct: float | None = None
     """How likely the best of them is within 2% of the best of a longer list, of which these are left; None when none
     was left out."""
 
-    def outlook(self, is_vendor: NDArray[np.bool_]) -> Outlook:
-        """Return how their times may turn out; ``is_vendor`` is of all candidates, shape (n,)."""
+    def outlook(self, is_vendor: NDArray[np.bool_]) -> Outlook | None:
+        """Return how their times may turn out, if it is calibrated; ``is_vendor`` is of all candidates, shape (n,)."""
+        if self.calibration is None:
+            return None
         return Outlook(self.member_logs, is_vendor[self.indices], self.calibration)
 
     def charged(self, is_vendor: NDArray[np.bool_], cost_us: float) -> Spread:
@@ -129,9 +132,10 @@ class Spread:
         """
         among = self.among(positions)
         first = int(self.indices[self.member_logs.mean(0).argmin()])
-        if among is None or first not in positions:
+        outlook = self.outlook(is_vendor)
+        if among is None or outlook is None or first not in positions:
             return among
-        return replace(among, p_within_2pct=self.outlook(is_vendor).p_within_2pct)
+        return replace(among, p_within_2pct=outlook.p_within_2pct)
 
 
 @dataclass(frozen=True)
@@ -160,16 +164,16 @@ def select(
     it, without one the next. A vendor's kernel is a candidate like any other, but only the best of a vendor's variants.
     When only templates are among them, it is kept beside them, however slow it looks: timing it costs no compilation,
     it bounds the price of a wrong prediction, and should every template fail on the device, it is what the compile goes
-    on with.
+    on with. One of the first ``top_k_configs`` that not all members scored is kept: corrections put it there.
 
     In adaptive mode the first is kept alone, unless benchmarking it against others, the best of a vendor's first, is
-    expected to gain more than that costs. Without a ``spread`` it keeps what top-k mode does.
+    expected to gain more than that costs. Without a calibrated ``spread`` it keeps what top-k mode does.
 
     Args:
         predicted_us: predicted times in microseconds, shape (n,); infinite or NaN for what cannot run.
         is_vendor: which are a vendor library's kernels, shape (n,).
         policy: how many, and how far from the best.
-        spread: what the members of a calibrated model say.
+        spread: what the members of the model say.
         preliminary: whether more candidates may follow, so that even one may have to be benchmarked. Nobody reads how
             sure the model is of such a selection.
     """
@@ -178,9 +182,10 @@ def select(
         vendor = np.flatnonzero(is_vendor)[:1]
         reason = "no prediction: vendor kept" if len(vendor) else "no candidate fits"
         return KeptCandidates(tuple(vendor.tolist()), reason, policy.mode is Mode.ZERO)
-    if spread is None or (preliminary and policy.mode is not Mode.ADAPTIVE):
+    is_read = not preliminary or policy.mode is Mode.ADAPTIVE
+    outlook = spread.outlook(is_vendor) if spread is not None and is_read else None
+    if spread is None or spread.calibration is None or outlook is None:
         return _select_few(predicted_us, is_vendor, usable, policy, spread)
-    outlook = spread.outlook(is_vendor)
     sure = outlook.p_within_2pct if spread.p_within_2pct is None else spread.p_within_2pct
     if policy.mode is not Mode.ADAPTIVE:
         return replace(_select_few(predicted_us, is_vendor, usable, policy, spread), p_within_2pct=sure)
@@ -203,23 +208,27 @@ def _select_few(
     choosable[vendors[:1]] = True
     limit = predicted_us[choosable].min() * policy.performance_threshold
     close = _fastest_first(predicted_us, choosable & (predicted_us <= limit)).tolist()
-    first = close[:1] if policy.mode is Mode.ZERO else _few(close, policy, spread)
+    first = close[:1] if policy.mode is Mode.ZERO else _choose_few(close, is_vendor, policy, spread)
     beside = [] if policy.mode is Mode.ZERO else [vendor for vendor in vendors[:1].tolist() if vendor not in first]
-    kept = (*first, *beside)
+    kept = tuple(sorted((*first, *beside), key=predicted_us.__getitem__))
     reason = _winner(is_vendor, kept) + _why(len(first), len(beside), policy, in_order=first == close[: len(first)])
     return KeptCandidates(kept, reason, policy.mode is Mode.ZERO)
 
 
-def _few(close: Sequence[int], policy: Policy, spread: Spread | None) -> list[int]:
-    """Return ``top_k_configs`` of the candidates ``close``, fastest predicted first; they may go together."""
+def _choose_few(close: Sequence[int], is_vendor: NDArray[np.bool_], policy: Policy, spread: Spread | None) -> list[int]:
+    """Return ``top_k_configs`` of the candidates ``close``, which begin with the fastest, in their order."""
     count = policy.top_k_configs
-    is_chosen = policy.together and 1 < count < len(close)
-    among = spread.among(close) if spread is not None and is_chosen else None
-    if among is None:
-        return list(close[:count])
-    places = among.indices[timed_together(among.member_logs, count)].tolist()
-    more = (place for place in range(len(close)) if place not in places)
-    return [close[place] for place in sorted([*places, *islice(more, count - len(places))])]
+    by_rank = list(close[:count])
+    among = spread.among(close) if spread is not None and policy.together and 1 < count < len(close) else None
+    if among is None or 0 not in among.indices:
+        return by_rank
+    places = among.indices.tolist()
+    wanted = [place for place in range(count) if place not in places]
+    may_be_late = is_vendor[[close[place] for place in places]]
+    chosen = timed_together(among.member_logs, count - len(wanted), first=places.index(0), also=may_be_late)
+    wanted += [places[each] for each in chosen]
+    wanted += islice((place for place in range(len(close)) if place not in wanted), count - len(wanted))
+    return [close[place] for place in sorted(wanted)]
 
 
 def _winner(is_vendor: NDArray[np.bool_], kept: Sequence[int]) -> str:

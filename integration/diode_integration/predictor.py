@@ -109,8 +109,8 @@ class Ranking:
     corrected: bool = False
     """Whether predictions were corrected by what was measured of this problem."""
     spread: Spread | None = None
-    """What the model's members say of the best candidates; None if it is not calibrated, or they did not all score the
-    one that is predicted fastest."""
+    """What the model's members say of the best candidates; None if it has none, or they did not all score the one that
+    is predicted fastest."""
     over: SizeRange | None = None
     """What is predicted at other sizes, where a range of them is stated; then ``predicted_us`` is by worst regret."""
     unfused_us: float = 0.0
@@ -123,7 +123,8 @@ class Ranking:
     @property
     def p_within_2pct(self) -> float | None:
         """How likely the candidate that is predicted fastest is within 2% of the best; None without a calibration."""
-        return None if self.spread is None else self.spread.outlook(self.is_vendor).p_within_2pct
+        outlook = None if self.spread is None else self.spread.outlook(self.is_vendor)
+        return None if outlook is None else outlook.p_within_2pct
 
     @property
     def kernels_us(self) -> NDArray[np.float64]:
@@ -200,17 +201,17 @@ class Predictor:
             raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
         is_vendor = columns.template_mask(is_vendor_template)
         corrected = self._offsets(problem, hardware) is not None
-        # How far off it is on a device that it does not know, nobody has calibrated.
-        spread = None if self.similar_to else self._spread(prediction)
+        spread = self._spread(prediction)
         ranking = Ranking(problem, hardware, predicted, is_vendor, self.model.sha256, corrected, spread)
         return replace(ranking, similar_to=self.similar_to)
 
     def _spread(self, prediction: Prediction) -> Spread | None:
-        calibration = self.model.card.calibration
-        if calibration is None or len(prediction.member_logs) < _FEWEST_MEMBERS:
+        if len(prediction.member_logs) < _FEWEST_MEMBERS:
             return None
         if prediction.runtime_us.argmin() not in prediction.finalists:
             return None  # corrections put one first that not all members scored
+        # How far off it is on a device that it does not know, nobody has calibrated.
+        calibration = None if self.similar_to else self.model.card.calibration
         return Spread(prediction.finalists, prediction.member_logs, calibration)
 
     def _predict(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> Prediction:

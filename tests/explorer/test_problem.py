@@ -108,7 +108,7 @@ def test_the_models_ranking_is_beside_the_times(database_url: str, background: B
     assert facts["model"] == ("v2_model", "the hook asks it")
     assert facts["its first pick"][1] == f"{PREDICTED.min():,.2f} us predicted, 12.00 us measured"
     assert facts["lost by it"] == ("20.0%", "regret@1 1.2000")
-    assert facts["lost by the best of 5"] == ("0.0%", "regret@5 1.0000")
+    assert facts["lost by the best of 5"] == ("0.0%", "regret@5 1.0000, tried together")
     assert facts["place of the best"] == ("2", "of 4 configs")
     assert facts["vendor's kernel"] == (f"{PREDICTED[0]:,.2f} us predicted", f"{MEASURED[0]:,.2f} us measured")
     assert notes(found) == []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from diode_integration.policy import ANY_RATIO, KeptCandidates, Mode, Policy, Spread, parse_mode, select
 from diode_store.errors import SettingsError
 from diode_trainer.card import Calibration
+from diode_trainer.uncertainty import timed_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,54 +206,92 @@ def test_narrowing_calls_apart_loses_nothing(times: list[float], vendors: set[in
 CALIBRATION = Calibration(1.0, 1.0, 0.0, 1.0, 0.01, 100)
 
 
-def together(logs: np.ndarray, policy: Policy, vendor: Sequence[int] = (), *, preliminary: bool = False) -> list[int]:
+def together(logs: np.ndarray, policy: Policy, vendor: Sequence[int] = (), **options: Any) -> list[int]:
     """Return which candidates are kept, of which members say ``logs``, shape (E, n)."""
     spread = Spread(np.arange(logs.shape[1]), logs.astype(np.float32), CALIBRATION)
     is_vendor = np.isin(np.arange(logs.shape[1]), list(vendor))
-    return list(select(np.exp(logs.mean(0)), is_vendor, policy, spread, preliminary=preliminary).indices)
+    return list(select(np.exp(logs.mean(0)), is_vendor, policy, spread, **options).indices)
+
+
+APART = np.array([[0.1, 0.11, -0.05], [-0.1, -0.09, 0.15]])
+"""What two members say of three: the second errs as the first does, the third is fast where they are slow."""
 
 
 def test_those_that_go_together_are_kept() -> None:
-    """The second errs as the first does; the third is faster just where they are slow, unless it is too far behind."""
-    logs = np.array([[0.1, 0.11, -0.05], [-0.1, -0.09, 0.15]])
-    assert together(logs, Policy(2)) == [0, 2]
-    assert together(logs, Policy(2), preliminary=True) == [0, 2]
-    assert together(logs, Policy(2, 1.02)) == [0, 1]
-    assert together(logs, Policy(1)) == [0]
-    assert together(logs, Policy(mode=Mode.ZERO)) == [0]
+    """The third and not the second, unless it is too far behind; alone, the first is what it was."""
+    assert together(APART, Policy(2)) == [0, 2]
+    assert together(APART, Policy(2), preliminary=True) == [0, 2]
+    assert together(APART, Policy(2, 1.02)) == [0, 1]
+    assert together(APART, Policy(1)) == [0]
+    assert together(APART, Policy(mode=Mode.ZERO)) == [0]
+
+
+@pytest.mark.parametrize("mode", [Mode.TOP_K, Mode.ADAPTIVE])
+def test_no_calibration_is_needed(mode: Mode) -> None:
+    """Of a model without one, or on a device that it does not know, members tell what goes together all the same."""
+    spread = Spread(np.arange(3), APART.astype(np.float32), None)
+    found = select(np.exp(APART.mean(0)), np.zeros(3, dtype=np.bool_), Policy(2, mode=mode), spread)
+    assert (found.indices, found.p_within_2pct) == ((0, 2), None)
 
 
 def test_the_reason_says_that_they_go_together() -> None:
     """Else nobody knew why the third is kept and the second not. By rank, as the fastest are listed, it does not."""
-    logs = np.array([[0.1, 0.11, -0.05], [-0.1, -0.09, 0.15]], dtype=np.float32)
-    spread, is_vendor = Spread(np.arange(3), logs, CALIBRATION), np.zeros(3, dtype=np.bool_)
-    ranked, apart = Policy(2, together=False), Policy(2)
-    found = [select(np.exp(logs.mean(0)), is_vendor, policy, spread) for policy in (apart, ranked)]
+    spread, is_vendor = Spread(np.arange(3), APART.astype(np.float32), CALIBRATION), np.zeros(3, dtype=np.bool_)
+    policies = Policy(2), Policy(2, together=False)
+    found = [select(np.exp(APART.mean(0)), is_vendor, policy, spread) for policy in policies]
     assert [each.indices for each in found] == [(0, 2), (0, 1)]
     assert found[0].reason == "a template is predicted fastest; 2 that go together kept within 1.1"
     assert found[1].reason == "a template is predicted fastest; 2 kept within 1.1"
-    assert apart.key != ranked.key
+    assert policies[0].key != policies[1].key
 
 
 def test_a_vendor_is_kept_beside_those_that_go_together() -> None:
-    """It is timed in any case, as with predictions alone."""
-    logs = np.array([[0.1, 0.11, -0.05, 0.4], [-0.1, -0.09, 0.15, 0.4]])
-    assert together(logs, Policy(2), vendor=[3]) == [0, 2, 3]
+    """It is timed in any case, as with predictions alone, and is listed where its predicted time is."""
+    far = np.concatenate((APART, [[0.4], [0.4]]), 1)
+    assert together(far, Policy(2), vendor=[3]) == [0, 2, 3]
+    assert together(APART, Policy(2), vendor=[1]) == [0, 1, 2]
+
+
+def test_members_may_have_scored_some_in_any_order() -> None:
+    """What a position means differs in the list, among those within the threshold, and in what members say."""
+    predicted = np.array([2.0, 1.05, INF, 1.0, 9.0, 1.01])
+    spread = Spread(np.array([5, 1, 3]), APART[:, [1, 2, 0]].astype(np.float32), CALIBRATION)
+    found = select(predicted, np.zeros(6, dtype=np.bool_), Policy(2, 3.0), spread)
+    assert found.indices == (3, 1)
+
+
+def test_what_corrections_put_among_the_first_is_kept() -> None:
+    """A kernel that was measured, and that not all members scored, is not passed over for what they find."""
+    predicted = np.array([1.0, 1.005, 1.01, 1.05])
+    spread = Spread(np.array([0, 2, 3]), APART.astype(np.float32), CALIBRATION)
+    found = [select(predicted, np.zeros(4, dtype=np.bool_), Policy(k), spread).indices for k in (2, 3)]
+    assert found == [(0, 1), (0, 1, 3)]
 
 
 def test_more_than_are_chosen_together_are_kept_by_rank() -> None:
-    """A user who asks for twelve of thirty gets twelve, fastest predicted first."""
-    logs = np.random.default_rng(7).normal(0, 0.1, (6, 30)) + np.arange(30) * 0.01
-    kept_ones = together(logs, Policy(12, ANY_RATIO))
-    assert len(set(kept_ones)) == 12
-    assert kept_ones == sorted(kept_ones, key=lambda index: logs.mean(0)[index])
+    """A user who asks for twelve of thirty gets ten that go together and the next two, fastest predicted first."""
+    logs = (np.random.default_rng(7).normal(0, 0.1, (6, 30)) + np.arange(30) * 0.01).astype(np.float32)
+    by_rank = np.argsort(logs.mean(0)).tolist()
+    ten = timed_together(logs, 10, first=by_rank[0])
+    expected = {*ten, *[index for index in by_rank if index not in ten][:2]}
+    found = together(logs, Policy(12, ANY_RATIO))
+    assert set(found) == expected != set(by_rank[:12])
+    assert found == [index for index in by_rank if index in expected]
 
 
-@given(seed=st.integers(0, 2**32 - 1), count=st.integers(2, 24), k=st.integers(2, 12), vendor=st.integers(0, 24))
-def test_selecting_twice_keeps_what_goes_together(seed: int, count: int, k: int, vendor: int) -> None:
-    """What is kept of those that may go together is kept again where only it is left, the vendor's kernel included."""
-    logs = np.random.default_rng(seed).normal(1.0, 0.1, (4, count))
-    indices = together(logs, Policy(k, ANY_RATIO), vendor=[vendor])
-    again = together(logs[:, indices], Policy(k, ANY_RATIO), [i for i, index in enumerate(indices) if index == vendor])
-    assert [indices[i] for i in again] == indices
-    assert len(indices) == min(k + (vendor < count and vendor not in indices[:k]), count)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(2, 40),
+    k=st.integers(2, 12),
+    vendor=st.integers(0, 40),
+    threshold=st.sampled_from([1.1, 1.5, ANY_RATIO]),
+)
+def test_selecting_twice_keeps_what_goes_together(seed: int, count: int, k: int, vendor: int, threshold: float) -> None:
+    """What is kept is kept again where only it is left, the vendor's kernel included."""
+    logs, policy = np.random.default_rng(seed).normal(1.0, 0.1, (4, count)), Policy(k, threshold)
+    indices = together(logs, policy, vendor=[vendor])
+    again = together(logs[:, indices], policy, [place for place, index in enumerate(indices) if index == vendor])
+    assert [indices[place] for place in again] == indices
+    assert indices == sorted(indices, key=lambda index: logs.mean(0)[index])
+    assert len(indices) <= k + 1
+    assert vendor >= count or vendor in indices

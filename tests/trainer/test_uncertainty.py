@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from diode_trainer.card import Calibration
 from diode_trainer.uncertainty import MOST_TOGETHER, Outlook, timed_together
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CALIBRATION = Calibration(
     spread=1.0, vendor_spread=1.0, within_offset=0.0, within_slope=1.0, kernel_price=0.01, problems=100
@@ -119,7 +123,7 @@ def test_a_single_candidate_is_the_best() -> None:
     assert (one.worth_timing(1e-6, alone_is_free=False), one.expected_loss) == ([0], 0.0)
 
 
-def logs_of(means: list[float], apart: list[float]) -> np.ndarray:
+def logs_of(means: Sequence[float], apart: Sequence[float]) -> np.ndarray:
     """Return what two members predict: ``apart`` above the mean and below it."""
     return np.array([means, means]) + np.array([[1.0], [-1.0]]) * np.array(apart)
 
@@ -127,27 +131,43 @@ def logs_of(means: list[float], apart: list[float]) -> np.ndarray:
 def test_what_errs_otherwise_is_timed_beside_the_first() -> None:
     """The second errs as the first does, so where that is slow it is too; the third is fast just then."""
     logs = logs_of([0.0, 0.01, 0.05], [0.1, 0.1, -0.1])
-    assert timed_together(logs, 1) == [0]
-    assert timed_together(logs, 2) == [0, 2]
-    assert timed_together(logs, 3) == [0, 2, 1]
+    assert timed_together(logs, 1, first=0) == [0]
+    assert timed_together(logs, 2, first=0) == [0, 2]
+    assert timed_together(logs, 3, first=0) == [0, 2, 1]
 
 
 def test_members_that_agree_leave_the_predicted_order() -> None:
     """Nothing is expected to be faster than the first, so the next are taken as predicted, from the fastest on."""
-    assert timed_together(logs_of([0.3, 0.1, 0.2, 0.4], [0.0] * 4), 3) == [1, 2, 0]
+    assert timed_together(logs_of([0.3, 0.1, 0.2, 0.4], [0.0] * 4), 3, first=1) == [1, 2, 0]
+
+
+def test_the_first_is_timed_in_any_case() -> None:
+    """By the last digit of a mean another may look as fast."""
+    assert timed_together(logs_of([0.1, 0.1, 0.2], [0.0] * 3), 2, first=1) == [1, 0]
 
 
 def test_what_is_timed_together_is_so_among_itself() -> None:
     """Fewer are the first of more, and those that are chosen are chosen again where only they are left."""
     logs = np.random.default_rng(5).normal(0, 0.1, (6, 40)) + np.arange(40) * 0.005
-    five = timed_together(logs, 5)
+    first = int(logs.mean(0).argmin())
+    five = timed_together(logs, 5, first=first)
     assert five != np.argsort(logs.mean(0)).tolist()[:5]
-    assert [timed_together(logs, count) for count in (1, 2, 3, 4)] == [five[:count] for count in (1, 2, 3, 4)]
-    assert timed_together(logs[:, sorted(five)], 5) == [sorted(five).index(config) for config in five]
+    for count in (1, 2, 3, 4):
+        assert timed_together(logs, count, first=first) == five[:count]
+    left = sorted(five)
+    assert [left[place] for place in timed_together(logs[:, left], 5, first=left.index(first))] == five
+
+
+def test_what_is_late_is_chosen_only_if_it_may_be() -> None:
+    """Behind thirty that err alike comes one that errs otherwise, as a vendor's kernel does."""
+    logs = logs_of([*(np.arange(30) * 0.001), 0.04], [0.2] * 30 + [-0.2])
+    late = np.arange(31) == 30
+    assert timed_together(logs, 2, first=0) == [0, 1]
+    assert timed_together(logs, 2, first=0, also=late) == [0, 30]
 
 
 @pytest.mark.parametrize(("configs", "expected"), [(4, 4), (40, MOST_TOGETHER)])
 def test_no_more_are_timed_together_than_there_are(configs: int, expected: int) -> None:
     """Each is there once, and of many no more than are worth choosing so."""
-    found = timed_together(np.random.default_rng(6).normal(0, 0.1, (3, configs)), 100)
+    found = timed_together(np.random.default_rng(6).normal(0, 0.1, (3, configs)), 100, first=0)
     assert len(found) == len(set(found)) == expected

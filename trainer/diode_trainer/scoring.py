@@ -59,9 +59,10 @@ class Prediction:
         place = np.full(len(self.runtime_us), -1, dtype=np.intp)
         place[counted] = np.arange(len(counted))
         scored = place[self.finalists]
-        if len(self.member_logs) > 1 and (scored >= 0).any():
+        first = np.flatnonzero(scored[scored >= 0] == order[:1])  # none if not all members scored it
+        if len(self.member_logs) > 1 and len(first):
             member_logs, scored = self.member_logs[:, scored >= 0], scored[scored >= 0]
-            together = scored[timed_together(member_logs, MOST_TOGETHER)]
+            together = scored[timed_together(member_logs, MOST_TOGETHER, first=int(first[0]))]
             order = np.concatenate((together, order[~np.isin(order, together)]))
         turns = np.empty(len(counted))
         turns[order] = np.arange(len(counted))

@@ -29,10 +29,10 @@ _FAR = 0.5
 """Log of the ratio to the first choice's predicted time beyond which a template is not one of them."""
 _MOST_KEPT = 12
 _TOGETHER_SPREAD = 0.6
-"""How far configs deviate where they are chosen together, of what members do: less, as their mean errs less than they.
-On 4,120 bundled problems (five folds, six members) three configs lose 0.53% and five 0.23%, by 1.0 times as much 0.54
-and 0.25%, where the three and five that are predicted fastest lose 0.62 and 0.26%. None deviates by itself as well, so
-that what is chosen does not hang on what else there is; with a quarter of its spread three would lose 0.56%."""
+"""How far configs deviate where they are chosen together, as a share of how far members do: their mean errs less. On
+4,120 bundled problems (five folds, six members) three configs lose 0.53% and five 0.23%; with 1.0 they lose 0.54 and
+0.25%, and those predicted fastest 0.62 and 0.26%. That each deviates by itself as well would bring nothing (a quarter
+as far: 0.56%), and then what is chosen would depend on what else is listed."""
 MOST_TOGETHER = 10
 """As many are chosen together; further ones are timed in the order of what is predicted."""
 WITHIN = math.log(1.02)
@@ -106,21 +106,27 @@ class Outlook:
         return [int(self._order[place]) for place in sorted(found)]
 
 
-def timed_together(member_logs: Floats, count: int) -> list[int]:
+def timed_together(member_logs: Floats, count: int, *, first: int, also: NDArray[np.bool_] | None = None) -> list[int]:
     """Return which of f configs to time where ``count`` are, such that the fastest of them is expected to be fast.
 
-    The first is the one that is predicted to be fastest. Each of the next is the one that brings most to those before
-    it, over draws of how all may turn out: one that is fast where they are slow. So the first k are what is chosen for
-    any smaller k, and among themselves as well. None is beyond ``MOST_TOGETHER``, or the 24 that are predicted fastest.
+    After the first each of the next is the one that brings most to those before it, over draws of how all may turn out:
+    one that is fast where they are slow. So the first k are what is chosen for any smaller k, and among themselves as
+    well. None is beyond ``MOST_TOGETHER``.
 
     Args:
         member_logs: (E, f) log of the microseconds that each of at least two members predicts.
         count: how many, at least 1.
+        first: the one that is predicted to be fastest, which is timed in any case.
+        also: (f,) which may be chosen though 24 others are predicted to be faster; none unless given.
     """
     mean = member_logs.mean(0)
-    order = np.argsort(mean, kind="stable")[:_CANDIDATES]
+    near = np.argsort(mean, kind="stable")
+    if len(near) > _CANDIDATES:
+        is_near = np.arange(len(near)) < _CANDIDATES
+        near = near[is_near if also is None else is_near | also[near]]
+    order = np.concatenate(([first], near[near != first]))
     draws = _shared(member_logs[:, order]) * np.float32(_TOGETHER_SPREAD)
-    draws += (mean[order] - mean[order[0]])[:, None]  # (contenders, draws)
+    draws += (mean[order] - mean[first])[:, None]  # (contenders, draws)
     best_so_far, chosen = draws[0], [0]
     while len(chosen) < min(count, MOST_TOGETHER, len(order)):
         means = np.minimum(draws, best_so_far).mean(1)

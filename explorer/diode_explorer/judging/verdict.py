@@ -48,7 +48,7 @@ class Judged(NamedTuple):
     regret: float
     """By its first pick."""
     regret_5: float
-    """By the best of its first 5."""
+    """By the best of the 5 that are tried first."""
     picked: str
     picked_us: float
     predicted_us: float | None

@@ -140,7 +140,6 @@ def test_a_model_of_members_tries_those_that_go_together() -> None:
     """The third is predicted slowest, but is tried second; what is not counted is not tried."""
     prediction = Prediction(np.exp(OTHERWISE.mean(0)), np.arange(3), OTHERWISE.astype(np.float32))
     assert prediction.turns(np.arange(3)).tolist() == [0.0, 2.0, 1.0]
-    assert prediction.turns(np.array([1, 2])).tolist() == [0.0, 1.0]
     (found,) = judge_problems([examples([20.0, 40.0, 10.0])], [prediction])
     assert (found.regret[1], found.chosen_us) == (2.0, 20.0)
 
@@ -158,7 +157,17 @@ def test_regret_is_of_what_is_tried_together() -> None:
 
 def test_turns_of_what_cannot_run_or_few_members_scored() -> None:
     """Those that all members scored come first, the others by their predicted times; what cannot run never."""
-    times = np.append(np.exp(OTHERWISE.mean(0)), [1.3, math.inf, 1.2])
+    scored = np.exp(OTHERWISE.mean(0))
+    times = np.array([1.3, scored[2], INF, scored[0], 1.2, scored[1]])
+    prediction = Prediction(times, np.array([3, 5, 1]), OTHERWISE.astype(np.float32))
+    assert prediction.turns(np.arange(6)).tolist() == [4.0, 1.0, INF, 0.0, 3.0, 2.0]
+    assert prediction.turns(np.array([1, 3, 4, 5])).tolist() == [1.0, 0.0, 3.0, 2.0]
+    assert prediction.turns(np.array([4, 0])).tolist() == [0.0, 1.0]
+    assert prediction.turns(np.array([], dtype=np.intp)).tolist() == []
+
+
+def test_turns_begin_with_what_is_predicted_fastest() -> None:
+    """Corrections may put one first that not all members scored; then all come as predicted."""
+    times = np.append(np.exp(OTHERWISE.mean(0)), 0.5)
     prediction = Prediction(times, np.arange(3), OTHERWISE.astype(np.float32))
-    assert prediction.turns(np.arange(6)).tolist() == [0.0, 2.0, 1.0, 4.0, INF, 3.0]
-    assert prediction.turns(np.array([3, 5])).tolist() == [1.0, 0.0]
+    assert prediction.turns(np.arange(4)).tolist() == [1.0, 2.0, 3.0, 0.0]

@@ -49,7 +49,7 @@ def rankings_table(reports: Mapping[str, Report], models: Collection[str]) -> Ta
     return Table(
         "rankings",
         "Beside simpler rankings",
-        "Regret@k is the time of the best of the k configs that a ranking puts first, over the best of all; geometric"
+        "Regret@k is the time of the best of the k configs that are tried first, over the best of all; geometric"
         " means. Tied: within noise of the best.",
         _RANKINGS,
         Answer((*(column.name for column in _RANKINGS), "is_model"), rows),

@@ -76,7 +76,7 @@ class Ranking:
             Fact("model", name, how, asked.address("model", values)),
             Fact("its first pick", config_text(rows[first]), _times_text(predicted[first], measured[first])),
             Fact("lost by it", _lost_text(lost[1]), f"regret@1 {lost[1]:.4f}"),
-            Fact("lost by the best of 5", _lost_text(lost[5]), f"regret@5 {lost[5]:.4f}"),
+            Fact("lost by the best of 5", _lost_text(lost[5]), f"regret@5 {lost[5]:.4f}, tried together"),
             self._best(predicted, measured),
         ]
         facts += self._vendor(rows, predicted, measured)
