@@ -211,7 +211,7 @@ def _select_few(
     first = close[:1] if policy.mode is Mode.ZERO else _choose_few(close, is_vendor, policy, spread)
     beside = [] if policy.mode is Mode.ZERO else [vendor for vendor in vendors[:1].tolist() if vendor not in first]
     kept = tuple(sorted((*first, *beside), key=predicted_us.__getitem__))
-    reason = _winner(is_vendor, kept) + _why(len(first), len(beside), policy, in_order=first == close[: len(first)])
+    reason = _winner(is_vendor, kept) + _why(len(first), len(beside), policy)
     return KeptCandidates(kept, reason, policy.mode is Mode.ZERO)
 
 
@@ -241,14 +241,13 @@ def _fastest_first(predicted_us: NDArray[np.float64], wanted: NDArray[np.bool_])
     return indices[np.argsort(predicted_us[indices], kind="stable")]
 
 
-def _why(first: int, beside: int, policy: Policy, *, in_order: bool) -> str:
+def _why(first: int, beside: int, policy: Policy) -> str:
     if policy.mode is Mode.ZERO:
         return " and is kept alone"
     threshold = f"{policy.performance_threshold:g}"
     alone = first == 1 and policy.top_k_configs > 1
     within = "" if policy.performance_threshold >= ANY_RATIO else f" within {threshold}"
-    which = str(first) if in_order else f"{first} that go together"
-    lead = f" and leads by more than {threshold}" if alone else f"; {which} kept{within}"
+    lead = f" and leads by more than {threshold}" if alone else f"; {first} kept{within}"
     return f"{lead}; the vendor's kernel is kept too" if beside else lead
 
 

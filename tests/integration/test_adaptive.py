@@ -85,6 +85,30 @@ def test_several_are_benchmarked_where_the_members_disagree(op: str, deferred: b
     assert len(decision.chosen) == len(left)
 
 
+class TwoKindsModel(MembersModel):
+    """Where a member takes kernels of 64 rows to be slower than all members do, it takes the others to be faster."""
+
+    def predict(self, shape: ProblemShape, device: Hardware, columns: ConfigColumns) -> Prediction:
+        """Return microseconds and what the members predict for all of them."""
+        runtime_us = self.predict_us(shape, device, columns)
+        apart = np.array([[1.0], [-1.0]]) * np.where(columns.block_m == 64, UNSURE, -UNSURE)
+        return Prediction(runtime_us, np.arange(len(columns)), (np.log(runtime_us) + apart).astype(np.float32))
+
+
+@each_op
+@each_path
+def test_top_k_leaves_what_goes_together(op: str, deferred: bool) -> None:  # noqa: FBT001 - a parameter of pytest's
+    """However many calls list an op, what is timed is of both kinds, where the three fastest are of one."""
+    rows = []
+    for model in (TileModel(vendor_us=30.0), TwoKindsModel(vendor_us=30.0)):
+        watch = compile_op(op, hooked(model, mode="top_k", performance_threshold=1.2), deferred=deferred)
+        (left,) = watch.left
+        assert sorted(watch.timed) == sorted(left)
+        assert [is_vendor(name) for name in left] == [False, False, False, True]
+        rows.append({name.split()[1].partition("x")[0] for name in left[:3]})
+    assert rows[0] == {"64"} < rows[1]
+
+
 def test_a_higher_price_benchmarks_fewer() -> None:
     """The price of a kernel decides how many are worth it."""
     left = [

@@ -234,15 +234,11 @@ def test_no_calibration_is_needed(mode: Mode) -> None:
     assert (found.indices, found.p_within_2pct) == ((0, 2), None)
 
 
-def test_the_reason_says_that_they_go_together() -> None:
-    """Else nobody knew why the third is kept and the second not. By rank, as the fastest are listed, it does not."""
-    spread, is_vendor = Spread(np.arange(3), APART.astype(np.float32), CALIBRATION), np.zeros(3, dtype=np.bool_)
-    policies = Policy(2), Policy(2, together=False)
-    found = [select(np.exp(APART.mean(0)), is_vendor, policy, spread) for policy in policies]
-    assert [each.indices for each in found] == [(0, 2), (0, 1)]
-    assert found[0].reason == "a template is predicted fastest; 2 that go together kept within 1.1"
-    assert found[1].reason == "a template is predicted fastest; 2 kept within 1.1"
-    assert policies[0].key != policies[1].key
+def test_the_next_fastest_are_kept_where_that_is_asked_for() -> None:
+    """As for a list of the fastest; such a policy is another one."""
+    policy = Policy(2, together=False)
+    assert together(APART, policy) == [0, 1]
+    assert policy.key != Policy(2).key
 
 
 def test_a_vendor_is_kept_beside_those_that_go_together() -> None:
