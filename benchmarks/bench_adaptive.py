@@ -28,6 +28,7 @@ from diode_trainer.data.held_out import Split
 from diode_trainer.data.splits import split_up
 from diode_trainer.data.tensors import pack
 from diode_trainer.judging.calibration import Case, calibrate_by_others, make_cases, mean_timed
+from diode_trainer.judging.standing import predict
 from diode_trainer.report.rows import certainty_groups
 from diode_trainer.scoring import Scorer
 from diode_trainer.training.train import fit, limited_threads
@@ -94,15 +95,13 @@ def _unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[Case]:
     """Return what a fit to one part predicts for the problems of the other that the hook would ask it about."""
     train, test = dataset.subset(split.train), dataset.subset(split.test)
     scorer = Scorer(fit(pack(train), recipe).network, train.domain().templates)
-    predictions = [scorer.predict(e.shape, e.hardware, e.columns, exact=True) for e in test]
-    return make_cases(test.examples, predictions, dataset.domain())
+    return make_cases(test.examples, predict(scorer, test.examples), dataset.domain())
 
 
 def _kept(case: Case, calibration: Calibration | None, policy: Policy) -> KeptCandidates:
     predicted = np.exp(case.member_logs.mean(0, dtype=np.float64))
     everything = np.arange(len(predicted))
-    spread = None if calibration is None else Spread(everything, case.member_logs, calibration)
-    return select(predicted, case.is_vendor, policy, spread)
+    return select(predicted, case.is_vendor, policy, Spread(everything, case.member_logs, calibration))
 
 
 def _row(name: str, kept: list[tuple[Case, KeptCandidates]], zero: float) -> tuple[object, ...]:

@@ -77,8 +77,7 @@ class Bench(hook.DiodeInductorChoices):
         def decide(policy: Policy) -> object:
             """Choose as the hook does."""
             prediction = model.predict(shape, hardware, columns)
-            calibration = model.card.calibration
-            spread = calibration and Spread(prediction.finalists, prediction.member_logs, calibration)
+            spread = Spread(prediction.finalists, prediction.member_logs, model.card.calibration)
             return select(prediction.runtime_us, vendor, policy, spread)
 
         def list_again() -> ConfigColumns:

@@ -58,6 +58,44 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
 
     One handler may serve every thread. Use ``diode_integration.install`` to make it the process's; with
     ``V.set_choices_handler`` it applies to one thread only, and Inductor's FX graph cache does not know of it.
+
+    Args:
+        model_path: the checkpoint, or a model's name; when None what DIODE_MODEL says, else for each product the
+            first of the user's models and the shipped ones that knows the device and it (`diode models list`).
+        top_k_configs: how many candidates to leave in "top_k" mode; when None what DIODE_TOP_K says, else 3.
+        enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
+            Inside a compile nothing is raised in either case.
+        performance_threshold: in "top_k" mode, leave only candidates within this ratio of the best prediction; 1.1
+            when None.
+        mode: "adaptive": leave one where the model is sure, else as many as are worth benchmarking; "top_k"; or
+            "zero": leave exactly one and benchmark nothing. When None, what DIODE_MODE says, else "adaptive", or
+            "top_k" where one of its options is given or the model does not know how sure it is.
+        kernel_price: in "adaptive" mode, for what relative gain a kernel is worth benchmarking, such as 0.01 for
+            1%; when None the model's own, for which one kernel an op is benchmarked in the mean.
+        search_space: of the Triton templates that the model knows, rank Inductor's "EXHAUSTIVE" list, its
+            "DEFAULT" list, or ("inherit") the one that its configuration asks for.
+        hardware: rank as if on this device, by name or alias, instead of the one that compiles.
+        unknown: who chooses where the model is not believed. "vendor": the vendor's kernel is kept alone and
+            nothing is benchmarked, convolutions included; "stock": Inductor; "auto": the vendor's kernel where
+            little could be won, and Inductor elsewhere and on devices that the model does not know. When None,
+            what DIODE_UNKNOWN says, else "vendor" in zero mode and "auto" in the others.
+        similar: "top_k": on a device that no model knows, have those of the most similar one rank, and benchmark
+            as in top-k mode; "": do not. When None, what DIODE_SIMILAR says. Zero mode never does.
+        observe: rank and record decisions, but let stock Inductor choose.
+        corrections: a file by ``diode corrections``, whose offsets correct what the model predicts; when None,
+            the one that the environment variable DIODE_CORRECTIONS names, if it does.
+        spool: the folder that ``diode-ingest`` reads, for a record of each decision; when None, the one that
+            DIODE_SPOOL names, if it does; "" for none.
+        picks: a file by ``diode lock`` or ``torch_diode.lock``, whose kernels are kept before the model is asked;
+            when None, the one that DIODE_PICKS names, if it does.
+        model: a loaded model, or several in the order in which they are asked, instead of ``model_path``.
+
+    Raises:
+        ModelError: no usable model, or corrections that cannot be used, and ``enable_fallback`` is False.
+        PicksError: picks that cannot be used, and ``enable_fallback`` is False.
+        SettingsError: an option has a value that cannot be used.
+        HardwareError: no device is known by the name ``hardware``.
+        SpoolError: ``spool`` cannot be used.
     """
 
     annotates_choices = True
@@ -82,46 +120,6 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         picks: Picks | Path | str | None = None,
         model: Model | Sequence[KnownModel] | None = None,
     ) -> None:
-        """Load the model and check the options.
-
-        Args:
-            model_path: the checkpoint, or a model's name; when None what DIODE_MODEL says, else for each product the
-                first of the user's models and the shipped ones that knows the device and it (`diode models list`).
-            top_k_configs: how many candidates to leave in "top_k" mode; when None what DIODE_TOP_K says, else 3.
-            enable_fallback: without a usable model, leave everything to stock Inductor; if False, raise now.
-                Inside a compile nothing is raised in either case.
-            performance_threshold: in "top_k" mode, leave only candidates within this ratio of the best prediction; 1.1
-                when None.
-            mode: "adaptive": leave one where the model is sure, else as many as are worth benchmarking; "top_k"; or
-                "zero": leave exactly one and benchmark nothing. When None, what DIODE_MODE says, else "adaptive", or
-                "top_k" where one of its options is given or the model does not know how sure it is.
-            kernel_price: in "adaptive" mode, for what relative gain a kernel is worth benchmarking, such as 0.01 for
-                1%; when None the model's own, for which one kernel an op is benchmarked in the mean.
-            search_space: of the Triton templates that the model knows, rank Inductor's "EXHAUSTIVE" list, its
-                "DEFAULT" list, or ("inherit") the one that its configuration asks for.
-            hardware: rank as if on this device, by name or alias, instead of the one that compiles.
-            unknown: who chooses where the model is not believed. "vendor": the vendor's kernel is kept alone and
-                nothing is benchmarked, convolutions included; "stock": Inductor; "auto": the vendor's kernel where
-                little could be won, and Inductor elsewhere and on devices that the model does not know. When None,
-                what DIODE_UNKNOWN says, else "vendor" in zero mode and "auto" in the others.
-            similar: "top_k": on a device that no model knows, have those of the most similar one rank, and benchmark
-                as in top-k mode; "": do not. When None, what DIODE_SIMILAR says. Zero mode never does.
-            observe: rank and record decisions, but let stock Inductor choose.
-            corrections: a file by ``diode corrections``, whose offsets correct what the model predicts; when None,
-                the one that the environment variable DIODE_CORRECTIONS names, if it does.
-            spool: the folder that ``diode-ingest`` reads, for a record of each decision; when None, the one that
-                DIODE_SPOOL names, if it does; "" for none.
-            picks: a file by ``diode lock`` or ``torch_diode.lock``, whose kernels are kept before the model is asked;
-                when None, the one that DIODE_PICKS names, if it does.
-            model: a loaded model, or several in the order in which they are asked, instead of ``model_path``.
-
-        Raises:
-            ModelError: no usable model, or corrections that cannot be used, and ``enable_fallback`` is False.
-            PicksError: picks that cannot be used, and ``enable_fallback`` is False.
-            SettingsError: an option has a value that cannot be used.
-            HardwareError: no device is known by the name ``hardware``.
-            SpoolError: ``spool`` cannot be used.
-        """
         super().__init__()
         if search_space not in {EXHAUSTIVE, "DEFAULT", INHERIT}:
             raise SettingsError(f"search_space must be {EXHAUSTIVE}, DEFAULT or {INHERIT}, not {search_space!r}")

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diode_store.errors import SettingsError
-from diode_trainer.uncertainty import Outlook, timed_together
+from diode_trainer.uncertainty import Outlook, tried_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +103,13 @@ class Spread:
             return None
         return Outlook(self.member_logs, is_vendor[self.indices], self.calibration)
 
+    def how_sure(self, is_vendor: NDArray[np.bool_]) -> float | None:
+        """Return how likely the best is within 2% of the best of all; None if nobody knows. ``is_vendor`` as above."""
+        if self.p_within_2pct is not None:
+            return self.p_within_2pct
+        outlook = self.outlook(is_vendor)
+        return None if outlook is None else outlook.p_within_2pct
+
     def charged(self, is_vendor: NDArray[np.bool_], cost_us: float) -> Spread:
         """Return the spread with a cost counted for a vendor's kernels; ``is_vendor`` is of all, shape (n,)."""
         logs = np.logaddexp(self.member_logs, np.float32(math.log(cost_us)))
@@ -132,10 +138,9 @@ class Spread:
         """
         among = self.among(positions)
         first = int(self.indices[self.member_logs.mean(0).argmin()])
-        outlook = self.outlook(is_vendor)
-        if among is None or outlook is None or first not in positions:
+        if among is None or first not in positions:
             return among
-        return replace(among, p_within_2pct=outlook.p_within_2pct)
+        return replace(among, p_within_2pct=self.how_sure(is_vendor))
 
 
 @dataclass(frozen=True)
@@ -182,15 +187,12 @@ def select(
         vendor = np.flatnonzero(is_vendor)[:1]
         reason = "no prediction: vendor kept" if len(vendor) else "no candidate fits"
         return KeptCandidates(tuple(vendor.tolist()), reason, policy.mode is Mode.ZERO)
-    is_read = not preliminary or policy.mode is Mode.ADAPTIVE
-    outlook = spread.outlook(is_vendor) if spread is not None and is_read else None
-    if spread is None or spread.calibration is None or outlook is None:
-        return _select_few(predicted_us, is_vendor, usable, policy, spread)
-    sure = outlook.p_within_2pct if spread.p_within_2pct is None else spread.p_within_2pct
-    if policy.mode is not Mode.ADAPTIVE:
+    outlook = spread.outlook(is_vendor) if spread is not None and policy.mode is Mode.ADAPTIVE else None
+    if spread is None or outlook is None:
+        sure = None if spread is None or preliminary else spread.how_sure(is_vendor)
         return replace(_select_few(predicted_us, is_vendor, usable, policy, spread), p_within_2pct=sure)
-    price = policy.kernel_price or spread.calibration.kernel_price
-    indices = spread.indices[outlook.worth_timing(price, alone_is_free=not preliminary)].tolist()
+    sure = outlook.p_within_2pct if spread.p_within_2pct is None else spread.p_within_2pct
+    indices = spread.indices[outlook.worth_timing(policy.kernel_price, alone_is_free=not preliminary)].tolist()
     count = "it is kept alone" if len(indices) == 1 else f"{len(indices)} are worth benchmarking"
     reason = f"{_winner(is_vendor, indices)}, {sure:.0%} sure to be within 2% of the best; {count}"
     return KeptCandidates(tuple(indices), reason, len(indices) == 1, sure)
@@ -217,18 +219,16 @@ def _select_few(
 
 def _choose_few(close: Sequence[int], is_vendor: NDArray[np.bool_], policy: Policy, spread: Spread | None) -> list[int]:
     """Return ``top_k_configs`` of the candidates ``close``, which begin with the fastest, in their order."""
-    count = policy.top_k_configs
-    by_rank = list(close[:count])
+    count, by_rank = policy.top_k_configs, np.arange(len(close))
     among = spread.among(close) if spread is not None and policy.together and 1 < count < len(close) else None
-    if among is None or 0 not in among.indices:
-        return by_rank
-    places = among.indices.tolist()
-    wanted = [place for place in range(count) if place not in places]
-    may_be_late = is_vendor[[close[place] for place in places]]
-    chosen = timed_together(among.member_logs, count - len(wanted), first=places.index(0), also=may_be_late)
-    wanted += [places[each] for each in chosen]
-    wanted += islice((place for place in range(len(close)) if place not in wanted), count - len(wanted))
-    return [close[place] for place in sorted(wanted)]
+    if among is None:
+        return list(close[:count])
+    not_scored = np.setdiff1d(by_rank[:count], among.indices)
+    left = count - len(not_scored)
+    may_be_late = is_vendor[np.take(close, among.indices)]
+    in_turn = tried_in_turn(by_rank, among.indices, among.member_logs, left, also=may_be_late)
+    places = [*not_scored, *in_turn[~np.isin(in_turn, not_scored)][:left]]
+    return [close[place] for place in sorted(places)]
 
 
 def _winner(is_vendor: NDArray[np.bool_], kept: Sequence[int]) -> str:

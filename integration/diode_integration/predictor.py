@@ -19,6 +19,7 @@ from diode_store.columns import INT_COLUMNS
 from diode_store.errors import DiodeError
 from diode_store.records import is_vendor_template
 from diode_trainer.scoring import Prediction
+from diode_trainer.uncertainty import FEWEST_MEMBERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 _CACHED_PROBLEMS = 1024
 """How many predictions are kept: some 15 MB when each is of a whole EXHAUSTIVE list."""
-
-_FEWEST_MEMBERS = 2
-"""One member disagrees with nobody."""
 
 
 @runtime_checkable
@@ -123,8 +121,7 @@ class Ranking:
     @property
     def p_within_2pct(self) -> float | None:
         """How likely the candidate that is predicted fastest is within 2% of the best; None without a calibration."""
-        outlook = None if self.spread is None else self.spread.outlook(self.is_vendor)
-        return None if outlook is None else outlook.p_within_2pct
+        return None if self.spread is None else self.spread.how_sure(self.is_vendor)
 
     @property
     def kernels_us(self) -> NDArray[np.float64]:
@@ -206,7 +203,7 @@ class Predictor:
         return replace(ranking, similar_to=self.similar_to)
 
     def _spread(self, prediction: Prediction) -> Spread | None:
-        if len(prediction.member_logs) < _FEWEST_MEMBERS:
+        if len(prediction.member_logs) < FEWEST_MEMBERS:
             return None
         if prediction.runtime_us.argmin() not in prediction.finalists:
             return None  # corrections put one first that not all members scored

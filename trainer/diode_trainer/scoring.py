@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diode_trainer.features import GENERATED, model_inputs
-from diode_trainer.uncertainty import MOST_TOGETHER, timed_together
+from diode_trainer.uncertainty import MOST_TOGETHER, tried_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -59,13 +59,10 @@ class Prediction:
         place = np.full(len(self.runtime_us), -1, dtype=np.intp)
         place[counted] = np.arange(len(counted))
         scored = place[self.finalists]
-        first = np.flatnonzero(scored[scored >= 0] == order[:1])  # none if not all members scored it
-        if len(self.member_logs) > 1 and len(first):
-            member_logs, scored = self.member_logs[:, scored >= 0], scored[scored >= 0]
-            together = scored[timed_together(member_logs, MOST_TOGETHER, first=int(first[0]))]
-            order = np.concatenate((together, order[~np.isin(order, together)]))
+        is_counted = scored >= 0
         turns = np.empty(len(counted))
-        turns[order] = np.arange(len(counted))
+        in_turn = tried_in_turn(order, scored[is_counted], self.member_logs[:, is_counted], MOST_TOGETHER)
+        turns[in_turn] = np.arange(len(counted))
         turns[~np.isfinite(runtime_us)] = np.inf
         return turns
 

@@ -28,6 +28,8 @@ _CANDIDATES = 24
 _FAR = 0.5
 """Log of the ratio to the first choice's predicted time beyond which a template is not one of them."""
 _MOST_KEPT = 12
+FEWEST_MEMBERS = 2
+"""One disagrees with nobody."""
 _TOGETHER_SPREAD = 0.6
 """How far configs deviate where they are chosen together, as a share of how far members do: their mean errs less. On
 4,120 bundled problems (five folds, six members) three configs lose 0.53% and five 0.23%; with 1.0 they lose 0.54 and
@@ -52,8 +54,8 @@ class Outlook:
         self._calibration = calibration
         mean = member_logs.mean(0)
         self._order, self._vendor = _contenders(mean, is_vendor)
-        shared = _shared(member_logs[:, self._order])
-        own = _normal(len(self._order), 1) * member_logs[:, self._order].std(0, ddof=1)[:, None]
+        logs = member_logs[:, self._order]
+        shared, own = _shared(logs), _normal(len(self._order), 1) * logs.std(0, ddof=1)[:, None]
         self._draws = (shared + own) * np.float32(calibration.spread)  # (contenders, draws)
         if self._vendor is not None:
             slower = np.maximum(own[self._vendor], 0)
@@ -78,7 +80,7 @@ class Outlook:
         calibration = self._calibration
         return 1 / (1 + math.exp(-(calibration.within_offset + calibration.within_slope * self.within_odds)))
 
-    def worth_timing(self, kernel_price: float, *, alone_is_free: bool = True) -> list[int]:
+    def worth_timing(self, kernel_price: float | None = None, *, alone_is_free: bool = True) -> list[int]:
         """Return which of the f configs to time against each other, the first choice first; it alone when none is.
 
         One after another is added, each time the one that is expected to gain most, as long as all of them together
@@ -86,9 +88,10 @@ class Outlook:
         wrong prediction costs.
 
         Args:
-            kernel_price: the relative gain for which a kernel is worth timing.
+            kernel_price: the relative gain for which a kernel is worth timing; the calibration's unless given.
             alone_is_free: that a config that is left alone is not timed at all.
         """
+        kernel_price = self._calibration.kernel_price if kernel_price is None else kernel_price
         best_so_far, kept = self._draws[0], [0]
         found, gain, most = kept, 0.0, 0.0 if alone_is_free else -kernel_price
         while len(kept) < min(_MOST_KEPT, len(self._order)):
@@ -121,9 +124,8 @@ def timed_together(member_logs: Floats, count: int, *, first: int, also: NDArray
     """
     mean = member_logs.mean(0)
     near = np.argsort(mean, kind="stable")
-    if len(near) > _CANDIDATES:
-        is_near = np.arange(len(near)) < _CANDIDATES
-        near = near[is_near if also is None else is_near | also[near]]
+    may_be = np.arange(len(near)) < _CANDIDATES
+    near = near[may_be if also is None else may_be | also[near]]
     order = np.concatenate(([first], near[near != first]))
     draws = _shared(member_logs[:, order]) * np.float32(_TOGETHER_SPREAD)
     draws += (mean[order] - mean[first])[:, None]  # (contenders, draws)
@@ -134,6 +136,32 @@ def timed_together(member_logs: Floats, count: int, *, first: int, also: NDArray
         added = int(means.argmin())
         best_so_far, chosen = np.minimum(best_so_far, draws[added]), [*chosen, added]
     return [int(order[place]) for place in chosen]
+
+
+def tried_in_turn(
+    by_rank: NDArray[np.intp],
+    scored: NDArray[np.intp],
+    member_logs: Floats,
+    count: int,
+    *,
+    also: NDArray[np.bool_] | None = None,
+) -> NDArray[np.intp]:
+    """Return n configs in the order in which they are tried: ``count`` that are timed together, then the others.
+
+    They come as predicted where no members disagree, or not all of them scored the first.
+
+    Args:
+        by_rank: (n,) the configs, the one predicted fastest first.
+        scored: (f,) those of them that all members scored, in any order.
+        member_logs: (E, f) log of the microseconds that each member predicts for these.
+        count: how many are to go together.
+        also: (f,) as in ``timed_together``.
+    """
+    first = np.flatnonzero(scored == by_rank[:1])
+    if len(member_logs) < FEWEST_MEMBERS or not len(first):
+        return by_rank
+    together = scored[timed_together(member_logs, count, first=int(first[0]), also=also)]
+    return np.concatenate((together, by_rank[~np.isin(by_rank, together)]))
 
 
 def _shared(member_logs: Floats) -> Floats:

@@ -15,7 +15,7 @@ from diode_explorer.pages.questions import Answer, Extended
 from diode_store.columns import INT_COLUMNS, ConfigColumns
 from diode_store.render import counted
 from diode_trainer.judging.metrics import KS, regrets
-from diode_trainer.uncertainty import Outlook
+from diode_trainer.uncertainty import FEWEST_MEMBERS, Outlook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from diode_trainer.scoring import Prediction, Scorer
 
 _NONE = "(none)"
-_FEWEST_MEMBERS = 2
-"""One disagrees with nobody."""
 MODEL = Parameter("model", "model", options=lambda _filters: names_sql(_NONE), unset="the hook's")
 COLUMNS = ("predicted_us", "model_place")
 """What a ranking adds to the columns of a problem's times."""
@@ -100,7 +98,7 @@ class Ranking:
 
     def _certainty(self, prediction: Prediction, rows: Sequence[dict[str, Any]]) -> list[Fact]:
         calibration, logs = self.loaded.calibration, prediction.member_logs
-        if calibration is None or len(logs) < _FEWEST_MEMBERS:
+        if calibration is None or len(logs) < FEWEST_MEMBERS:
             return []
         is_vendor = np.array([rows[place]["is_vendor"] for place in prediction.finalists], dtype=bool)
         likely = Outlook(logs, is_vendor, calibration).p_within_2pct
