@@ -116,14 +116,16 @@ def test_metrics_count_what_happened(daemon: Daemon, directory: Path, database_p
     fill(directory, range(120))
     eventually(lambda: len(stored_in(database_path)) == 120)
     fill(directory, range(20))
-    (directory / "newer.seg").write_bytes(header_bytes(version=2))
+    (directory / "newer").write_bytes(header_bytes(version=2))
+    (directory / "newer").rename(directory / "newer.seg")  # so that it is never found half written
     spool = f'spool="{directory}"'
     eventually(lambda: daemon.metrics()[f"diode_ingest_segments_ingested_total{{{spool}}}"] == 4)
-    eventually(lambda: 'reason="newer_format"' in daemon.get("/metrics")[1])
+    refused = f'diode_ingest_rejected_total{{reason="newer_format",{spool}}}'
+    eventually(lambda: daemon.metrics()[refused])  # it is there from the start, with 0
     shown = {name.removeprefix("diode_ingest_"): value for name, value in daemon.metrics().items()}
     assert shown[f'rows_ingested_total{{{spool},table="measurements"}}'] == 120
     assert shown[f'rows_ingested_total{{{spool},table="timings"}}'] == 240
-    assert shown[f'rejected_total{{reason="newer_format",{spool}}}'] == 1
+    assert shown[refused.removeprefix("diode_ingest_")] == 1
     assert shown[f"segments_ingested_total{{{spool}}}"] == 4
     assert shown[f"batch_seconds_count{{{spool}}}"] >= 1
     assert shown[f"spool_bytes{{{spool}}}"] == shown[f"segments_waiting{{{spool}}}"] == 0
