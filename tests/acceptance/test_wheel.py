@@ -6,11 +6,16 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import cheap_compiles
 from lanes import long
@@ -34,6 +39,20 @@ def built(kind: str, directory: Path) -> Path:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the wheel."""
     return built("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+def test_a_checkout_installs_on_the_oldest_python() -> None:
+    """No version that constraints.txt names asks for a newer Python than torch-diode does."""
+    admitted = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["requires-python"]
+    oldest = admitted.removeprefix(">=")
+    lines = (CHECKOUT / "constraints.txt").read_text().splitlines()
+    pinned = {canonicalize_name(Requirement(line).name) for line in lines if not line.startswith("#")}
+    installed = {canonicalize_name(found.name): found.metadata.get("Requires-Python", "") for found in distributions()}
+    assert len(pinned & installed.keys()) > 100
+    too_new = {
+        name: installed[name] for name in pinned & installed.keys() if oldest not in SpecifierSet(installed[name])
+    }
+    assert too_new == {}
 
 
 def test_wheel_holds_what_runs(wheel: Path) -> None:
