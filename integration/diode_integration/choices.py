@@ -16,6 +16,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, detect_hardware
+from diode_collectors.inductor.indexing import overflows
 from diode_integration import convolution, dynamic, final
 from diode_integration.candidates import KnownLists
 from diode_integration.epilogue import unfused_us
@@ -28,7 +29,7 @@ from diode_integration.predictor import AbstentionError
 from diode_integration.retry import Graph
 from diode_integration.spooling import recorder_for
 from diode_integration.stats import DecidedBy, Decision, Stats
-from diode_integration.unknown import FAILED, OVERFLOW, Unknown, VendorCalls, overflows, why_vendor
+from diode_integration.unknown import FAILED, OVERFLOW, Unknown, VendorCalls, why_vendor
 from diode_store import safely
 from diode_store.devices import AMD, NVIDIA
 from diode_store.errors import SettingsError

@@ -6,13 +6,12 @@ import threading
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch._inductor.utils import use_aten_gemm_kernels
 
 from diode_integration.listing import uid_of
 from diode_integration.policy import Mode
 from diode_store.errors import SettingsError
-from diode_store.records import MATMUL_OPERANDS, is_vendor_template
+from diode_store.records import is_vendor_template
 from diode_trainer.features import roofline_us
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ FAILED = "failed"
 OVERFLOW = "overflow"
 """The reason where Triton's kernels would read memory outside the matrices: there it is kept, whatever is set, too."""
 _SURE_TO_RUN = frozenset({FAILED, OVERFLOW})
-_K_HAS_32_BITS = torch.__version__ < "2.12"
-"""Which compares versions, not texts; by the templates of 2.11 and 2.12 (``overflows``)."""
-_MOST_INDEXED = 2**31
 _NOT_FOR_THE_OP = frozenset({"hardware", "no_model", "multi_kernel"})
 """Reasons that say nothing of what could be won."""
 _APART = frozenset({"mm", "addmm", "bmm", "baddbmm"})
@@ -61,20 +57,6 @@ def parse_unknown(unknown: Unknown | str | None, mode: Mode) -> Unknown:
         return Unknown(unknown)
     except ValueError:
         raise SettingsError(f"unknown must be one of {', '.join(Unknown)}, not {unknown!r}") from None
-
-
-def overflows(problem: Problem) -> bool:
-    """Whether Triton's kernels of a product would index A or B by more than 32 bits, and read other memory.
-
-    Up to torch 2.11 the templates of products without a batch multiply an index along K, in 32 bits, by the stride
-    there; from 2.12 on those for NVIDIA have 64 where a matrix needs them. The batched ones walk along K by pointers.
-    On an NVIDIA H200 (torch 2.11) each kernel that was tried for mm 46x120401x20327 tn in bf16 ended in an illegal
-    memory access, which no process survives.
-    """
-    first, second, _ = MATMUL_OPERANDS[problem.op]
-    a, b = problem.inputs[first], problem.inputs[second]
-    is_batched = len(a.size) > 2  # noqa: PLR2004 - a matrix
-    return _K_HAS_32_BITS and not is_batched and a.size[-1] * max(a.stride[-1], b.stride[-2]) >= _MOST_INDEXED
 
 
 def why_vendor(unknown: Unknown, reason: str, problem: Problem | None, hardware: Hardware | None) -> str | None:

@@ -12,7 +12,7 @@ from hooked import hooked, watching
 from stand_ins import TileModel
 from torch._inductor import config as inductor_config
 
-from diode_integration import unknown
+from diode_collectors.inductor import indexing
 from diode_integration.install import install
 from diode_integration.predictor import SizeRange
 from diode_integration.stats import DecidedBy
@@ -76,8 +76,8 @@ def test_a_stated_range_is_decided_by_worst_regret() -> None:
 @pytest.mark.parametrize("most", [128, 1024])
 def test_the_upper_end_of_a_range_must_be_indexed_too(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Triton's kernels would read memory outside the largest matrices the vendor's kernel is kept for all."""
-    monkeypatch.setattr(unknown, "_K_HAS_32_BITS", True)
-    monkeypatch.setattr(unknown, "_MOST_INDEXED", 512 * 1024)  # K times the stride of a transposed A of 1024 rows
+    monkeypatch.setattr(indexing, "k_has_32_bits", lambda: True)
+    monkeypatch.setattr(indexing, "MOST_INDEXED", 512 * 1024)  # K times the stride of a transposed A of 1024 rows
     handler = hooked(TallModel(), mode="zero")
     a = torch.randn(512, 16).t()
     torch._dynamo.mark_dynamic(a, 0, min=2, max=most)

@@ -15,13 +15,13 @@ from stand_ins import DOMAIN, H200, BrokenModel, TileModel, card_of
 from torch._inductor import config as inductor_config
 from torch._inductor.utils import run_and_get_code
 
+from diode_collectors.inductor import indexing
 from diode_collectors.problems.problem import parse_problem
 from diode_integration import convolution, final
-from diode_integration import unknown as unknown_module
 from diode_integration.install import install
 from diode_integration.policy import Mode
 from diode_integration.stats import DecidedBy
-from diode_integration.unknown import Unknown, VendorCalls, overflows, parse_unknown, why_vendor
+from diode_integration.unknown import Unknown, VendorCalls, parse_unknown, why_vendor
 from diode_store.errors import SettingsError
 from inductor_harness import compile_and_run
 
@@ -147,47 +147,14 @@ def test_what_was_kept_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("shape", "is_beyond"),
-    [
-        ("mm:46x120401x20327/tn/bf16", True),
-        ("mm:46x120401x20327/nt/bf16", False),
-        ("addmm:120401x46x20327/tn/bf16", True),
-        ("mm:120401x46x20327/nn/bf16", False),
-        ("mm:8x65536x32767/nn/bf16", False),
-        ("mm:8x65536x32768/nn/bf16", True),
-        ("bmm:8x65536x32768:4/nn/bf16", False),  # walks along K by pointers
-        ("mm:65536x65536x64/nn/bf16", False),  # C is larger, and has 64 bits
-    ],
-)
-def test_what_kernels_of_older_versions_cannot_index(
-    shape: str,
-    is_beyond: bool,  # noqa: FBT001 - a parameter of pytest's
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An index along K times the stride there has 32 bits up to torch 2.11."""
-    for has_32_bits in (True, False):
-        monkeypatch.setattr(unknown_module, "_K_HAS_32_BITS", has_32_bits)
-        assert overflows(parse_problem(shape).problem()) == (is_beyond and has_32_bits)
-
-
-def test_strides_count_not_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns of a wider matrix are further apart along K than they are many."""
-    monkeypatch.setattr(unknown_module, "_K_HAS_32_BITS", True)
-    problem = parse_problem("mm:46x4096x120401/nn/bf16").problem()
-    columns = problem.inputs[1]._replace(stride=(20480, 1))
-    assert not overflows(problem)
-    assert overflows(replace(problem, inputs=(problem.inputs[0], columns)))
-
-
 @pytest.mark.parametrize("options", [{"mode": "zero"}, {"mode": "top_k", "unknown": "stock"}], ids=str)
 def test_a_kernel_that_would_read_other_memory_is_not_chosen(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The vendor's kernel is kept for a product that the model knows, whatever is set; to observe changes nothing."""
-    monkeypatch.setattr(unknown_module, "_K_HAS_32_BITS", True)
+    monkeypatch.setattr(indexing, "k_has_32_bits", lambda: True)
     assert compile_op("mm", hooked(TileModel(vendor_us=30.0), **options)).left != [["mm"]]
-    monkeypatch.setattr(unknown_module, "_MOST_INDEXED", 2**16)
+    monkeypatch.setattr(indexing, "MOST_INDEXED", 2**16)
     handler = hooked(TileModel(vendor_us=30.0), **options)
     assert compile_op("mm", handler).left == [["mm"]]
     assert handler.get_stats()["fallback_overflow"] == 1

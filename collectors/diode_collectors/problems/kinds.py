@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diode_collectors.inductor.indexing import MOST_INDEXED
 from diode_collectors.problems.problem import dtype_bytes
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
 Kind = tuple[str, str, str]
 """Equal for problems whose kernels may be the same."""
-MOST_INDEXED = 2**31
-"""What is computed in 32 bits."""
 _BITS = (16, 12, 18)
 """Of the bound of an index along a size, in the order in which they are tried."""
 _BITS_BESIDE_K = (16, 18)

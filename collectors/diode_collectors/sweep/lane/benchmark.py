@@ -262,6 +262,23 @@ def outcome_of(error: BaseException) -> Outcome:
     return Outcome.RUNTIME_ERROR
 
 
+class Reference:
+    """What the first vendor kernel computed, which the others must agree with."""
+
+    def __init__(self) -> None:
+        self._expected: Any = None
+        self.prepared = 0
+
+    def error_of(self, output: Any, *, is_vendor: bool) -> float | None:
+        """Return how far ``output`` is from the vendor's; None for a vendor's own, and where there is none."""
+        # A vendor kernel without an ``out`` argument leaves the output alone, so only others are compared.
+        if is_vendor:
+            if self._expected is None and bool(output.any()):
+                self._expected = output.clone()
+            return None
+        return None if self._expected is None else relative_error(output, self._expected)
+
+
 def relative_error(output: Any, expected: Any) -> float:
     """Return ``|output - expected| / |expected|`` of two tensors, over about a million elements of them.
 

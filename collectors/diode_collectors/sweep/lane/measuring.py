@@ -23,8 +23,8 @@ from diode_collectors.sweep.device_state import DeviceMonitor
 from diode_collectors.sweep.lane.benchmark import (
     Candidate,
     DeviceLostError,
+    Reference,
     TimedAs,
-    relative_error,
     time_all,
     works,
 )
@@ -113,6 +113,8 @@ class Measured:
     measurement: Measurement | None = None
     silent: str | None = None
     """Why there is no measurement, though nothing failed."""
+    has_left_out_triton: bool = False
+    """Whether Triton's templates had no part, as their kernels would read memory outside the matrices."""
     compile_s: float = 0.0
     wait_s: float = 0.0
     benchmark_s: float = 0.0
@@ -192,6 +194,7 @@ class Measuring:
                 raise error
         finally:
             self._forget()
+        self._result.has_left_out_triton = self.choices.has_left_out_triton
         if self._result.measurement is None and self._result.silent is None:
             self._result.silent = self._why_silent()
         return self._result
@@ -203,7 +206,7 @@ class Measuring:
         gc.collect()
         give_back(self._options.device, self._options.contexts)
         self._asked, self._excluded = problem, excluded
-        self.choices.excluded = excluded
+        self.choices.begin(excluded)
         self._lists: list[int] = []
         self._timed: dict[Any, Candidate] = {}
         self._samples: list[DeviceSample] = []
@@ -287,7 +290,7 @@ class Measuring:
         """Stand in for Inductor's loop over the choices; it wants milliseconds."""
         timer = self._timer = self._timer or self._new_timer()
         late_before = timer.late_launches
-        reference = _Reference()
+        reference = Reference()
         kinds = [tensors.get_benchmark_tensors(is_vendor).unpack() for is_vendor in (True, False)]
         sets = OperandSets([tensor for inputs, output in kinds for tensor in (*inputs, output)])
         self._timed = {choice: self._candidate(cache, choice, tensors, reference, sets) for choice in choices}
@@ -306,7 +309,7 @@ class Measuring:
     def _new_timer(self) -> Timer:
         return CpuTimer() if self._on_cpu else GpuTimer(write_flush=self._options.write_flush)
 
-    def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: _Reference, sets: OperandSets) -> Candidate:
+    def _candidate(self, cache: Any, choice: Any, tensors: Any, reference: Reference, sets: OperandSets) -> Candidate:
         is_vendor = bool(cache._is_extern(choice))  # noqa: SLF001 - how Inductor itself marks it
         inputs, output = tensors.get_benchmark_tensors(is_vendor).unpack()
 
@@ -373,23 +376,6 @@ class Measuring:
         known = {timing.config for timing in measurement.timings}
         missing = [Timing(config, None, outcome) for config, outcome in self._excluded.items() if config not in known]
         return replace(measurement, timings=(*measurement.timings, *missing)) if missing else measurement
-
-
-class _Reference:
-    """What the first vendor kernel computed, which the others must agree with."""
-
-    def __init__(self) -> None:
-        self._expected: Any = None
-        self.prepared = 0
-
-    def error_of(self, output: Any, *, is_vendor: bool) -> float | None:
-        """Return how far ``output`` is from the vendor's; None for a vendor's own, and where there is none."""
-        # A vendor kernel without an ``out`` argument leaves the output alone, so only others are compared.
-        if is_vendor:
-            if self._expected is None and bool(output.any()):
-                self._expected = output.clone()
-            return None
-        return None if self._expected is None else relative_error(output, self._expected)
 
 
 def _cause(error: BaseException | None, kind: type[Any]) -> Any:

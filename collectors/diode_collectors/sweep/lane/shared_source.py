@@ -15,7 +15,8 @@ import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diode_collectors.problems.kinds import MOST_INDEXED, index_bits, k_bits, told_divisor
+from diode_collectors.inductor.indexing import MOST_INDEXED
+from diode_collectors.problems.kinds import index_bits, k_bits, told_divisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
