@@ -18,6 +18,8 @@ MISSING = "a report needs packages that are not installed; run `pip install 'tor
 IMAGE_WIDTH = 760
 """Pixels before scaling."""
 _IMAGE_SCALE = 2
+_WIDER_FONT = 32
+"""Room for labels in a reader's font, in pixels: vl-convert measures them in its own, of which some are 15% wider."""
 _NUMBERED = re.compile(r'(?:(?<=url\(#)|(?<=id="))(?:gradient_|clip)\d+(?=[)"])')
 
 
@@ -50,7 +52,9 @@ def as_image(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
 def as_vector(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
     """Return a specification as SVG; the same one gives the same bytes."""
     whole = {**spec, "width": IMAGE_WIDTH}
-    svg = str(_vl_convert().vegalite_to_svg(whole, config=vega_config(palette), allowed_base_urls=[]))
+    config = vega_config(palette)
+    config["padding"]["left"] += _WIDER_FONT
+    svg = str(_vl_convert().vegalite_to_svg(whole, config=config, allowed_base_urls=[]))
     # Vega numbers the gradients and clips of all pictures of a process.
     found = dict.fromkeys(_NUMBERED.findall(svg))
     names = {name: f"{name.rstrip('0123456789')}{place}" for place, name in enumerate(found)}
