@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from diode_store.records import Problem
 
 MOST_INDEXED = 2**31
-"""What is computed in 32 bits."""
+"""The first index that 32 bits do not hold."""
 
 
 def overflows(problem: Problem) -> bool:
@@ -20,7 +20,10 @@ def overflows(problem: Problem) -> bool:
     Up to torch 2.11 the templates of products without a batch multiply an index along K, in 32 bits, by the stride
     there; from 2.12 on those for NVIDIA have 64 where a matrix needs them. The batched ones walk along K by pointers.
     On an NVIDIA H200 (torch 2.11) each kernel that was tried for mm 46x120401x20327 tn in bf16 ended in an illegal
-    memory access, which no process survives.
+    memory access, which no process survives; none was of the TMA template, as the rows are not whole 16 bytes.
+
+    Args:
+        problem: of any op that has matrices; strides count, not sizes.
     """
     first, second, _ = MATMUL_OPERANDS[problem.op]
     a, b = problem.inputs[first], problem.inputs[second]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 from diode_collectors.inductor import indexing
 from diode_collectors.problems.problem import parse_problem
@@ -44,7 +45,10 @@ def test_strides_count_not_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert indexing.overflows(replace(problem, inputs=(problem.inputs[0], columns)))
 
 
-def test_which_torch_has_the_older_templates() -> None:
-    """Those of 2.12 have 64 bits where a matrix needs them; 2.9 is older than 2.12, whatever their texts say."""
-    major, minor = (int(part) for part in torch.__version__.split(".")[:2])
-    assert indexing.k_has_32_bits() == ((major, minor) < (2, 12))
+@pytest.mark.parametrize(
+    ("version", "is_older"), [("2.9.1", True), ("2.11.0+cu130", True), ("2.12.0", False), ("2.15.1+cpu", False)]
+)
+def test_which_torch_has_the_older_templates(version: str, *, is_older: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of 2.12 have 64 bits where a matrix needs them; versions are compared, not their texts."""
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    assert indexing.k_has_32_bits.__wrapped__() == is_older

@@ -106,8 +106,7 @@ class QuickMeasuring:
         if what == "compiles" and (argument != "once" or is_first_time(what)):  # for ever, in a process of its own
             subprocess.run(["/bin/sleep", "600"], check=False)
         self._is_usable = what != "tires"
-        beyond = what == "vendor-alone"
-        return Measured(self._measurement(problem, excluded), benchmark_s=0.5, has_left_out_triton=beyond)
+        return Measured(self._measurement(problem, excluded), benchmark_s=0.5)
 
     def _generations(self) -> dict[str, Any]:
         """Use a folder of kernels as Triton does, and return which it is and which are there."""

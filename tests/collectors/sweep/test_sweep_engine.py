@@ -209,16 +209,6 @@ def test_a_kernel_that_breaks_the_device_is_left_out(tmp_path: Path, number: int
     ]  # fmt: skip
 
 
-def test_a_note_says_where_the_vendors_kernels_alone_are_timed(tmp_path: Path) -> None:
-    """Those of Triton would have ended the process."""
-    with Sweep(tmp_path, [("mm:1x1x1", "vendor"), ("mm:2x2x2", "vendor-alone")]) as sweep:
-        report = sweep.report()
-        (note,) = [note["message"] for note in sweep.of_kind("note")]
-    assert report["measured"] == 2
-    assert note.startswith("mm:2x2x2/nn/fp32: Triton's kernels of this torch would read memory outside its matrices")
-    assert note.endswith("so the vendor's alone are timed; from torch 2.12 on all are")
-
-
 def test_what_breaks_one_model_is_tried_on_another(tmp_path: Path) -> None:
     """Each model measures every problem; a failure is recorded of the one that had it."""
     problems = [("mm:1x1x1", "breaks-on cuda:0")]

@@ -15,7 +15,6 @@ from torch._inductor import select_algorithm
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.virtualized import V
 
-from diode_collectors.inductor import indexing
 from diode_collectors.inductor.device import detect_environment, detect_hardware
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
@@ -84,15 +83,6 @@ def test_the_vendors_kernel_alone(tmp_path: Path, text: str) -> None:
     assert (record.search_space, record.choice_policy) == ("VENDOR", STOCK_POLICY)
     assert [timing.config.template for timing in record.timings] == [f"{ATEN}::{text.partition(':')[0]}"]
     assert all(timing.outcome is Outcome.OK for timing in record.timings)
-
-
-def test_kernels_in_cpp_index_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only Triton's have too few bits for large matrices."""
-    monkeypatch.setattr(indexing, "k_has_32_bits", lambda: True)
-    monkeypatch.setattr(indexing, "MOST_INDEXED", 1)
-    result = measured(tmp_path, "mm:32x64x96")
-    assert {timing.config.template.partition(":")[0] for timing in record_of(result).timings} == {ATEN, CPP}
-    assert not result.has_left_out_triton
 
 
 def test_a_record_says_what_was_asked(bmm: Measured) -> None:

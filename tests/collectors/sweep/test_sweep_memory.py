@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 
-from diode_collectors.problems.problem import SweepProblem
-from diode_collectors.sweep.lane import memory
-from diode_collectors.sweep.lane.memory import check_memory, give_back
+from diode_collectors.inductor import indexing
+from diode_collectors.problems.problem import SweepProblem, parse_problem
+from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.sweep.lane import measuring, memory
+from diode_collectors.sweep.lane.measuring import Measuring, MeasuringOptions
+from diode_collectors.sweep.lane.memory import check_indexing, check_memory, give_back
+from diode_collectors.sweep.plan import DEFAULT_MODE
 from diode_store.errors import HardwareError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOTAL = 80 * 2**30
 
@@ -80,3 +89,36 @@ def test_what_the_device_cannot_hold_is_refused_at_once(emptied: list[bool], nap
     with pytest.raises(HardwareError, match=r"2\.0 GiB are free on the device"):
         check_memory(SweepProblem("mm", 2**17, 2**17, 2**17), "cuda:0", lanes=7)
     assert (emptied, naps) == ([], [])
+
+
+def test_what_kernels_would_read_beyond_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says why and what to do instead; C++ has no such limit, nor have later versions of torch."""
+    beyond, within = parse_problem("mm:46x120401x20327/tn/bf16"), parse_problem("mm:46x120401x20327/nt/bf16")
+    monkeypatch.setattr(indexing, "k_has_32_bits", lambda: True)
+    with pytest.raises(
+        HardwareError, match=r"beyond the matrices of mm:46x120401x20327/tn/bf16, .* torch 2\.12 or later$"
+    ):
+        check_indexing(beyond, "cuda:0")
+    check_indexing(within, "cuda:0")
+    check_indexing(beyond, "cpu")
+    monkeypatch.setattr(indexing, "k_has_32_bits", lambda: False)
+    check_indexing(beyond, "cuda:0")
+
+
+@pytest.mark.parametrize("space", ["DEFAULT", "SAMPLE:12", "GUIDED:12", "EXHAUSTIVE", "VENDOR"])
+def test_such_a_problem_is_timed_by_the_vendors_kernels_alone(
+    space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is compiled, unless nothing else is asked for."""
+    monkeypatch.setattr(indexing, "k_has_32_bits", lambda: True)
+    monkeypatch.setattr(indexing, "MOST_INDEXED", 1)
+    # As on a GPU: only the check asks.
+    monkeypatch.setattr(measuring, "check_indexing", lambda problem, _device: check_indexing(problem, "cuda:0"))
+    options = MeasuringOptions("cpu", SearchSpace.parse(space), "s", 0, True, DEFAULT_MODE, tmp_path)  # noqa: FBT003 - no words for it here
+    problem = parse_problem("mm:16x24x32", dtype="float32")
+    with Measuring(options) as opened:
+        if space == "VENDOR":
+            assert opened.measure(problem).measurement is not None
+        else:
+            with pytest.raises(HardwareError, match="Triton's kernels of this torch"):
+                opened.measure(problem)

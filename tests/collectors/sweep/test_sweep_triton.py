@@ -15,7 +15,6 @@ from scripted_timer import Kernel, ScriptedTimer
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, TritonTemplateCaller
 from triton.runtime.errors import OutOfResources
 
-from diode_collectors.inductor import indexing
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.lane import measuring as module
@@ -140,31 +139,6 @@ def test_a_record_says_that_its_kernels_are_shared(tmp_path: Path) -> None:
     assert shared is not None
     assert (own.extra.get(SHARED), shared.extra[SHARED]) == (None, True)
     assert {timing.config for timing in own.timings} == {timing.config for timing in shared.timings}
-
-
-def test_kernels_that_would_read_other_memory_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The vendor's alone is timed, whatever is to be listed, and the result says why; the next problem has all."""
-    monkeypatch.setattr(indexing, "k_has_32_bits", lambda: True)
-    monkeypatch.setattr(indexing, "MOST_INDEXED", PROBLEM.k * PROBLEM.n)
-    for space in ("DEFAULT", "EXHAUSTIVE", "SAMPLE:3", "GUIDED:4"):
-        with scripted(tmp_path, space=space) as (measuring, _):
-            beyond = measuring.measure(PROBLEM)
-            within = measuring.measure(replace(PROBLEM, n=PROBLEM.n - 8))
-        assert (beyond.has_left_out_triton, within.has_left_out_triton) == (True, False)
-        assert beyond.measurement is not None
-        assert within.measurement is not None
-        assert [timing.config.template for timing in beyond.measurement.timings] == ["aten::mm"]
-        assert len(within.measurement.timings) > 3
-
-
-def test_the_vendors_kernels_alone_are_not_said_to_be_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for nothing else misses nothing."""
-    monkeypatch.setattr(indexing, "k_has_32_bits", lambda: True)
-    monkeypatch.setattr(indexing, "MOST_INDEXED", 1)
-    with scripted(tmp_path, space="VENDOR") as (measuring, _):
-        result = measuring.measure(PROBLEM)
-    assert result.measurement is not None
-    assert not result.has_left_out_triton
 
 
 def test_choices_that_do_not_run_are_outcomes(tmp_path: Path) -> None:

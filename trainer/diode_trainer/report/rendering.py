@@ -18,8 +18,9 @@ MISSING = "a report needs packages that are not installed; run `pip install 'tor
 IMAGE_WIDTH = 760
 """Pixels before scaling."""
 _IMAGE_SCALE = 2
-_WIDER_FONT = 32
-"""Room for labels in a reader's font, in pixels: vl-convert measures them in its own, of which some are 15% wider."""
+_WIDER_FONT_PX = 40
+"""Room for labels: some readers' fonts are 15% wider than the one that vl-convert measures with, and a label has up to
+260 pixels (``theme``)."""
 _NUMBERED = re.compile(r'(?:(?<=url\(#)|(?<=id="))(?:gradient_|clip)\d+(?=[)"])')
 
 
@@ -53,7 +54,7 @@ def as_vector(spec: dict[str, Any], palette: Palette = LIGHT) -> bytes:
     """Return a specification as SVG; the same one gives the same bytes."""
     whole = {**spec, "width": IMAGE_WIDTH}
     config = vega_config(palette)
-    config["padding"]["left"] += _WIDER_FONT
+    config["padding"]["left"] += _WIDER_FONT_PX
     svg = str(_vl_convert().vegalite_to_svg(whole, config=config, allowed_base_urls=[]))
     # Vega numbers the gradients and clips of all pictures of a process.
     found = dict.fromkeys(_NUMBERED.findall(svg))

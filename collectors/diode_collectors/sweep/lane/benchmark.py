@@ -267,7 +267,6 @@ class Reference:
 
     def __init__(self) -> None:
         self._expected: Any = None
-        self.prepared = 0
 
     def error_of(self, output: Any, *, is_vendor: bool) -> float | None:
         """Return how far ``output`` is from the vendor's; None for a vendor's own, and where there is none."""

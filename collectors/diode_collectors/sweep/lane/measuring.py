@@ -31,7 +31,7 @@ from diode_collectors.sweep.lane.benchmark import (
 from diode_collectors.sweep.lane.eager import EagerCompiles
 from diode_collectors.sweep.lane.exclusive import DeviceLock
 from diode_collectors.sweep.lane.graphs import OperandSets, Rotation
-from diode_collectors.sweep.lane.memory import check_memory, give_back
+from diode_collectors.sweep.lane.memory import check_indexing, check_memory, give_back
 from diode_collectors.sweep.lane.shared_kernels import shared_kernels
 from diode_collectors.sweep.lane.takeover import (
     captured,
@@ -113,8 +113,6 @@ class Measured:
     measurement: Measurement | None = None
     silent: str | None = None
     """Why there is no measurement, though nothing failed."""
-    has_left_out_triton: bool = False
-    """Whether Triton's templates had no part, as their kernels would read memory outside the matrices."""
     compile_s: float = 0.0
     wait_s: float = 0.0
     benchmark_s: float = 0.0
@@ -178,13 +176,15 @@ class Measuring:
             excluded: configs that are not tried again, and how trying them ended.
 
         Raises:
-            HardwareError: it does not fit into the device's memory.
+            HardwareError: it does not fit into the device's memory, or kernels would read beyond its matrices.
             LostConfigError: a kernel broke the device; this process cannot go on.
             Exception: whatever torch raised; the next problem may do better.
         """
         self._start(problem, excluded or {})
         try:
             check_memory(problem, self._options.device, self._options.contexts)
+            if not self._options.space.is_vendor:
+                check_indexing(problem, self._options.device)
             error = self._compile(problem)
             lost = _cause(error, DeviceLostError)
             if lost is not None:
@@ -194,7 +194,6 @@ class Measuring:
                 raise error
         finally:
             self._forget()
-        self._result.has_left_out_triton = self.choices.has_left_out_triton
         if self._result.measurement is None and self._result.silent is None:
             self._result.silent = self._why_silent()
         return self._result
@@ -206,7 +205,7 @@ class Measuring:
         gc.collect()
         give_back(self._options.device, self._options.contexts)
         self._asked, self._excluded = problem, excluded
-        self.choices.begin(excluded)
+        self.choices.excluded = excluded
         self._lists: list[int] = []
         self._timed: dict[Any, Candidate] = {}
         self._samples: list[DeviceSample] = []
@@ -291,6 +290,7 @@ class Measuring:
         timer = self._timer = self._timer or self._new_timer()
         late_before = timer.late_launches
         reference = Reference()
+        self._prepared = 0
         kinds = [tensors.get_benchmark_tensors(is_vendor).unpack() for is_vendor in (True, False)]
         sets = OperandSets([tensor for inputs, output in kinds for tensor in (*inputs, output)])
         self._timed = {choice: self._candidate(cache, choice, tensors, reference, sets) for choice in choices}
@@ -316,9 +316,9 @@ class Measuring:
         def prepare() -> Callable[[], object]:
             """Return what launches the kernel on cleared output."""
             self._heartbeat()
-            if len(self._samples) * _SAMPLE_EVERY <= reference.prepared:
+            if len(self._samples) * _SAMPLE_EVERY <= self._prepared:
                 self._samples.append(self._monitor.sample())
-            reference.prepared += 1
+            self._prepared += 1
             # Clear what the previous kernel wrote.
             output.fill_(0.0 if is_vendor else float("nan"))
             return captured(choice, lambda: cache.benchmark_choice(choice, tensors))

@@ -1,4 +1,4 @@
-"""The memory that a lane needs for a problem, and what it leaves to the others."""
+"""The memory that a lane needs for a problem and may read, and what it leaves to the others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diode_collectors.inductor.indexing import overflows
 from diode_store.errors import HardwareError
 
 if TYPE_CHECKING:
@@ -35,6 +36,19 @@ def check_memory(problem: SweepProblem, device: str, lanes: int = 1) -> None:
         raise HardwareError(
             f"{problem} needs about {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} GiB are free on the "
             "device; leave it out, or stop what else runs there"
+        )
+
+
+def check_indexing(problem: SweepProblem, device: str) -> None:
+    """Check that Triton's kernels stay inside a problem's matrices: a lane does not survive what reads beyond.
+
+    Raises:
+        HardwareError: they do not, by this version of torch.
+    """
+    if device != _CPU and overflows(problem.problem()):
+        raise HardwareError(
+            f"Triton's kernels of this torch would read beyond the matrices of {problem}, which ends a process; have "
+            "the vendor's alone timed with --search-space VENDOR, or use torch 2.12 or later"
         )
 
 

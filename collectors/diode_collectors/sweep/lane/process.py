@@ -50,10 +50,6 @@ KERNELS = "kernels"
 """What the folder of shared kernels is called, beside those of the lanes, whose names end in numbers."""
 _WARM_UP = SweepProblem("mm", 64, 128, 128)
 _MOST_RESIDENT_BYTES = 12 * 2**30
-_LEFT_OUT = (
-    "Triton's kernels of this torch would read memory outside its matrices, so the vendor's alone are timed; "
-    "from torch 2.12 on all are"
-)
 _REMOVE = (
     'sleep 0.2; rm -rf -- "$0"; ls -d "$1"/*[0-9] >/dev/null 2>&1 || rm -rf -- "$1/$2"; '
     f'rmdir -- "$1" && rm -f -- "$1{MARK}"'
@@ -204,8 +200,6 @@ class Lane:
 
         try:
             measured = measuring.measure(problem, excluded)
-            if measured.has_left_out_triton:
-                self._send(type="note", message=f"{problem}: {_LEFT_OUT}")
             if measured.measurement is not None:
                 self._spool(measured.measurement)
         except LostConfigError as error:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
-from diode_collectors.inductor.indexing import overflows
 from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
 from diode_collectors.problems.search_space import GUIDED, drawn_place
 from diode_store.errors import RecordError
@@ -43,8 +42,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     A sample of N holds Inductor's DEFAULT list and random ones of the EXHAUSTIVE list up to N a template: the same
     ones for the same problem and seed, wherever and whenever it is drawn. A guided one holds, in place of the DEFAULT
     list, those that the guide has for the problem. Where problems share kernels, the random ones of those of a kind
-    are from few. The vendor's kernels alone are what is left where no template takes part, as where Triton's would read
-    memory outside the matrices, which the process would not survive.
+    are from few. The vendor's kernels alone are what is left where no template takes part.
     """
 
     annotates_choices = True
@@ -60,16 +58,6 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         self._seed = seed
         self.excluded: Collection[KernelConfig] = ()
         """Configs that are not to be tried again: they broke the device."""
-        self.has_left_out_triton = False
-        """Whether Triton's templates had no part in a problem, as their kernels would read other memory."""
-
-    def begin(self, excluded: Collection[KernelConfig]) -> None:
-        """Begin a problem.
-
-        Args:
-            excluded: configs that are not to be tried.
-        """
-        self.excluded, self.has_left_out_triton = excluded, False
 
     def _finalize_template_configs(
         self,
@@ -81,13 +69,11 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     ) -> list[Any]:
         """Return the choices of every template that takes part."""
         found: list[Any] = []
-        self.has_left_out_triton = not self._space.is_vendor and _read_other_memory(kernel_inputs, op_name)
-        is_vendors = self._space.is_vendor or self.has_left_out_triton
         for template in templates:
             choices = template_choices.get(template.uid)
             if choices is None or template.uid.startswith(_SUBGRAPHS):
                 continue
-            if is_vendors and not is_vendor_template(template.uid):
+            if self._space.is_vendor and not is_vendor_template(template.uid):
                 continue
             listed = list(choices)
             if self._space.sample is not None and not is_vendor_template(template.uid):
@@ -101,7 +87,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             found += listed
         if self.excluded:
             found = [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded]
-        is_alone = is_vendors and len(found) == 1  # of one choice Inductor makes no benchmark
+        is_alone = self._space.is_vendor and len(found) == 1  # of one choice Inductor makes no benchmark
         return found * 2 if is_alone else found
 
     def _default(self, kernel_inputs: Any, template: Any, op_name: str, overrides: dict[str, Any]) -> list[Any]:
@@ -136,18 +122,6 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             return draw(few, count)
 
         return draw_from_few
-
-
-def _read_other_memory(kernel_inputs: Any, op_name: str) -> bool:
-    """Whether Triton's kernels are listed and would read memory outside the matrices."""
-    from torch._inductor import config
-
-    if kernel_inputs.device_type == "cpu" and config.cpu_backend != "triton":
-        return False
-    try:
-        return overflows(problem_of_inputs(kernel_inputs, op_name))
-    except RecordError:  # an op we do not record
-        return False
 
 
 def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: Chooser) -> list[Any]:
