@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("sweeps")
 
 ATEN, CPP = "aten", "cpp"
+_TRIES = 5
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,8 +72,12 @@ def record_of(result: Measured) -> Measurement:
 
 @pytest.fixture(scope="module")
 def bmm(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """Return what came of one bmm."""
-    return measured(tmp_path_factory.mktemp("locks"), "bmm:16x48x32:3/nt")
+    """Return what came of one bmm; on a busy machine a choice may look slow, and is then an estimate."""
+    for _ in range(_TRIES):
+        result = measured(tmp_path_factory.mktemp("locks"), "bmm:16x48x32:3/nt")
+        if not any(timing.is_estimate for timing in record_of(result).timings):
+            break
+    return result
 
 
 @pytest.mark.parametrize("text", ["mm:33x47x65", "addmm:16x24x32", "baddbmm:8x8x8:2"])
