@@ -5,11 +5,12 @@ It is an optional extra, since its library is large; without it a report cannot 
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ReportError
-from diode_trainer.report.theme import LIGHT, Palette, vega_config
+from diode_trainer.report.theme import LABEL_LIMIT_PX, LIGHT, Palette, vega_config
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -18,9 +19,8 @@ MISSING = "a report needs packages that are not installed; run `pip install 'tor
 IMAGE_WIDTH = 760
 """Pixels before scaling."""
 _IMAGE_SCALE = 2
-_WIDER_FONT_PX = 40
-"""Room for labels: some readers' fonts are 15% wider than the one that vl-convert measures with, and a label has up to
-260 pixels (``theme``)."""
+_WIDER_FONT_PX = math.ceil(0.15 * LABEL_LIMIT_PX)
+"""Room for labels: some readers' fonts are 15% wider than the one that vl-convert measures with."""
 _NUMBERED = re.compile(r'(?:(?<=url\(#)|(?<=id="))(?:gradient_|clip)\d+(?=[)"])')
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+LABEL_LIMIT_PX = 260
 _LABEL_OVERHANG = 16
 """What the last label of an axis may stand out."""
 _SMALL = 11
@@ -90,7 +91,7 @@ def vega_config(palette: Palette) -> dict[str, Any]:
         "titleFontWeight": "normal",
         "titlePadding": 8,
         "labelPadding": 4,
-        "labelLimit": 260,
+        "labelLimit": LABEL_LIMIT_PX,
     }
     title = {"color": palette.ink, "subtitleColor": palette.muted, "fontSize": 14, "subtitleFontSize": _USUAL}
     return {
@@ -107,7 +108,7 @@ def vega_config(palette: Palette) -> dict[str, Any]:
             "labelFontSize": _USUAL,
             "titleFontSize": _USUAL,
             "titleFontWeight": "normal",
-            "labelLimit": 260,
+            "labelLimit": LABEL_LIMIT_PX,
             "titleLimit": 300,
             "symbolStrokeWidth": 2,
         },

@@ -182,9 +182,9 @@ class Measuring:
         """
         self._start(problem, excluded or {})
         try:
-            check_memory(problem, self._options.device, self._options.contexts)
             if not self._options.space.is_vendor:
                 check_indexing(problem, self._options.device)
+            check_memory(problem, self._options.device, self._options.contexts)  # it may wait, so it comes last
             error = self._compile(problem)
             lost = _cause(error, DeviceLostError)
             if lost is not None:

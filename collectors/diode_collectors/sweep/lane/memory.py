@@ -47,8 +47,8 @@ def check_indexing(problem: SweepProblem, device: str) -> None:
     """
     if device != _CPU and overflows(problem.problem()):
         raise HardwareError(
-            f"Triton's kernels of this torch would read beyond the matrices of {problem}, which ends a process; have "
-            "the vendor's alone timed with --search-space VENDOR, or use torch 2.12 or later"
+            f"Triton's kernels of this torch would read beyond the matrices of {problem}, which ends a process; time "
+            "the vendor's alone with `diode-collect --search-space VENDOR`, or use torch 2.12 or later"
         )
 
 
