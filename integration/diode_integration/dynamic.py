@@ -99,7 +99,8 @@ def over_range(
 
     Args:
         predictor: asked about the problems of the range; those that are outside its domain are left out.
-        at_hint: its ranking for the problem at the hint.
+        at_hint: its ranking for the problem at the hint, of all candidates: which are one kernel is another question at
+            each size.
         stated: the range.
         hardware: the device.
         columns: the candidates.
@@ -107,7 +108,7 @@ def over_range(
     predicted = [at_hint.predicted_us]
     for problem in stated.problems:
         with suppress(AbstentionError):
-            predicted.append(predictor.rank(problem, hardware, columns).predicted_us)
+            predicted.append(predictor.rank(problem, hardware, columns, distinct=False).predicted_us)
     missing = len(stated.problems) + 1 - len(predicted)
     unknown = f" ({missing} of {len(stated.problems)} sizes are outside what the model knows)" if missing else ""
     over = SizeRange(np.nan_to_num(np.stack(predicted), nan=np.inf, posinf=np.inf), f"{stated.text}{unknown}")

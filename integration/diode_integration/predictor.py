@@ -94,7 +94,7 @@ class SizeRange:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Predictions for the candidates of one call; microseconds, inf for what cannot run."""
+    """Predictions for the candidates of one call; microseconds, inf for what cannot run or is another's kernel."""
 
     problem: Problem
     hardware: Hardware
@@ -178,13 +178,14 @@ class Predictor:
         """
         check_domain(problem.shape, hardware, self.model.card.domain, on_any_device=bool(self.similar_to))
 
-    def rank(self, problem: Problem, hardware: Hardware, columns: ConfigColumns) -> Ranking:
+    def rank(self, problem: Problem, hardware: Hardware, columns: ConfigColumns, *, distinct: bool = True) -> Ranking:
         """Predict the time of each of n candidates.
 
         Args:
             problem: what is to be computed.
             hardware: on which device.
             columns: the candidates.
+            distinct: count those that compile to the same kernel as a faster one as such that cannot run.
 
         Raises:
             AbstentionError: the problem or device is outside the model's domain, or no candidate can run.
@@ -192,20 +193,23 @@ class Predictor:
         self.check(problem, hardware)
         prediction = self._predict(problem, hardware, columns)
         predicted = prediction.runtime_us
+        if distinct and len(prediction.repeats):
+            predicted = predicted.copy()
+            predicted[prediction.repeats] = np.inf
         if predicted.shape != (len(columns),):
             raise AbstentionError("features", f"the model gave {predicted.shape} times for {len(columns)} candidates")
         if not np.isfinite(predicted).any():
             raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
         is_vendor = columns.template_mask(is_vendor_template)
         corrected = self._offsets(problem, hardware) is not None
-        spread = self._spread(prediction)
+        spread = self._spread(prediction, predicted)
         ranking = Ranking(problem, hardware, predicted, is_vendor, self.model.sha256, corrected, spread)
         return replace(ranking, similar_to=self.similar_to)
 
-    def _spread(self, prediction: Prediction) -> Spread | None:
+    def _spread(self, prediction: Prediction, predicted_us: NDArray[np.float64]) -> Spread | None:
         if len(prediction.member_logs) < FEWEST_MEMBERS:
             return None
-        if prediction.runtime_us.argmin() not in prediction.finalists:
+        if predicted_us.argmin() not in prediction.finalists:
             return None  # corrections put one first that not all members scored
         # How far off it is on a device that it does not know, nobody has calibrated.
         calibration = None if self.similar_to else self.model.card.calibration

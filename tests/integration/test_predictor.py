@@ -13,6 +13,7 @@ from diode_integration import predictor as predictor_module
 from diode_integration.predictor import AbstentionError, Predictor, check_domain, signature
 from diode_store.columns import ConfigColumns
 from diode_store.records import Problem, TensorSpec
+from diode_trainer import artifact
 from diode_trainer.card import Domain
 
 if TYPE_CHECKING:
@@ -129,6 +130,18 @@ def test_abstains_when_nothing_can_run() -> None:
     """When no candidate can run on the device, stock Inductor decides."""
     with pytest.raises(AbstentionError, match=r"^nothing_fits: none of the 1 candidates can run on NVIDIA H200$"):
         Predictor(TileModel(template_us=np.inf)).rank(problem(), H200, columns(MM))
+
+
+def test_a_kernel_is_ranked_once() -> None:
+    """Under the name that is predicted fastest; where sizes are arguments of the kernels every name is one."""
+    predictor, odd = Predictor(artifact.load_shipped()), problem(k=513, transposed=True)
+    stages = columns(*(("triton::mm", 64, 64, 32, 8, stages, 4, False) for stages in (1, 2, 3, 4, 5)), VENDOR)
+    once, each = (predictor.rank(odd, H200, stages, distinct=distinct) for distinct in (True, False))
+    assert np.isfinite(once.predicted_us).tolist() == [
+        us == each.predicted_us[:5].min() for us in each.predicted_us[:5]
+    ] + [True]
+    assert np.isfinite(each.predicted_us).all()
+    assert np.isfinite(predictor.rank(problem(), H200, stages).predicted_us).all()
 
 
 def test_same_question_is_asked_once() -> None:

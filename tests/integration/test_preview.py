@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -153,13 +154,22 @@ def test_what_is_kept_is_listed() -> None:
 
 def test_the_fastest_are_listed_whatever_goes_together() -> None:
     """Top-k mode keeps some of the ten predicted fastest and passes others over; the list has all ten."""
-    (found,) = previews(["addmm:7x256x319/nt/bf16"], mode="top_k", top=10)
-    (longer,) = previews(["addmm:7x256x319/nt/bf16"], mode="zero", top=20)
+    (found,) = previews(["mm:333x80x1536/nt/bf16"], mode="top_k", top=10)
+    (longer,) = previews(["mm:333x80x1536/nt/bf16"], mode="zero", top=20)
     assert found.decision is not None
     assert found.ranked[:10] == longer.ranked[:10]
     kept = [choice for choice in found.decision.chosen if not choice.config.is_vendor]
     assert len(kept) == 3
     assert list(found.ranked[:3]) != kept
+
+
+@pytest.mark.parametrize("shape", ["addmm:7x256x319/nt/bf16", "mm:128x304x16/nn/fp16"])
+def test_a_kernel_is_listed_once(shape: str) -> None:
+    """Where the loop over K is not pipelined, however many numbers of stages Inductor lists."""
+    (found,) = previews([shape], mode="zero", top=10)
+    templates = [choice.config for choice in found.ranked if not choice.config.is_vendor]
+    assert len(templates) >= 9
+    assert len({replace(config, num_stages=1) for config in templates}) == len(templates)
 
 
 def test_more_products_than_one_graph_has() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diode_collectors.problems.kinds import has_whole_rows, row_lengths
+from diode_collectors.problems.kinds import has_whole_rows
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere
@@ -16,6 +16,7 @@ from diode_integration.tuning.choosing import choose, nearest
 from diode_integration.tuning.doubt import doubts
 from diode_integration.tuning.targets import companions, is_any_named, named_problems, standard_problems
 from diode_store.errors import SettingsError
+from diode_store.operands import row_lengths
 from diode_trainer import artifact
 from diode_trainer.launch import widest_access
 

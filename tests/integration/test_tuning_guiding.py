@@ -69,6 +69,14 @@ def test_odd_rows_are_timed_by_their_own_fastest() -> None:
     assert guides[0] == guides[1]
 
 
+def test_a_kernel_is_timed_once() -> None:
+    """Rows of an odd number of elements are not pipelined, so that any number of stages makes the same kernel."""
+    odd = replace(ALIGNED, k=1001)
+    guide = guide_by(artifact.load_shipped(), [odd], H200, SearchSpace("SAMPLE", 24))
+    configs = guide[odd.problem().key]["triton::mm"]
+    assert len({config._replace(num_stages=1) for config in configs}) == len(configs) == 12
+
+
 def test_no_tma_before_hopper() -> None:
     """An older GPU has no persistent-TMA kernels to time."""
     guide = guide_by(artifact.load_shipped(), [ALIGNED], A100, SearchSpace("SAMPLE", 24))

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from synthetic import H200, LONG, MM, columns
 from test_models import random_network
 
+from diode_store.columns import ConfigColumns
 from diode_trainer.models import MatmulTimingModel, TimingNetwork
 from diode_trainer.scoring import Prediction, Scorer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diode_store.records import KernelConfig
 
 MEMBERS = 24
 
@@ -53,6 +62,48 @@ def test_nothing_comes_before_a_finalist(both: tuple[Prediction, Prediction]) ->
     fast, _ = both
     others = np.setdiff1d(np.arange(1, len(LONG)), fast.finalists)
     assert fast.runtime_us[others].min() >= fast.runtime_us[np.setdiff1d(fast.finalists, [0])].max()
+
+
+ODD = replace(MM, k=513, layout="nt")
+"""The rows of both operands are too narrow to be pipelined."""
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_kernel_is_a_finalist_once(scorer: Scorer, exact: bool) -> None:  # noqa: FBT001
+    """Of configs that differ in stages alone where nothing is pipelined, the one that is predicted fastest."""
+    found = scorer.predict(ODD, H200, LONG, exact=exact)
+
+    def kernels(places: NDArray[np.intp]) -> list[KernelConfig]:
+        return [replace(LONG.config(int(place)), num_stages=1) for place in places]
+
+    assert len(found.repeats) > 20
+    of_finalists = dict(zip(kernels(found.finalists), found.runtime_us[found.finalists].tolist(), strict=True))
+    assert len(of_finalists) == len(found.finalists) == found.member_logs.shape[1]
+    for kernel, us in zip(kernels(found.repeats), found.runtime_us[found.repeats].tolist(), strict=True):
+        assert of_finalists[kernel] <= us < np.inf
+    turns = found.turns(np.arange(len(LONG)))
+    assert np.isinf(turns[found.repeats]).all()
+    assert found.runtime_us.argmin() in found.finalists
+    assert turns[found.runtime_us.argmin()] == 0
+
+
+def test_configs_that_have_the_same_columns_are_kernels_of_their_own(scorer: Scorer) -> None:
+    """They differ in what no column holds, such as the type of the accumulators; and TMA is pipelined."""
+    row, tma = ("triton::mm", 64, 64, 64, 8, 3, 4, False), ("triton::mm_persistent_tma", 64, 64, 64, 8, 3, 4, False)
+    other, tma_of_other = (*row[:5], 2, *row[6:]), (*tma[:5], 2, *tma[6:])
+    found = scorer.predict(ODD, H200, ConfigColumns.from_rows([row, row, other, other, tma, tma_of_other]))
+    assert found.repeats.tolist() in ([0, 1], [2, 3])
+    assert {4, 5} < set(found.finalists.tolist())
+    assert not len(scorer.predict(MM, H200, ConfigColumns.from_rows([row, other])).repeats)
+
+
+def test_what_was_measured_fast_repeats_nothing(scorer: Scorer) -> None:
+    """A correction of one config counts, though its kernel was predicted to be faster under another name."""
+    found = scorer.predict(ODD, H200, LONG)
+    offsets = np.full(len(LONG), -0.1)
+    assert found.shifted(offsets).repeats.tolist() == found.repeats.tolist()
+    offsets[found.repeats[0]] = -0.5
+    assert found.shifted(offsets).repeats.tolist() == found.repeats[1:].tolist()
 
 
 def test_every_possible_config_has_a_finite_time(both: tuple[Prediction, Prediction]) -> None:

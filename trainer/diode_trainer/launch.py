@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_store.operands import row_lengths
+from diode_store.pipelining import NARROWEST_ASYNC_BYTES
 from diode_store.records import is_vendor_template
 
 if TYPE_CHECKING:
@@ -40,8 +42,6 @@ _BYTES_IN_FLIGHT = 32_768.0
 """Loads a multiprocessor keeps outstanding at full bandwidth (Little's law: 36 GB/s x 0.9 us)."""
 _WIDEST_ACCESS = 16
 """Bytes of the widest global load (PTX ld.global.v4.b32)."""
-_NARROWEST_ASYNC = 4
-"""Bytes of the narrowest cp.async (PTX ISA); Triton does not pipeline loads that are narrower."""
 _WARP = 32
 _OTHER_REGISTERS = 30.0
 """Registers a thread needs beside those below, which are rough: they fit 3,845 kernels of the bundled measurements, as
@@ -90,10 +90,8 @@ class Work:
         self.compute_s = self.flops / device.peak_flops(self.itemsize, tf32=shape.tf32)
         self.memory_s = self.bytes_moved / device.memory_bandwidth
         self.roofline_us = 1e6 * max(self.compute_s, self.memory_s) + LAUNCH_US
-        leading_a = shape.m if shape.layout[0] == "t" else shape.k
-        leading_b = shape.k if shape.layout[1] == "t" else shape.n
         self.access_a, self.access_b, self.access_c = (
-            widest_access(extent, self.itemsize) for extent in (leading_a, leading_b, shape.n)
+            widest_access(extent, self.itemsize) for extent in (*row_lengths(shape), shape.n)
         )
 
 
@@ -173,7 +171,7 @@ class Launch:
         pipelined: Floats = np.maximum(self.stages - ~self.wgmma, 1)
         pipelined[~self.tma & (self.k_iterations <= 1)] = 1
         narrow = np.where(self.tma, pipelined, 1)
-        wide_a, wide_b = (access >= _NARROWEST_ASYNC for access in (self.work.access_a, self.work.access_b))
+        wide_a, wide_b = (access >= NARROWEST_ASYNC_BYTES for access in (self.work.access_a, self.work.access_b))
         return pipelined if wide_a else narrow, pipelined if wide_b else narrow
 
     def _register_demand(self, threads: Floats, loads_a: Floats, loads_b: Floats) -> Floats:
@@ -186,7 +184,7 @@ class Launch:
             operands = np.where(self.tensor_cores, operands, unrolled)
         demand: Floats = self.accumulators * _PER_ACCUMULATOR + operands + _OTHER_REGISTERS
         for access, loads in ((work.access_a, loads_a), (work.access_b, loads_b)):
-            if access < _NARROWEST_ASYNC:
+            if access < NARROWEST_ASYNC_BYTES:
                 demand += _PER_NARROW_LOAD * loads * ~self.tma
         return demand
 

@@ -12,9 +12,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.kinds import has_whole_rows
-from diode_collectors.problems.problem import FLOAT32, SweepProblem, dtype_bytes
+from diode_collectors.problems.problem import FLOAT32, SweepProblem
 from diode_collectors.problems.search_space import GUIDED
+from diode_store.devices import NVIDIA
 from diode_store.inductor_default import DEFAULT_CONFIGS, LARGEST_BLOCK, GemmConfig, largest_blocks, scaled
+from diode_store.operands import dtype_bytes
+from diode_store.pipelining import gemm_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,10 +71,11 @@ _DEFAULT_TMA = tuple(
     )
 )
 _BLOCKS = (16, 32, 64, 128, LARGEST_BLOCK)
+_MOST_STAGES = 5
 _EXHAUSTIVE = tuple(
     GemmConfig(m, n, k, num_stages, num_warps)
     for m, n, k in itertools.product(_BLOCKS, repeat=3)
-    for num_stages in (1, 2, 3, 4, 5)
+    for num_stages in range(1, _MOST_STAGES + 1)
     for num_warps in (2, 4, 8)
 )
 
@@ -96,13 +100,20 @@ def count_choices(
     def count(output_bytes: int, sample: int, *, tma: bool) -> int:
         """Return how many of a template are timed."""
 
-        def listed(*, exhaustive: bool) -> int:
-            return len(_configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=tma))
+        def listed(*, exhaustive: bool) -> tuple[GemmConfig, ...]:
+            return _configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=tma)
 
         if space.sample is None:
-            return listed(exhaustive=space.kind == "EXHAUSTIVE")
-        least = 0 if space.kind == GUIDED else listed(exhaustive=False)
-        return min(listed(exhaustive=True), max(sample, least))
+            return len(listed(exhaustive=space.kind == "EXHAUSTIVE"))
+        default = () if space.kind == GUIDED else listed(exhaustive=False)
+        wanted, everything = max(sample, len(default)), listed(exhaustive=True)
+        if tma or wanted * _MOST_STAGES <= len(everything):
+            return min(wanted, len(everything))
+        # Of an NVIDIA GPU; elsewhere there may be a few more.
+        kernels, of_default = (
+            {gemm_kernel(config, problem, NVIDIA) for config in configs} for configs in (everything, default)
+        )
+        return min(wanted, len(default) + len(kernels - of_default))
 
     found = 1 + count(0, space.sample or 0, tma=False)
     if include_tma and can_use_tma(problem):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diode_collectors.inductor.indexing import MOST_INDEXED
-from diode_collectors.problems.problem import dtype_bytes
+from diode_store.operands import dtype_bytes, row_lengths
 
 if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
@@ -42,11 +42,6 @@ def k_bits(m: int, n: int, k: int) -> int | None:
 def told_divisor(size: int, item_bytes: int) -> int:
     """Return the largest power of two that divides a size, as far as it matters: no load or store has over 16 bytes."""
     return min(size & -size, ACCESS_BYTES // item_bytes)
-
-
-def row_lengths(shape: ProblemShape | SweepProblem) -> tuple[int, int]:
-    """Return how many elements the rows of A and of B have, as they lie in memory."""
-    return shape.k if shape.layout[0] == "n" else shape.m, shape.n if shape.layout[1] == "n" else shape.k
 
 
 def has_whole_rows(shape: ProblemShape | SweepProblem) -> bool:

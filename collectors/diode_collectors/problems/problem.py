@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from diode_store.errors import SettingsError
 from diode_store.normalise import DTYPES, SHORT_DTYPES
+from diode_store.operands import dtype_bytes
 from diode_store.records import Problem, TensorSpec
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ DTYPE_NAMES = ("bf16", "fp16", "fp32", TF32)
 EXAMPLE = "mm:512x768x1024"
 
 _SHAPE = re.compile(r"(\w+):(\d+)x(\d+)x(\d+)(?::(\d+))?((?:/\w+)*)")
-_BITS = re.compile(r"\d+")
-_BITS_PER_BYTE = 8
 # Our tensors, Inductor's copies of the inputs, two outputs; and room for workspaces.
 _MEMORY_FACTOR, _SPARE_BYTES = 4, 2**30
 
@@ -122,12 +121,6 @@ class SweepProblem:
         if self.op not in BATCHED_OPS:
             return TensorSpec(self.dtype, (rows, columns), stride)
         return TensorSpec(self.dtype, (self.b, rows, columns), (rows * columns, *stride))
-
-
-def dtype_bytes(dtype: str) -> int:
-    """Return the bytes of an element of torch's ``dtype``, from the bits in its name."""
-    bits = _BITS.search(dtype)
-    return int(bits.group()) // _BITS_PER_BYTE if bits else 1
 
 
 def parse_problem(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_collectors.problems.kinds import row_lengths
-from diode_collectors.problems.problem import dtype_bytes
+from diode_store.operands import dtype_bytes, row_lengths
 from diode_trainer.launch import widest_access
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from diode_collectors.problems.drawing import Limits, LogNormalSizes
 from diode_collectors.problems.families import families
 from diode_collectors.problems.kinds import ACCESS_BYTES
-from diode_collectors.problems.problem import dtype_bytes, parse_dtype
+from diode_collectors.problems.problem import parse_dtype
 from diode_collectors.problems.selection import ProblemRequest, select_problems
 from diode_integration.tuning.choosing import nearest
+from diode_store.operands import dtype_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

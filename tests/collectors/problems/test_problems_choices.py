@@ -56,6 +56,15 @@ def test_a_sample_has_all_of_default(space: str, plain: int, tma: int) -> None:
     assert both == 1 + plain + tma
 
 
+@pytest.mark.parametrize(
+    ("text", "sampled", "guided"), [("mm:16x16x16", 5, 1), ("mm:129x305x127", 224, 224), ("mm:129x305x128", 300, 300)]
+)
+def test_what_is_drawn_is_kernels(text: str, sampled: int, guided: int) -> None:
+    """Where the loop is not pipelined a kernel is timed once, but for what is in DEFAULT."""
+    counts = [triton_choices(text, SearchSpace.parse(f"{kind}:300")) for kind in ("SAMPLE", "GUIDED")]
+    assert counts == [sampled, guided]
+
+
 def test_wider_elements_leave_fewer_that_fit() -> None:
     """An fp32 tile takes twice the shared memory."""
     assert triton_choices("mm:512x512x512/fp32", EXHAUSTIVE, H200_BYTES) == 986

@@ -16,7 +16,9 @@ from diode_collectors.problems.choices import exhaustive_configs
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.lane.sampling import SweepChoices
+from diode_store.devices import NVIDIA
 from diode_store.inductor_default import GemmConfig
+from diode_store.pipelining import kernel_of
 from diode_store.records import STOCK_POLICY, is_vendor_template
 from inductor_events import A, B, saver
 from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cpu
@@ -211,6 +213,28 @@ def test_a_guided_one_begins_with_the_guide() -> None:
     assert triton_configs("GUIDED:40", guide={b"another": guide[problem.key]}) == drawn
 
 
+def test_of_the_same_kernel_one_is_timed() -> None:
+    """Where K is one block, whatever the guide has; a sample has all of DEFAULT, and no other kernel twice."""
+    inputs = torch.zeros(128, 32), torch.zeros(32, 256)
+    everything, _ = listed("EXHAUSTIVE", *inputs)
+    problem = SweepProblem("mm", 128, 256, 32, dtype="float32").problem()
+
+    def kernels(configs: Iterable[KernelConfig]) -> list[KernelConfig]:
+        return [kernel_of(config, problem.shape, NVIDIA) for config in configs]
+
+    guide = {problem.key: {"triton::mm": [GemmConfig.of(config) for config in everything["triton::mm"]]}}
+    guided, _ = listed("GUIDED:40", *inputs, guide=guide)
+    assert len(set(kernels(guided["triton::mm"]))) == len(guided["triton::mm"]) == 40
+    assert guided["triton::mm"][0] == everything["triton::mm"][0]
+    assert len({config.num_stages for config in guided["triton::mm"][20:]}) > 2
+    default, _ = listed("DEFAULT", *inputs)
+    sample, _ = listed("SAMPLE:100", *inputs)
+    few, drawn = default["triton::mm"], set(sample["triton::mm"]) - set(default["triton::mm"])
+    assert set(few) < set(sample["triton::mm"])
+    assert len(set(kernels(drawn))) == len(drawn) == 100 - len(few)
+    assert not {*kernels(drawn)} & {*kernels(few)}
+
+
 @pytest.fixture
 def tf32_as_it_was() -> Iterator[None]:
     """Restore whether TF32 is allowed."""
@@ -233,7 +257,7 @@ def test_a_guide_is_found_for_every_op(op: str, tf32_as_it_was: None) -> None:
     problem = SweepProblem(name, m, n, k, batch, "float32", allow_tf32=op == "tf32")
     template = "triton::bmm" if batch > 1 else "triton::mm"
     everything, _ = listed("EXHAUSTIVE", *inputs, function=getattr(torch, name))
-    wanted = [GemmConfig.of(config) for config in everything[template][-5:]]
+    wanted = [config for config in map(GemmConfig.of, everything[template]) if config.num_stages == 1][-5:]
     guide = {problem.problem().key: {template: wanted}}
     found, _ = listed("GUIDED:40", *inputs, function=getattr(torch, name), guide=guide)
     assert [GemmConfig.of(config) for config in found[template][:5]] == wanted

@@ -6,16 +6,21 @@ It takes the place of the hook of ``diode_integration``, in the sweep's own proc
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
 from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
 from diode_collectors.problems.search_space import GUIDED, drawn_place
+from diode_store.devices import AMD, NVIDIA
 from diode_store.errors import RecordError
 from diode_store.inductor_default import GemmConfig
 from diode_store.keys import content_key
+from diode_store.pipelining import kernel_of
 from diode_store.records import is_vendor_template
 
 if TYPE_CHECKING:
@@ -23,10 +28,12 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.search_space import SearchSpace
-    from diode_store.records import KernelConfig
+    from diode_store.records import KernelConfig, Problem
 
     Chooser = Callable[[list[Any], int], list[Any]]
     """Draws so many of a list."""
+    Kernel = Callable[[KernelConfig], KernelConfig]
+    """Returns the same for configs that compile to the same kernel."""
 
 # Each of their choices compiles a graph of its own (17 s for one shape on an H200).
 _SUBGRAPHS = ("contiguous", "decompose_k")
@@ -42,7 +49,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     A sample of N holds Inductor's DEFAULT list and random ones of the EXHAUSTIVE list up to N a template: the same
     ones for the same problem and seed, wherever and whenever it is drawn. A guided one holds, in place of the DEFAULT
     list, those that the guide has for the problem. Where problems share kernels, the random ones of those of a kind
-    are from few. The vendor's kernels alone are what is left where no template takes part.
+    are from few. Of configs that compile to the same kernel (``diode_store.pipelining``) a guided one has one, and what
+    is drawn is none that is there. The vendor's kernels alone are what is left where no template takes part.
     """
 
     annotates_choices = True
@@ -69,6 +77,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
     ) -> list[Any]:
         """Return the choices of every template that takes part."""
         found: list[Any] = []
+        problem = _problem_or_none(kernel_inputs, op_name)
+        kernel = _kernel_for(problem)
         for template in templates:
             choices = template_choices.get(template.uid)
             if choices is None or template.uid.startswith(_SUBGRAPHS):
@@ -79,11 +89,11 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             if self._space.sample is not None and not is_vendor_template(template.uid):
                 size = self._space.tma_sample if _TMA in template.uid else self._space.sample
                 if self._space.kind == GUIDED:
-                    first = self._guided(kernel_inputs, template.uid, op_name, listed)[: size // 2]
+                    first = self._guided(problem, template.uid, listed, kernel)[: size // 2]
                 else:
                     overrides = (kwarg_overrides or {}).get(template.uid, {})
                     first = self._default(kernel_inputs, template, op_name, overrides)
-                listed = filled_up(first, listed, size, self._chooser(kernel_inputs, template.uid, op_name))
+                listed = filled_up(first, listed, size, self._chooser(problem, template.uid, op_name), kernel)
             found += listed
         if self.excluded:
             found = [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded]
@@ -97,20 +107,21 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         with config.patch(max_autotune_gemm_search_space=DEFAULT):
             return list(self.get_ktc(kernel_inputs, template, op_name, overrides))
 
-    def _guided(self, kernel_inputs: Any, uid: str, op_name: str, listed: list[Any]) -> list[Any]:
-        """Return those of a template's choices that the guide has for a problem, in its order."""
-        try:
-            wanted = self._guide.get(problem_of_inputs(kernel_inputs, op_name).key, {}).get(uid, ())
-        except RecordError:
+    def _guided(self, problem: Problem | None, uid: str, listed: list[Any], kernel: Kernel) -> list[Any]:
+        """Return those of a template's choices that the guide has for a problem, in its order, each kernel once."""
+        if problem is None:
             return []
-        there = {GemmConfig.of(config_of_ktc(ktc)): ktc for ktc in listed}
-        return [there[config] for config in wanted if config in there]
+        there = {GemmConfig.of(config): (config, ktc) for ktc in listed if (config := config_of_ktc(ktc))}
+        found: dict[KernelConfig, Any] = {}
+        for wanted in self._guide.get(problem.key, {}).get(uid, ()):
+            if wanted in there:
+                config, ktc = there[wanted]
+                found.setdefault(kernel(config), ktc)
+        return list(found.values())
 
-    def _chooser(self, kernel_inputs: Any, uid: str, op_name: str) -> Chooser:
+    def _chooser(self, problem: Problem | None, uid: str, op_name: str) -> Chooser:
         """Return what draws the choices of a template, from few for problems that share kernels."""
-        try:
-            problem = problem_of_inputs(kernel_inputs, op_name)
-        except RecordError:  # an op we do not record; its event is passed over
+        if problem is None:
             return random.Random(content_key("sweep-sample", 1, [self._seed, op_name, uid])).sample  # noqa: S311 - no secret
         draw = random.Random(content_key("sweep-sample", 1, [self._seed, problem.key.hex(), uid])).sample  # noqa: S311 - likewise
         if not self._shares_kernels or not has_whole_rows(problem.shape):
@@ -124,9 +135,35 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         return draw_from_few
 
 
-def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: Chooser) -> list[Any]:
-    """Return ``chosen`` followed by others of ``listed`` that are drawn, ``size`` in all if there are enough."""
-    known = {config_of_ktc(ktc) for ktc in chosen}
-    others = [ktc for ktc in listed if config_of_ktc(ktc) not in known]
+def _problem_or_none(kernel_inputs: Any, op_name: str) -> Problem | None:
+    """Return the problem of a call; None for an op that we do not record, whose event is passed over."""
+    try:
+        return problem_of_inputs(kernel_inputs, op_name)
+    except RecordError:
+        return None
+
+
+def _kernel_for(problem: Problem | None) -> Kernel:
+    """Return what tells which configs compile to the same kernel for a problem; nothing is known without one."""
+    if problem is None:
+        return lambda config: config
+    return partial(kernel_of, shape=problem.shape, vendor=AMD if torch.version.hip else NVIDIA)
+
+
+def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: Chooser, kernel: Kernel) -> list[Any]:
+    """Return ``chosen`` followed by others of ``listed`` that are drawn, ``size`` in all if there are enough.
+
+    Of those that compile to the same kernel one may be drawn, whose number of stages is a matter of chance too: a model
+    has to see that it does not matter.
+    """
+    known = {kernel(config_of_ktc(ktc)) for ktc in chosen}
+    others: defaultdict[KernelConfig, list[Any]] = defaultdict(list)
+    for ktc in listed:
+        others[kernel(config_of_ktc(ktc))].append(ktc)
+    distinct = [
+        min(same, key=lambda ktc: drawn_place(config_of_ktc(ktc)))
+        for same_as, same in others.items()
+        if same_as not in known
+    ]
     missing = max(0, size - len(chosen))
-    return [*chosen, *chooser(others, min(missing, len(others)))]
+    return [*chosen, *chooser(distinct, min(missing, len(distinct)))]

@@ -1,0 +1,92 @@
+"""Inductor's own templates, as Triton compiles them for sm_90: which numbers of stages make another kernel."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import triton
+from torch._inductor.choices import InductorChoices
+from torch._inductor.codecache import PyCodeCache
+from torch._inductor.select_algorithm import TritonTemplateCaller
+from torch._inductor.virtualized import V
+from triton.compiler import ASTSource
+
+from diode_collectors.inductor.adapter import config_of_ktc
+from diode_store.devices import NVIDIA
+from diode_store.inductor_default import GemmConfig
+from diode_store.pipelining import is_pipelined
+from diode_store.records import ProblemShape, is_vendor_template
+from inductor_harness import VENDOR_MS, StubDriver, compile_and_run, triton_choices_on_cpu
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION is unset:UserWarning")  # Triton 3.9
+
+M, N, K_BLOCK = 64, 304, 64
+STAGES = (1, 2, 4, 5)
+_NAMES = re.compile(r"//.*|^\s*\.(?:loc|file)\b.*|triton_\w+", re.MULTILINE)
+"""What differs by the file that a kernel comes from."""
+
+
+class OfEveryStage(InductorChoices):
+    """Lists one block size with each of ``STAGES``, and the vendor's kernel."""
+
+    def _finalize_template_configs(self, *arguments: Any, **named: Any) -> list[Any]:
+        listed = super()._finalize_template_configs(*arguments, **named)
+        wanted = {GemmConfig(16, 64, K_BLOCK, stages, 4) for stages in STAGES}
+        return [
+            ktc for ktc in listed
+            if is_vendor_template(ktc.template.uid) or GemmConfig.of(config_of_ktc(ktc)) in wanted
+        ]  # fmt: skip
+
+
+def ptx_of(choice: TritonTemplateCaller) -> str:
+    """Compile a choice for sm_90, its tensors being whole 16 bytes as a GPU's are, and return the instructions."""
+    request: Any = choice.bmreq
+    kernel = getattr(PyCodeCache.load_by_key_path(request.module_cache_key, request.module_path), request.kernel_name)
+    signature = dict(kernel.triton_meta["signature"])
+    aligned: Any = {(place,): [["tt.divisibility", 16]] for place in range(len(signature))}
+    (config,) = kernel.configs
+    compiled = triton.compile(
+        ASTSource(kernel.fn, signature, dict(config.kwargs), aligned),
+        target=StubDriver().get_current_target(),
+        options={"num_warps": config.num_warps, "num_stages": config.num_stages},
+    )
+    return _NAMES.sub("", compiled.asm["ptx"].partition(".section")[0])
+
+
+def kernels(left: torch.Tensor, right: torch.Tensor) -> Iterator[str]:
+    """Yield the PTX of each number of stages."""
+    choices: list[TritonTemplateCaller] = []
+
+    def time_ms(choice: Any) -> float:
+        if isinstance(choice, TritonTemplateCaller):
+            choices.append(choice)
+            return 1.0
+        return VENDOR_MS
+
+    with triton_choices_on_cpu(time_ms=time_ms, search_space="EXHAUSTIVE"), V.set_choices_handler(OfEveryStage()):
+        compile_and_run(torch.mm, left, right)
+        assert len(choices) == len(STAGES)
+        yield from map(ptx_of, choices)
+
+
+@pytest.mark.parametrize(
+    ("k", "layout"),
+    [
+        pytest.param(97, "nt", id="odd rows"),
+        pytest.param(97, "nn", id="odd rows of A alone"),
+        pytest.param(98, "nt", id="rows of whole 4 bytes"),
+        pytest.param(K_BLOCK, "nt", id="one iteration"),
+    ],
+)
+def test_stages_make_other_kernels_where_the_loop_is_pipelined(k: int, layout: str) -> None:
+    """And one kernel where it is not, of one stage or of five."""
+    right = torch.zeros(N, k, dtype=torch.bfloat16).t() if layout == "nt" else torch.zeros(k, N, dtype=torch.bfloat16)
+    found = set(kernels(torch.zeros(M, k, dtype=torch.bfloat16), right))
+    shape = ProblemShape("mm", "bfloat16", 1, M, N, k, layout)
+    assert len(found) == (len(STAGES) if is_pipelined(shape, K_BLOCK, NVIDIA) else 1)
