@@ -168,8 +168,9 @@ def _repeats(
 ) -> NDArray[np.bool_]:
     """Return which finalists compile to the same kernel as one with lower ``logs``, shape (f,)."""
     repeats = np.zeros(len(finalists), dtype=np.bool_)
-    is_plain = columns.template_mask(TEMPLATES.__contains__)[finalists]
-    unpipelined = np.flatnonzero(is_plain & ~is_pipelined(shape, columns.block_k[finalists], vendor))
+    unpipelined = np.flatnonzero(~is_pipelined(shape, columns.block_k[finalists], vendor))
+    if len(unpipelined):  # as of few products
+        unpipelined = unpipelined[columns.template_mask(TEMPLATES.__contains__)[finalists[unpipelined]]]
     if len(unpipelined) > 1:
         by_rank = unpipelined[np.argsort(logs[unpipelined], kind="stable")]
         chosen = columns.take(finalists[by_rank])
