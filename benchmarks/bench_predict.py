@@ -76,7 +76,7 @@ class Bench(hook.DiodeInductorChoices):
 
         def decide(policy: Policy) -> object:
             """Choose as the hook does."""
-            prediction = model.predict(shape, hardware, columns)
+            prediction = model.predict(shape, hardware, columns).without_repeats()
             spread = Spread(prediction.finalists, prediction.member_logs, model.card.calibration)
             return select(prediction.runtime_us, vendor, policy, spread)
 

@@ -1,8 +1,8 @@
 """Which of Triton's kernels are the same whatever their number of stages: those whose loop over K is not pipelined.
 
 Inductor lists each block size with up to five numbers of stages, and compiles and times all of them. Where the loop is
-not pipelined they are one kernel under several names: their PTX is the same, and 16,817 bundled times of such kernels
-lie 0.3% about their means (1,048 problems on an H200, standard deviation), which is noise.
+not pipelined they are one kernel under several names: their PTX is the same, and bundled times differ by noise
+(docs/models.md has the figures).
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, overload
 
+import numpy as np
+
 from diode_store.devices import NVIDIA
 from diode_store.inductor_default import TEMPLATES, GemmConfig
 from diode_store.operands import dtype_bytes, row_lengths
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
+    from diode_store.columns import ConfigColumns
     from diode_store.kernels import KernelConfig
     from diode_store.operands import Operands
 
 NARROWEST_ASYNC_BYTES = 4
 """Bytes of the narrowest cp.async (PTX ISA); Triton does not pipeline loads that are narrower."""
 _UNKNOWN_STRIDE = "s"
+_OF_A_KERNEL = ("template_index", "block_m", "block_n", "block_k", "group_m", "num_warps", "allow_tf32")
+"""What tells kernels apart whose loop is not pipelined."""
 
 
 @overload
@@ -33,18 +37,28 @@ def is_pipelined(shape: Operands, block_k: NDArray[np.integer], vendor: str) -> 
 def is_pipelined(shape: Operands, block_k: int | NDArray[np.integer], vendor: str) -> bool | NDArray[np.bool_]:
     """Whether Triton pipelines the loop over K, such that its number of stages makes a kernel another one.
 
-    It does not where there is but one iteration, nor, on NVIDIA's devices, where the rows of both operands are too
-    narrow for cp.async, as those of an odd number of half-precision elements are.
+    On NVIDIA's devices it does not where there is but one iteration, nor where the rows of both operands are too narrow
+    for cp.async, as those of an odd number of half-precision elements are. Other vendors' compilers were not looked at.
 
     Args:
-        shape: what is computed.
+        shape: what is computed, of sizes that are numbers in the kernel.
         block_k: BLOCK_K of a kernel of ``TEMPLATES``, or of many.
         vendor: of the device.
     """
+    is_nvidia = vendor == NVIDIA
+    return (block_k < (shape.k if is_nvidia else np.inf)) & (not (is_nvidia and _has_narrow_rows(shape)))
+
+
+def _has_narrow_rows(shape: Operands) -> bool:
+    """Whether both operands have; a vector has one row, along K."""
+    if _UNKNOWN_STRIDE in shape.layout:
+        return False
+    lengths = (
+        shape.k if is_vector else length
+        for is_vector, length in zip((shape.m == 1, shape.n == 1), row_lengths(shape), strict=True)
+    )
     item_bytes = dtype_bytes(shape.dtype)
-    are_known = vendor == NVIDIA and _UNKNOWN_STRIDE not in shape.layout
-    narrow = are_known and all(length * item_bytes % NARROWEST_ASYNC_BYTES for length in row_lengths(shape))
-    return (block_k < shape.k) & (not narrow)
+    return all(length * item_bytes % NARROWEST_ASYNC_BYTES for length in lengths)
 
 
 def gemm_kernel(config: GemmConfig, shape: Operands, vendor: str) -> GemmConfig:
@@ -57,3 +71,29 @@ def kernel_of(config: KernelConfig, shape: Operands, vendor: str) -> KernelConfi
     if config.template not in TEMPLATES or config.block_k is None or is_pipelined(shape, config.block_k, vendor):
         return config
     return replace(config, num_stages=1)
+
+
+def kernels_of(columns: ConfigColumns, shape: Operands, vendor: str) -> NDArray[np.intp] | None:
+    """Return a number for each of n configs, equal for those that are one kernel, shape (n,); None if each is its own.
+
+    Configs of which two have the same columns differ in what has none, such as the type of the accumulators; none of
+    these is taken for another.
+    """
+    unpipelined = np.flatnonzero(~is_pipelined(shape, columns.block_k, vendor))
+    if len(unpipelined):  # as of few products
+        unpipelined = unpipelined[columns.template_mask(TEMPLATES.__contains__)[unpipelined]]
+    if len(unpipelined) < 2:  # noqa: PLR2004 - one is its own
+        return None
+    kernel = np.zeros(len(unpipelined), dtype=np.int64)
+    for name in _OF_A_KERNEL:
+        numbers = getattr(columns, name)[unpipelined].astype(np.int64)
+        kernel = kernel * (numbers.max() + 1) + numbers
+    _, first, group = np.unique(kernel, return_index=True, return_inverse=True)
+    stages = columns.num_stages[unpipelined].astype(np.int64)
+    _, named, times = np.unique(group * (stages.max() + 1) + stages, return_inverse=True, return_counts=True)
+    is_mixed = np.zeros(len(first), dtype=np.bool_)
+    is_mixed[group[times[named] > 1]] = True
+    kernels = np.arange(len(columns))
+    is_one = ~is_mixed[group]
+    kernels[unpipelined[is_one]] = unpipelined[first[group[is_one]]]
+    return kernels

@@ -305,7 +305,7 @@ class DiodeInductorChoices(InductorChoices):  # type: ignore[misc]  # Inductor i
         if not listing.ranked:
             return listing, None
         columns = listing.ranked.columns
-        ranking = predictor.rank(problem, hardware, columns, distinct=over is None)
+        ranking = predictor.rank(problem, hardware, columns, distinct=not dynamic.is_dynamic(offer.kernel_inputs))
         if over is None:
             ranking = ranking.charged(unfused_us(problem, hardware))
         else:

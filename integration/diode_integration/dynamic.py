@@ -51,6 +51,11 @@ class StatedRange:
         return self.problems[-1]
 
 
+def is_dynamic(kernel_inputs: KernelInputs) -> bool:
+    """Whether a size of a call is a symbol, so that kernels are compiled for others than the hint."""
+    return any(getattr(size, "free_symbols", ()) for sizes in kernel_inputs.shapes_symbolic() for size in sizes)
+
+
 def problem_at_hint(kernel_inputs: KernelInputs, op_name: str) -> Problem:
     """Return the problem of a call, each symbolic size being its hint.
 

@@ -17,6 +17,7 @@ import numpy as np
 from diode_integration.policy import Spread
 from diode_store.columns import INT_COLUMNS
 from diode_store.errors import DiodeError
+from diode_store.pipelining import kernels_of
 from diode_store.records import is_vendor_template
 from diode_trainer.scoring import Prediction
 from diode_trainer.uncertainty import FEWEST_MEMBERS
@@ -185,31 +186,31 @@ class Predictor:
             problem: what is to be computed.
             hardware: on which device.
             columns: the candidates.
-            distinct: count those that compile to the same kernel as a faster one as such that cannot run.
+            distinct: let the fastest of those that are one kernel stand for all, as if the others could not run.
 
         Raises:
             AbstentionError: the problem or device is outside the model's domain, or no candidate can run.
         """
         self.check(problem, hardware)
         prediction = self._predict(problem, hardware, columns)
+        shape = prediction.runtime_us.shape
+        if shape != (len(columns),):
+            raise AbstentionError("features", f"the model gave {shape} times for {len(columns)} candidates")
+        if distinct:
+            prediction = prediction.without_repeats()
         predicted = prediction.runtime_us
-        if distinct and len(prediction.repeats):
-            predicted = predicted.copy()
-            predicted[prediction.repeats] = np.inf
-        if predicted.shape != (len(columns),):
-            raise AbstentionError("features", f"the model gave {predicted.shape} times for {len(columns)} candidates")
         if not np.isfinite(predicted).any():
             raise AbstentionError("nothing_fits", f"none of the {len(columns)} candidates can run on {hardware.name}")
         is_vendor = columns.template_mask(is_vendor_template)
         corrected = self._offsets(problem, hardware) is not None
-        spread = self._spread(prediction, predicted)
+        spread = self._spread(prediction)
         ranking = Ranking(problem, hardware, predicted, is_vendor, self.model.sha256, corrected, spread)
         return replace(ranking, similar_to=self.similar_to)
 
-    def _spread(self, prediction: Prediction, predicted_us: NDArray[np.float64]) -> Spread | None:
+    def _spread(self, prediction: Prediction) -> Spread | None:
         if len(prediction.member_logs) < FEWEST_MEMBERS:
             return None
-        if predicted_us.argmin() not in prediction.finalists:
+        if prediction.runtime_us.argmin() not in prediction.finalists:
             return None  # corrections put one first that not all members scored
         # How far off it is on a device that it does not know, nobody has calibrated.
         calibration = None if self.similar_to else self.model.card.calibration
@@ -237,7 +238,7 @@ class Predictor:
         if isinstance(self.model, MembersModel):
             return self.model.predict(shape, hardware, columns)
         runtime_us = np.asarray(self.model.predict_us(shape, hardware, columns), dtype=np.float64)
-        return Prediction.without_members(runtime_us)
+        return Prediction.without_members(runtime_us, kernels_of(columns, shape, hardware.vendor))
 
     def _offsets(self, problem: Problem, hardware: Hardware) -> ProblemOffsets | None:
         return self.corrections.of(problem.shape, hardware) if self.corrections else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch._inductor import config as inductor_config
 
 from diode_collectors.inductor import indexing
 from diode_integration.install import install
+from diode_integration.policy import ANY_RATIO
 from diode_integration.predictor import SizeRange
 from diode_integration.stats import DecidedBy
 from diode_store.records import is_vendor_template
@@ -100,6 +101,30 @@ def test_blocks_fit_the_upper_end_of_a_range() -> None:
     assert [decision.chosen[0].config.block_m for decision in (ranged, wide, at_hint)] == [128, 32, 16]
     assert ranged.candidates == wide.candidates > at_hint.candidates
     assert "worst regret" not in at_hint.reason
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("dynamic", "once"),
+    [
+        pytest.param(None, True, id="K is a number: one iteration, whatever the stages"),
+        pytest.param({}, False, id="K is an argument"),
+        pytest.param({"min": 4, "max": 16}, False, id="of a stated range"),
+    ],
+)
+def test_where_k_is_an_argument_a_number_of_stages_makes_a_kernel(dynamic: dict[str, int] | None, once: bool) -> None:  # noqa: FBT001
+    """Its loop may have many iterations then, so that a kernel is not another's under a second name."""
+    handler = hooked(TallModel(), mode="top_k", top_k_configs=40, performance_threshold=ANY_RATIO)
+    a, b = torch.randn(64, 16), torch.randn(16, 256)
+    if dynamic is not None:
+        torch._dynamo.mark_dynamic(a, 1, **dynamic)
+        torch._dynamo.mark_dynamic(b, 0, **dynamic)
+    with watching(run_vendor=True), install(handler):
+        compiled()(a, b)
+    (decision,) = handler.decisions()
+    kept = [choice.config for choice in decision.chosen if not choice.config.is_vendor]
+    assert len(kept) > 5
+    assert (len({replace(config, num_stages=1) for config in kept}) == len(kept)) is once
 
 
 @dataclass

@@ -10,14 +10,13 @@ import pytest
 from synthetic import H200, LONG, MM, columns
 from test_models import random_network
 
-from diode_store.columns import ConfigColumns
 from diode_trainer.models import MatmulTimingModel, TimingNetwork
 from diode_trainer.scoring import Prediction, Scorer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diode_store.records import KernelConfig
+    from diode_store.records import KernelConfig, ProblemShape
 
 MEMBERS = 24
 
@@ -68,42 +67,69 @@ ODD = replace(MM, k=513, layout="nt")
 """The rows of both operands are too narrow to be pipelined."""
 
 
+def names_of(places: NDArray[np.intp]) -> list[KernelConfig]:
+    """Return the kernels of configs of the long list, for a product of which no loop is pipelined."""
+    return [replace(LONG.config(int(place)), num_stages=1) for place in places]
+
+
 @pytest.mark.parametrize("exact", [False, True])
-def test_a_kernel_is_a_finalist_once(scorer: Scorer, exact: bool) -> None:  # noqa: FBT001
+def test_a_kernel_is_a_candidate_once(scorer: Scorer, exact: bool) -> None:  # noqa: FBT001
     """Of configs that differ in stages alone where nothing is pipelined, the one that is predicted fastest."""
     found = scorer.predict(ODD, H200, LONG, exact=exact)
+    once = found.without_repeats()
+    left = np.flatnonzero(np.isfinite(once.runtime_us))
+    assert len(set(names_of(left))) == len(left) == len(set(names_of(np.flatnonzero(np.isfinite(found.runtime_us)))))
+    assert len(left) < np.isfinite(found.runtime_us).sum() / 2
+    assert once.runtime_us[left].tolist() == found.runtime_us[left].tolist()
+    best = dict(zip(names_of(left), once.runtime_us[left].tolist(), strict=True))
+    everything = np.flatnonzero(np.isfinite(found.runtime_us))
+    assert all(
+        best[name] <= us for name, us in zip(names_of(everything), found.runtime_us[everything].tolist(), strict=True)
+    )
+    assert once.finalists.tolist() == np.intersect1d(found.finalists, left).tolist()
+    assert once.member_logs.shape == (MEMBERS, len(once.finalists))
+    assert found.runtime_us.argmin() == once.runtime_us.argmin() in once.finalists
 
-    def kernels(places: NDArray[np.intp]) -> list[KernelConfig]:
-        return [replace(LONG.config(int(place)), num_stages=1) for place in places]
 
-    assert len(found.repeats) > 20
-    of_finalists = dict(zip(kernels(found.finalists), found.runtime_us[found.finalists].tolist(), strict=True))
-    assert len(of_finalists) == len(found.finalists) == found.member_logs.shape[1]
-    for kernel, us in zip(kernels(found.repeats), found.runtime_us[found.repeats].tolist(), strict=True):
-        assert of_finalists[kernel] <= us < np.inf
-    turns = found.turns(np.arange(len(LONG)))
-    assert np.isinf(turns[found.repeats]).all()
-    assert found.runtime_us.argmin() in found.finalists
-    assert turns[found.runtime_us.argmin()] == 0
+def test_a_kernel_is_timed_once_under_a_name_that_ran(scorer: Scorer) -> None:
+    """Whichever of its names is counted; the best first."""
+    found = scorer.predict(ODD, H200, LONG)
+    best = int(found.runtime_us.argmin())
+    counted = np.array([place for place in range(len(LONG)) if place != best and np.isfinite(found.runtime_us[place])])
+    turns = found.turns(counted)
+    tried = counted[np.isfinite(turns)]
+    assert len(set(names_of(tried))) == len(tried) == len(set(names_of(counted)))
+    assert names_of(np.array([best]))[0] in names_of(tried)
+    assert counted[turns.argmin()] == counted[found.runtime_us[counted].argmin()]
 
 
 def test_configs_that_have_the_same_columns_are_kernels_of_their_own(scorer: Scorer) -> None:
     """They differ in what no column holds, such as the type of the accumulators; and TMA is pipelined."""
     row, tma = ("triton::mm", 64, 64, 64, 8, 3, 4, False), ("triton::mm_persistent_tma", 64, 64, 64, 8, 3, 4, False)
     other, tma_of_other = (*row[:5], 2, *row[6:]), (*tma[:5], 2, *tma[6:])
-    found = scorer.predict(ODD, H200, ConfigColumns.from_rows([row, row, other, other, tma, tma_of_other]))
-    assert found.repeats.tolist() in ([0, 1], [2, 3])
-    assert {4, 5} < set(found.finalists.tolist())
-    assert not len(scorer.predict(MM, H200, ConfigColumns.from_rows([row, other])).repeats)
+    alone = (*row[:1], 32, *row[2:]), (*row[:1], 32, *other[2:])
+
+    def left(shape: ProblemShape, *rows: tuple[object, ...]) -> int:
+        found = scorer.predict(shape, H200, columns(*rows)).without_repeats()
+        return int(np.isfinite(found.runtime_us).sum())
+
+    assert left(ODD, row, other) == 1
+    assert left(ODD, row, row, other, other, tma, tma_of_other, *alone) == 7
+    assert left(MM, row, other) == 2
 
 
-def test_what_was_measured_fast_repeats_nothing(scorer: Scorer) -> None:
-    """A correction of one config counts, though its kernel was predicted to be faster under another name."""
+def test_what_was_measured_fast_stands_for_its_kernel(scorer: Scorer) -> None:
+    """A correction of one name counts, though the kernel was predicted to be faster under another."""
     found = scorer.predict(ODD, H200, LONG)
-    offsets = np.full(len(LONG), -0.1)
-    assert found.shifted(offsets).repeats.tolist() == found.repeats.tolist()
-    offsets[found.repeats[0]] = -0.5
-    assert found.shifted(offsets).repeats.tolist() == found.repeats[1:].tolist()
+    slowest = found.finalists[found.runtime_us[found.finalists].argmax()]
+    offsets = np.zeros(len(LONG))
+    offsets[slowest] = -3.0
+    shifted = found.shifted(offsets)
+    assert np.isfinite(shifted.without_repeats().runtime_us[slowest])
+    assert shifted.turns(np.arange(len(LONG)))[slowest] == 0
+    offsets[slowest] = np.inf
+    same = [place for place in found.finalists if names_of(np.array([place])) == names_of(np.array([slowest]))]
+    assert np.isfinite(found.shifted(offsets).without_repeats().runtime_us[same]).sum() == (len(same) > 1)
 
 
 def test_every_possible_config_has_a_finite_time(both: tuple[Prediction, Prediction]) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from diode_store.errors import ModelError, first_line
 from diode_store.files import write_durably
+from diode_store.pipelining import kernels_of
 from diode_trainer import matmul_v1
 from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card, shape_digest
 from diode_trainer.catalogue import shipped_models
@@ -65,7 +66,8 @@ class TimingModel:
         the model was never trained on. Unless ``exact``, all members score only the best of a long list.
         """
         if isinstance(self.scorer, V1Scorer):
-            return Prediction.without_members(self.scorer.predict_us(shape, hardware, columns))
+            kernels = kernels_of(columns, shape, hardware.vendor)
+            return Prediction.without_members(self.scorer.predict_us(shape, hardware, columns), kernels)
         return self.scorer.predict(shape, hardware, columns, exact=exact)
 
     def predict_us(

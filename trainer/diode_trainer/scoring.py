@@ -6,13 +6,12 @@ affect arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_store.inductor_default import TEMPLATES
-from diode_store.pipelining import is_pipelined
+from diode_store.pipelining import kernels_of
 from diode_trainer.features import GENERATED, model_inputs
 from diode_trainer.uncertainty import MOST_TOGETHER, tried_in_turn
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 _FINALISTS = 80
 """How many of the configs that the scout finds best all members score."""
-_OF_A_KERNEL = ("template_index", "block_m", "block_n", "block_k", "group_m", "num_warps", "allow_tf32")
-"""What tells kernels apart whose loop is not pipelined."""
 _SHORT = 256
 """Up to so many configs it is faster to score by all members at once than by one after another."""
 
@@ -44,17 +41,36 @@ class Prediction:
     """Microseconds, shape (n,): the geometric mean over members; inf where a config cannot run."""
     finalists: NDArray[np.intp]
     """Shape (f,): which configs all members scored. The vendor's are among them, and no other config is predicted to
-    be faster than any finalist that is not the vendor's, but for ``repeats``."""
+    be faster than any finalist that is not the vendor's."""
     member_logs: Floats
     """Shape (E, f): log(microseconds) as each member predicts it for the finalists."""
-    repeats: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
-    """Which configs compile to the same kernel as a finalist that is predicted to be faster, so that nothing is gained
-    by timing them as well."""
+    kernels: NDArray[np.intp] | None = None
+    """Shape (n,): equal numbers for configs that are one kernel; None where each is its own."""
 
     @classmethod
-    def without_members(cls, runtime_us: NDArray[np.float64]) -> Prediction:
+    def without_members(cls, runtime_us: NDArray[np.float64], kernels: NDArray[np.intp] | None = None) -> Prediction:
         """Return the prediction of a model that is not made of members."""
-        return cls(runtime_us, np.empty(0, dtype=np.intp), np.empty((0, 0), dtype=np.float32))
+        return cls(runtime_us, np.empty(0, dtype=np.intp), np.empty((0, 0), dtype=np.float32), kernels)
+
+    def without_repeats(self, among: NDArray[np.bool_] | None = None) -> Prediction:
+        """Return the same in which of configs that are one kernel the one that is predicted fastest stands for all.
+
+        The others are inf, and no finalists: nothing is gained by timing a kernel under another name as well.
+
+        Args:
+            among: (n,) which may stand for others; all unless given.
+        """
+        if self.kernels is None:
+            return self
+        order = np.argsort(
+            self.runtime_us if among is None else np.where(among, self.runtime_us, np.inf), kind="stable"
+        )
+        _, first = np.unique(self.kernels[order], return_index=True)
+        stands = np.zeros(len(order), dtype=np.bool_)
+        stands[order[first]] = True
+        left = stands[self.finalists]
+        runtime_us = np.where(stands, self.runtime_us, np.inf)
+        return Prediction(runtime_us, self.finalists[left], self.member_logs[:, left])
 
     def turns(self, counted: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return in which turn each of the c configs ``counted`` is timed, from 0 on, shape (c,); inf for never.
@@ -62,29 +78,27 @@ class Prediction:
         Those that are chosen together come first, the others in the order of their predicted times. A kernel is timed
         once.
         """
-        runtime_us = self.runtime_us[counted]
+        is_counted = np.zeros(len(self.runtime_us), dtype=np.bool_)
+        is_counted[counted] = True
+        distinct = self.without_repeats(is_counted)
+        runtime_us = distinct.runtime_us[counted]
         order = np.argsort(runtime_us, kind="stable")
         place = np.full(len(self.runtime_us), -1, dtype=np.intp)
         place[counted] = np.arange(len(counted))
-        scored = place[self.finalists]
-        is_counted = scored >= 0
+        scored = place[distinct.finalists]
+        is_scored = scored >= 0
         turns = np.empty(len(counted))
-        in_turn = tried_in_turn(order, scored[is_counted], self.member_logs[:, is_counted], MOST_TOGETHER)
+        in_turn = tried_in_turn(order, scored[is_scored], distinct.member_logs[:, is_scored], MOST_TOGETHER)
         turns[in_turn] = np.arange(len(counted))
         turns[~np.isfinite(runtime_us)] = np.inf
-        turns[np.isin(counted, self.repeats)] = np.inf
         return turns
 
     def shifted(self, offsets: NDArray[np.float64]) -> Prediction:
-        """Return the same with ``offsets``, shape (n,), on the logarithm of the runtimes; inf takes a config out.
-
-        A config that is made faster than any finalist is, as one that was measured may be, repeats none any longer.
-        """
+        """Return the same with ``offsets``, shape (n,), on the logarithm of the runtimes; inf takes a config out."""
         left = np.isfinite(offsets[self.finalists])
         finalists = self.finalists[left]
         member_logs = self.member_logs[:, left] + offsets[finalists].astype(np.float32)
-        repeats = self.repeats[offsets[self.repeats] >= offsets[self.finalists].min(initial=np.inf)]
-        return Prediction(self.runtime_us * np.exp(offsets), finalists, member_logs, repeats)
+        return Prediction(self.runtime_us * np.exp(offsets), finalists, member_logs, self.kernels)
 
 
 class Scorer:
@@ -134,9 +148,8 @@ class Scorer:
         logs[others] = (scouted - first) + max(last, first)
         with np.errstate(over="ignore"):
             runtime_us = np.exp(logs) * inputs.roofline_us
-        is_repeat = _repeats(columns, shape, hardware.vendor, finalists, logs[finalists])
-        scored = members[:, ~is_repeat] + np.float32(np.log(inputs.roofline_us))
-        return Prediction(runtime_us, finalists[~is_repeat], scored, finalists[is_repeat])
+        member_logs = members + np.float32(np.log(inputs.roofline_us))
+        return Prediction(runtime_us, finalists, member_logs, kernels_of(columns, shape, hardware.vendor))
 
     def __call__(self, problem: Floats, config: Floats) -> Floats:
         """Return what each member predicts for log(runtime / roofline), shape (E, n).
@@ -161,27 +174,6 @@ def _scouted(
     good = inputs.vendor[candidates]
     good[np.argpartition(scores, _FINALISTS)[:_FINALISTS]] = True
     return candidates[good], candidates[~good], scores[~good]
-
-
-def _repeats(
-    columns: ConfigColumns, shape: ProblemShape, vendor: str, finalists: NDArray[np.intp], logs: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Return which finalists compile to the same kernel as one with lower ``logs``, shape (f,)."""
-    repeats = np.zeros(len(finalists), dtype=np.bool_)
-    unpipelined = np.flatnonzero(~is_pipelined(shape, columns.block_k[finalists], vendor))
-    if len(unpipelined):  # as of few products
-        unpipelined = unpipelined[columns.template_mask(TEMPLATES.__contains__)[finalists[unpipelined]]]
-    if len(unpipelined) > 1:
-        by_rank = unpipelined[np.argsort(logs[unpipelined], kind="stable")]
-        chosen = columns.take(finalists[by_rank])
-        kernel = np.zeros(len(by_rank), dtype=np.int64)
-        for name in _OF_A_KERNEL:
-            numbers = getattr(chosen, name).astype(np.int64)
-            kernel = kernel * (numbers.max() + 1) + numbers
-        _, first, of_first = np.unique(kernel, return_index=True, return_inverse=True)
-        # Configs of equal columns differ in what has none, so they are kernels of their own.
-        repeats[by_rank] = chosen.num_stages != chosen.num_stages[first[of_first]]
-    return repeats
 
 
 class _Members:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION is unset:UserWarning")  # Triton 3.9
 
-M, N, K_BLOCK = 64, 304, 64
+K_BLOCK = 64
 STAGES = (1, 2, 4, 5)
 _NAMES = re.compile(r"//.*|^\s*\.(?:loc|file)\b.*|triton_\w+", re.MULTILINE)
 """What differs by the file that a kernel comes from."""
@@ -37,7 +37,7 @@ class OfEveryStage(InductorChoices):
 
     def _finalize_template_configs(self, *arguments: Any, **named: Any) -> list[Any]:
         listed = super()._finalize_template_configs(*arguments, **named)
-        wanted = {GemmConfig(16, 64, K_BLOCK, stages, 4) for stages in STAGES}
+        wanted = {GemmConfig(16, 16, K_BLOCK, stages, 1) for stages in STAGES}
         return [
             ktc for ktc in listed
             if is_vendor_template(ktc.template.uid) or GemmConfig.of(config_of_ktc(ktc)) in wanted
@@ -76,17 +76,23 @@ def kernels(left: torch.Tensor, right: torch.Tensor) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("k", "layout"),
+    ("m", "n", "k", "layout"),
     [
-        pytest.param(97, "nt", id="odd rows"),
-        pytest.param(97, "nn", id="odd rows of A alone"),
-        pytest.param(98, "nt", id="rows of whole 4 bytes"),
-        pytest.param(K_BLOCK, "nt", id="one iteration"),
+        pytest.param(64, 304, 97, "nt", id="odd rows"),
+        pytest.param(64, 304, 97, "nn", id="odd rows of A alone"),
+        pytest.param(64, 304, 98, "nt", id="rows of whole 4 bytes"),
+        pytest.param(64, 304, K_BLOCK, "nt", id="one iteration"),
+        pytest.param(65, 1, 128, "tn", id="odd rows of A and a vector"),
     ],
 )
-def test_stages_make_other_kernels_where_the_loop_is_pipelined(k: int, layout: str) -> None:
+def test_stages_make_other_kernels_where_the_loop_is_pipelined(m: int, n: int, k: int, layout: str) -> None:
     """And one kernel where it is not, of one stage or of five."""
-    right = torch.zeros(N, k, dtype=torch.bfloat16).t() if layout == "nt" else torch.zeros(k, N, dtype=torch.bfloat16)
-    found = set(kernels(torch.zeros(M, k, dtype=torch.bfloat16), right))
-    shape = ProblemShape("mm", "bfloat16", 1, M, N, k, layout)
+    left, right = (
+        torch.zeros(rows, columns, dtype=torch.bfloat16)
+        if letter == "n"
+        else torch.zeros(columns, rows, dtype=torch.bfloat16).t()
+        for rows, columns, letter in ((m, k, layout[0]), (k, n, layout[1]))
+    )
+    found = set(kernels(left, right))
+    shape = ProblemShape("mm", "bfloat16", 1, m, n, k, layout)
     assert len(found) == (len(STAGES) if is_pipelined(shape, K_BLOCK, NVIDIA) else 1)

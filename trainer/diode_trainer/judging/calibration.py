@@ -61,12 +61,13 @@ def make_cases(
     """Pair predictions with measurements, where a choice was to be made inside ``domain`` (None: anywhere)."""
     cases = []
     for example, prediction in zip(examples, predictions, strict=True):
-        ran = example.ran[prediction.finalists]
+        distinct = prediction.without_repeats(example.ran)
+        ran = example.ran[distinct.finalists]
         known = domain is None or not any(domain.misses(example.shape, example.hardware))
-        if known and judgeable(example) and ran.sum() > 1 and len(prediction.member_logs) > 1:
-            chosen = prediction.finalists[ran]
+        if known and judgeable(example) and ran.sum() > 1 and len(distinct.member_logs) > 1:
+            chosen = distinct.finalists[ran]
             measured = np.log(example.runtime_us[chosen] / example.runtime_us[example.ran].min())
-            cases.append(Case(prediction.member_logs[:, ran], example.is_vendor[chosen], measured))
+            cases.append(Case(distinct.member_logs[:, ran], example.is_vendor[chosen], measured))
     return cases
 
 

@@ -2,7 +2,8 @@
 
 **regret@k** of a problem is (best runtime among the k configs tried first) / (best runtime of all): 1 is perfect.
 A model of several members first tries the config that it predicts fastest, and then those that go best with it
-(``uncertainty.timed_together``), as the hook does in top-k mode; all others try what they predict fastest.
+(``uncertainty.timed_together``), each kernel once, as the hook does in top-k mode; all others try what they predict
+fastest.
 Configs that failed were not available and are left out before ranking, as are problems with fewer than two
 configs left: every ranking of those is perfect. A ranking of fewer than k configs is tried whole.
 """

@@ -93,7 +93,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
                 else:
                     overrides = (kwarg_overrides or {}).get(template.uid, {})
                     first = self._default(kernel_inputs, template, op_name, overrides)
-                listed = filled_up(first, listed, size, self._chooser(problem, template.uid, op_name), kernel)
+                key = self._key(problem, template.uid, op_name)
+                listed = filled_up(first, listed, size, self._chooser(problem, template.uid, op_name), kernel, key)
             found += listed
         if self.excluded:
             found = [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded]
@@ -121,18 +122,30 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
 
     def _chooser(self, problem: Problem | None, uid: str, op_name: str) -> Chooser:
         """Return what draws the choices of a template, from few for problems that share kernels."""
-        if problem is None:
-            return random.Random(content_key("sweep-sample", 1, [self._seed, op_name, uid])).sample  # noqa: S311 - no secret
-        draw = random.Random(content_key("sweep-sample", 1, [self._seed, problem.key.hex(), uid])).sample  # noqa: S311 - likewise
-        if not self._shares_kernels or not has_whole_rows(problem.shape):
+        draw = random.Random(self._own_key(problem, uid, op_name)).sample  # noqa: S311 - no secret
+        if not self._shares(problem):
             return draw
-        key = content_key("sweep-kind", 1, [self._seed, *kernel_kind(problem.shape), uid])
+        key = self._key(problem, uid, op_name)
 
         def draw_from_few(choices: list[Any], count: int) -> list[Any]:
             few = sorted(choices, key=lambda ktc: drawn_place(config_of_ktc(ktc), key))[: max(_PALETTE, count)]
             return draw(few, count)
 
         return draw_from_few
+
+    def _shares(self, problem: Problem | None) -> bool:
+        return self._shares_kernels and problem is not None and has_whole_rows(problem.shape)
+
+    def _own_key(self, problem: Problem | None, uid: str, op_name: str) -> bytes:
+        """Return by what is drawn for one problem; for a call that is none, by its op."""
+        name = op_name if problem is None else problem.key.hex()
+        return content_key("sweep-sample", 1, [self._seed, name, uid])
+
+    def _key(self, problem: Problem | None, uid: str, op_name: str) -> bytes:
+        """Return by what is drawn for a problem and all that share kernels with it."""
+        if problem is None or not self._shares(problem):
+            return self._own_key(problem, uid, op_name)
+        return content_key("sweep-kind", 1, [self._seed, *kernel_kind(problem.shape), uid])
 
 
 def _problem_or_none(kernel_inputs: Any, op_name: str) -> Problem | None:
@@ -150,18 +163,20 @@ def _kernel_for(problem: Problem | None) -> Kernel:
     return partial(kernel_of, shape=problem.shape, vendor=AMD if torch.version.hip else NVIDIA)
 
 
-def filled_up(chosen: list[Any], listed: list[Any], size: int, chooser: Chooser, kernel: Kernel) -> list[Any]:
+def filled_up(
+    chosen: list[Any], listed: list[Any], size: int, chooser: Chooser, kernel: Kernel, key: bytes
+) -> list[Any]:
     """Return ``chosen`` followed by others of ``listed`` that are drawn, ``size`` in all if there are enough.
 
-    Of those that compile to the same kernel one may be drawn, whose number of stages is a matter of chance too: a model
-    has to see that it does not matter.
+    Of those that compile to the same kernel one may be drawn, whose number of stages is a matter of chance too, by
+    ``key``: a model has to see that it does not matter.
     """
     known = {kernel(config_of_ktc(ktc)) for ktc in chosen}
     others: defaultdict[KernelConfig, list[Any]] = defaultdict(list)
     for ktc in listed:
         others[kernel(config_of_ktc(ktc))].append(ktc)
     distinct = [
-        min(same, key=lambda ktc: drawn_place(config_of_ktc(ktc)))
+        min(same, key=lambda ktc: drawn_place(config_of_ktc(ktc), key))
         for same_as, same in others.items()
         if same_as not in known
     ]

@@ -97,10 +97,11 @@ class Ranking:
         return [Fact("vendor's kernel", f"{predicted[best]:,.2f} us predicted", f"{measured[best]:,.2f} us measured")]
 
     def _certainty(self, prediction: Prediction, rows: Sequence[dict[str, Any]]) -> list[Fact]:
-        calibration, logs = self.loaded.calibration, prediction.member_logs
+        distinct = prediction.without_repeats()
+        calibration, logs = self.loaded.calibration, distinct.member_logs
         if calibration is None or len(logs) < FEWEST_MEMBERS:
             return []
-        is_vendor = np.array([rows[place]["is_vendor"] for place in prediction.finalists], dtype=bool)
+        is_vendor = np.array([rows[place]["is_vendor"] for place in distinct.finalists], dtype=bool)
         likely = Outlook(logs, is_vendor, calibration).p_within_2pct
         return [Fact("within 2%", f"{100 * likely:.0f}% likely", "as it says itself")]
 
