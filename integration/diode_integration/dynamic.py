@@ -53,7 +53,7 @@ class StatedRange:
 
 def is_dynamic(kernel_inputs: KernelInputs) -> bool:
     """Whether a size of a call is a symbol, so that kernels are compiled for others than the hint."""
-    return any(getattr(size, "free_symbols", ()) for sizes in kernel_inputs.shapes_symbolic() for size in sizes)
+    return bool(_symbols(kernel_inputs))
 
 
 def problem_at_hint(kernel_inputs: KernelInputs, op_name: str) -> Problem:
@@ -138,8 +138,7 @@ def _bounds(kernel_inputs: KernelInputs) -> Mapping[Any, tuple[int, int]]:
     """
     from torch._inductor.virtualized import V
 
-    sizes = [size for sizes in kernel_inputs.shapes_symbolic() for size in sizes]
-    symbols = sorted({symbol for size in sizes for symbol in getattr(size, "free_symbols", ())}, key=str)
+    symbols = sorted(_symbols(kernel_inputs), key=str)
     stated = _stated(V.graph.sizevars.shape_env) if symbols else {}
     found = {}
     for symbol in symbols:
@@ -152,6 +151,12 @@ def _bounds(kernel_inputs: KernelInputs) -> Mapping[Any, tuple[int, int]]:
         if low < high < _UNBOUNDED:
             found[symbol] = (low, high)
     return found
+
+
+def _symbols(kernel_inputs: KernelInputs) -> set[Any]:
+    """Return the symbols that the sizes of a call's inputs depend on."""
+    sizes = (size for sizes in kernel_inputs.shapes_symbolic() for size in sizes)
+    return {symbol for size in sizes for symbol in getattr(size, "free_symbols", ())}
 
 
 def _stated(shape_env: Any) -> Mapping[Any, Any]:

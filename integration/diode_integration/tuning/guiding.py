@@ -18,7 +18,6 @@ from diode_collectors.problems.search_space import drawn_place
 from diode_integration.tuning.kernels import plain_template, rows_of
 from diode_store.columns import ConfigColumns
 from diode_store.inductor_default import default_configs
-from diode_store.pipelining import gemm_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,11 +91,6 @@ def _ranked(model: TimingModel, problem: SweepProblem, template: str, device: Sw
     """Return the configs of a template, those first that a model predicts fastest, each kernel once."""
     shape, shared_memory_bytes = problem.problem().shape, device.hardware.shared_memory_per_block_bytes
     configs = exhaustive_configs(problem, shared_memory_bytes=shared_memory_bytes, tma=template == _TMA)
-    predicted = model.predict_us(shape, device.hardware, ConfigColumns.from_rows(rows_of(template, configs, shape)))
-    by_rank = [configs[i] for i in np.argsort(predicted, kind="stable") if np.isfinite(predicted[i])]
-    if template == _TMA:
-        return by_rank
-    kernels: dict[GemmConfig, GemmConfig] = {}
-    for config in by_rank:
-        kernels.setdefault(gemm_kernel(config, shape, device.hardware.vendor), config)
-    return list(kernels.values())
+    prediction = model.predict(shape, device.hardware, ConfigColumns.from_rows(rows_of(template, configs, shape)))
+    predicted = prediction.without_repeats().runtime_us
+    return [configs[i] for i in np.argsort(predicted, kind="stable") if np.isfinite(predicted[i])]

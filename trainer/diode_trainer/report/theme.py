@@ -80,26 +80,13 @@ def vega_config(palette: Palette) -> dict[str, Any]:
     what is good and bad ``heatmap``, one around a middle ``diverging``, one over (model, alarm, second, baseline, the
     model again) ``category``.
     """
-    axis = {
-        "labelColor": palette.muted,
-        "titleColor": palette.muted,
-        "gridColor": palette.line,
-        "domainColor": palette.line,
-        "tickColor": palette.line,
-        "labelFontSize": _SMALL,
-        "titleFontSize": _USUAL,
-        "titleFontWeight": "normal",
-        "titlePadding": 8,
-        "labelPadding": 4,
-        "labelLimit": LABEL_LIMIT_PX,
-    }
     title = {"color": palette.ink, "subtitleColor": palette.muted, "fontSize": 14, "subtitleFontSize": _USUAL}
     return {
         "background": palette.paper,
         "font": _FONT,
         "padding": {"left": 4, "top": 4, "right": _LABEL_OVERHANG, "bottom": 4},
         "view": {"stroke": None},
-        "axis": axis,
+        "axis": _axis(palette),
         "title": {**title, "anchor": "start", "frame": "group", "offset": 12, "subtitlePadding": 6},
         "legend": {
             "orient": "top",
@@ -129,4 +116,20 @@ def vega_config(palette: Palette) -> dict[str, Any]:
             "heatmap": list(palette.heat),
             "diverging": [palette.heat[3], palette.heat[1], palette.heat[0], palette.steps[3], palette.steps[1]],
         },
+    }
+
+
+def _axis(palette: Palette) -> dict[str, Any]:
+    return {
+        "labelColor": palette.muted,
+        "titleColor": palette.muted,
+        "gridColor": palette.line,
+        "domainColor": palette.line,
+        "tickColor": palette.line,
+        "labelFontSize": _SMALL,
+        "titleFontSize": _USUAL,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelPadding": 4,
+        "labelLimit": LABEL_LIMIT_PX,
     }

@@ -93,8 +93,8 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
                 else:
                     overrides = (kwarg_overrides or {}).get(template.uid, {})
                     first = self._default(kernel_inputs, template, op_name, overrides)
-                key = self._key(problem, template.uid, op_name)
-                listed = filled_up(first, listed, size, self._chooser(problem, template.uid, op_name), kernel, key)
+                own, shared = self._own_key(problem, template.uid, op_name), self._shared_key(problem, template.uid)
+                listed = filled_up(first, listed, size, _chooser(own, shared), kernel, shared or own)
             found += listed
         if self.excluded:
             found = [ktc for ktc in found if config_of_ktc(ktc) not in self.excluded]
@@ -112,40 +112,36 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         """Return those of a template's choices that the guide has for a problem, in its order, each kernel once."""
         if problem is None:
             return []
-        there = {GemmConfig.of(config): (config, ktc) for ktc in listed if (config := config_of_ktc(ktc))}
+        there = {GemmConfig.of(config_of_ktc(ktc)): ktc for ktc in listed}
+        wanted = self._guide.get(problem.key, {}).get(uid, ())
         found: dict[KernelConfig, Any] = {}
-        for wanted in self._guide.get(problem.key, {}).get(uid, ()):
-            if wanted in there:
-                config, ktc = there[wanted]
-                found.setdefault(kernel(config), ktc)
+        for ktc in (there[config] for config in wanted if config in there):
+            found.setdefault(kernel(config_of_ktc(ktc)), ktc)
         return list(found.values())
-
-    def _chooser(self, problem: Problem | None, uid: str, op_name: str) -> Chooser:
-        """Return what draws the choices of a template, from few for problems that share kernels."""
-        draw = random.Random(self._own_key(problem, uid, op_name)).sample  # noqa: S311 - no secret
-        if not self._shares(problem):
-            return draw
-        key = self._key(problem, uid, op_name)
-
-        def draw_from_few(choices: list[Any], count: int) -> list[Any]:
-            few = sorted(choices, key=lambda ktc: drawn_place(config_of_ktc(ktc), key))[: max(_PALETTE, count)]
-            return draw(few, count)
-
-        return draw_from_few
-
-    def _shares(self, problem: Problem | None) -> bool:
-        return self._shares_kernels and problem is not None and has_whole_rows(problem.shape)
 
     def _own_key(self, problem: Problem | None, uid: str, op_name: str) -> bytes:
         """Return by what is drawn for one problem; for a call that is none, by its op."""
         name = op_name if problem is None else problem.key.hex()
         return content_key("sweep-sample", 1, [self._seed, name, uid])
 
-    def _key(self, problem: Problem | None, uid: str, op_name: str) -> bytes:
-        """Return by what is drawn for a problem and all that share kernels with it."""
-        if problem is None or not self._shares(problem):
-            return self._own_key(problem, uid, op_name)
+    def _shared_key(self, problem: Problem | None, uid: str) -> bytes | None:
+        """Return by what is drawn for all problems that share kernels with one; None where none do."""
+        if problem is None or not self._shares_kernels or not has_whole_rows(problem.shape):
+            return None
         return content_key("sweep-kind", 1, [self._seed, *kernel_kind(problem.shape), uid])
+
+
+def _chooser(own: bytes, shared: bytes | None) -> Chooser:
+    """Return what draws the choices of a template by ``own``, of few that ``shared`` draws for problems that share."""
+    draw = random.Random(own).sample  # noqa: S311 - no secret
+    if shared is None:
+        return draw
+
+    def draw_from_few(choices: list[Any], count: int) -> list[Any]:
+        few = sorted(choices, key=lambda ktc: drawn_place(config_of_ktc(ktc), shared))[: max(_PALETTE, count)]
+        return draw(few, count)
+
+    return draw_from_few
 
 
 def _problem_or_none(kernel_inputs: Any, op_name: str) -> Problem | None:
