@@ -40,8 +40,11 @@ NEW_SHARE = 0.8
 that two H100s timed, which are as different as can be, some 7,100 of 8,700."""
 SLOW_FLOAT32_FACTOR = 15
 """How much longer fp32 without TF32 compiles; 10 to 30 times was seen on the same machine."""
-GPU_SECONDS_PER_CHOICE = 0.006
-"""What timing one kernel costs: 251 of them in 1.4 s on an NVIDIA H200."""
+GPU_SECONDS_PER_CHOICE = 0.005
+"""What timing one kernel costs. This and the next come from 251 kernels of one problem in 1.4 s, and from 15 of each of
+620 in a mean of 0.18 s (an NVIDIA H200)."""
+GPU_SECONDS_PER_PROBLEM = 0.1
+"""What a problem costs beside its kernels, unless it has the vendor's alone: timing the finalists in turn."""
 CPU_SECONDS_PER_CPP_PROBLEM = 8.0
 """What compiling and timing ATen and C++ kernels of one problem costs where there is no GPU."""
 CPP_CHOICES = 2
@@ -176,6 +179,7 @@ def seconds_estimate(
         if space.is_vendor:
             compiling += CPU_SECONDS_PER_VENDOR_PROBLEM
             continue
+        timing += GPU_SECONDS_PER_PROBLEM
         if shares_kernels and has_whole_rows(problem):
             new = round(NEW_SHARE * choices)
         compiling += cpu_seconds(new, is_slow=problem.dtype == FLOAT32 and not problem.allow_tf32)

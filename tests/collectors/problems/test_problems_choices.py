@@ -125,8 +125,8 @@ def test_time_is_bound_by_cores_or_by_devices() -> None:
     assert estimate("mm:512x512x512", 16) == pytest.approx((1.8 + 1401 * 0.22) / 16)
     assert estimate("mm:512x512x512/tf32", 16) == pytest.approx((1.8 + 1401 * 0.22) / 16)
     assert estimate("mm:512x512x512/fp32", 16) == pytest.approx((1.8 + 15 * 1401 * 0.22) / 16)
-    assert estimate("mm:512x512x512", 1000) == pytest.approx(1401 * 0.006)
-    assert estimate("mm:512x512x512", 1000, 4) == pytest.approx(1401 * 0.006 / 4)
+    assert estimate("mm:512x512x512", 1000) == pytest.approx(0.1 + 1401 * 0.005)
+    assert estimate("mm:512x512x512", 1000, 4) == pytest.approx((0.1 + 1401 * 0.005) / 4)
 
 
 def test_the_vendors_kernels_cost_no_compiling() -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diode_collectors.sweep.cores import CoreShare, cores_of_rank, lanes_for, share_cores
+from diode_collectors.sweep.cores import CoreShare, cores_of_rank, lanes_for, share_cores, workers_for
 from diode_collectors.sweep.lane.exclusive import DeviceLock
 
 if TYPE_CHECKING:
@@ -90,11 +90,20 @@ def test_as_many_lanes_as_the_cores_keep_busy(cores: int, device: str, lanes: in
 
 
 @pytest.mark.parametrize(
-    ("cores", "device", "lanes"), [(15, "cuda:0", 7), (7, "cuda:0", 3), (1, "cuda:0", 1), (15, "cpu", 1)]
+    ("cores", "device", "lanes"),
+    [(63, "cuda:0", 12), (15, "cuda:0", 7), (7, "cuda:0", 3), (1, "cuda:0", 1), (15, "cpu", 1)],
 )
 def test_more_lanes_where_most_kernels_are_there(cores: int, device: str, lanes: int) -> None:
     """Problems that share kernels, or have the vendor's alone, wait less for compilers: more keep the device busy."""
     assert lanes_for(CoreShare(tuple(range(cores)), None), device, compiles_little=True) == lanes
+
+
+@pytest.mark.parametrize(
+    ("cores", "lanes", "workers"), [(31, 1, 31), (15, 4, 11), (63, 4, 45), (15, 7, 11), (31, 12, 16), (1, 7, 1)]
+)
+def test_workers_are_as_many_as_cores_or_as_kernels_need(cores: int, lanes: int, workers: int) -> None:
+    """One lane has all cores, a few have most, and many have what the few kernels of a problem need."""
+    assert workers_for(cores, lanes) == workers
 
 
 class Holder:
