@@ -11,14 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CORES_PER_LANE, _MOST_LANES = 3, 4
-_CORES_PER_LISTING_LANE, _MOST_LISTING_LANES = 2, 12
-"""A problem of a sample has an H200 for 0.17 s and takes a lane 1.5 s at least, also where cores are idle: first rounds
-of `diode tune` on one H200 with 32 virtual cores timed 49 kernels a second by 7 lanes, with half of the cores idle, and
-73 by 12, which leave the device little time between them."""
+_CORES_PER_LISTING_LANE, _MOST_LISTING_LANES = 2, 7
+_MOST_SHARING_LANES = 12
+"""Where problems share kernels on a device with the memory for it. A problem of a sample has an H200 for 0.18 s, and
+took each of seven lanes 2 s, though half of 32 virtual cores were idle: the first sweep of `diode tune` timed 49
+kernels a second by seven, and on another such machine 73 by twelve."""
+_BYTES_PER_SHARING_LANE = 4 * 2**30
+"""A lane's context and the memory that torch keeps are in the way of large problems, so small devices have no more than
+seven."""
 _ENOUGH_TO_KEEP_ONE = 4
 _WORKERS_PER_CORE = 0.7
 _MOST_LISTING_WORKERS = 16
-"""Of each of many lanes, whose problems have few kernels to compile: 15 of a sample of 12."""
+"""Of each of many lanes: a problem of a sample of 12 has 15 kernels to compile."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +64,31 @@ def share_cores(cores: list[int], devices: int) -> list[CoreShare]:
     return shares
 
 
-def lanes_for(share: CoreShare, device: str, *, compiles_little: bool = False) -> int:
+def lanes_for(share: CoreShare, device: str, *, compiles_little: bool = False, memory_bytes: int | None = None) -> int:
     """Return how many processes a device gets: while one benchmarks, the others list and compile.
 
-    Where problems share kernels most find theirs compiled, or have none to compile, listing is what takes longest.
+    Where problems share kernels, or have none to compile, listing is much of what they take.
+
+    Args:
+        share: its cores.
+        device: its name.
+        compiles_little: whether problems are such.
+        memory_bytes: of the device, where they have kernels to compile; None if that is unknown.
     """
     if device == "cpu":
         return 1
-    most, cores = (_MOST_LISTING_LANES, _CORES_PER_LISTING_LANE) if compiles_little else (_MOST_LANES, _CORES_PER_LANE)
+    most, cores = _MOST_LANES, _CORES_PER_LANE
+    if compiles_little:
+        have_room = (memory_bytes or 0) // _BYTES_PER_SHARING_LANE
+        most, cores = max(_MOST_LISTING_LANES, min(have_room, _MOST_SHARING_LANES)), _CORES_PER_LISTING_LANE
     return max(1, min(most, len(share.compiling) // cores))
 
 
 def workers_for(cores: int, lanes: int) -> int:
     """Return how many compile workers each of a device's lanes gets.
 
-    Two lanes compile at most of the time: together their workers should be a few more than there are cores.
+    Of few lanes two compile at most of the time: together their workers should be a few more than there are cores. Of
+    many each has what a small sample can use.
     """
     if lanes == 1:
         return cores

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from diode_collectors.problems.problem import SweepProblem
+    from diode_collectors.sweep.cores import CoreShare
     from diode_collectors.sweep.plan import SweepListener, SweepPlan
     from diode_store.private_folder import PrivateFolder
     from diode_store.records import Environment, Hardware
@@ -139,10 +140,16 @@ class _Engine:
         cores = cores_of_rank(sorted(os.sched_getaffinity(0)), os.environ)[: self._plan.cores]
         shares = share_cores(cores, len(self._plan.devices))
         for device, share in zip(self._plan.devices, shares, strict=True):
-            count = self._plan.lanes or lanes_for(share, device, compiles_little=self._plan.compiles_little)
+            count = self._plan.lanes or self._lanes_for(share, device)
             for i in range(count):
                 name = f"{device.replace(':', '-')}-{i}"
                 self._start(LaneProcess(self._plan, device, share, count, self._scratch, name))
+
+    def _lanes_for(self, share: CoreShare, device: str) -> int:
+        plan = self._plan
+        # The vendor's kernels keep a device busy by few lanes.
+        memory_bytes = None if plan.search_space.is_vendor else plan.memory_bytes.get(device)
+        return lanes_for(share, device, compiles_little=plan.compiles_little, memory_bytes=memory_bytes)
 
     def _start(self, lane: LaneProcess) -> None:
         lane.start()

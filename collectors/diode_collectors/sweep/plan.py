@@ -55,13 +55,15 @@ class SweepPlan:
     """How many cores all workers together may use; None for all that this process may use."""
     done: Collection[DoneKey] = field(default=frozenset(), repr=False)
     """What need not be measured again."""
+    memory_bytes: Mapping[str, int | None] = field(default_factory=dict)
+    """Of each device, as far as it is known."""
     before: Mapping[str, frozenset[int] | None] = field(default_factory=dict, repr=False)
     """The processes that used a device before this sweep; see ``device_state.DeviceMonitor.before``."""
     spool_bytes: int = DEFAULT_SPOOL_BYTES
 
     @property
     def compiles_little(self) -> bool:
-        """Whether most problems find their kernels compiled, or there is nothing to compile."""
+        """Whether problems find kernels compiled, or there is nothing to compile."""
         return self.share_kernels or self.search_space.is_vendor
 
     @property

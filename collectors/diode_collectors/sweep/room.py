@@ -13,7 +13,7 @@ _SHARE = 0.75
 """Of a device's memory, what problems may need together; the rest is what lanes keep from one to the next."""
 _SMALL = 8
 """A problem is small whose tensors need no more than one in so many parts of a lane's share of the memory. With seven
-lanes on 80 GB that is 1.4 GB, and 84% of the standard set of `diode tune` is small."""
+lanes on 80 GB that is 1.4 GB, and 84% of the standard set of `diode tune` is small; with twelve it is 0.8 GB."""
 
 
 def next_with_room(

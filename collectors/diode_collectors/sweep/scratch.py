@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made in it is private
 """Linux's file system in memory."""
 BYTES_PER_DEVICE = 4 * 2**30
-"""An exhaustive problem's kernels take up to 0.4 GB, a device has up to four under way; and as much to spare. Kernels
-that problems share take 1.8 GB, for a while twice as much; see ``kept_kernels``."""
+"""An exhaustive problem's kernels take up to 0.4 GB, a device has up to four such under way; and as much to spare.
+Kernels that problems share take 1.8 GB, for a while twice as much; see ``kept_kernels``."""
 _PREFIX = "diode-sweep-"
 
 

@@ -15,8 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diode_collectors.problems.problem import parse_problem
+from diode_collectors.problems.search_space import SearchSpace
+from diode_collectors.sweep import engine
 from diode_collectors.sweep.cores import CoreShare, cores_of_rank, lanes_for, share_cores, workers_for
 from diode_collectors.sweep.lane.exclusive import DeviceLock
+from diode_collectors.sweep.plan import SweepPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,12 +94,60 @@ def test_as_many_lanes_as_the_cores_keep_busy(cores: int, device: str, lanes: in
 
 
 @pytest.mark.parametrize(
-    ("cores", "device", "lanes"),
-    [(63, "cuda:0", 12), (15, "cuda:0", 7), (7, "cuda:0", 3), (1, "cuda:0", 1), (15, "cpu", 1)],
+    ("cores", "memory_gib", "lanes"),
+    [
+        (63, None, 7),
+        (63, 24, 7),
+        (63, 40, 10),
+        (63, 80, 12),
+        (24, 80, 12),
+        (23, 80, 11),
+        (15, 80, 7),
+        (7, 80, 3),
+        (1, 80, 1),
+    ],
 )
-def test_more_lanes_where_most_kernels_are_there(cores: int, device: str, lanes: int) -> None:
-    """Problems that share kernels, or have the vendor's alone, wait less for compilers: more keep the device busy."""
-    assert lanes_for(CoreShare(tuple(range(cores)), None), device, compiles_little=True) == lanes
+def test_more_lanes_where_problems_share_kernels(cores: int, memory_gib: int | None, lanes: int) -> None:
+    """Or have the vendor's alone: listing is much of what they take, if there are cores and memory for it."""
+    share, memory_bytes = CoreShare(tuple(range(cores)), None), memory_gib and memory_gib * 2**30
+    assert lanes_for(share, "cuda:0", compiles_little=True, memory_bytes=memory_bytes) == lanes
+    assert lanes_for(share, "cpu", compiles_little=True, memory_bytes=memory_bytes) == 1
+    assert lanes_for(share, "cuda:0", memory_bytes=memory_bytes) <= 4
+
+
+class AskedForError(Exception):
+    """Ends a sweep with how many lanes its first device was to get."""
+
+
+@pytest.mark.parametrize(
+    ("space", "shares", "lanes"),
+    [
+        pytest.param("GUIDED:12", True, 12, id="shared kernels"),
+        pytest.param("VENDOR", False, 7, id="the vendor's alone"),
+        pytest.param("SAMPLE:72", False, 4, id="kernels of their own"),
+    ],
+)
+def test_a_sweep_starts_the_lanes_of_its_device(
+    space: str, lanes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shares: bool
+) -> None:
+    """By its cores, its memory and what is timed."""
+
+    def asked_for(_plan: object, _device: object, _share: object, lanes: int, *_: object) -> None:
+        raise AskedForError(lanes)
+
+    monkeypatch.setattr(engine, "LaneProcess", asked_for)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(32)))
+    plan = SweepPlan(
+        (parse_problem("mm:64x64x64"),),
+        tmp_path,
+        ("cuda:0",),
+        SearchSpace.parse(space),
+        "s",
+        share_kernels=shares,
+        memory_bytes={"cuda:0": 80 * 2**30},
+    )
+    with pytest.raises(AskedForError, match=f"^{lanes}$"):
+        engine.run_sweep(plan)
 
 
 @pytest.mark.parametrize(

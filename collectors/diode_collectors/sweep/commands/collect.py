@@ -158,6 +158,7 @@ def _sweep(context: typer.Context, options: SweepOptions, excluded: Collection[b
         chunk_size=options.chunk_size,
         time_limit_s=limit_s,
         done=done,
+        memory_bytes={device.name: device.hardware.memory_bytes for device in devices},
         before=users_of(devices),
     )
     _run(plan, estimate, options)
