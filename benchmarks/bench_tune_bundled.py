@@ -1,0 +1,123 @@
+"""What models of `diode tune` lose on thousands of bundled problems, beside models of bundled problems.
+
+    PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_tune_bundled.py --output results.jsonl \
+        --model nvidia-h200.pt [--model ...] [--problems 1247] [--draws 4] [--time-limit-s 3000]
+
+What is listed (`worlds.py`) are a hundred problems, of which one pick may be a fifth of the loss. Here each draw fits a
+model, by the recipe of the shipped one, to so many other bundled problems of the H200. It and the models that are given
+are judged by those of the rest that are timed as deployed and that none of them learned from. A fit takes minutes, so
+results are appended, and what is there of the same models is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import time
+from pathlib import Path
+from statistics import geometric_mean
+from typing import TYPE_CHECKING, Any
+
+import results
+import shipped_data
+from bench_tune import regrets
+from real_runs import DEVICE
+from worlds import world
+
+from diode_store.console import print_rows
+from diode_trainer import artifact
+from diode_trainer.commands.recipes import make_recipe
+from diode_trainer.data.dataset import ExampleSet
+from diode_trainer.data.tensors import pack
+from diode_trainer.scoring import Scorer
+from diode_trainer.training.train import fit, limited_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diode_trainer.data.dataset import Examples
+    from diode_trainer.scoring import Prediction
+
+    Predictions = list[Prediction]
+
+_FIRST_SET = 1_247
+"""Problems of the first data set, by whose replay the aims of `diode tune` were set."""
+_DRAWN = "bundled, drawn"
+_RANKS = ("1", "3", "5")
+
+
+def main() -> int:
+    """Fit, judge, append and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True, help="where results are appended")
+    parser.add_argument("--model", type=Path, action="append", required=True, help="to be judged; may be repeated")
+    parser.add_argument(
+        "--problems", type=int, default=_FIRST_SET, help="what a draw learns from (default: 1247, the first data set's)"
+    )
+    parser.add_argument("--draws", type=int, default=4, help="how many draws (default: 4)")
+    parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
+    options = parser.parse_args()
+    began, pool = time.monotonic(), world(DEVICE).pool
+    models = {str(path): artifact.load(path) for path in options.model}
+    judges = [
+        e.regime in shipped_data.DEPLOYED and not any(model.was_trained_on(e.shape) for model in models.values())
+        for e in pool
+    ]
+    if not any(judges) or options.problems >= len(pool):
+        parser.error(f"nothing is left to judge by, of {len(pool)} problems")
+    of = {"problems": options.problems, "models": {name: model.card.sha256 for name, model in models.items()}}
+
+    def there() -> list[dict[str, Any]]:
+        return [line for line in results.read(options.output) if of.items() <= line.items()]
+
+    done = {line["draw"] for line in there()}
+    left = [draw for draw in range(options.draws) if draw not in done]
+    predicted = {name: _said(model, pool) for name, model in models.items()} if left else {}
+    for draw in left:
+        if time.monotonic() - began > options.time_limit_s:
+            break
+        results.append(options.output, {"draw": draw, **of, **_judged(draw, options.problems, pool, judges, predicted)})
+    _show(there())
+    return 0
+
+
+def _judged(
+    draw: int, problems: int, pool: Sequence[Examples], judges: Sequence[bool], predicted: dict[str, Predictions]
+) -> dict[str, Any]:
+    """Return regret of a draw's model and of the others, by rank, on what the draw left."""
+    order = random.Random(draw).sample(range(len(pool)), len(pool))  # noqa: S311 - no secret
+    learned = ExampleSet(tuple(pool[i] for i in order[:problems]))
+    scorer = Scorer(fit(pack(learned), make_recipe("deep"), seed=draw).network)
+    rest = [i for i in order[problems:] if judges[i]]
+    judged = [pool[i] for i in rest]
+    said = {_DRAWN: _said(scorer, judged)} | {name: [of[i] for i in rest] for name, of in predicted.items()}
+    regret = {name: {k: v for k, v in regrets(judged, of).items() if k in _RANKS} for name, of in said.items()}
+    return {"judged": len(judged), "regret": regret}
+
+
+def _said(model: artifact.TimingModel | Scorer, examples: Sequence[Examples]) -> Predictions:
+    with limited_threads():
+        return [model.predict(e.shape, e.hardware, e.columns, exact=True) for e in examples]
+
+
+def _show(lines: list[dict[str, Any]]) -> None:
+    """Print regret in the mean over draws, and how many times as much is lost as by the drawn models."""
+    if not lines:
+        return
+    rows = []
+    mean = {
+        name: {k: geometric_mean(line["regret"][name][k] for line in lines) for k in _RANKS}
+        for name in lines[0]["regret"]
+    }
+    for name, regret in mean.items():
+        times = [f"{(regret[k] - 1) / (mean[_DRAWN][k] - 1):.2f}" for k in ("1", "5")]
+        rows.append((name, *(f"{regret[k]:.4f}" for k in _RANKS), *times))
+    least, most = (number(line["judged"] for line in lines) for number in (min, max))
+    title = f"Regret on {least} to {most} bundled problems; drawn: {lines[0]['problems']} others, {len(lines)} times"
+    print_rows(("model", "regret@1", "@3", "@5", "loss@1 / drawn", "loss@5 / drawn"), rows, title=title)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
