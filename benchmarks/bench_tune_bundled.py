@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import Examples
     from diode_trainer.scoring import Prediction
 
-    Predictions = list[Prediction]
-
 _FIRST_SET = 1_247
 """Problems of the first data set, by whose replay the aims of `diode tune` were set."""
 _DRAWN = "bundled, drawn"
@@ -62,10 +60,11 @@ def main() -> int:
     began, pool = time.monotonic(), world(DEVICE).pool
     models = {str(path): artifact.load(path) for path in options.model}
     judges = [
-        e.regime in shipped_data.DEPLOYED and not any(model.was_trained_on(e.shape) for model in models.values())
-        for e in pool
+        i
+        for i, e in enumerate(pool)
+        if e.regime in shipped_data.DEPLOYED and not any(model.was_trained_on(e.shape) for model in models.values())
     ]
-    if not any(judges) or options.problems >= len(pool):
+    if not judges or options.problems >= len(pool):
         parser.error(f"nothing is left to judge by, of {len(pool)} problems")
     of = {"problems": options.problems, "models": {name: model.card.sha256 for name, model in models.items()}}
 
@@ -74,7 +73,11 @@ def main() -> int:
 
     done = {line["draw"] for line in there()}
     left = [draw for draw in range(options.draws) if draw not in done]
-    predicted = {name: _said(model, pool) for name, model in models.items()} if left else {}
+    predicted = {
+        name: dict(zip(judges, _said(model, [pool[i] for i in judges]), strict=True))
+        for name, model in models.items()
+        if left
+    }
     for draw in left:
         if time.monotonic() - began > options.time_limit_s:
             break
@@ -84,20 +87,25 @@ def main() -> int:
 
 
 def _judged(
-    draw: int, problems: int, pool: Sequence[Examples], judges: Sequence[bool], predicted: dict[str, Predictions]
+    draw: int,
+    problems: int,
+    pool: Sequence[Examples],
+    judges: Sequence[int],
+    predicted: dict[str, dict[int, Prediction]],
 ) -> dict[str, Any]:
     """Return regret of a draw's model and of the others, by rank, on what the draw left."""
     order = random.Random(draw).sample(range(len(pool)), len(pool))  # noqa: S311 - no secret
     learned = ExampleSet(tuple(pool[i] for i in order[:problems]))
     scorer = Scorer(fit(pack(learned), make_recipe("deep"), seed=draw).network)
-    rest = [i for i in order[problems:] if judges[i]]
+    may_judge = set(judges)
+    rest = [i for i in order[problems:] if i in may_judge]
     judged = [pool[i] for i in rest]
     said = {_DRAWN: _said(scorer, judged)} | {name: [of[i] for i in rest] for name, of in predicted.items()}
     regret = {name: {k: v for k, v in regrets(judged, of).items() if k in _RANKS} for name, of in said.items()}
     return {"judged": len(judged), "regret": regret}
 
 
-def _said(model: artifact.TimingModel | Scorer, examples: Sequence[Examples]) -> Predictions:
+def _said(model: artifact.TimingModel | Scorer, examples: Sequence[Examples]) -> list[Prediction]:
     with limited_threads():
         return [model.predict(e.shape, e.hardware, e.columns, exact=True) for e in examples]
 
