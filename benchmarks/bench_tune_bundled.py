@@ -27,6 +27,7 @@ from real_runs import DEVICE
 from worlds import world
 
 from diode_store.console import print_rows
+from diode_store.errors import DiodeError
 from diode_trainer import artifact
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.dataset import ExampleSet
@@ -57,8 +58,12 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=4, help="how many draws (default: 4)")
     parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
     options = parser.parse_args()
-    began, pool = time.monotonic(), world(DEVICE).pool
-    models = {str(path): artifact.load(path) for path in options.model}
+    began = time.monotonic()
+    try:
+        models = {str(path): artifact.load(path) for path in options.model}
+    except DiodeError as error:
+        parser.error(str(error))
+    pool = world(DEVICE).pool
     judges = [
         i
         for i, e in enumerate(pool)

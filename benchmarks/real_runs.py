@@ -49,9 +49,10 @@ REAL_RUNS = {
     "two H100s, 3m": RealRun(DATA / "h100-2026-11-three-minutes-0000.seg", (1.1, 2.1, 3.3), H100),
     "one H200, 10m": RealRun(DATA / "h200-2026-11-one-gpu-0000.seg", (4.6, 9.2, 10.1)),
     "one H200, 3m": RealRun(DATA / "h200-2026-11-one-gpu-three-minutes-0000.seg", (2.8, 3.1)),
+    "one H200, 32 cores": RealRun(DATA / "h200-2026-11-one-gpu-32-cores-0000.seg", (3.1, 6.2, 9.4, 10.2)),
 }
 """By how they were made: on one H200 with kernels of each problem's own (tuned) and with shared ones (kinds), on two
 with layers that share kernels, on two H100s with odd rows that have their own, and with a standard set whose odd
 problems have sizes, ops and layouts as models have them: ended in its third round (again), all of ten minutes, and
 three minutes in three rounds. The last two of the H100s have problems in common, as have those of one H200, whose last
-round is of the vendor's kernels alone."""
+round is of the vendor's kernels alone: two with 16 virtual cores, and one with 32, of twelve lanes."""

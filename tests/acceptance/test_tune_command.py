@@ -213,7 +213,16 @@ def test_planning_for_a_gpu_elsewhere(user: User) -> None:
     assert (foreseen["hardware"], foreseen["cores"], len(foreseen["rounds"])) == ("NVIDIA H200", 16, 3)
     assert 300 < foreseen["vendor_problems"] < foreseen["problems"] < foreseen["targets"]
     assert foreseen["estimate_s"] == pytest.approx(600, rel=0.05)
+    assert foreseen["too_few"] is None
     assert not user.data.exists()
+
+
+def test_planning_for_too_few_problems(user: User) -> None:
+    """A dry run says in advance what the run itself would end with, and which budget is enough."""
+    command = str(PROGRAMS / "diode"), "tune", "--dry-run", "--hardware", "h200", "--budget"
+    told = user.done(*command, "1s").stderr
+    assert re.search(r"^\d problems will be too few to learn from, 10 are needed; give a --budget of 2m$", told.strip())
+    assert user.done(*command, "2m").stderr == ""
 
 
 @pytest.mark.long

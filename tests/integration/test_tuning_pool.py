@@ -121,6 +121,15 @@ def test_few_that_are_timed_by_many_share_nothing(tmp_path: Path) -> None:
     assert not Pool(cpu, NAMED, database=str(tmp_path / "absent.db")).shares_kernels(SearchSpace("DEFAULT"))
 
 
+def test_how_long_it_takes_to_have_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whole minutes, with one to spare; where too few products are left no budget is enough."""
+    absent = tmp_path / "absent.db"
+    assert pool(absent).enough_minutes(0) == 2
+    monkeypatch.setattr("diode_integration.tuning.pool.companions", lambda *_: [])
+    alone = pool(absent)
+    assert (len(alone.problems), alone.enough_minutes(7), alone.enough_minutes(8)) == (2, None, 2)
+
+
 def test_what_is_left_out(tmp_path: Path) -> None:
     """In whichever dtype, and as it is lowered, it is neither named, nor company, nor of the standard set."""
     absent = tmp_path / "absent.db"

@@ -77,13 +77,14 @@ def tune(*, options: _Options, database: DatabaseOption, as_json: JsonOption = F
     With nothing named it tunes for a standard set of products. Run again after an interruption it goes on; run again
     later it adds to what is measured and replaces its model, keeping the one before.
     """
+    from diode_integration.tuning.foreseeing import foresee
     from diode_integration.tuning.job import left_to_do
 
     found = []
     jobs = _jobs(options, database)
     for job in jobs if options.restart else left_to_do(jobs):
         if options.dry_run:
-            found.append(job.foreseen(restart=options.restart))
+            found.append(foresee(job, restart=options.restart))
             if not as_json:
                 _print_foreseen(found[-1])
             continue
@@ -184,6 +185,8 @@ def _print_foreseen(found: dict[str, Any]) -> None:
     typer.echo(f"model     {found['model']}")
     if found["goes_on_with"]:
         print_note(f"an interrupted run, {found['goes_on_with']}, would go on")
+    if found["too_few"]:
+        print_note(found["too_few"])
 
 
 def _print_done(found: dict[str, Any]) -> None:

@@ -112,43 +112,6 @@ class TuningJob:
         last = self.folder.last()
         return last is not None and last.plan.stage is Stage.DONE and last.plan.request == self._request
 
-    def foreseen(self, *, restart: bool) -> dict[str, Any]:
-        """Return what would be done, for a script or to be printed; nothing is written."""
-        run = self.found(restart=restart)
-        rounds = [each for each in run.plan.rounds if not each.is_measured]
-        spaces = {self.pool.space, *(SearchSpace.parse(each.search_space) for each in rounds)}
-        by_space = {space: self.pool.known_and_left(space) for space in spaces}
-        known, _ = by_space[self.pool.space]
-        chosen: dict[SweepProblem, None] = {}
-        choices, by_vendor, estimate_s = 0, 0, 0.0
-        for each in rounds:
-            space = SearchSpace.parse(each.search_space)
-            estimate, (there, left) = self.pool.estimate(space), by_space[space]
-            left = [problem for problem in left if problem not in chosen]
-            found = self.pool.chosen([*there, *chosen], left, each.budget_s - each.spent_s, space)
-            chosen |= dict.fromkeys(found)
-            if space.is_vendor:
-                by_vendor += len(found)
-            else:
-                choices += sum(map(estimate.choices, found))
-            estimate_s += estimate.seconds(found)
-        return {
-            "hardware": self.hardware.name,
-            "devices": [device.name for device in self.devices],
-            "cores": self.pool.cores,
-            "targets": len(self.pool.problems),
-            "left_out": self.pool.left_out,
-            "measured_already": len(known),
-            "rounds": [asdict(each) for each in run.plan.rounds],
-            "budget_s": sum(each.budget_s - each.spent_s for each in rounds),
-            "problems": len(chosen) - by_vendor,
-            "vendor_problems": by_vendor,
-            "choices": choices,
-            "estimate_s": estimate_s,
-            "model": str(installing.target(self.hardware)),
-            "goes_on_with": None if run.plan.rounds[0].problems is None else run.path.name,
-        }
-
     def run(self, lock: int, *, restart: bool, captures: bool) -> dict[str, Any]:
         """Do all of it, or what an interrupted run left; return what a script would read.
 
@@ -324,11 +287,10 @@ class TuningJob:
 
     def _more(self, problems: int) -> str:
         """Return how to get as many problems as are needed."""
-        _, left = self.pool.known_and_left(self.pool.space)
-        if len(left) < FEWEST_PROBLEMS - problems:
+        minutes = self.pool.enough_minutes(problems)
+        if minutes is None:
             return "name more products"
-        seconds = self.pool.estimate(self.pool.space).seconds(left[: FEWEST_PROBLEMS - problems])
-        return f"run it again, with a --budget of {math.ceil(seconds / 60) + 1}m, which adds to them"
+        return f"run it again, with a --budget of {minutes}m, which adds to them"
 
     def _more_to_measure(self) -> str:
         if self.pool.is_named and not self.pool.is_cpu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -169,6 +170,17 @@ class Pool:
         wanted = self._first if space.size > self.space.size else self.problems
         known = [problem for key, problem in self.problems.items() if key in done]
         return known, [problem for key, problem in wanted.items() if key not in done]
+
+    def enough_minutes(self, problems: int) -> int | None:
+        """Return the least budget that adds to so many problems what is missing to learn from.
+
+        None if there are too few products.
+        """
+        missing = FEWEST_PROBLEMS - problems
+        _, left = self.known_and_left(self.space)
+        if len(left) < missing:
+            return None
+        return math.ceil(self.estimate(self.space).seconds(left[:missing]) / 60) + 1
 
     def chosen(
         self,

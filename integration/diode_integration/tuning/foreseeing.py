@@ -1,0 +1,75 @@
+"""Says what a job would do, and writes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.problems.search_space import SearchSpace
+from diode_integration.tuning import installing
+from diode_integration.tuning.pool import FEWEST_PROBLEMS
+from diode_store.render import counted
+
+if TYPE_CHECKING:
+    from diode_collectors.problems.problem import SweepProblem
+    from diode_integration.tuning.job import TuningJob
+    from diode_integration.tuning.pool import Pool
+
+
+def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
+    """Return what a job would do, for a script or to be printed.
+
+    Args:
+        job: which.
+        restart: whether an interrupted run would be given up.
+
+    Raises:
+        DiodeError: an interrupted run has other options, or its plan cannot be read.
+    """
+    pool, run = job.pool, job.found(restart=restart)
+    rounds = [each for each in run.plan.rounds if not each.is_measured]
+    spaces = {pool.space, *(SearchSpace.parse(each.search_space) for each in rounds)}
+    by_space = {space: pool.known_and_left(space) for space in spaces}
+    known, _ = by_space[pool.space]
+    chosen: dict[SweepProblem, None] = {}
+    by_vendor: list[SweepProblem] = []
+    choices, estimate_s = 0, 0.0
+    for each in rounds:
+        space = SearchSpace.parse(each.search_space)
+        estimate, (there, left) = pool.estimate(space), by_space[space]
+        left = [problem for problem in left if problem not in chosen]
+        found = pool.chosen([*there, *chosen], left, each.budget_s - each.spent_s, space)
+        chosen |= dict.fromkeys(found)
+        if space.is_vendor:
+            by_vendor += found
+        else:
+            choices += sum(map(estimate.choices, found))
+        estimate_s += estimate.seconds(found)
+    return {
+        "hardware": job.hardware.name,
+        "devices": [device.name for device in job.devices],
+        "cores": pool.cores,
+        "targets": len(pool.problems),
+        "left_out": pool.left_out,
+        "measured_already": len(known),
+        "rounds": [asdict(each) for each in run.plan.rounds],
+        "budget_s": sum(each.budget_s - each.spent_s for each in rounds),
+        "problems": len(chosen) - len(by_vendor),
+        "vendor_problems": len(by_vendor),
+        "choices": choices,
+        "estimate_s": estimate_s,
+        "too_few": _too_few(pool, chosen.keys() - by_vendor),
+        "model": str(installing.target(job.hardware)),
+        "goes_on_with": None if run.plan.rounds[0].problems is None else run.path.name,
+    }
+
+
+def _too_few(pool: Pool, chosen: set[SweepProblem]) -> str | None:
+    """Return what to do so that there is enough to learn from; None if there is."""
+    measured = pool.measured()
+    problems = len(measured | {problem.problem().key for problem in chosen})
+    if problems >= FEWEST_PROBLEMS:
+        return None
+    minutes = pool.enough_minutes(len(measured))
+    remedy = "name more products" if minutes is None else f"give a --budget of {minutes}m"
+    return f"{counted(problems, 'problem')} will be too few to learn from, {FEWEST_PROBLEMS} are needed; {remedy}"
