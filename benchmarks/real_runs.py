@@ -54,5 +54,5 @@ REAL_RUNS = {
 """By how they were made: on one H200 with kernels of each problem's own (tuned) and with shared ones (kinds), on two
 with layers that share kernels, on two H100s with odd rows that have their own, and with a standard set whose odd
 problems have sizes, ops and layouts as models have them: ended in its third round (again), all of ten minutes, and
-three minutes in three rounds. The last two of the H100s have problems in common, as have those of one H200, whose last
-round is of the vendor's kernels alone: two with 16 virtual cores, and one with 32, of twelve lanes."""
+three minutes in three rounds. The last two of the H100s have problems in common, as have the three of one H200: two
+with 16 virtual cores, and one with 32 and twelve lanes. Their last round is of the vendor's kernels alone."""

@@ -221,7 +221,11 @@ def test_planning_for_too_few_problems(user: User) -> None:
     """A dry run says in advance what the run itself would end with, and which budget is enough."""
     command = str(PROGRAMS / "diode"), "tune", "--dry-run", "--hardware", "h200", "--budget"
     told = user.done(*command, "1s").stderr
-    assert re.search(r"^\d problems will be too few to learn from, 10 are needed; give a --budget of 2m$", told.strip())
+    said = r"^that makes (\d) problems, and 10 are needed to learn from; give a --budget of 2m$"
+    found = re.search(said, told.strip())
+    assert found is not None
+    (foreseen,) = json.loads(user.done(*command, "1s", "--json").stdout)
+    assert (str(foreseen["problems"]), foreseen["too_few"]) == (found[1], told.strip())
     assert user.done(*command, "2m").stderr == ""
 
 

@@ -121,13 +121,13 @@ def test_few_that_are_timed_by_many_share_nothing(tmp_path: Path) -> None:
     assert not Pool(cpu, NAMED, database=str(tmp_path / "absent.db")).shares_kernels(SearchSpace("DEFAULT"))
 
 
-def test_how_long_it_takes_to_have_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In whole minutes, with one to spare; where too few products are left no budget is enough."""
-    absent = tmp_path / "absent.db"
-    assert pool(absent).enough_minutes(0) == 2
-    monkeypatch.setattr("diode_integration.tuning.pool.companions", lambda *_: [])
-    alone = pool(absent)
-    assert (len(alone.problems), alone.enough_minutes(7), alone.enough_minutes(8)) == (2, None, 2)
+def test_how_long_it_takes_to_have_enough(tmp_path: Path) -> None:
+    """As long as what is missing of ten problems; where too few are left nothing is enough."""
+    found = pool(tmp_path / "absent.db")
+    left = [*found.problems.values()]
+    seconds = found.estimate(found.space).seconds
+    assert [found.enough_s(there, left) for there in (0, 7, 12)] == [seconds(left[:10]), seconds(left[:3]), 0.0]
+    assert (found.enough_s(7, left[:2]), found.enough_s(8, left[:2])) == (None, seconds(left[:2]))
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ _CORES_PER_LISTING_LANE, _MOST_LISTING_LANES = 2, 7
 _MOST_SHARING_LANES = 12
 """Where problems share kernels on a device with the memory for it. A problem of a sample has an H200 for 0.18 s, and
 took each of seven lanes 2 s, though half of 32 virtual cores were idle: the first sweep of `diode tune` timed 49
-kernels a second by seven, and on another such machine 73 by twelve."""
+kernels a second by seven, and on two other such machines 61 to 73 by twelve."""
 _BYTES_PER_SHARING_LANE = 4 * 2**30
 """A lane's context and the memory that torch keeps are in the way of large problems, so small devices have no more than
 seven."""

@@ -122,7 +122,7 @@ def _jobs(options: _Options, database: str) -> list[TuningJob]:
         request = _request(options, database)
         found = find_devices(names) if options.hardware is None else [device_elsewhere(options.hardware)[0]]
         groups = group_devices(found)
-        request = replace(request, budget_s=request.budget_s / len(groups))
+        request = replace(request, budget_s=request.budget_s / len(groups), device_models=len(groups))
         folders = [DeviceFolder(data_dir() / "tune" / name_for(devices[0].hardware.name)) for devices in groups]
         unfinished = [] if options.restart else [run for folder in folders if (run := folder.unfinished())]
         for run in unfinished:

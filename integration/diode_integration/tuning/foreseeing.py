@@ -13,7 +13,6 @@ from diode_store.render import counted
 if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
     from diode_integration.tuning.job import TuningJob
-    from diode_integration.tuning.pool import Pool
 
 
 def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
@@ -26,11 +25,11 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
     Raises:
         DiodeError: an interrupted run has other options, or its plan cannot be read.
     """
-    pool, run = job.pool, job.found(restart=restart)
+    pool, run, spools = job.pool, job.found(restart=restart), job.folder.spools()
     rounds = [each for each in run.plan.rounds if not each.is_measured]
     spaces = {pool.space, *(SearchSpace.parse(each.search_space) for each in rounds)}
-    by_space = {space: pool.known_and_left(space) for space in spaces}
-    known, _ = by_space[pool.space]
+    by_space = {space: pool.known_and_left(space, spools) for space in spaces}
+    known, unknown = by_space[pool.space]
     chosen: dict[SweepProblem, None] = {}
     by_vendor: list[SweepProblem] = []
     choices, estimate_s = 0, 0.0
@@ -45,6 +44,9 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         else:
             choices += sum(map(estimate.choices, found))
         estimate_s += estimate.seconds(found)
+    goes_on_with = None if run.plan.rounds[0].problems is None else run.path.name
+    measured = pool.measured(0.0, spools)
+    learned = measured | {problem.problem().key for problem in chosen.keys() - by_vendor}
     return {
         "hardware": job.hardware.name,
         "devices": [device.name for device in job.devices],
@@ -58,18 +60,22 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         "vendor_problems": len(by_vendor),
         "choices": choices,
         "estimate_s": estimate_s,
-        "too_few": _too_few(pool, chosen.keys() - by_vendor),
+        "too_few": _too_few(len(learned), job.enough_minutes(len(measured), unknown), goes_on=goes_on_with is not None),
         "model": str(installing.target(job.hardware)),
-        "goes_on_with": None if run.plan.rounds[0].problems is None else run.path.name,
+        "goes_on_with": goes_on_with,
     }
 
 
-def _too_few(pool: Pool, chosen: set[SweepProblem]) -> str | None:
-    """Return what to do so that there is enough to learn from; None if there is."""
-    measured = pool.measured()
-    problems = len(measured | {problem.problem().key for problem in chosen})
+def _too_few(problems: int, enough_minutes: int | None, *, goes_on: bool) -> str | None:
+    """Return what to do so that there is enough to learn from; None if there will be.
+
+    Args:
+        problems: that there will be.
+        enough_minutes: which budget is enough; None if no budget is.
+        goes_on: whether an interrupted run goes on, whose budget cannot be another.
+    """
     if problems >= FEWEST_PROBLEMS:
         return None
-    minutes = pool.enough_minutes(len(measured))
-    remedy = "name more products" if minutes is None else f"give a --budget of {minutes}m"
-    return f"{counted(problems, 'problem')} will be too few to learn from, {FEWEST_PROBLEMS} are needed; {remedy}"
+    remedy = "name more products" if enough_minutes is None else f"give a --budget of {enough_minutes}m"
+    told = f"that makes {counted(problems, 'problem')}, and {FEWEST_PROBLEMS} are needed to learn from"
+    return f"{told}; {'let it end, then ' if goes_on else ''}{remedy}"

@@ -50,10 +50,13 @@ class TuneRequest:
     targets: ProblemRequest
     """Which products; none named are the standard set."""
     budget_s: float
+    """For one model of device."""
     database: str
     from_scratch: bool = False
     """Whether the models and timings of other devices are left alone."""
     folds: int = 5
+    device_models: int = 1
+    """How many share the budget of the command."""
     script: str | None = None
     """The program that compiled those of the targets that are in its shape set."""
     left_out: tuple[SweepProblem, ...] = ()
@@ -285,9 +288,19 @@ class TuningJob:
             return 0
         return folds
 
+    def enough_minutes(self, problems: int, left: Sequence[SweepProblem]) -> int | None:
+        """Return the --budget, in whole minutes, that adds to so many problems what is missing to learn from.
+
+        None if too few are left.
+        """
+        seconds = self.pool.enough_s(problems, left)
+        # One to spare: a sweep may take longer than is estimated.
+        return None if seconds is None else math.ceil(seconds * self.request.device_models / 60) + 1
+
     def _more(self, problems: int) -> str:
         """Return how to get as many problems as are needed."""
-        minutes = self.pool.enough_minutes(problems)
+        _, left = self.pool.known_and_left(self.pool.space)
+        minutes = self.enough_minutes(problems, left)
         if minutes is None:
             return "name more products"
         return f"run it again, with a --budget of {minutes}m, which adds to them"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ import numpy as np
 
 from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.problems.selection import as_lowered
-from diode_collectors.sweep.already import measured_in_warehouse
+from diode_collectors.sweep.already import measured_in_spool, measured_in_warehouse
 from diode_collectors.sweep.report import Estimate
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.decided import decided_by_similar
@@ -21,7 +21,8 @@ from diode_store.console import progress
 from diode_store.errors import NoWarehouseError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -149,38 +150,41 @@ class Pool:
         shares_kernels = self.shares_kernels(space)
         return Estimate(self.devices, space, include_tma=True, cores=self.cores, shares_kernels=shares_kernels)
 
-    def measured(self, size: float = 0.0) -> set[bytes]:
+    def measured(self, size: float = 0.0, spools: Iterable[Path] = ()) -> set[bytes]:
         """Return the keys of the problems that the warehouse has of this device, from search spaces of this size on.
 
         Those of which only the vendor's kernels are timed do not count, unless ``size`` is that of ``VENDOR`` or less.
+
+        Args:
+            size: of the smallest search space that counts.
+            spools: what was measured too, though it is not ingested yet.
         """
-        try:
-            found = measured_in_warehouse(self._database)
-        except NoWarehouseError:
-            return set()
+        found = {done for spool in spools for done in measured_in_spool(spool)}
+        with contextlib.suppress(NoWarehouseError):
+            found |= measured_in_warehouse(self._database)
         ours = (done for done in found if done.hardware == self._hardware.key)
         return {done.problem for done in ours if _size(done.search_space) >= size}
 
-    def known_and_left(self, space: SearchSpace) -> tuple[list[SweepProblem], list[SweepProblem]]:
+    def known_and_left(
+        self, space: SearchSpace, spools: Iterable[Path] = ()
+    ) -> tuple[list[SweepProblem], list[SweepProblem]]:
         """Return the products that are measured on this device, by as many kernels as ``space`` has, and the others.
 
-        What is left of a larger search space than usual are only those that were named.
+        What is left of a larger search space than usual are only those that were named. ``spools`` have what is not
+        ingested yet.
         """
-        done = self.measured(space.size)
+        done = self.measured(space.size, spools)
         wanted = self._first if space.size > self.space.size else self.problems
         known = [problem for key, problem in self.problems.items() if key in done]
         return known, [problem for key, problem in wanted.items() if key not in done]
 
-    def enough_minutes(self, problems: int) -> int | None:
-        """Return the least budget that adds to so many problems what is missing to learn from.
+    def enough_s(self, problems: int, left: Sequence[SweepProblem]) -> float | None:
+        """Return how long it takes to add to so many problems what is missing to learn from.
 
-        None if there are too few products.
+        None if too few are left.
         """
-        missing = FEWEST_PROBLEMS - problems
-        _, left = self.known_and_left(self.space)
-        if len(left) < missing:
-            return None
-        return math.ceil(self.estimate(self.space).seconds(left[:missing]) / 60) + 1
+        missing = max(FEWEST_PROBLEMS - problems, 0)
+        return None if len(left) < missing else self.estimate(self.space).seconds(left[:missing])
 
     def chosen(
         self,
