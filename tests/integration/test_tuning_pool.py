@@ -14,7 +14,7 @@ from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import device_elsewhere, find_devices
 from diode_integration.tuning.pool import Pool
-from diode_store.errors import SettingsError
+from diode_store.errors import HardwareError, SettingsError
 from diode_store.records import Source
 from diode_store.warehouse.store import Store
 
@@ -119,6 +119,16 @@ def test_few_that_are_timed_by_many_share_nothing(tmp_path: Path) -> None:
     assert [found.shares_kernels(SearchSpace.parse(space)) for space in ("GUIDED:12", "SAMPLE:96")] == [True, False]
     cpu = find_devices(("cpu",))
     assert not Pool(cpu, NAMED, database=str(tmp_path / "absent.db")).shares_kernels(SearchSpace("DEFAULT"))
+
+
+def test_what_a_cpu_does_not_time(tmp_path: Path) -> None:
+    """Is refused before anything is planned, if there is nothing else."""
+    cpu, absent = find_devices(("cpu",)), str(tmp_path / "absent.db")
+    half = ProblemRequest(shapes=("mm:64x64x64",), dtypes=("bf16",))
+    with pytest.raises(HardwareError, match=r"^on a CPU oneDNN takes mm and addmm in bfloat16 over, "):
+        Pool(cpu, half, database=absent)
+    mixed = replace(half, shapes=("mm:64x64x64", "bmm:64x64x64:2"))
+    assert len(Pool(cpu, mixed, database=absent).asked) == 2
 
 
 def test_how_long_it_takes_to_have_enough(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.problems.selection import as_lowered
 from diode_collectors.sweep.already import measured_in_spool, measured_in_warehouse
+from diode_collectors.sweep.devices import check_can_be_timed
 from diode_collectors.sweep.report import Estimate
 from diode_integration.tuning.choosing import choose
 from diode_integration.tuning.decided import decided_by_similar
@@ -75,6 +76,7 @@ class Pool:
 
         Raises:
             SettingsError: something cannot be understood, or nothing of it fits the device.
+            HardwareError: on a CPU, nothing of what is named would be timed.
             SchemaError: the warehouse is of another revision.
             DatabaseError: it cannot be read.
         """
@@ -98,6 +100,7 @@ class Pool:
 
         Raises:
             SettingsError: something cannot be understood, or nothing is left.
+            HardwareError: nothing of it would be timed.
         """
         device, out = self.devices[0], {_as_shape(problem) for problem in left_out}
         standard = standard_problems(device, request.dtypes) if not self.is_named else []
@@ -107,6 +110,8 @@ class Pool:
         kept = [problem for problem in asked if _as_shape(problem) not in out]
         if not kept:
             raise SettingsError("--leave-out has all that is asked for; name more products")
+        # The sweep says so too, but then a plan is there that can only be given up.
+        check_can_be_timed(kept, on_cpu=self.is_cpu)
         self.left_out = len(asked) - len(kept)
         if self.is_named:
             count = (_FEW if self.is_cpu else _COMPANY) - len(kept)
