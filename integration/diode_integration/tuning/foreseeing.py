@@ -23,12 +23,13 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
         restart: whether an interrupted run would be given up.
 
     Raises:
-        DiodeError: an interrupted run has other options, or its plan cannot be read.
+        DiodeError: an interrupted run has other options, or its plan or its spool cannot be read.
     """
-    pool, run, spools = job.pool, job.found(restart=restart), job.folder.spools()
+    pool, run = job.pool, job.found(restart=restart)
     rounds = [each for each in run.plan.rounds if not each.is_measured]
     spaces = {pool.space, *(SearchSpace.parse(each.search_space) for each in rounds)}
-    by_space = {space: pool.known_and_left(space, spools) for space in spaces}
+    done = pool.done(job.folder.spools())
+    by_space = {space: pool.known_and_left(space, done) for space in spaces}
     known, unknown = by_space[pool.space]
     chosen: dict[SweepProblem, None] = {}
     by_vendor: list[SweepProblem] = []
@@ -45,7 +46,7 @@ def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
             choices += sum(map(estimate.choices, found))
         estimate_s += estimate.seconds(found)
     goes_on_with = None if run.plan.rounds[0].problems is None else run.path.name
-    measured = pool.measured(0.0, spools)
+    measured = pool.measured(0.0, done)
     learned = measured | {problem.problem().key for problem in chosen.keys() - by_vendor}
     return {
         "hardware": job.hardware.name,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.selection import ProblemRequest
+    from diode_collectors.sweep.already import DoneKey
     from diode_collectors.sweep.devices import SweepDevice
 
 SAMPLE = 12
@@ -155,33 +156,44 @@ class Pool:
         shares_kernels = self.shares_kernels(space)
         return Estimate(self.devices, space, include_tma=True, cores=self.cores, shares_kernels=shares_kernels)
 
-    def measured(self, size: float = 0.0, spools: Iterable[Path] = ()) -> set[bytes]:
-        """Return the keys of the problems that the warehouse has of this device, from search spaces of this size on.
+    def done(self, spools: Iterable[Path] = ()) -> set[DoneKey]:
+        """Return what the warehouse has, and ``spools``, whose records are not ingested yet.
+
+        Raises:
+            SchemaError: the warehouse is of another revision.
+            DatabaseError: it cannot be read.
+            SpoolError: nor can a spool.
+        """
+        found = {each for spool in spools for each in measured_in_spool(spool)}
+        with contextlib.suppress(NoWarehouseError):
+            found |= measured_in_warehouse(self._database)
+        return found
+
+    def measured(self, size: float = 0.0, done: set[DoneKey] | None = None) -> set[bytes]:
+        """Return the keys of the problems that are measured on this device, from search spaces of this size on.
 
         Those of which only the vendor's kernels are timed do not count, unless ``size`` is that of ``VENDOR`` or less.
 
         Args:
             size: of the smallest search space that counts.
-            spools: what was measured too, though it is not ingested yet.
+            done: what is measured; None asks the warehouse.
         """
-        found = {done for spool in spools for done in measured_in_spool(spool)}
-        with contextlib.suppress(NoWarehouseError):
-            found |= measured_in_warehouse(self._database)
-        ours = (done for done in found if done.hardware == self._hardware.key)
-        return {done.problem for done in ours if _size(done.search_space) >= size}
+        found = self.done() if done is None else done
+        ours = (each for each in found if each.hardware == self._hardware.key)
+        return {each.problem for each in ours if _size(each.search_space) >= size}
 
     def known_and_left(
-        self, space: SearchSpace, spools: Iterable[Path] = ()
+        self, space: SearchSpace, done: set[DoneKey] | None = None
     ) -> tuple[list[SweepProblem], list[SweepProblem]]:
         """Return the products that are measured on this device, by as many kernels as ``space`` has, and the others.
 
-        What is left of a larger search space than usual are only those that were named. ``spools`` have what is not
-        ingested yet.
+        What is left of a larger search space than usual are only those that were named. ``done`` is what is
+        measured; None asks the warehouse.
         """
-        done = self.measured(space.size, spools)
+        measured = self.measured(space.size, done)
         wanted = self._first if space.size > self.space.size else self.problems
-        known = [problem for key, problem in self.problems.items() if key in done]
-        return known, [problem for key, problem in wanted.items() if key not in done]
+        known = [problem for key, problem in self.problems.items() if key in measured]
+        return known, [problem for key, problem in wanted.items() if key not in measured]
 
     def enough_s(self, problems: int, left: Sequence[SweepProblem]) -> float | None:
         """Return how long it takes to add to so many problems what is missing to learn from.
