@@ -20,16 +20,17 @@ $(STAMP): pyproject.toml constraints.txt constraints-cpu.txt
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints-cpu.txt triton
 	@touch $@
 
-quickstart: $(STAMP)  ## run the whole loop on the bundled H200 measurements
+quickstart: $(STAMP)  ## run the whole loop on the bundled measurements
 	$(BIN)/python examples/quickstart.py
 
 # Tests wait for processes, servers and clocks part of the time: one worker more than there are processors.
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m 'not long and not web' --durations 20 $(TESTS)
 
+# FOR_S=600 begins no campaign after ten minutes; each day it draws others.
 test-long: $(STAMP)  ## run the campaigns: kills, races, fuzzing, installs, many examples (about half an hour)
 	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadgroup -m '(long or hypothesis) and not web' --hypothesis-profile=long \
-		--timeout 1800 --durations 20 $(TESTS)
+		--timeout 1800 --durations 20 $(if $(FOR_S),--for-seconds $(FOR_S)) $(TESTS)
 
 test-web: $(STAMP)  ## run the tests of diode serve in a browser: Debian's chromium, or the one that CHROMIUM names
 	$(BIN)/python -m pytest -n $$(nproc) --dist loadgroup -m web --durations 10 tests/web
@@ -43,14 +44,17 @@ test-torch: $(STAMP)  ## run the collectors' and the hook's tests against torch 
 web-scripts:  ## write the script that draws the pictures of diode serve, from the npm packages in explorer/scripts
 	cd explorer/scripts && npm ci --no-audit --no-fund && node build.mjs
 
-check: $(STAMP) docs  ## format, lint, types, import rules and the pages, without changing a source
+check: $(STAMP) docs  ## format, lint, types, import rules, prose and the pages, without changing a source
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/prose.py
 
 docs: $(STAMP)  ## build the pages into site/; every link must lead somewhere
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python .ci/reference.py
+	$(BIN)/python .ci/results_picture.py
+	$(BIN)/zensical build --clean --strict
 
 format: $(STAMP)  ## format, and fix what the linter can
 	$(BIN)/ruff format .

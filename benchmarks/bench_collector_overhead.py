@@ -1,15 +1,14 @@
-"""What listening costs a compile: the same product compiled with and without a collector.
+"""Measure what a collector costs a compile: the same product compiled with and without one.
 
     python benchmarks/bench_collector_overhead.py [--repeats N]
 
-One mm (1024 x 1024 by 1024 x 1024, float32) with Inductor's DEFAULT list of about 20 Triton kernels, compiled from
-nothing each time, in turns with and without a collector that spools. No GPU needed: Inductor lists and generates the
-kernels for real, but nothing compiles or times them, which on a GPU is nearly all of a compile. So the share printed
-here is far above that of a compile on a GPU.
+One mm (1024 x 1024 by 1024 x 1024, float32) with Inductor's DEFAULT list of about 20 Triton kernels is compiled from
+empty caches, in turns with and without a collector that spools. No GPU is needed: Inductor really lists and generates
+the kernels, but nothing compiles or times them. On a GPU these steps take nearly all of a compile, so the share
+printed here is far above the share there.
 
-The difference of two compiles is lost in their noise, so the share is taken from the time spent inside the
-collector's callbacks, and from the processor time of its writer thread. A collector lives for several compiles, as
-it would in a process that compiles a model.
+The difference of two compiles is lost in their noise. So the share is the time inside the collector's callbacks, plus
+the processor time of its writer thread. A collector lives for several compiles, as in a process that compiles a model.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
 _SIZE = 1024
 _REPEATS = 5
 _COMPILES = 5
-"""How many compiles a collector lives for."""
+"""Number of compiles per collector."""
 _LIMIT = 0.01
 
 
 class TimedCollector(FeedbackCollector):
-    """A collector that keeps how long Inductor waited for it, and what its writer used."""
+    """A collector that records how long Inductor waited for it, and what its writer used."""
 
     def __init__(self, directory: str) -> None:
         """Spool in a folder below ``directory``."""
@@ -88,13 +87,13 @@ def main() -> int:
 
 
 def compile_all(matrix: torch.Tensor) -> list[float]:
-    """Return the seconds of each of several compiles from nothing."""
+    """Return the seconds of several compiles from empty caches."""
     with triton_choices_on_cpu():
         return [_compile_s(matrix) for _ in range(_COMPILES)]
 
 
 def record_all(matrix: torch.Tensor) -> tuple[list[float], TimedCollector]:
-    """Return the seconds of each of several compiles from nothing with a collector, and that collector."""
+    """Return the seconds of several compiles from empty caches with a collector, and the collector."""
     with tempfile.TemporaryDirectory() as folder, triton_choices_on_cpu(), TimedCollector(folder) as collector:
         seconds = [_compile_s(matrix) for _ in range(_COMPILES)]
     return seconds, collector
@@ -108,13 +107,13 @@ def _compile_s(matrix: torch.Tensor) -> float:
 
 
 def spread(seconds: list[float]) -> float:
-    """Return half the distance of the quartiles, as a share of the median."""
+    """Return half the distance of the quartiles as a share of the median."""
     quartiles = statistics.quantiles(seconds, n=4)
     return (quartiles[2] - quartiles[0]) / 2 / quartiles[1]
 
 
 def report(choices: int, without: float, with_collector: float, inside: float, writer: float, *, spread: float) -> int:
-    """Print medians in milliseconds and their ratios to the compile without a collector."""
+    """Print medians in milliseconds, and their ratios to the compile without a collector."""
     print(f"mm with {choices} choices, compiled from nothing; medians per compile")
     print(f"compile without a collector (baseline)   {without * 1e3:9.2f} ms   1.0000   +- {spread:.3f} (quartiles)")
     print(f"compile with a collector                 {with_collector * 1e3:9.2f} ms   {with_collector / without:.4f}")

@@ -1,12 +1,11 @@
-"""What corrections from deployed compiles are worth: a replay over the bundled timings; takes about a minute.
+"""Measure the value of corrections from deployed compiles, by a replay over the bundled timings; takes about a minute.
 
     python benchmarks/bench_corrections.py [--folds 5]
 
 A fit to four fifths of the first bundled data set predicts the rest, as in a deployed hook. For each of those problems
-the few configs that the hook would leave to be benchmarked are revealed, as measured and with noise on top; corrections
-are made from them, and the same problems are predicted again. Printed is the regret before and after, round by round,
-with the noise that the measurements admit to and with noise that they conceal; and, to compare, that of the config that
-was measured fastest, whatever the model says.
+the replay measures the few configs that the hook would keep, with added noise. It then makes corrections from them and
+predicts the same problems again. The tables show the regret before and after, round by round, with declared and with
+hidden noise. For comparison they show the regret of the fastest measured config, whatever the model says.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import shipped_data
 
-from diode_integration.policy import Policy, select
-from diode_store.console import print_rows
+from diode_store.command_line.console import print_rows
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.corrections.correcting import MeasuredProblem, offsets_of, unexplained_noise
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.splits import folds
 from diode_trainer.data.tensors import pack
 from diode_trainer.judging.metrics import judgeable, regrets
+from diode_trainer.policy import Policy, select
 from diode_trainer.scoring import Scorer
 from diode_trainer.training.train import fit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_trainer.data.dataset import Examples
 
     Floats = NDArray[np.float64]
@@ -41,11 +40,11 @@ if TYPE_CHECKING:
 KS = (1, 3, 5)
 ROUNDS = (1, 3)
 USUAL = 0.015
-"""Relative scatter of a measurement with hidden launches (diode_store/noise.py)."""
+"""Relative scatter of a measurement with hidden launches (diode_store/timing/noise.py)."""
 
 
 class Noise(NamedTuple):
-    """Relative scatter of a replayed measurement: what it is, and what it is said to be."""
+    """Relative scatter of a replayed measurement: the true one, and the declared one."""
 
     real: float
     admitted: float
@@ -57,7 +56,7 @@ HEADER = ("measurements", "rounds", *(f"regret@{k}" for k in KS), "max@1", "best
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """One problem that the model has not seen; arrays have shape (n,), of the configs that ran."""
+    """One problem outside the model's training data; arrays have shape (n,), over the configs that ran."""
 
     example: Examples
     columns: ConfigColumns
@@ -65,16 +64,16 @@ class Replay:
     is_vendor: NDArray[np.bool_]
     predicted_us: Floats
     revealed: dict[int, list[float]]
-    """Config → the times that were measured of it, in microseconds."""
+    """Measured times of each config, in microseconds."""
 
     def reveal(self, predicted_us: Floats, noise: Noise, generator: np.random.Generator) -> None:
-        """Measure what the hook would leave to be benchmarked."""
+        """Measure the configs that the hook would keep for benchmarking."""
         for config in select(predicted_us, self.is_vendor, Policy()).indices:
             time = float(self.runtime_us[config] * np.exp(generator.normal(0, noise.real)))
             self.revealed.setdefault(config, []).append(time)
 
     def measured(self, noise: Noise) -> MeasuredProblem:
-        """Return what is known by now."""
+        """Return the measurements so far."""
         configs = sorted(self.revealed)
         return MeasuredProblem(
             hardware=self.example.hardware,
@@ -89,7 +88,7 @@ class Replay:
 def main() -> int:
     """Fit, replay and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--folds", type=int, choices=range(1, 6), default=1, help="how many of five to replay")
+    parser.add_argument("--folds", type=int, choices=range(1, 6), default=1, help="number of the five folds to replay")
     options = parser.parse_args()
     problems = unseen_problems(options.folds)
     rows: list[tuple[object, ...]] = [row("none (before)", 0, problems, [p.predicted_us for p in problems], None)]
@@ -113,7 +112,7 @@ def unseen_problems(count: int) -> list[Replay]:
 
 
 def problem(example: Examples, scorer: Scorer) -> Replay:
-    """Return a problem with what is predicted of it."""
+    """Return a problem with its predictions."""
     ran = np.flatnonzero(example.ran)
     columns = example.columns.take(ran)
     predicted = scorer.predict_us(example.shape, example.hardware, columns)
@@ -136,7 +135,7 @@ def replayed(problems: list[Replay], noise: Noise) -> list[tuple[object, ...]]:
 
 
 def corrected(problems: list[Replay], noise: Noise) -> list[Floats]:
-    """Return the predictions of all problems after what was revealed of them."""
+    """Return the corrected predictions of all problems."""
     pairs = [(each.measured(noise), each.predicted_us[sorted(each.revealed)]) for each in problems]
     concealed = unexplained_noise(pairs)
     found = []
@@ -147,7 +146,7 @@ def corrected(problems: list[Replay], noise: Noise) -> list[Floats]:
 
 
 def measured_alone(problems: list[Replay]) -> float:
-    """Return the regret of taking what was measured fastest, whatever the model says."""
+    """Return the regret of the fastest measured config, whatever the model says."""
     picks = [min(each.revealed, key=lambda config: np.median(each.revealed[config])) for each in problems]
     ratios = [each.runtime_us[pick] / each.runtime_us.min() for each, pick in zip(problems, picks, strict=True)]
     return float(np.exp(np.mean(np.log(ratios))))
@@ -163,7 +162,7 @@ def row(
 
 
 def described(noise: Noise) -> str:
-    """Return the noise in words."""
+    """Describe the noise in words."""
     concealed = "" if noise.real <= noise.admitted else f", said to be {noise.admitted:.1%}"
     return f"{noise.real:.1%} noise{concealed}"
 

@@ -1,8 +1,8 @@
-"""What `diode-ingest run` costs at rest, and how soon it is ready: also on a full spool, and on a damaged one.
+"""Measure what `diode-ingest run` costs at rest, and when it is ready: with an empty, a full and a damaged spool.
 
-Ready is when systemd gets `READY=1`; the baseline is `python -c pass`, an interpreter that does nothing,
-in the same run. At rest means an empty spool, an SQLite warehouse, and health and metrics served. The backlogs are of
-10,000 sealed segments, each of one bundled measurement; in the damaged one every tenth has a flipped bit.
+The daemon is ready when systemd gets `READY=1`. The baseline in the same run is `python -c pass`, an interpreter that
+does nothing. At rest means an empty spool, an SQLite warehouse, and served health and metrics. The backlogs have
+10,000 sealed segments of one bundled measurement each; in the damaged one every tenth has a flipped bit.
 
     python benchmarks/bench_daemon.py
 """
@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING
 import shipped_data
 
 from diode_collectors.spool.spool import Spool
-from diode_store.warehouse import migrate
-from diode_store.warehouse.database import make_engine
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 
@@ -42,9 +40,9 @@ DRAIN_S = 120
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rest", type=float, default=20.0, metavar="S", help="how long to watch it at rest")
-    parser.add_argument("--segments", type=int, default=10_000, help="how many segments the backlogs have")
-    parser.add_argument("--rounds", type=int, default=3, help="how often to start; the median counts")
+    parser.add_argument("--rest", type=float, default=20.0, metavar="S", help="seconds to watch it at rest")
+    parser.add_argument("--segments", type=int, default=10_000, help="segments in each backlog")
+    parser.add_argument("--rounds", type=int, default=3, help="number of starts; the median counts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -56,7 +54,7 @@ def main() -> None:
 
 
 def starts(root: Path, rounds: int) -> None:
-    """Print how soon it is ready beside how long a bare interpreter runs."""
+    """Print the seconds until the daemon is ready, beside those of a bare interpreter."""
     pairs = [(bare_start(), one_start(root / f"start{number}")) for number in range(rounds)]
     bare = statistics.median(bare for bare, _ in pairs)
     wall = statistics.median(daemon.ready_s for _, daemon in pairs)
@@ -66,7 +64,7 @@ def starts(root: Path, rounds: int) -> None:
 
 
 def rest(root: Path, seconds: float) -> None:
-    """Print memory and CPU share of a daemon that has nothing to do."""
+    """Print memory and CPU share of an idle daemon."""
     daemon = Daemon(root / "rest")
     time.sleep(1)  # the first passes belong to the start
     before_s, begin = daemon.cpu_s(), time.monotonic()
@@ -78,7 +76,7 @@ def rest(root: Path, seconds: float) -> None:
 
 
 def backlog(root: Path, measurement: Measurement, segments: int, *, damaged: bool) -> None:
-    """Print how soon it is ready on a spool full of segments, and how long until it has emptied it."""
+    """Print the seconds until the daemon is ready on a full spool, and until the spool is empty."""
     fill(root / "spool", measurement, segments, damaged=damaged)
     begin = time.monotonic()
     daemon = Daemon(root)
@@ -108,27 +106,25 @@ def fill(spool: Path, measurement: Measurement, segments: int, *, damaged: bool)
 
 
 def bare_start() -> float:
-    """Return how long an interpreter takes that does nothing, in seconds."""
+    """Return the seconds of an interpreter that does nothing."""
     begin = time.monotonic()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
     return time.monotonic() - begin
 
 
 def one_start(root: Path) -> Daemon:
-    """Start a daemon, and end it once it is ready."""
+    """Start a daemon, and stop it once it is ready."""
     daemon = Daemon(root)
     daemon.end()
     return daemon
 
 
 class Daemon:
-    """A real `diode-ingest run` that is ready."""
+    """A running `diode-ingest run`."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(exist_ok=True)
-        engine = make_engine(str(root / "warehouse.db"))
-        migrate.upgrade(engine)
-        engine.dispose()
+        shipped_data.make_warehouse(str(root / "warehouse.db"))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
             systemd.bind(str(root / "notify"))
             systemd.settimeout(DRAIN_S)
@@ -146,18 +142,18 @@ class Daemon:
         self.ready_cpu_s = self.cpu_s()
 
     def cpu_s(self) -> float:
-        """Return the user and system time it has used."""
+        """Return the user and system time of the daemon."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def resident_mib(self) -> float:
-        """Return how much memory it holds."""
+        """Return the resident memory of the daemon."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
         return int(line.split()[1]) / 1024
 
     def end(self) -> None:
-        """Stop it."""
+        """Stop the daemon."""
         self.process.send_signal(signal.SIGTERM)
         if self.process.wait(timeout=60):
             raise RuntimeError("the daemon failed")

@@ -1,13 +1,13 @@
-"""How fast `diode serve` is over ten million timings, and with twenty readers while the daemon ingests.
+"""Measure `diode serve` over ten million timings, alone and with twenty readers while the daemon ingests.
 
     python benchmarks/bench_explorer.py                         # makes the warehouse first: 1 minute, 1 GB
     python benchmarks/bench_explorer.py --database warehouse.db --seconds 60
 
-First every page is asked for alone: as it is, then in states that its links lead to, which nobody asked for before,
-then once more. What is behind the pages is worked out once for each state of the lake; the ratio is to how long that
-takes, as a page would if nothing were kept. Then readers ask for a page each every few seconds, while the daemon gets
-so many timings a second; all must be stored and shown at the end. Targets: 1 s a page (0.3 s a problem) on 2 cores, and
-3 s with readers.
+First every page is requested alone: as it is, then in new states that its links lead to, then once more. The data
+behind the pages is computed once for each state of the lake; the ratio is to the time of this computation, which a page
+without a cache would need. Then readers request a page every few seconds, while the daemon gets timings at a fixed
+rate. All timings must be stored and shown at the end. Targets: 1 s a page (0.3 s a problem) on 2 cores, and 3 s with
+readers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import scale
 import shipped_data
 
 from diode_explorer.pages import PAGES
-from diode_store.console import print_rows
+from diode_store.command_line.console import print_rows
 from diode_store.lake.lake import lake_of
 from diode_store.query.analytics import open_lake
 from diode_store.wire.codec import encode
@@ -44,7 +44,7 @@ PROGRAM = Path(sys.executable).with_name("diode")
 HOST = "127.0.0.1"
 TIMEOUT_S = 30
 STATES = 6
-"""Of each page, beside the page as it is."""
+"""Number of states per page, beside the page as it is."""
 SEGMENTS_A_SECOND = 5
 DRAIN_S = 120
 _LINK = re.compile(r'href="(/[^"]+)"')
@@ -52,7 +52,7 @@ _LINK = re.compile(r'href="(/[^"]+)"')
 
 @dataclass
 class Asked:
-    """How one page was answered."""
+    """Answer to one request."""
 
     page: str
     seconds: float
@@ -61,7 +61,7 @@ class Asked:
 
 @dataclass
 class Site:
-    """A `diode serve` that runs."""
+    """A running `diode serve`."""
 
     process: subprocess.Popen[str]
     port: int
@@ -69,7 +69,7 @@ class Site:
 
     @classmethod
     def start(cls, database: Path, spool: Path) -> Site:
-        """Start it, and wait until it says where it is."""
+        """Start the site, and wait until it prints its address."""
         command = [PROGRAM, "serve", "--database", database, "--spool", spool, "--listen", f"{HOST}:0"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         said = process.stderr
@@ -83,11 +83,11 @@ class Site:
         return site
 
     def get(self, address: str) -> Asked:
-        """Ask for a page, and keep what it took."""
+        """Request a page, and return time and size."""
         return self.text(address)[0]
 
     def text(self, address: str) -> tuple[Asked, str]:
-        """Ask for a page; return also what it says."""
+        """Request a page, and return its text as well."""
         begin = time.perf_counter()
         try:
             connection = http.client.HTTPConnection(HOST, self.port, timeout=TIMEOUT_S)
@@ -102,13 +102,13 @@ class Site:
         return asked, body
 
     def resident_mib(self) -> tuple[int, int]:
-        """Return what it holds in memory now, and what it held at most."""
+        """Return the current and the peak memory."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         now, most = (int(re.search(rf"{name}:\s+(\d+)", text)[1]) // 1024 for name in ("VmRSS", "VmHWM"))  # type: ignore[index]
         return now, most
 
     def end(self) -> None:
-        """End it."""
+        """Stop the site."""
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
 
@@ -116,12 +116,12 @@ class Site:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--database", type=Path, help="a warehouse of benchmarks/scale.py (default: one is made)")
-    parser.add_argument("--timings", type=int, default=10_000_000, help="of the warehouse that is made")
+    parser.add_argument("--database", type=Path, help="warehouse of benchmarks/scale.py (default: make one)")
+    parser.add_argument("--timings", type=int, default=10_000_000, help="timings of a new warehouse")
     parser.add_argument("--readers", type=int, default=20)
-    parser.add_argument("--every-s", type=float, default=5.0, help="how often each asks")
-    parser.add_argument("--rate", type=int, default=100_000, help="timings a second that are ingested")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long they read; 0 for not at all")
+    parser.add_argument("--every-s", type=float, default=5.0, help="seconds between requests of a reader")
+    parser.add_argument("--rate", type=int, default=100_000, help="timings to ingest per second")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of reading; 0 to skip it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -140,7 +140,7 @@ def main() -> None:
 
 
 def alone(site: Site, database: Path) -> dict[str, list[str]]:
-    """Ask for every page and what it links to, one at a time; print, and return the addresses by page."""
+    """Request every page and its links one at a time; print the times, and return the addresses by page."""
     whole_s = worked_out_s(database)
     rows = []
     addresses = {name: found for name in PAGES if (found := states_of(site, name))}
@@ -166,7 +166,7 @@ def alone(site: Site, database: Path) -> dict[str, list[str]]:
 
 
 def worked_out_s(database: Path) -> float:
-    """Return how long it takes to work out what the pages are made from."""
+    """Return the seconds to compute the data behind the pages."""
     connection = open_lake(lake_of(str(database)))
     begin = time.perf_counter()
     connection.execute("CREATE TABLE kept AS FROM best_times")
@@ -175,7 +175,7 @@ def worked_out_s(database: Path) -> float:
 
 
 def states_of(site: Site, name: str) -> list[str]:
-    """Return states of a page that other pages link to, those of a draw, which nobody has asked for."""
+    """Return a sample of the page's states that other pages link to and nobody has requested."""
     _, text = site.text(f"/{name}")
     linked = (html.unescape(link).partition("#")[0] for link in _LINK.findall(text) if "sort=" not in link)
     others = sorted({link for link in linked if link.startswith(f"/{name}?")})
@@ -185,7 +185,7 @@ def states_of(site: Site, name: str) -> list[str]:
 def together(
     site: Site, database: Path, spool: Path, addresses: dict[str, list[str]], options: argparse.Namespace
 ) -> None:
-    """Have readers ask while the daemon ingests; print how it went."""
+    """Let readers request pages while the daemon ingests; print the results."""
     staged = spool.with_name("staged")
     fed, timings = stage(staged, options.rate, options.seconds)
     before = count(database)
@@ -224,7 +224,7 @@ def together(
 
 
 def stage(folder: Path, rate: int, seconds: float) -> tuple[int, int]:
-    """Make the segments that are to arrive; return how many measurements and timings they hold."""
+    """Make the segments to ingest; return their numbers of measurements and timings."""
     folder.mkdir()
     bundled = [measurement for measurement in shipped_data.measurements() if len(measurement.timings) > 1]
     draws = random.Random(1)  # noqa: S311 - no secret
@@ -242,7 +242,7 @@ def stage(folder: Path, rate: int, seconds: float) -> tuple[int, int]:
 
 
 def feed(staged: Path, spool: Path) -> None:
-    """Move segments into the spool, so many a second."""
+    """Move segments into the spool, at a fixed rate."""
     begin = time.monotonic()
     for number, path in enumerate(sorted(staged.iterdir())):
         time.sleep(max(0.0, begin + number / SEGMENTS_A_SECOND - time.monotonic()))
@@ -250,7 +250,7 @@ def feed(staged: Path, spool: Path) -> None:
 
 
 def read(site: Site, addresses: list[str], number: int, ends: float, every_s: float) -> None:
-    """Ask for pages of a draw until the end, the readers one after another."""
+    """Request sampled pages until the end, at staggered times."""
     draws = random.Random(number)  # noqa: S311 - no secret
     time.sleep(draws.random() * every_s)
     while time.monotonic() < ends:
@@ -259,7 +259,7 @@ def read(site: Site, addresses: list[str], number: int, ends: float, every_s: fl
 
 
 def drained(spool: Path) -> float:
-    """Wait until the daemon has taken all; return how long."""
+    """Wait until the daemon has ingested everything; return the seconds."""
     begin = time.monotonic()
     while any(spool.glob("*.seg")) and time.monotonic() - begin < DRAIN_S:
         time.sleep(0.05)
@@ -267,7 +267,7 @@ def drained(spool: Path) -> float:
 
 
 def shown(site: Site, measurements: int) -> float:
-    """Wait until the overview counts so many measurements, superseded ones apart; return how long."""
+    """Wait until the overview counts all measurements that are not superseded; return the seconds."""
     begin = time.monotonic()
     while time.monotonic() - begin < DRAIN_S:
         if sum(row["measurements"] for row in json.loads(site.text("/overview/machines.json")[1])) >= measurements:
@@ -277,7 +277,7 @@ def shown(site: Site, measurements: int) -> float:
 
 
 def count(database: Path) -> int:
-    """Return how many measurements are stored."""
+    """Return the number of stored measurements."""
     with sqlite3.connect(database) as connection:
         ((found,),) = connection.execute("SELECT count(*) FROM measurements")
     connection.close()

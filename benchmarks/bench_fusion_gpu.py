@@ -1,13 +1,13 @@
-"""Whether a matrix product that is left with one kernel loses what Inductor would have fused behind it.
+"""Measure whether a matrix product with one kept kernel loses what Inductor would have fused into its epilogue.
 
     PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_fusion_gpu.py --output results.jsonl
 
-Each graph is a matrix product and what follows it (a bias, an activation, a residual, a gate, a cast, a reduction). It
-is compiled with the vendor's kernels alone, with Triton alone (what follows is fused into the template, tuned, or as
-the model picks it), by stock ``max_autotune_gemm``, and by the hook in zero mode. All take turns as CUDA graphs of
-launches over operands that rotate through more than the L2 cache. The ways to compile a graph share the kernels that
-are built, so their seconds are not compared. Needs a GPU, torch, triton, numpy and msgpack. Results are appended to the
-file, so that a run can be spread over several; ``--shard 0/2`` is for two GPUs.
+Each graph is a matrix product with an epilogue (a bias, an activation, a residual, a gate, a cast, a reduction). The
+ways to compile it are vendor kernels only, Triton only, stock ``max_autotune_gemm``, and the hook in zero mode. Triton
+kernels have a fused epilogue, and are tuned or picked by the model. All ways take turns as CUDA graphs of launches over
+operands that rotate through more than the L2 cache. The ways share compiled kernels, so their compile times are not
+compared. Needs a GPU, torch, triton, numpy and msgpack. Results are appended to the file, so a run can be resumed;
+``--shard 0/2`` is for two GPUs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from diode_collectors.inductor.device import use_torchs_assembler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from diode_integration.stats import Decision
+    from diode_integration.decide.decision import Decision
 
 use_torchs_assembler()
 
@@ -40,13 +40,13 @@ from torch._inductor import config as inductor_config  # noqa: E402
 from torch._inductor.async_compile import AsyncCompile  # noqa: E402
 from torch._inductor.utils import fresh_cache  # noqa: E402
 
-from diode_collectors.sweep.lane.graphs import OperandSets, Rotation, graph_of  # noqa: E402
+from diode_collectors.inductor.graphs import OperandSets, Rotation, graph_of  # noqa: E402
 from diode_integration.choices import DiodeInductorChoices  # noqa: E402
 
 _ROUNDS = 9
 _REPLAYS = 5
 _GRAPH_US = 1000
-"""A CUDA graph holds launches for about so long."""
+"""Approximate duration of the launches in a CUDA graph."""
 _MOST_LAUNCHES = 64
 _GEMM = {"max_autotune_gemm": True}
 _ATEN, _TRITON = ({**_GEMM, "max_autotune_gemm_backends": name} for name in ("ATEN", "TRITON"))
@@ -57,9 +57,9 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "stock": (_GEMM, None),
     "zero": (_GEMM, {"mode": "zero"}),
 }
-"""Variant → options of torch.compile, and of the hook, where there is one."""
+"""Options of torch.compile and of the hook, if it is used, by variant."""
 _ALONE = ("aten", "triton", "triton picked")
-"""What loss is counted against: the best of both."""
+"""Variants whose best is the reference for losses."""
 
 SHAPES = ((16, 4096, 4096), (512, 14336, 4096), (4096, 4096, 1024), (1200, 2304, 5760), (6000, 1280, 1280))
 """M, N, K."""
@@ -81,15 +81,15 @@ EPILOGUES: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
     "sum behind": ("xw", lambda x, w: F.gelu(F.linear(x, w)).sum(-1)),
     "norm behind": ("xwbr", lambda x, w, b, r: F.rms_norm(F.linear(x, w) + r, (w.shape[0],), b)),
 }
-"""What follows a product of x (M, K) and w (N, K): the tensors it takes, and the whole; b is (N,), r (M, N), v as w.
+"""Epilogues of a product of x (M, K) and w (N, K): further tensors, and the function. b is (N,), r (M, N), v like w.
 
-Against ``nothing`` the others show what a kernel behind the vendor's costs.
+The difference to ``nothing`` is the cost of a kernel after the vendor kernel.
 """
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A product and what follows it."""
+    """A product with its epilogue."""
 
     epilogue: str
     m: int
@@ -98,11 +98,11 @@ class Graph:
 
     @property
     def name(self) -> str:
-        """Such as ``gelu 4096x4096x1024`` (M x N x K)."""
+        """Name such as ``gelu 4096x4096x1024`` (M x N x K)."""
         return f"{self.epilogue} {self.m}x{self.n}x{self.k}"
 
     def inputs(self) -> list[torch.Tensor]:
-        """Return its tensors, in bf16, with products of about 1."""
+        """Return its tensors in bf16, scaled for products of about 1."""
         generator = torch.Generator("cuda").manual_seed(0)
         sizes = {"x": (self.m, self.k), "w": (self.n, self.k), "b": (self.n,), "r": (self.m, self.n)}
         sizes["v"] = sizes["w"]
@@ -116,15 +116,13 @@ GRAPHS = {graph.name: graph for shape in SHAPES for epilogue in EPILOGUES for gr
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a graph")
-    parser.add_argument(
-        "--cases", default="", help="a comma list of texts that a graph's name has one of (default: all)"
-    )
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="a comma list (default: all)")
-    parser.add_argument("--model", type=Path, help="checkpoint; the best shipped model if not given")
-    parser.add_argument("--shard", default="0/1", help="which part of how many, such as 0/2")
+    parser.add_argument("--output", type=Path, required=True, help="file for results, one JSON line per graph")
+    parser.add_argument("--cases", default="", help="comma list of texts to select graphs by name (default: all)")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="comma list (default: all)")
+    parser.add_argument("--model", type=Path, help="checkpoint; the best shipped model by default")
+    parser.add_argument("--shard", default="0/1", help="shard to run, such as 0/2")
     parser.add_argument("--time-limit-s", type=float, default=math.inf, help="start no graph after this many seconds")
-    parser.add_argument("--report", action="store_true", help="print the table of what the file holds, and run nothing")
+    parser.add_argument("--report", action="store_true", help="only print the table of the results")
     options = parser.parse_args()
     variants = options.variants.split(",")
     if unknown := [name for name in variants if name not in VARIANTS]:
@@ -139,7 +137,7 @@ def main() -> int:
 
 @torch.no_grad()
 def _run(graphs: list[Graph], variants: list[str], options: argparse.Namespace) -> None:
-    """Compile and time each graph, and append what was seen."""
+    """Compile and time each graph, and append the results."""
     deadline = time.monotonic() + options.time_limit_s
     AsyncCompile.warm_pool()
     AsyncCompile.wait_pool_ready()
@@ -186,7 +184,7 @@ def _compile(
     hook: dict[str, Any] | None,
     model: Path | None,
 ) -> tuple[Callable[..., torch.Tensor], dict[str, Any]]:
-    """Compile, with nothing known but how kernels are built; return what came of it, and what was decided."""
+    """Compile with only compiled kernels cached; return the compiled function and the decisions."""
     handler = DiodeInductorChoices(model, enable_fallback=False, **hook) if hook is not None else None
     forgetful = inductor_config.patch(autotune_local_cache=False, fx_graph_cache=False)
     with watched(handler) as timings, forgetful:
@@ -198,14 +196,14 @@ def _compile(
 
 
 def _plain(decision: Decision) -> dict[str, Any]:
-    """Return what was chosen for one product, and the predictions that it was chosen by."""
+    """Return the choice for one product, with its predictions."""
     chosen = [(choice.config.describe(), choice.config.is_vendor, choice.predicted_us) for choice in decision.chosen]
     said = {"decided_by": decision.decided_by, "vendor_us": decision.vendor_us, "reason": decision.reason}
     return {**said, "chosen": chosen}
 
 
 def _replay(compiled: Callable[..., torch.Tensor], sets: OperandSets, stream: torch.cuda.Stream) -> Callable[[], float]:
-    """Return what times a CUDA graph of launches and gives the microseconds of one."""
+    """Return a function that replays a CUDA graph of launches, and returns the microseconds of one launch."""
     with torch.cuda.stream(stream):
         rotation = Rotation(sets, lambda number: partial(compiled, *sets.of(number, sets.first)))
         one = rotation.launches(1, 0)[0]
@@ -232,7 +230,7 @@ def _replay(compiled: Callable[..., torch.Tensor], sets: OperandSets, stream: to
 
 
 def _report(path: Path) -> str:
-    """Return all results of a file as a Markdown table; the last run of a graph counts."""
+    """Return the results of a file as a Markdown table, with the last run of each graph."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     found = {line["graph"]: line["variants"] for line in lines if "variants" in line}
     columns = ("graph", *(f"{name}, us" for name in VARIANTS), "zero takes", "zero's loss", "stock's loss")
@@ -252,7 +250,7 @@ def _report(path: Path) -> str:
 
 
 def _loss(variants: dict[str, dict[str, Any]], of: str) -> float:
-    """Return the ratio to the best of those alone; each round's apart, since a hot GPU's clock falls between them."""
+    """Return the ratio to the best reference variant, by round, since a hot GPU changes its clock between rounds."""
     mine = variants.get(of, {}).get("rounds_us", [])
     theirs = [variants[name]["rounds_us"] for name in _ALONE if name in variants]
     ratios = [[a / b for a, b in zip(mine, its, strict=False)] for its in theirs]
@@ -260,7 +258,7 @@ def _loss(variants: dict[str, dict[str, Any]], of: str) -> float:
 
 
 def _taken(zero: dict[str, Any] | None) -> str:
-    """Return whose kernels zero mode took."""
+    """Return the kinds of kernel that zero mode took."""
     if zero is None:
         return ""
     vendors = [is_vendor for decision in zero["decisions"] for _, is_vendor, _ in decision["chosen"][:1]]

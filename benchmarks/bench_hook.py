@@ -1,10 +1,10 @@
-"""What the hook takes to decide on the matrix products of whole models, beside Inductor listing each anew.
+"""Measure how long the hook takes to decide on the products of whole models, beside Inductor listing each anew.
 
     python benchmarks/bench_hook.py [--family NAME ...]
 
-One core, as if on an H200, no GPU needed: the products of families' layers (`diode-collect --families`) are compiled,
-each once, with the shipped model; nothing is run. The hook has Inductor list a class of shapes once
-(`diode_integration.candidates`); the baseline is the same hook without that.
+One core, as if on an H200; needs no GPU. The products of families' layers (`diode-collect --families`) are compiled
+once each with the shipped model, and nothing is run. The hook lets Inductor list a class of shapes once
+(`diode_integration.inductor.candidates`). The baseline is the same hook without this cache.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from diode_collectors.inductor.adapter import problem_of_inputs
 from diode_collectors.problems.families import family_problems
-from diode_integration.candidates import KnownLists
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.inductor.candidates import KnownLists
 from diode_integration.install import install
 
 if TYPE_CHECKING:
@@ -41,23 +41,24 @@ _RUNS = 3
 
 
 class Timed(DiodeInductorChoices):
-    """Notes what its calls for each problem take; Inductor may call it several times for one."""
+    """Records the time of its calls for each problem; Inductor may call it several times for one."""
 
     seconds: Counter[bytes]
 
-    def _result(self, offer: Any) -> Any:
+    def choose(self, offer: Any) -> Any:
+        """Return the candidates of a call, and note the seconds."""
         key = problem_of_inputs(offer.kernel_inputs, offer.op_name).key
         started = time.perf_counter()
-        result = super()._result(offer)
+        result = super().choose(offer)
         self.seconds[key] += time.perf_counter() - started
         return result
 
 
 class NoLists(KnownLists):
-    """Keeps no list, so that Inductor lists every time."""
+    """Caches no list, so that Inductor lists every time."""
 
     def get(self, _key: object) -> None:
-        """Know nothing."""
+        """Return nothing."""
 
 
 def main() -> int:
@@ -92,7 +93,7 @@ def _show(name: str, baseline: Sequence[float], taken: Sequence[float]) -> None:
 
 
 def _taken(problems: Sequence[Problem], known: KnownLists) -> list[float]:
-    """Return the seconds that the hook takes for each problem, in one compile."""
+    """Return the hook's seconds for each problem, in one compile."""
     handler = Timed(mode="zero", hardware="NVIDIA H200", observe=True, enable_fallback=False)
     handler.seconds, handler._known_lists = Counter(), known  # noqa: SLF001 - what is measured
     ops = [getattr(torch, problem.op) for problem in problems]
@@ -101,7 +102,7 @@ def _taken(problems: Sequence[Problem], known: KnownLists) -> list[float]:
         return [op(*of_op) for op, of_op in zip(ops, operands, strict=True)]
 
     settings = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "ATEN", "fx_graph_cache": False}
-    # Of an addmm's two ATen kernels one is left out, or Inductor would time both on this machine's CPU.
+    # One of addmm's two ATen kernels is left out, or Inductor would time both on this machine's CPU.
     quiet = {"autotune_num_choices_displayed": 0, "test_configs.autotune_choice_name_regex": "^(?!bias_)"}
     torch.compiler.reset()
     with FakeTensorMode(), inductor_config.patch({**settings, **quiet}), install(handler), suppress(AssertionError):

@@ -1,10 +1,10 @@
-"""What the hook costs and gains on a GPU: compile seconds and kernel time beside stock max-autotune.
+"""Measure what the hook costs and gains on a GPU: compile seconds and kernel time beside stock max-autotune.
 
     PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_hook_gpu.py --output results.jsonl
 
-Each layer is compiled from nothing (empty Inductor and Triton caches, warmed compile workers) by stock max-autotune,
-by the hook with three candidates and by the hook in zero mode. Kernels are timed with CUDA events after an L2 flush,
-behind a queued device sleep that hides the launch. Needs torch, triton, numpy and msgpack only.
+Each layer is compiled from empty Inductor and Triton caches, with warm compile workers. The ways are stock
+max-autotune, the hook with three candidates, and the hook in zero mode. Kernels are timed with CUDA events after an L2
+flush, behind a queued device sleep that hides the launch. Needs torch, triton, numpy and msgpack only.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from diode_integration.choices import DiodeInductorChoices  # noqa: E402
 
 MODE = "max-autotune-no-cudagraphs"
 _FLUSH_BYTES = 256 * 2**20
-"""More than any L2."""
+"""Larger than any L2 cache."""
 _SLEEP_CYCLES = 1_000_000
 """Some 0.5 ms: longer than the host needs to launch a compiled call."""
 _ROUNDS = 3
 _TOLERANCE = 2e-2
-"""Largest error over the largest value; bf16 has 8 bits of mantissa."""
+"""Largest error relative to the largest value; bf16 has 8 bits of mantissa."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Result:
-    """One layer compiled one way. Times in seconds where named so, else in microseconds."""
+    """Result of compiling one layer in one way. Names say if times are in seconds; the others are in microseconds."""
 
     layer: Layer
     variant: str
@@ -69,7 +69,7 @@ class Result:
     eager_us: float
     max_relative_error: float
     timed_choices: int
-    """How many candidates Inductor benchmarked; 0 when one was left."""
+    """Number of candidates that Inductor benchmarked; 0 if one was kept."""
     chosen: str
     predicted_us: float | None = None
     reason: str = ""
@@ -78,7 +78,7 @@ class Result:
 
 
 _LLAMA = {"q_o": (4096, 4096), "k_v": (1024, 4096), "gate_up": (14336, 4096), "down": (4096, 14336)}
-"""Llama-3-8B's linear layers: N and K."""
+"""N and K of the linear layers of Llama-3-8B."""
 _EXTRA = (  # biases, attention and sizes that are no powers of two
     Layer("bias 512x4096x4096", "addmm", 1, 512, 4096, 4096),
     Layer("bias 4096x4096x1024", "addmm", 1, 4096, 4096, 1024),
@@ -118,17 +118,17 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a result")
-    parser.add_argument("--model", type=Path, help="checkpoint; the best shipped model if not given")
+    parser.add_argument("--output", type=Path, required=True, help="file for results, one JSON line each")
+    parser.add_argument("--model", type=Path, help="checkpoint; the best shipped model by default")
     parser.add_argument("--limit-layers", type=int, help="only the first N layers")
     parser.add_argument("--time-limit-s", type=float, default=math.inf, help="start no layer after this many seconds")
     parser.add_argument("--exhaustive", type=int, default=0, help="also stock EXHAUSTIVE on the first N layers (slow)")
-    parser.add_argument("--repeats", type=int, default=50, help="timed calls a round (default: 50)")
+    parser.add_argument("--repeats", type=int, default=50, help="timed calls per round (default: 50)")
     return parser.parse_args()
 
 
 def _warm_up() -> None:
-    """Start the compile workers and pay for every first time: CUDA, cuBLAS, Dynamo, Triton."""
+    """Start the compile workers, and initialize CUDA, cuBLAS, Dynamo and Triton."""
     AsyncCompile.warm_pool()
     AsyncCompile.wait_pool_ready()
     a = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
@@ -138,7 +138,7 @@ def _warm_up() -> None:
 
 
 def _measure(layer: Layer, options: argparse.Namespace, *, exhaustive: bool) -> Iterator[Result]:
-    """Compile a layer every way, then time all ways in turns, so that clocks and heat hit each alike."""
+    """Compile a layer in every way, then time all in turns, so that clocks and heat affect each alike."""
     function, inputs = _problem(layer)
     variants: dict[str, dict[str, Any] | None] = {
         "stock": None,
@@ -170,7 +170,7 @@ def _compile(
     hook: dict[str, Any] | None,
     model: Path | None,
 ) -> tuple[Callable[..., torch.Tensor], Result]:
-    """Compile from nothing; return the compiled function and what is known of it so far."""
+    """Compile from empty caches; return the compiled function and the result so far."""
     handler = DiodeInductorChoices(model, enable_fallback=False, **hook) if hook is not None else None
     space = {"max_autotune_gemm_search_space": "EXHAUSTIVE", "max_autotune_prune_choices_based_on_shared_mem": True}
     with from_nothing(handler) as timings, inductor_config.patch(space if variant == "stock exhaustive" else {}):
@@ -270,7 +270,7 @@ def _line(result: Result) -> str:
 
 
 def _report(results: list[Result]) -> str:
-    """Return the results as a Markdown table with geometric means of the ratios to stock."""
+    """Return the results as a Markdown table, with geometric means of the ratios to stock."""
     variants = list(dict.fromkeys(result.variant for result in results))
     by_layer: dict[str, dict[str, Result]] = {}
     for result in results:
@@ -294,7 +294,7 @@ def _row(name: str, found: dict[str, Result], variants: list[str]) -> list[str]:
 
 
 def _mean(layers: Any, variant: str, what: str) -> str:
-    """Return the geometric mean of a variant's ``what`` over stock's, over the layers that have both."""
+    """Return the geometric mean of a variant's ``what`` over stock's, for the layers that have both."""
     base = "kernel_us" if what == "eager_us" else what
     ratios = [
         getattr(found[variant], what) / getattr(found["stock"], base)

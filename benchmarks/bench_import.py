@@ -1,9 +1,9 @@
-"""What ``import torch_diode`` costs beside ``import torch``, which is the baseline in the same run.
+"""Measure what ``import torch_diode`` costs beside ``import torch``, the baseline in the same run.
 
     python benchmarks/bench_import.py [--repeats 5]
 
-Each import runs in processes of its own, of which the fastest counts. The last line is what the import leaves for the
-first ``torch.compile``: loading the hook and its model, once Inductor has been imported.
+Each import runs in several processes, and the fastest counts. The last line is the rest of the cost in the first
+``torch.compile``: loading the hook and its model, once Inductor is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CODE = {
     "import Inductor": ("import torch", _INDUCTOR),
     "the hook, in the first compile": (_INDUCTOR, "import torch_diode"),
 }
-"""What to run before the clock starts, and after."""
+"""Code to run before the clock starts, and code to time."""
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5, help="processes of each kind")
     options = parser.parse_args()
-    # In turns, so that a machine that becomes busy slows all of them; the first round fills the disk's cache.
+    # In turns, so that a machine that becomes busy slows all of them. The first round fills the disk cache.
     rounds = [{name: _seconds(*code) for name, code in CODE.items()} for _ in range(options.repeats + 1)][1:]
     fastest = {name: min(times[name] for times in rounds) for name in CODE}
     baseline = next(iter(fastest.values()))

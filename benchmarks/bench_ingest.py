@@ -1,9 +1,9 @@
-"""How fast sealed segments become committed rows on SQLite, against a bare ``executemany`` in the same run.
+"""Measure how fast sealed segments become committed rows on SQLite, against a bare ``executemany`` in the same run.
 
-The first bundled data set is repeated with new uids until there are ``--timings`` timings, sealed as spool segments,
-and ingested into a fresh warehouse: read, checked, unpacked, decoded, committed durably, segments removed. The
-baseline writes the same rows of ``timings`` into the same table definition by ``sqlite3.executemany`` in one
-transaction with the same durability, from tuples that are ready in memory: what no ingestion can beat.
+The first bundled data set is repeated with new uids until there are ``--timings`` timings. These are sealed as spool
+segments and ingested into a new warehouse: read, checked, unpacked, decoded and committed durably. The baseline writes
+the same rows into the same table by ``sqlite3.executemany``, from tuples in memory. It uses one transaction with the
+same durability, so no ingestion can be faster.
 
     python benchmarks/bench_ingest.py
 """
@@ -25,8 +25,6 @@ import shipped_data
 from diode_collectors.ingest import garbage
 from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.spool import Spool, SpoolWriter
-from diode_store.warehouse import migrate
-from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
@@ -40,8 +38,8 @@ COLUMNS = "measurement_id, config_id, runtime_us, outcome, is_estimate, repeats,
 def main() -> None:
     """Measure, and print the ratio."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--timings", type=int, default=400_000, help="at least how many timings to ingest")
-    parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the median counts")
+    parser.add_argument("--timings", type=int, default=400_000, help="fewest timings to ingest")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions; the median counts")
     options = parser.parse_args()
     bundled = shipped_data.measurements()
     with tempfile.TemporaryDirectory() as folder:
@@ -61,17 +59,17 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round took."""
+    """Times of one round."""
 
     timings: int
     first_s: float
-    """From the spool to committed."""
+    """Seconds from the spool to the commit."""
     cpu_s: float
-    """Processor seconds of that."""
+    """Processor seconds of the first ingestion."""
     again_s: float
-    """The same segments a second time, all of them known."""
+    """Seconds of the same segments once more, when all are known."""
     bare_s: float
-    """The same rows by ``executemany``."""
+    """Seconds of the same rows by ``executemany``."""
 
 
 def seal(bundled: list[Measurement], timings: int, directory: Path) -> int:
@@ -83,7 +81,7 @@ def seal(bundled: list[Measurement], timings: int, directory: Path) -> int:
 
 
 def copies(bundled: list[Measurement], timings: int) -> Iterator[Measurement]:
-    """Yield the measurements under new uids, again and again, until there are enough timings."""
+    """Yield the measurements repeatedly under new uids, until there are enough timings."""
     written = copy = 0
     while written < timings:
         copy += 1
@@ -94,12 +92,10 @@ def copies(bundled: list[Measurement], timings: int) -> Iterator[Measurement]:
 
 
 def one_round(sealed: Path, root: Path) -> Round:
-    """Ingest a copy of the spool, and another copy, then write the same rows bare."""
+    """Ingest a copy of the spool, then another copy, and write the same rows bare."""
     database = root / "warehouse.db"
     root.mkdir()
-    engine = make_engine(str(database))
-    migrate.upgrade(engine)
-    engine.dispose()
+    shipped_data.make_warehouse(str(database))
     with Store.open(str(database)) as store, garbage.ingesting():
         timings, first_s, cpu_s = ingest(sealed, root / "first", store)
         none, again_s, _ = ingest(sealed, root / "again", store)
@@ -118,7 +114,7 @@ def ingest(sealed: Path, spool: Path, store: Store) -> tuple[int, float, float]:
 
 
 def write_bare(database: Path, target: Path) -> float:
-    """Write the rows of one warehouse's ``timings`` into another file; return the seconds that took."""
+    """Write the ``timings`` of one warehouse into another file; return the seconds."""
     source = sqlite3.connect(database)
     (definition,) = source.execute("SELECT sql FROM sqlite_master WHERE name = 'timings'").fetchone()
     rows = source.execute(f"SELECT {COLUMNS} FROM timings").fetchall()  # noqa: S608 - our own columns

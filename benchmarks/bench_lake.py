@@ -1,14 +1,14 @@
-"""How fast measurements get from the warehouse to the lake, against bare reading of the same rows in the same run.
+"""Measure how fast measurements get from the warehouse to the lake, against bare reading of the same rows.
 
-Makes a warehouse of ``--timings`` timings (``scale.py``), or works on a copy of ``--database``, and measures
+Makes a warehouse of ``--timings`` timings (``scale.py``), or copies ``--database``, and measures
 
 - the first sync from SQLite; the baseline reads the same rows with ``sqlite3`` and ``fetchmany`` and drops them;
-- a sync with nothing to do: the check that runs before every query;
+- a sync with nothing to do, which runs before every query;
 - freshness: from a commit of 10,000 timings to the answer of a query that counts them;
-- ``diode lake compact`` on what these left;
-- with ``--postgres``, the first sync from a server of its own; the baseline drops the bytes of a binary COPY.
+- ``diode lake compact`` afterwards;
+- with ``--postgres``, the first sync from its own server; the baseline drops the bytes of a binary COPY.
 
-Where others use the processors too, look at the processor seconds, of this process and those it started.
+On a busy machine, compare the processor seconds, which include child processes.
 
     python benchmarks/bench_lake.py --timings 2000000 --postgres
 """
@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import duckdb  # noqa: F401 - imported before the clock starts, as in a process that queries
 import pyarrow.parquet  # noqa: F401 - likewise
+import shipped_data
 from scale import fill
 
 import diode_store.lake.worker  # noqa: F401 - likewise
@@ -40,8 +41,6 @@ from diode_store.lake.lake import Lake
 from diode_store.lake.layout import FACTS
 from diode_store.lake.sync import sync
 from diode_store.query import analytics
-from diode_store.warehouse import migrate
-from diode_store.warehouse.database import make_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +51,7 @@ _COLUMNS = ", ".join(FACTS["timings"])
 
 
 class Took(NamedTuple):
-    """What something took."""
+    """Cost of some work."""
 
     wall_s: float
     cpu_s: float
@@ -68,9 +67,9 @@ class Took(NamedTuple):
 def main() -> None:
     """Measure, and print the ratios."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--timings", type=int, default=2_000_000, help="about how many; 100000000 takes an hour")
-    parser.add_argument("--database", type=Path, help="a warehouse that is there; it is copied first")
-    parser.add_argument("--rounds", type=int, default=7, help="how often to measure freshness; the median counts")
+    parser.add_argument("--timings", type=int, default=2_000_000, help="approximate timings; 100000000 takes an hour")
+    parser.add_argument("--database", type=Path, help="existing warehouse, which is copied first")
+    parser.add_argument("--rounds", type=int, default=7, help="repetitions of freshness; the median counts")
     parser.add_argument("--postgres", action="store_true", help="measure PostgreSQL too")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +77,7 @@ def main() -> None:
         database = root / "warehouse.db"
         if options.database:
             shutil.copy(options.database, database)
-            migrate.upgrade(make_engine(str(database)))
+            shipped_data.make_warehouse(str(database))
         else:
             fill(str(database), options.timings)
         on_sqlite(database, Lake(root / "sqlite.lake"), options.rounds)
@@ -87,7 +86,7 @@ def main() -> None:
 
 
 def on_sqlite(database: Path, lake: Lake, rounds: int) -> None:
-    """Measure everything on an SQLite file."""
+    """Measure everything on a SQLite file."""
     rows = 0
 
     def read() -> None:
@@ -122,7 +121,7 @@ def on_sqlite(database: Path, lake: Lake, rounds: int) -> None:
 
 
 def freshness(database: Path) -> Took:
-    """Commit some measurements and return how long it takes until a query counts their timings."""
+    """Commit some measurements; return the time until a query counts their timings."""
     with closing(sqlite3.connect(database)) as connection, connection:
         (last,) = connection.execute("SELECT max(id) FROM measurements").fetchone()
         # The first measurements again, under new ids and uids.
@@ -154,7 +153,7 @@ def freshness(database: Path) -> Took:
 
 
 def on_postgres(database: Path, lake: Lake) -> None:
-    """Measure the first sync of the same rows on a server of its own."""
+    """Measure the first sync of the same rows from a PostgreSQL server."""
     import psycopg
 
     from postgres_server import PostgresServer
@@ -162,9 +161,7 @@ def on_postgres(database: Path, lake: Lake) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer.in_temp_folder({"shared_buffers": "512MB"}))
         url = server.create_database("lake")
-        engine = make_engine(url)
-        migrate.upgrade(engine)
-        engine.dispose()
+        shipped_data.make_warehouse(url)
         connection = stack.enter_context(psycopg.connect(url.replace("+psycopg", ""), autocommit=True))
         rows = fill_postgres(database, connection)
 
@@ -187,7 +184,7 @@ def on_postgres(database: Path, lake: Lake) -> None:
 
 
 def fill_postgres(database: Path, connection: object) -> int:
-    """Copy every table of an SQLite warehouse to PostgreSQL; return how many timings there are."""
+    """Copy every table of a SQLite warehouse to PostgreSQL; return the number of timings."""
     import psycopg
 
     assert isinstance(connection, psycopg.Connection)  # noqa: S101 - for the type checker
@@ -217,7 +214,7 @@ def _value(value: object, is_flag: bool) -> object:  # noqa: FBT001 - one caller
 
 
 def took(work: Callable[[], object]) -> Took:
-    """Run ``work`` and return what it took, the processes it waited for included."""
+    """Run ``work``, and return its cost, including processes it waited for."""
     before, begin = os.times(), time.perf_counter()
     work()
     wall_s, after = time.perf_counter() - begin, os.times()
@@ -231,7 +228,7 @@ def median(all_took: list[Took]) -> str:
 
 
 def size(lake: Lake) -> int:
-    """Return how many bytes the timings of a lake take."""
+    """Return the bytes of a lake's timings."""
     manifest = lake.manifest()
     return sum(manifest.sizes[segment.timings] for segment in manifest.segments) if manifest else 0
 

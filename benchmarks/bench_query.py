@@ -1,8 +1,8 @@
-"""How long `diode query` takes from the shell, against starting Python and importing DuckDB in the same run.
+"""Measure how long `diode query` takes from the shell, against starting Python and importing DuckDB in the same run.
 
-The first bundled data set is put into a fresh warehouse; then ``diode query "SELECT * FROM fastest_configs"`` is run
-as a process of its own: interpreter, imports, the check that the lake is up to date, views, query, CSV. The first
-run, which also copies the timings to the lake, is shown apart.
+The first bundled data set is put into a new warehouse. Then ``diode query "SELECT * FROM fastest_configs"`` runs as a
+process: interpreter, imports, the check that the lake is up to date, views, query, CSV. The first run, which also
+copies the timings to the lake, has its own line.
 
     python benchmarks/bench_query.py
 """
@@ -19,19 +19,17 @@ from pathlib import Path
 
 import shipped_data
 
-from diode_store.warehouse import migrate
-from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
 
 QUERY = "SELECT * FROM fastest_configs"
 LIMIT_S = 1.0
-"""What the query may take, process start included."""
+"""Longest acceptable query, including the start of the process."""
 
 
 def main() -> None:
     """Measure, and print the ratio."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9, help="how often to measure each; the median counts")
+    parser.add_argument("--rounds", type=int, default=9, help="repetitions; the median counts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         database = str(Path(folder) / "warehouse.db")
@@ -51,16 +49,14 @@ def main() -> None:
 
 
 def fill(database: str) -> int:
-    """Make a warehouse of the bundled measurements; return how many timings it holds."""
-    engine = make_engine(database)
-    migrate.upgrade(engine)
-    engine.dispose()
+    """Make a warehouse of the bundled measurements; return the number of timings."""
+    shipped_data.make_warehouse(database)
     with Store.open(database) as store:
         return store.write(shipped_data.measurements()).timings
 
 
 def seconds(command: list[str]) -> tuple[float, int]:
-    """Run a command; return how long it took and how many lines it printed."""
+    """Run a command; return its seconds and its number of printed lines."""
     begin = time.perf_counter()
     finished = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return time.perf_counter() - begin, finished.stdout.count(b"\n")

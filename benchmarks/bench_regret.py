@@ -1,11 +1,11 @@
-"""What a model's choices cost on problems it has not seen, beside choices that need no model; takes minutes.
+"""Measure the regret of a model on unseen problems, beside baselines without a model; takes minutes.
 
     python benchmarks/bench_regret.py [--model-type deep] [--split family] [--by alignment] [--dataset NAME]
 
-Fits the recipe of ``diode-train`` to each part but one of five of bundled measurements, and judges it by the part
-left out: over all problems, and over those alone that were timed exhaustively, where the best of all is known. The
-parts are of problems, or of whole families of them. The baselines are in the same tables: the vendor's kernel,
-Inductor's DEFAULT list, short lists and rankings learned from the other parts, boosted trees, chance.
+Fits the recipe of ``diode-train`` on five folds of bundled measurements, by problem or by family. Judges each fold by
+all of its problems, and by those that were timed exhaustively, whose true best is known. The tables include baselines:
+the vendor kernel, Inductor's DEFAULT list, short lists and rankings learned from the other folds, boosted trees, and
+chance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import shipped_data
 
-from diode_store.console import print_rows
+from diode_store.command_line.console import print_rows
 from diode_trainer.commands.recipes import RECIPES, make_recipe
 from diode_trainer.commands.tables import ERRORS_HEADER, HEADER, PARTS_HEADER, error_rows, left_out, part_rows, rows
 from diode_trainer.data.from_file import load_measurements
@@ -40,19 +40,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.training.train import Recipe
+    from diode_trainer.training.recipe import Recipe
 
 _FOLDS = 5
 EXHAUSTIVE = {"EXHAUSTIVE", "EXHAUSTIVE without TMA"}
-"""The search space of which every choice was timed."""
+"""Search spaces whose choices were all timed."""
 
 
 def main() -> int:
     """Fit, judge and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model-type", choices=sorted(RECIPES), default="deep", help="what to fit")
-    parser.add_argument("--split", choices=[*Split], default=Split.PROBLEM, type=Split, help="what is held out")
-    parser.add_argument("--by", choices=SLICES, action="append", default=[], help="also show parts of all problems")
+    parser.add_argument("--model-type", choices=sorted(RECIPES), default="deep", help="type of network to fit")
+    parser.add_argument(
+        "--split", choices=[*Split], default=Split.PROBLEM, type=Split, help="unit that a fold holds out"
+    )
+    parser.add_argument("--by", choices=SLICES, action="append", default=[], help="also show parts of the problems")
     shipped_data.add_option(parser)
     options = parser.parse_args()
     measurements = shipped_data.measurements(options.dataset)
@@ -72,7 +74,7 @@ def main() -> int:
 
 
 def unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[Prediction]:
-    """Return what a fit to one part predicts for the problems of the other."""
+    """Return the predictions of a fold's fit for its test problems."""
     train = dataset.subset(split.train)
     scorer = Scorer(fit(pack(train), recipe).network, train.domain().templates)
     return predict(scorer, [dataset.examples[i] for i in split.test])
@@ -80,7 +82,7 @@ def unseen(dataset: ExampleSet, split: Fold, recipe: Recipe) -> list[Prediction]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was predicted for the problems that were left out."""
+    """Predictions for the test problems of all folds."""
 
     dataset: ExampleSet
     splits: Sequence[Fold]
@@ -88,7 +90,7 @@ class Outcome:
     forecasts: Forecasts
 
     def of(self, chosen: NDArray[np.bool_]) -> Outcome:
-        """Return the same of the ``chosen`` of the problems that were left out."""
+        """Return the outcome for the ``chosen`` test problems."""
         ends = np.cumsum([len(split.test) for split in self.splits])
         parts = np.split(chosen, ends[:-1])
         forecasts = {name: [*compress(predictions, chosen)] for name, predictions in self.forecasts.predictions.items()}

@@ -1,12 +1,12 @@
-"""What `diode-collect --share-kernels` changes about the times of kernels, and how much faster it is, on a GPU.
+"""Measure how `diode-collect --share-kernels` changes the times of kernels, and what it saves, on a GPU.
 
     PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_shared_kernels_gpu.py --output shared.jsonl
 
-Each problem is timed by the same kernels three times: as Inductor writes them, with its sizes as arguments, and as
-Inductor writes them once more, which shows the noise. Then a problem of slightly other sizes is timed, which finds
-all of them compiled. Printed are the ratios of the two kinds of times, what is lost by choosing by the shared ones, and
-the seconds of compiling. Problems whose rows are not whole 16 bytes share no kernels, and cannot be compared. Results
-are appended, and those that are there are not made again.
+Each problem is timed by the same kernels three times: as Inductor writes them, with sizes as arguments, and again as
+Inductor writes them, to show the noise. Then a problem of slightly different sizes is timed, which finds all kernels
+compiled. The table shows the ratios of the two kinds of times, the loss of choosing by shared kernels, and the compile
+seconds. Problems whose rows are not whole 16 bytes share no kernels, so they are left out. Results are appended, and
+existing ones are not repeated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 import results
 
 from diode_collectors.inductor.device import use_torchs_assembler
-from diode_collectors.problems.kinds import has_whole_rows
 from diode_collectors.problems.problem import SweepProblem, parse_problem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.plan import DEFAULT_MODE
-from diode_store.console import print_rows
-from diode_store.inductor_default import LARGEST_BLOCK
+from diode_store.candidates.default_space import LARGEST_BLOCK
+from diode_store.candidates.operands import has_whole_rows
+from diode_store.command_line.console import print_rows
 
 if TYPE_CHECKING:
     from diode_collectors.sweep.lane.measuring import Measured, Measuring
@@ -56,9 +56,9 @@ _COMPILE_WORKERS = 15
 def main() -> int:
     """Time, append and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a problem")
-    parser.add_argument("--problem", action="append", help="as diode-collect takes it; default: twelve")
-    parser.add_argument("--time-limit-s", type=float, default=300.0, help="begin no problem after so many seconds")
+    parser.add_argument("--output", type=Path, required=True, help="file for results, one JSON line per problem")
+    parser.add_argument("--problem", action="append", help="problem as in diode-collect; repeatable (default: twelve)")
+    parser.add_argument("--time-limit-s", type=float, default=300.0, help="start no problem after this many seconds")
     options = parser.parse_args()
     problems = [parse_problem(text) for text in options.problem or PROBLEMS]
     if odd := [str(problem) for problem in problems if not has_whole_rows(problem)]:
@@ -100,7 +100,7 @@ def _time(problems: list[SweepProblem], output: Path, deadline: float) -> None:
 
 
 def _compared(measuring: Measuring, problem: SweepProblem, kernels: Path) -> dict[str, Any]:
-    """Return the times of a problem's kernels, both ways, and how long compiling took."""
+    """Return the times of a problem's kernels, both ways, and the compile seconds."""
     measuring.kernels = None
     own = measuring.measure(problem)
     measuring.kernels = kernels
@@ -122,12 +122,12 @@ def _compared(measuring: Measuring, problem: SweepProblem, kernels: Path) -> dic
 
 
 def _kin(problem: SweepProblem) -> SweepProblem:
-    """Return a problem of other sizes, and of blocks as large."""
+    """Return a problem of other sizes with equally large blocks."""
     return replace(problem, m=problem.m + 8) if problem.m >= LARGEST_BLOCK else replace(problem, n=problem.n + 8)
 
 
 def _times(measured: Measured) -> dict[KernelConfig, float]:
-    """Return the times of kernels that were not given up early, in microseconds."""
+    """Return the measured times of kernels in microseconds, without those given up early."""
     if measured.measurement is None:
         return {}
     timings = measured.measurement.timings

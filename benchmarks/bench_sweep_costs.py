@@ -1,8 +1,8 @@
-"""What sweeps are said to cost beside what their logs say: the bundled ones as deployed, one NVIDIA H200 with 16 cores.
+"""Compare estimated and logged seconds of sweeps: the bundled deployed ones of one H200 with 16 cores.
 
     python benchmarks/bench_sweep_costs.py
 
-`diode-collect --dry-run` and `diode tune` plan by this. The ratio is that of the seconds said to the seconds logged.
+`diode-collect --dry-run` and `diode tune` plan by this estimate. The ratio is estimated over logged seconds.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import shipped_data
 from diode_collectors.problems.choices import cpu_seconds
 from diode_collectors.problems.problem import FLOAT32
 from diode_collectors.sweep.devices import CORES_ELSEWHERE
-from diode_store.console import print_rows
+from diode_store.command_line.console import print_rows
 
 if TYPE_CHECKING:
     from diode_store.records import Measurement
 
 
 def main() -> int:
-    """Print, by sweep, the seconds from its first problem to its last, and those that they are said to take."""
+    """Print for each sweep the seconds from its first problem to its last, and the estimate."""
     argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     sweeps: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
-    for measurement in shipped_data.measurements([*shipped_data.DATASETS]):
+    for measurement in shipped_data.measurements_of(shipped_data.H200):
         if measurement.timing_method.regime in shipped_data.DEPLOYED:
             sweeps[measurement.sweep_id or "", measurement.search_space or ""].append(measurement)
     rows = []

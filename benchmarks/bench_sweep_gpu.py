@@ -1,6 +1,6 @@
-"""Choices a second of ``diode-collect`` against plain ``torch.compile``, on the same problems in the same run.
+"""Measure choices per second of ``diode-collect`` against plain ``torch.compile``, on the same problems.
 
-The plain route is what one would do without it: ``torch.compile`` with max-autotune and a bare feedback saver.
+The plain way is ``torch.compile`` with max-autotune and a bare feedback saver.
 
     python benchmarks/bench_sweep_gpu.py                       # one GPU, all cores of this host
     python benchmarks/bench_sweep_gpu.py --devices 4           # and the same with more GPUs, against one of them
@@ -25,9 +25,9 @@ from diode_collectors.sweep.engine import run_sweep
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepPlan, SweepReport
 
 CPU_SECONDS_A_CHOICE = 0.45
-"""What compiling a Triton choice took on a fully loaded H200 host: cores over it is a ceiling for such a host.
+"""Processor seconds to compile a Triton choice on a fully loaded H200 host; the cores divided by them give a ceiling.
 
-Where virtual cores share physical ones that others leave idle it costs less, so the run's own figure is printed too.
+A compile costs less if virtual cores share physical ones that others leave idle, so the run prints its own figure too.
 """
 PLAIN = [SweepProblem("mm", 8, 4096, 4096), SweepProblem("mm", 16, 2048, 8192)]
 PLAIN_ROUTE = """
@@ -56,25 +56,25 @@ print("RESULT", sum(seen), time.monotonic() - started)
 
 
 def busy_s() -> float:
-    """Return the processor seconds that all processes of this host have used since it started."""
+    """Return the processor seconds of all processes of this host since its start."""
     fields = [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     user, nice, system, _idle, _waiting, *interrupts = fields[:8]
     return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 
 class Printer(SilentListener):
-    """Prints where the time went."""
+    """Prints the time of each phase."""
 
     def __init__(self) -> None:
         self.busy_s = 0.0
-        """Processor seconds of the host when the first problem was handed out."""
+        """Processor seconds of the host when the first problem started."""
 
     def on_begin(self, total: int, skipped: int) -> None:  # noqa: ARG002 - the protocol's names
-        """Begin to count processor time."""
+        """Start to count processor time."""
         self.busy_s = busy_s()
 
     def on_result(self, result: ProblemResult) -> None:
-        """Print one line a problem."""
+        """Print one line per problem."""
         print(
             f"  {result.problem}: {result.timings} choices, {result.failures} failed, {result.estimates} estimates; "
             f"compiled {result.compile_s:.1f} s, waited {result.wait_s:.1f} s, held the GPU {result.benchmark_s:.1f} s"
@@ -82,12 +82,12 @@ class Printer(SilentListener):
         )
 
     def on_note(self, message: str) -> None:
-        """Print it."""
+        """Print the message."""
         print(f"  {message}")
 
 
 def plain(problems: list[SweepProblem]) -> tuple[int, float]:
-    """Return the choices and seconds of the plain route."""
+    """Return the choices and seconds of the plain way."""
     shapes = json.dumps([(p.m, p.n, p.k) for p in problems])
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_PTXAS_PATH"}
     said = subprocess.run(
@@ -98,7 +98,7 @@ def plain(problems: list[SweepProblem]) -> tuple[int, float]:
 
 
 def ours(problems: list[SweepProblem], devices: int, **options: Any) -> tuple[SweepReport, float, float]:
-    """Return the report of a sweep, the seconds it took with starting and all, and its processor seconds a choice."""
+    """Return the report of a sweep, its seconds including the start, and its processor seconds per choice."""
     with tempfile.TemporaryDirectory() as folder:
         plan = SweepPlan(
             tuple(problems),
@@ -118,12 +118,12 @@ def ours(problems: list[SweepProblem], devices: int, **options: Any) -> tuple[Sw
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", type=int, default=1, help="compare so many GPUs with one")
+    parser.add_argument("--devices", type=int, default=1, help="number of GPUs to compare with one")
     parser.add_argument("--cores", type=int, help="cores for one GPU (default: all, with several GPUs their share)")
-    parser.add_argument("--skip-plain", action="store_true", help="leave the plain route out")
-    parser.add_argument("--problems", type=int, default=6, help="problems a GPU when several are compared")
+    parser.add_argument("--skip-plain", action="store_true", help="leave out the plain way")
+    parser.add_argument("--problems", type=int, default=6, help="problems per GPU when several are compared")
     asked = parser.parse_args()
     cores = asked.cores or (len(os.sched_getaffinity(0)) // asked.devices)
     ceiling = cores / CPU_SECONDS_A_CHOICE

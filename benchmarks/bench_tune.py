@@ -1,14 +1,15 @@
-"""What a model knows after so many minutes of `diode tune`, by how they were spent: by replay of the bundled sweeps.
+"""Replay bundled sweeps to show what a model learns in so many minutes of `diode tune`, by how they are spent.
 
     python benchmarks/bench_tune.py --output results.jsonl [--new device] [--way chosen] [--time-limit-s 3000]
 
-What is judged by nothing learns from (`worlds.py`). The other bundled problems stand for a device that nobody has
-measured, or their TF32 ones for one that is new where the rest is known. Each way takes problems until the minutes are
-spent, by what the logs of these sweeps say they cost (`bench_sweep_costs.py`), and fits a model. The baselines are a
-draw of problems (drawn), and a model of all of them (everything; where something is known, also all that is new alone).
-Beside them stand real runs (`real_runs.py`): what `diode tune` had measured after each round on an H200, on two, and on
-two H100s (`--new H100`), where the H200 is known: from nothing, and going on with a model of the H200 (warm). Takes
-hours: results are appended, and those that are there are not made again, so that it can be spread over several runs.
+Nothing learns from the test problems (`worlds.py`). The other bundled problems stand for an unknown device, or their
+TF32 problems for an unknown dtype. Each way takes problems until the minutes are spent, by the costs in the logs of
+sweeps (`bench_sweep_costs.py`), and fits a model. The baselines are a random draw of problems (drawn) and models of all
+problems (everything; if something is known, also all that is new).
+
+Beside them stand real runs (`real_runs.py`): the measurements of `diode tune` after each round. These ran on an H200,
+on two, and on two H100s (`--new H100`) with a known H200. Their models start from random weights, or from a model of
+the H200 (warm). Takes hours. Results are appended, and existing ones are not repeated, so a run can be resumed.
 """
 
 from __future__ import annotations
@@ -37,11 +38,8 @@ from diode_collectors.problems.choices import cpu_seconds
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import GUIDED, SearchSpace
 from diode_collectors.sweep.devices import CORES_ELSEWHERE
-from diode_integration.tuning.choosing import choose
-from diode_integration.tuning.doubt import doubts
-from diode_integration.tuning.pool import SAMPLE
-from diode_store.console import print_rows
-from diode_store.inductor_default import GemmConfig, default_configs
+from diode_store.candidates.default_space import GemmConfig, default_configs
+from diode_store.command_line.console import print_rows
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.data.tensors import pack
@@ -50,6 +48,9 @@ from diode_trainer.judging.standing import predict
 from diode_trainer.scoring import Prediction, Scorer
 from diode_trainer.training.train import Beginning, fit, limited_threads
 from diode_trainer.training.warm_start import EPOCHS, LEARNING_RATE, both, repeats
+from diode_tuning.choosing import choose
+from diode_tuning.doubt import doubts
+from diode_tuning.pool import SAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,27 +61,27 @@ if TYPE_CHECKING:
     from diode_trainer.models import TimingNetwork
 
 Learn = Callable[[World, ExampleSet, int], "TimingNetwork"]
-"""Makes a model of what was measured, with a seed."""
+"""Fits a model to measurements, with a seed."""
 Task = tuple[str, str, float, int]
-"""What is new, the way, minutes and a seed."""
+"""Novelty, way, minutes and seed."""
 _FIELDS = ("new", "way", "minutes", "seed")
-"""Of a result, by which it is known."""
+"""Fields that identify a result."""
 _DRAWN = frozenset({"", "log-normal", "uniform", "plain", "torchbench"})
-"""Families of problems that are no layers of one model."""
+"""Families of problems that are not layers of one model."""
 MINUTES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 _FEW_KNOWN = 1000
 _TMA = "tma"
 _MOST_ROUNDS = 3
 _SPARE = 1.2
-"""How much more is chosen than the minutes are estimated to be enough for."""
+"""Ratio of the chosen problems' cost to the budget."""
 _CONFIG = ("block_m", "block_n", "block_k", "num_stages", "num_warps")
 
 
 class Spending:
-    """Measures problems of a world until minutes are spent."""
+    """Measures problems of a world until the minutes are spent."""
 
     def __init__(self, world: World, minutes: float, seed: int) -> None:
-        """Measure nothing yet; ``seed`` draws problems and configs."""
+        """Start without measurements; ``seed`` draws problems and configs."""
         self.world, self.budget_s, self.seed = world, 60 * minutes, seed
         self.measured: dict[int, Examples] = {}
         self._draws = np.random.default_rng(seed)
@@ -88,23 +89,23 @@ class Spending:
         self._costs_s = [_seconds(min(len(example), SAMPLE + SAMPLE // 4 + 1)) for example in world.pool]
 
     def drawn(self, wanted: Callable[[Examples], bool] = lambda _example: True) -> None:
-        """Take problems as they come, of those that are wanted."""
+        """Take wanted problems at random."""
         order = self._draws.permutation(len(self.problems)).tolist()
         self._measure([i for i in order if wanted(self.world.pool[i])], self.budget_s)
 
     def covering(self) -> None:
-        """Take those that are like many others, whatever models think."""
+        """Take problems that are like many others, whatever models predict."""
         self._measure(self._chosen(self.budget_s, None), self.budget_s)
 
     def chosen(self, learn: Learn, network: TimingNetwork | None = None, *, picks: bool = False) -> None:
-        """Take what `diode tune` takes in rounds of a minute at least: also by what the model so far is unsure of.
+        """Choose as `diode tune` does, in rounds of at least a minute, with the doubts of the model so far.
 
-        Where it expects fewer than a thousand problems of a round it has fewer rounds, or one, which is ``covering``.
+        If a round is expected to measure few problems, there are fewer rounds; a single round is ``covering``.
 
         Args:
-            learn: makes that model.
-            network: in its place in the first round.
-            picks: also have it pick half of the kernels, those that it believes fastest.
+            learn: fits the model of a round.
+            network: model of the first round.
+            picks: let the model pick half of the kernels, its fastest predictions.
         """
         rounds = min(max(int(self.budget_s // 60), 1), _MOST_ROUNDS)
         for _ in range(rounds):
@@ -114,7 +115,7 @@ class Spending:
             self._measure(order, self.budget_s / rounds, Scorer(network) if picks and network is not None else None)
 
     def new(self) -> ExampleSet:
-        """Return what is measured."""
+        """Return the measurements."""
         return ExampleSet(tuple(self.measured.values()))
 
     def _chosen(self, budget_s: float, network: TimingNetwork | None) -> list[int]:
@@ -134,9 +135,9 @@ class Spending:
 
 
 def _sampled(example: Examples, draws: np.random.Generator, picker: Scorer | None) -> Examples:
-    """Return a problem with the vendor's kernels and as many others as `diode tune` times.
+    """Return a problem with its vendor kernels, and as many others as `diode tune` times.
 
-    Half of these are DEFAULT's, or those that a model picks, and the rest are drawn.
+    Half of these are in the DEFAULT list, or a model's picks; the rest are drawn.
     """
     columns, space = example.columns, SearchSpace(GUIDED, SAMPLE)
     order = draws.permutation(len(example))
@@ -153,7 +154,7 @@ def _sampled(example: Examples, draws: np.random.Generator, picker: Scorer | Non
 
 
 def _later_than_default(example: Examples) -> NDArray[np.bool_]:
-    """Return which configs are not of Inductor's DEFAULT list, shape (n,)."""
+    """Return a mask of the configs outside Inductor's DEFAULT list, shape (n,)."""
     default = default_configs(example.shape)
     rows = np.stack([getattr(example.columns, name) for name in _CONFIG], axis=1).tolist()
     return np.array([GemmConfig(*row) not in default for row in rows])
@@ -168,7 +169,7 @@ def _scratch(_world: World, new: ExampleSet, seed: int, members: int | None = No
 
 
 def _warm(world: World, new: ExampleSet, seed: int, most_known: int | None = None) -> TimingNetwork:
-    """Go on from what is known, as `diode-train --warm-start` does; or with no more than so many known problems."""
+    """Continue from the known model as `diode-train --warm-start` does, with at most ``most_known`` known problems."""
     known = ExampleSet(world.known[:most_known])
     recipe = make_recipe("deep", epochs=EPOCHS, learning_rate=LEARNING_RATE)
     beginning = Beginning(world.base, repeats(len(new), len(known)))
@@ -177,14 +178,14 @@ def _warm(world: World, new: ExampleSet, seed: int, most_known: int | None = Non
 
 @dataclass(frozen=True)
 class Way:
-    """How minutes are spent, and what is made of what was measured."""
+    """A way to spend minutes, and to learn from the measurements."""
 
     spend: Callable[[Spending], None]
     learn: Learn = _scratch
 
 
 def _is_layer(example: Examples) -> bool:
-    """Whether a problem is a layer of a model, not drawn."""
+    """Return whether a problem is a layer of a model, not drawn."""
     family = example.family or ""
     return not (family in _DRAWN or family.startswith("drawn"))
 
@@ -201,7 +202,7 @@ _WARM_WAYS = {
     "drawn, warm": Way(Spending.drawn, _warm),
     "chosen, warm": Way(lambda spending: spending.chosen(_warm, spending.world.base), _warm),
 }
-"""Where something is known."""
+"""Ways for worlds in which something is known."""
 WAYS = _WAYS | _WARM_WAYS
 _OF_REAL: dict[str, Learn] = {
     "": _scratch,
@@ -215,23 +216,23 @@ REAL_WAYS = {
     for suffix, learn in _OF_REAL.items()
     if "warm" not in suffix or run.new == H100
 }
-"""Which run was for real, and what is made of what it measured."""
+"""Real run and way to learn from it, by name."""
 _EVERYTHING = {"everything": None, "everything, 12 members": 12}
-"""By how many members; None for the recipe's."""
+"""Number of members by name; None for the recipe's."""
 ALL_NEW, NOTHING = "all that is new", "nothing"
 _ENDS = (*_EVERYTHING, ALL_NEW, NOTHING)
-"""Models of all there is, of all that is new without what is known, and of what is known alone."""
+"""Models of everything, of everything new without the known, and of the known alone."""
 
 
 def main() -> int:
-    """Spend, fit, judge, append and print."""
+    """Spend, fit, judge, append and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a result")
-    parser.add_argument("--new", choices=WORLDS, action="append", help="what is new; default: each")
-    parser.add_argument("--way", choices=[*WAYS, *REAL_WAYS, *_ENDS], action="append", help="default: each")
+    parser.add_argument("--output", type=Path, required=True, help="file for results, one JSON line each")
+    parser.add_argument("--new", choices=WORLDS, action="append", help="what is new; all by default")
+    parser.add_argument("--way", choices=[*WAYS, *REAL_WAYS, *_ENDS], action="append", help="all by default")
     parser.add_argument("--minutes", type=float, action="append", help=f"default: {', '.join(map(str, MINUTES))}")
-    parser.add_argument("--seeds", type=int, default=2, help="draws, from 0")
-    parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
+    parser.add_argument("--seeds", type=int, default=2, help="number of draws")
+    parser.add_argument("--time-limit-s", type=float, default=math.inf, help="start no fit after this many seconds")
     options = parser.parse_args()
     deadline = time.time() + options.time_limit_s
     there = {_key(line) for line in results.read(options.output)}
@@ -244,7 +245,7 @@ def main() -> int:
 
 
 def _tasks(new: str, options: argparse.Namespace) -> list[Task]:
-    """Return what there is to fit, the quickest first."""
+    """Return the fits to make, the quickest first."""
     is_known = new != DEVICE
     minutes = options.minutes or MINUTES
     asked = options.way or [*WAYS, *REAL_WAYS, *_ENDS]
@@ -257,7 +258,7 @@ def _tasks(new: str, options: argparse.Namespace) -> list[Task]:
 
 
 def _run(task: Task, output: Path, deadline: float) -> None:
-    """Do one task in a process of its own, unless it is too late to begin."""
+    """Do one task, unless the deadline has passed."""
     if time.time() < deadline:
         new, *rest = task
         with limited_threads():
@@ -301,7 +302,7 @@ def _key(line: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _show(lines: list[dict[str, Any]]) -> None:
-    """Print regret@1 and @5 in the mean over seeds, and the loss at @1 over a draw's."""
+    """Print the mean over seeds of regret@1 and @5, and the loss at @1 relative to a random draw's."""
     found: dict[tuple[str, float], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         found[line["new"], line["minutes"]][line["way"]].append(line)

@@ -1,12 +1,12 @@
-"""What models of `diode tune` lose on thousands of bundled problems, beside models of bundled problems.
+r"""Measure what models of `diode tune` lose on thousands of bundled problems, beside models of bundled problems.
 
-    PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_tune_bundled.py --output results.jsonl \
+    PYTHONPATH=.:collectors:trainer:integration:tuning python benchmarks/bench_tune_bundled.py --output results.jsonl \
         --model nvidia-h200.pt [--model ...] [--problems 1247] [--draws 4] [--time-limit-s 3000]
 
-What is listed (`worlds.py`) are a hundred problems, of which one pick may be a fifth of the loss. Here each draw fits a
-model, by the recipe of the shipped one, to so many other bundled problems of the H200. It and the models that are given
-are judged by those of the rest that are timed as deployed and that none of them learned from. A fit takes minutes, so
-results are appended, and what is there of the same models is not made again.
+The listed problems of `worlds.py` are so few that one pick may be a fifth of the loss. Here each draw fits a model, by
+the shipped recipe, to ``--problems`` bundled problems of the H200. This model and the given ones are judged by the
+other problems that are timed as deployed and that no model learned from. A fit takes minutes, so results are appended,
+and existing ones of the same models are not repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench_tune import regrets
 from real_runs import DEVICE
 from worlds import world
 
-from diode_store.console import print_rows
+from diode_store.command_line.console import print_rows
 from diode_store.errors import DiodeError
 from diode_trainer import artifact
 from diode_trainer.commands.recipes import make_recipe
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from diode_trainer.scoring import Prediction
 
 _FIRST_SET = 1_247
-"""Problems of the first data set, by whose replay the aims of `diode tune` were set."""
+"""Number of problems in the first data set, whose replay set the goals of `diode tune`."""
 _DRAWN = "bundled, drawn"
 _RANKS = ("1", "3", "5")
 
 
 def main() -> int:
-    """Fit, judge, append and print."""
+    """Fit, judge, append and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, help="where results are appended")
-    parser.add_argument("--model", type=Path, action="append", required=True, help="to be judged; may be repeated")
+    parser.add_argument("--output", type=Path, required=True, help="file to append results to")
+    parser.add_argument("--model", type=Path, action="append", required=True, help="model to judge; repeatable")
     parser.add_argument(
-        "--problems", type=int, default=_FIRST_SET, help="what a draw learns from (default: 1247, the first data set's)"
+        "--problems", type=int, default=_FIRST_SET, help="problems per draw (default: 1247, as in the first data set)"
     )
-    parser.add_argument("--draws", type=int, default=4, help="how many draws (default: 4)")
-    parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
+    parser.add_argument("--draws", type=int, default=4, help="number of draws (default: 4)")
+    parser.add_argument("--time-limit-s", type=float, default=math.inf, help="start no fit after this many seconds")
     options = parser.parse_args()
     began = time.monotonic()
     try:
@@ -98,7 +98,7 @@ def _judged(
     judges: Sequence[int],
     predicted: dict[str, dict[int, Prediction]],
 ) -> dict[str, Any]:
-    """Return regret of a draw's model and of the others, by rank, on what the draw left."""
+    """Return the regret of a draw's model and of the others on the remaining problems, by rank."""
     order = random.Random(draw).sample(range(len(pool)), len(pool))  # noqa: S311 - no secret
     learned = ExampleSet(tuple(pool[i] for i in order[:problems]))
     scorer = Scorer(fit(pack(learned), make_recipe("deep"), seed=draw).network)
@@ -116,7 +116,7 @@ def _said(model: artifact.TimingModel | Scorer, examples: Sequence[Examples]) ->
 
 
 def _show(lines: list[dict[str, Any]]) -> None:
-    """Print regret in the mean over draws, and how many times as much is lost as by the drawn models."""
+    """Print the mean regret over draws, and the loss relative to the drawn models."""
     if not lines:
         return
     rows = []

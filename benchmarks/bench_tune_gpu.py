@@ -1,11 +1,11 @@
-"""`diode tune` for real: what a budget on this machine's GPU teaches, and a compile that the model then decides.
+"""Run `diode tune` on this machine's GPU, compile a program with the new model, and judge the model.
 
-    PYTHONPATH=.:collectors:trainer:integration python benchmarks/bench_tune_gpu.py --folder tuned --budget 10m
+    PYTHONPATH=.:collectors:trainer:integration:tuning python benchmarks/bench_tune_gpu.py --folder tuned --budget 10m
 
-In a data folder of its own it runs `diode tune --from-scratch` without the problems that `worlds.py` has to judge by,
-then compiles a small program in a new process with the model that came of it, and last judges it, beside cuBLAS alone:
-what each loses, and the ratio. They are timed on an NVIDIA H200 and on an H100; elsewhere there is nothing to judge by.
-Interrupted, it goes on in the same folder. Allow the budget, and five minutes for starting sweeps and training.
+Runs `diode tune --from-scratch` in its own data folder, without the test problems of `worlds.py`. Then it compiles a
+small program in a new process with the resulting model. Finally it judges the model beside cuBLAS alone: the loss of
+each, and their ratio. The test problems are timed on an NVIDIA H200 and on an H100; other GPUs cannot be judged. An
+interrupted run resumes in the same folder. Allow the budget plus five minutes for starting sweeps and training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import worlds
 
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.shapesets import as_text
-from diode_store.console import print_rows
+from diode_store.command_line.console import print_rows
 from diode_trainer import artifact
 from diode_trainer.judging.standing import predict
 from diode_trainer.scoring import Prediction
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from diode_trainer.data.dataset import Examples
 
-DIODE = (sys.executable, "-W", "ignore", "-c", "from diode_store.cli import main; main()")
+DIODE = (sys.executable, "-W", "ignore", "-c", "from diode_store.command_line.cli import main; main()")
 PROGRAM = """
 import sys, time, torch, torch_diode
 device, dtype = sys.argv[1], torch.float32 if sys.argv[1] == "cpu" else torch.bfloat16
@@ -57,10 +57,10 @@ print(torch_diode.report())
 
 
 def main() -> int:
-    """Tune, use, judge, append and print."""
+    """Tune, compile, judge, append and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True, help="data folder, model, logs and results.jsonl")
-    parser.add_argument("--budget", default="10m", help="of measuring (default: 10m)")
+    parser.add_argument("--budget", default="10m", help="time to measure (default: 10m)")
     parser.add_argument("--device", default="cuda:0", help="cuda:N, a comma list, or cpu to try it (default: cuda:0)")
     options = parser.parse_args()
     folder = options.folder.absolute()
@@ -88,10 +88,10 @@ def main() -> int:
 
 
 def _logged(command: list[str], environment: dict[str, str], log: Path) -> str:
-    """Run a command, keep what it says on stderr, and return what it prints.
+    """Run a command, log its stderr, and return its stdout.
 
     Raises:
-        SystemExit: it failed; the message has the end of what it said.
+        SystemExit: the command failed; the message has the end of its stderr.
     """
     with log.open("a") as output:
         run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=output, text=True, check=False)
@@ -101,7 +101,7 @@ def _logged(command: list[str], environment: dict[str, str], log: Path) -> str:
 
 
 def _judged(model: artifact.TimingModel, tested: Sequence[Examples]) -> dict[str, float]:
-    """Return regret@k of a model, by k, and regret@1 of cuBLAS alone."""
+    """Return regret@k of a model by k, and regret@1 of cuBLAS alone."""
     vendor = [Prediction.without_members(np.where(example.is_vendor, 1.0, 2.0)) for example in tested]
     ours, theirs = bench_tune.regrets(tested, predict(model, tested)), bench_tune.regrets(tested, vendor)
     return {"problems": len(tested), **ours, "cublas": theirs["1"]}

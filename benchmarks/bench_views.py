@@ -1,10 +1,9 @@
-"""How long the views take over ten million timings, against a plain minimum over the same rows in the same run.
+"""Measure how long the views take over ten million timings, against a plain minimum over the same rows.
 
-The warehouse is made by ``benchmarks/scale.py`` (once, if ``--database`` names one that is there). Each question is
-asked in a process of its own: seconds are the best of ``--rounds``, memory is that process's peak. The baseline is
-``min(runtime_us)`` by measurement over the same files. Rates of training count the rows that come out, several
-measurements of one config being one row. ``--hundred-million`` asks the same of a lake ten times as large, made by
-copying the Parquet files with other ids.
+``benchmarks/scale.py`` makes the warehouse, unless ``--database`` names an existing one. Each question runs in its own
+process: seconds are the best of ``--rounds``, memory is the peak of the process. The baseline is ``min(runtime_us)`` by
+measurement over the same files. Rates of training count the resulting rows; several measurements of one config are one
+row. ``--hundred-million`` asks the same of a lake ten times as large, made by copying the Parquet files with other ids.
 
     python benchmarks/bench_views.py --database /tmp/scale/warehouse.db
 """
@@ -26,7 +25,7 @@ from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
 from diode_store.query.analytics import open_lake
 from diode_store.query.results import stream
-from diode_store.settings import Settings
+from diode_store.system.settings import Settings
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,9 +51,9 @@ LIMITS_S = {"fastest_configs, one device": 0.5, "fastest_configs, everything": 2
 def main() -> None:
     """Measure, and print each figure beside the baseline."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--timings", type=int, default=10_000_000, help="about how many to make, where none are")
-    parser.add_argument("--database", type=Path, help="a warehouse made by scale.py; made there if there is none")
-    parser.add_argument("--rounds", type=int, default=3, help="how often to ask each; the best counts")
+    parser.add_argument("--timings", type=int, default=10_000_000, help="approximate timings of a new warehouse")
+    parser.add_argument("--database", type=Path, help="warehouse of scale.py; made there if missing")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions of each question; the best counts")
     parser.add_argument("--hundred-million", action="store_true", help="also ask a lake ten times as large")
     parser.add_argument("--ask", nargs=3, metavar=("LAKE", "QUESTION", "ROUNDS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -77,7 +76,7 @@ def main() -> None:
 
 
 def measure(lake: Path, rounds: int) -> None:
-    """Ask everything of one lake."""
+    """Ask all questions of one lake."""
     baseline_s = 0.0
     print(f"{'':34} {'wall s':>7} {'CPU s':>7} {'ratio':>7} {'MiB':>6}")
     for question in (*QUESTIONS, *TRAINING_QUESTIONS):
@@ -93,7 +92,7 @@ def measure(lake: Path, rounds: int) -> None:
 
 
 def ask(lake: Path, question: str, rounds: int) -> dict[str, float]:
-    """Ask in a process of its own, whose memory is that of the question alone."""
+    """Ask in a separate process, so that its memory is that of the question."""
     command = [sys.executable, __file__, "--ask", str(lake), question, str(rounds)]
     finished = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     found: dict[str, float] = json.loads(finished.stdout)
@@ -101,7 +100,7 @@ def ask(lake: Path, question: str, rounds: int) -> dict[str, float]:
 
 
 def answer(lake: Path, question: str, rounds: int) -> dict[str, float]:
-    """Return the best time of a question, what it took of the processors, its rows and the peak of memory."""
+    """Return the best time of a question, its processor time, its rows and the peak of memory."""
     connection = open_lake(Lake(lake))
     times = []
     for _ in range(rounds):
@@ -113,14 +112,14 @@ def answer(lake: Path, question: str, rounds: int) -> dict[str, float]:
 
 
 def peak_mib() -> float:
-    """Return the peak of this process's memory; ``ru_maxrss`` would begin at that of the process that started it."""
+    """Return the peak of this process's memory; ``ru_maxrss`` would start at that of the parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     (kib,) = [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
     return kib / 1024
 
 
 def rows_of(connection: duckdb.DuckDBPyConnection, question: str) -> int:
-    """Ask once; return how many rows came."""
+    """Ask once; return the number of rows."""
     if question == "training stream, by problem":
         from diode_trainer.data.streaming import stream_examples
 

@@ -1,12 +1,12 @@
-"""What a model learns of something new from 10, 30, 100 or all of its problems, from nothing or from what is known.
+"""Measure what a model learns of something new from 10, 30, 100 or all of its problems, with and without a warm start.
 
     python benchmarks/bench_warm_start.py --output results.jsonl [--new tf32] [--way continued] [--time-limit-s 3000]
 
-By replay of the bundled measurements: a dtype, an op or a layout is left out, as if it were a device that nobody has
-measured, and brought back problem by problem. A quarter of its problems is only judged by. The baseline is a fit to
-those problems alone (scratch). The others begin with a model of the rest (fine-tuned), learn from the rest as well,
-with the new problems repeated (joint), or do both for a few epochs (continued). Takes hours: results are appended,
-and those that are there are not made again, so that it can be spread over several runs.
+By replay of the bundled measurements: a dtype, an op or a layout is left out, like an unknown device, and brought back
+problem by problem. A quarter of its problems only test. The baseline is a fit to the new problems alone (scratch). The
+others start with a model of the rest (fine-tuned), learn from the rest and repeated new problems (joint), or do both
+for a few epochs (continued). Takes hours. Results are appended, and existing ones are not repeated, so a run can be
+resumed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 import results
 import shipped_data
 
-from diode_store.console import print_rows
+from diode_store.command_line.console import print_rows
 from diode_trainer.commands.recipes import make_recipe
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.splits import folds
@@ -50,27 +50,27 @@ NEW: dict[str, Callable[[Examples], bool]] = {
     "bmm": lambda example: example.shape.op in {"bmm", "baddbmm"},
     "nn": lambda example: example.shape.layout == "nn",
 }
-"""What is left out: a dtype, an op, a layout."""
+"""Left-out dtype, op or layout, by name."""
 COUNTS = ("0", "10", "30", "100", "all")
 _FIELDS = ("new", "seed", "count", "way")
-"""Of a result, by which it is known."""
+"""Fields that identify a result."""
 _PARTS = 4
-"""One of so many parts of the new problems is only judged by."""
+"""Number of parts of the new problems; one part only tests."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """One thing that is left out, with one draw of what is judged by."""
+    """Something left out, with one draw of its test problems."""
 
     known: ExampleSet
     pool: ExampleSet
-    """The new problems that can be learned from, in the order in which they are brought back."""
+    """New problems to learn from, in the order in which they are brought back."""
     tested: tuple[Examples, ...]
     seed: int
 
     @cached_property
     def base(self) -> TimingNetwork:
-        """Return a model of what is known."""
+        """Return a model of the known problems."""
         return fit(pack(self.known), make_recipe("deep"), seed=self.seed).network
 
 
@@ -89,7 +89,7 @@ def _joint(replay: Replay, new: ExampleSet, seed: int) -> Fit:
 
 
 def _continued(replay: Replay, new: ExampleSet, seed: int) -> Fit:
-    """Do what `diode-train --warm-start` does."""
+    """Continue from the known model as `diode-train --warm-start` does."""
     recipe = make_recipe("deep", epochs=EPOCHS, learning_rate=LEARNING_RATE)
     beginning = Beginning(replay.base, repeats(len(new), len(replay.known)))
     return fit(pack(both(new, replay.known)), recipe, seed=seed, beginning=beginning)
@@ -104,14 +104,14 @@ WAYS: dict[str, Callable[[Replay, ExampleSet, int], Fit]] = {
 
 
 def main() -> int:
-    """Fit, judge, append and print."""
+    """Fit, judge, append and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, help="file that gets one JSON line a result")
-    parser.add_argument("--new", choices=NEW, action="append", help="what is left out; default: each")
-    parser.add_argument("--way", choices=WAYS, action="append", help="default: each")
-    parser.add_argument("--problems", choices=COUNTS, action="append", help="default: each")
-    parser.add_argument("--seeds", type=int, default=2, help="draws, from 0")
-    parser.add_argument("--time-limit-s", type=float, default=math.inf, help="begin no fit after so many seconds")
+    parser.add_argument("--output", type=Path, required=True, help="file for results, one JSON line each")
+    parser.add_argument("--new", choices=NEW, action="append", help="what to leave out; all by default")
+    parser.add_argument("--way", choices=WAYS, action="append", help="all by default")
+    parser.add_argument("--problems", choices=COUNTS, action="append", help="all by default")
+    parser.add_argument("--seeds", type=int, default=2, help="number of draws")
+    parser.add_argument("--time-limit-s", type=float, default=math.inf, help="start no fit after this many seconds")
     shipped_data.add_option(parser)
     options = parser.parse_args()
     deadline = time.monotonic() + options.time_limit_s
@@ -135,7 +135,7 @@ def main() -> int:
 
 
 def _replay(dataset: ExampleSet, name: str, seed: int) -> Replay:
-    """Leave something out; which of its problems are judged by, and the order of the others, depend on the seed."""
+    """Leave something out; the seed draws its test problems and the order of the others."""
     is_new = np.array([NEW[name](example) for example in dataset])
     known, new = dataset.subset(np.flatnonzero(~is_new)), dataset.subset(np.flatnonzero(is_new))
     fold = folds(new, _PARTS, seed)[0]
@@ -144,7 +144,7 @@ def _replay(dataset: ExampleSet, name: str, seed: int) -> Replay:
 
 
 def _judged(replay: Replay, count: str, way: str) -> dict[str, Any]:
-    """Fit and judge one; return the figures."""
+    """Fit and judge one way; return the figures."""
     started = time.perf_counter()
     new = replay.pool.subset(range(len(replay.pool) if count == "all" else int(count)))
     network = replay.base if way == "base" else WAYS[way](replay, new, replay.seed).network
@@ -162,7 +162,7 @@ def _key(line: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _show(lines: list[dict[str, Any]]) -> None:
-    """Print regret@1 of all choices, and in brackets of the Triton ones, in the mean over seeds; and its ratio."""
+    """Print the mean over seeds of regret@1 for all choices (Triton choices in brackets), and its ratio."""
     found: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         found[line["new"], line["count"]][line["way"]].append(line)

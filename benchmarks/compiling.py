@@ -1,6 +1,6 @@
-"""Compiles that start from nothing, for the benchmarks of the hook on a GPU.
+"""Compile from empty caches, for the benchmarks of the hook on a GPU.
 
-Importing it forgets what the environment asks the hook for: a benchmark says itself which hook it measures.
+The import removes the hook's settings from the environment, as a benchmark sets up its own hook.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ for _name in [name for name in os.environ if name.startswith("DIODE_")]:
 
 @contextmanager
 def from_nothing(handler: DiodeInductorChoices | None) -> Iterator[list[dict[Any, float]]]:
-    """Compile with empty caches and, if there is one, a handler of the hook; yields what Inductor benchmarks, by op."""
+    """Compile with empty caches and an optional handler of the hook; yield Inductor's benchmarks by op."""
     with fresh_cache(), watched(handler) as timings:
         yield timings
 
 
 @contextmanager
 def watched(handler: DiodeInductorChoices | None) -> Iterator[list[dict[Any, float]]]:
-    """Compile with a handler of the hook, if there is one; yields what Inductor benchmarks, by op."""
+    """Compile with an optional handler of the hook; yield Inductor's benchmarks by op."""
     timings: list[dict[Any, float]] = []
     with ExitStack() as stack:
         if handler is not None:
@@ -47,7 +47,7 @@ def watched(handler: DiodeInductorChoices | None) -> Iterator[list[dict[Any, flo
 
 
 def own_code(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wrap ``function`` in code of its own, since Dynamo keeps what it compiled by code object."""
+    """Wrap ``function`` in a new code object, since Dynamo caches compiled code by code object."""
 
     def call(*inputs: torch.Tensor) -> torch.Tensor:
         return function(*inputs)

@@ -1,4 +1,4 @@
-"""Results of a benchmark that takes hours: a JSON line each in a file, so that it can be spread over several runs."""
+"""Results of a benchmark that takes hours: a file with a JSON line each, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def append(path: Path, result: dict[str, Any]) -> None:
-    """Add a result to a file, and show it on stderr."""
+    """Append a result to a file, and print it on stderr."""
     line = json.dumps(result)
     with path.open("a") as output:
         output.write(line + "\n")
@@ -19,5 +19,5 @@ def append(path: Path, result: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the results of a file; none if it is not there yet."""
+    """Return the results in a file; none if the file does not exist."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

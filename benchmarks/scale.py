@@ -1,10 +1,9 @@
-"""A warehouse of any size to measure on: the first bundled data set, multiplied, with the same rows every time.
+"""Make a warehouse of any size to measure on: the first bundled data set multiplied, with the same rows every time.
 
-Each bundled problem becomes many by other numbers of rows; each of these is measured on one or two of four devices,
-in one or two environments, some of them repeatedly, with the configs of the bundled measurement and times that
-scatter as real ones do. Some timings fail, some measurements are replays, flagged, superseded or made by a hook.
-Rows go in by bare ``executemany``; the lake is made by a sync. ``replicate`` makes a lake larger without the
-warehouse.
+Each bundled problem becomes many with other numbers of rows. Each of these is measured on one or two of four devices,
+in one or two environments, some of them repeatedly. They have the configs of the bundled measurement, and times with
+realistic scatter. Some timings fail; some measurements are replays, flagged, superseded or made by a hook. Bare
+``executemany`` writes the rows, and a sync makes the lake. ``replicate`` enlarges a lake without the warehouse.
 
     python benchmarks/scale.py /tmp/warehouse.db --timings 10000000
 """
@@ -29,11 +28,11 @@ import pyarrow.parquet as pq
 import shipped_data
 import sqlalchemy as sa
 
-from diode_store.devices import known_device
+from diode_store.devices.known import known_device
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
-from diode_store.noise import band_of, sigmas_of
 from diode_store.records import Hardware, Problem, TensorSpec, TimingMethod
+from diode_store.timing.noise import band_of, sigmas_of
 from diode_store.warehouse import migrate, schema
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.dimensions import config_values, environment_values, hardware_values, problem_values
@@ -47,9 +46,9 @@ if TYPE_CHECKING:
 
 PROBLEMS_PER_MEASUREMENT = 0.25
 ROWS_STEP = 8
-"""By how many rows variants of a problem differ."""
+"""Difference in rows between variants of a problem."""
 DEVICES = {"NVIDIA H200": 1.0, "NVIDIA H100 80GB HBM3": 1.08, "NVIDIA A100-SXM4-80GB": 2.2, "NVIDIA L40S": 2.9}
-"""Device → how much longer it takes than an H200."""
+"""Time relative to an H200, by device."""
 NEWER = {"torch": "2.13.0+cu130", "triton": "3.7.0"}
 FAILING = 0.02
 """Share of timings that fail."""
@@ -57,7 +56,9 @@ REPLAYED, FLAGGED, SUPERSEDED, HOOKED = 0.02, 0.01, 0.005, 0.01
 """Shares of measurements."""
 METHOD = TimingMethod("median", flush_l2=True, launch_hidden=True, regime="write_flush")
 SCATTER = [sigma / math.sqrt(2) for sigma in sigmas_of(METHOD)]
-"""Standard deviation of the logarithm of one time, by band; a ratio of two scatters by the square root of two more."""
+"""Standard deviation of the logarithm of one time, by band; a ratio of two times scatters more by the square root of
+two.
+"""
 _INSERT = (
     "INSERT INTO timings (measurement_id, config_id, runtime_us, outcome, is_estimate, repeats, p10_us, p90_us) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -66,9 +67,9 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def main() -> None:
-    """Make a warehouse and its lake, and say how long each took."""
+    """Make a warehouse and its lake, and print the seconds of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("database", type=Path, help="the SQLite file to make; it must not exist")
+    parser.add_argument("database", type=Path, help="new SQLite file to make")
     parser.add_argument("--timings", type=int, default=10_000_000, help="about how many")
     options = parser.parse_args()
     if options.database.exists():
@@ -82,7 +83,7 @@ def main() -> None:
 
 
 def fill(database: str, timings: int, seed: int = 0) -> int:
-    """Make a warehouse of about ``timings`` timings; return how many it holds."""
+    """Make a warehouse of about ``timings`` timings; return their exact number."""
     engine = make_engine(database)
     migrate.upgrade(engine)
     plan = _Plan(shipped_data.measurements(), timings, seed)
@@ -103,10 +104,10 @@ def fill(database: str, timings: int, seed: int = 0) -> int:
 
 
 def replicate(lake: Path, target: Path, times: int) -> int:
-    """Make a lake that holds what ``lake`` does ``times`` over, with other ids; return how many timings it holds.
+    """Make a lake with the content of ``lake`` ``times`` over, with other ids; return its number of timings.
 
-    Measurements and problems are multiplied, so that there are as many more problems; devices, environments and
-    configs stay. It has no warehouse: open it without a sync.
+    Measurements and problems are multiplied; devices, environments and configs stay. The new lake has no warehouse, so
+    open it without a sync.
     """
     source, copy = Lake(lake), Lake(target)
     manifest = source.manifest()
@@ -139,7 +140,7 @@ def replicate(lake: Path, target: Path, times: int) -> int:
 
 
 def _copy_shifted(source: Path, target: Path, shifts: Sequence[dict[str, int]]) -> None:
-    """Write a Parquet file's rows once for each of ``shifts``, which says what to add to which column."""
+    """Write the rows of a Parquet file once for each of ``shifts``, which holds the addition to each column."""
     file = pq.ParquetFile(source)
     columns = file.metadata.row_group(0) if file.num_row_groups else None
     codec = columns.column(0).compression if columns else "zstd"
@@ -157,7 +158,7 @@ def _copy_shifted(source: Path, target: Path, shifts: Sequence[dict[str, int]]) 
 
 @dataclass(frozen=True)
 class _Base:
-    """A bundled measurement as columns; configs by number, in ascending order."""
+    """A bundled measurement as columns, with configs by number in ascending order."""
 
     problem: Problem
     config_ids: list[int]
@@ -168,7 +169,7 @@ class _Base:
 
 
 class _Plan:
-    """What is measured where; every row follows from its number and the seed."""
+    """Plan of what is measured where; every row follows from its number and the seed."""
 
     def __init__(self, bundled: Sequence[Measurement], timings: int, seed: int) -> None:
         self._seed = seed
@@ -180,7 +181,7 @@ class _Plan:
         first = bundled[0].environment
         self._environments = (first, replace(first, **NEWER))
         self._hardware = [_device(name, bundled[0].hardware) for name in DEVICES]
-        # Some kernels fail on the smaller devices, always the same ones.
+        # Some kernels always fail on the smaller devices.
         self._fails = np.random.default_rng(seed).random((len(self._hardware), len(numbers) + 1)) < FAILING
         # A newer compiler makes some kernels faster and others slower.
         self._newer = np.exp(np.random.default_rng(seed + 1).normal(0, 0.03, len(numbers) + 1))
@@ -192,7 +193,7 @@ class _Plan:
         yield schema.configs, _numbered(config_values(config) for config in self._configs)
 
     def _variants(self) -> Iterator[Problem]:
-        """Yield the problems, all different."""
+        """Yield distinct problems."""
         seen: set[bytes] = set()
         for number in range(self._problems):
             variant, base = divmod(number, len(self._bases))
@@ -203,9 +204,10 @@ class _Plan:
             yield problem
 
     def _place(self, number: int) -> tuple[int, int, int]:
-        """Return problem, device and environment of a measurement, counted from 0.
+        """Return the problem, device and environment of a measurement, counted from 0.
 
-        First every problem on its own device, then again or in the newer environment, then on another device.
+        Every problem is measured on its own device first, then again or in the newer environment, then on another
+        device.
         """
         turn, problem = divmod(number, self._problems)
         device = (problem + (problem // 7 if turn > 1 else 0)) % len(self._hardware)
@@ -290,7 +292,7 @@ def _uid(seed: int, number: int) -> bytes:
 
 
 def _with_more_rows(problem: Problem, rows: int) -> Problem:
-    """Return a problem with ``rows`` more rows in its first matrix and in what has as many rows as the result."""
+    """Return a problem with ``rows`` more rows in its first matrix, and in operands with the rows of the result."""
     if not rows:
         return problem
     m = problem.shape.m
@@ -301,7 +303,7 @@ def _with_more_rows(problem: Problem, rows: int) -> Problem:
 
 
 def _taller(spec: TensorSpec, rows: int) -> TensorSpec:
-    """Return a dense matrix with more rows; dimensions keep their order in memory, broadcast ones stay so."""
+    """Return a dense matrix with more rows; the memory order of dimensions and broadcasts stay."""
     size = (*spec.size[:-2], spec.size[-2] + rows, spec.size[-1])
     stride = list(spec.stride)
     step = 1

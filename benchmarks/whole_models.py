@@ -1,7 +1,8 @@
-"""The models of ``bench_models_gpu.py``: shapes of well-known ones with a few layers and random weights."""
+"""Models of ``bench_models_gpu.py``: well-known architectures with a few layers and random weights."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -12,18 +13,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+DEVICE = "cuda"
+"""Device of all models and inputs; a check of their code on a machine without a GPU sets it to "cpu"."""
+
+
 class Workload(NamedTuple):
-    """What is compiled and called."""
+    """A model to compile, and the inputs of a call."""
 
-    call: Callable[[Tensor], Tensor]
-    """What is compiled: from the input to an output, or to a loss."""
-    inputs: Tensor
+    call: Callable[..., Tensor]
+    """Function to compile: from the inputs to an output, or to a loss."""
+    inputs: tuple[Tensor, ...]
     parameters: tuple[Tensor, ...] = ()
-    """Of which a call also computes the gradients; none in inference."""
+    """Parameters whose gradients a call computes as well; none in inference."""
+    fp32_precision: str = "highest"
+    """Setting of ``torch.set_float32_matmul_precision`` under which the model runs."""
 
-    def run(self, call: Callable[[Tensor], Tensor]) -> Tensor:
+    def run(self, call: Callable[..., Tensor]) -> Tensor:
         """Run one step with ``call`` in place of ``self.call``."""
-        output = call(self.inputs)
+        output = call(*self.inputs)
         if self.parameters:
             torch.autograd.backward(output)
         return output
@@ -35,9 +42,23 @@ class Workload(NamedTuple):
 
 
 def decoder(tokens: int, batch: int = 1, **sizes: int) -> Workload:
-    """Return a Llama-like decoder: the hidden states of a batch of tokens (prefill, no cache)."""
+    """Return a Llama-like decoder: the hidden states of a batch of tokens, without a cache."""
     model = _of_transformers("Llama", torch.bfloat16, num_hidden_layers=4, **sizes)
     return _of_tokens(model, batch, tokens, use_cache=False)
+
+
+def softcapped_decoder(tokens: int = 256, **sizes: Any) -> Workload:
+    """Return two layers of Gemma-2-2B and its head: the logits of a prompt, with eager, softcapped attention."""
+    sizes = {"num_hidden_layers": 2, "attn_implementation": "eager", **sizes}
+    model = _of_transformers("Gemma2", torch.bfloat16, "ForCausalLM", **sizes)
+    ids = torch.randint(0, model.config.vocab_size, (1, tokens), device=DEVICE)
+    return Workload(lambda ids: model(ids, use_cache=False).logits, (ids,))
+
+
+def text_encoder(batch: int = 4, tokens: int = 512) -> Workload:
+    """Return the encoder of T5-large with four layers."""
+    sizes = {"d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_heads": 16, "num_layers": 4}
+    return _of_tokens(_of_transformers("T5", torch.bfloat16, "EncoderModel", **sizes), batch, tokens)
 
 
 def mixture_of_experts() -> Workload:
@@ -68,13 +89,25 @@ def vision_transformer() -> Workload:
     """Return ViT-H/14 with six layers, 16 images of 224 x 224."""
     sizes = {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 6, "num_attention_heads": 16}
     model = _of_transformers("ViT", torch.float16, patch_size=14, image_size=224, **sizes)
-    return Workload(lambda images: model(images).last_hidden_state, _normal(16, 3, 224, 224, dtype=torch.float16))
+    return _of_images(model, 16)
+
+
+def windowed_transformer(images: int = 16) -> Workload:
+    """Return Swin-B with two blocks a stage, the second of them with shifted windows; images of 224 x 224."""
+    sizes = {"embed_dim": 128, "depths": [2, 2, 2, 2], "num_heads": [4, 8, 16, 32], "window_size": 7}
+    return _of_images(_of_transformers("Swin", torch.float16, **sizes), images)
+
+
+def recommender(batch: int = 2048, rows: int = 100_000) -> Workload:
+    """Return a DLRM (Naumov et al., 2019) in fp32, with TF32 in its products: a score for each user of a batch."""
+    model = _made(lambda: _DLRM(tables=26, rows=rows, width=64), torch.float32)
+    dense, sparse = _normal(batch, 13, dtype=torch.float32), torch.randint(0, rows, (batch, 26), device=DEVICE)
+    return Workload(model, (dense, sparse), fp32_precision="high")
 
 
 def convolutional() -> Workload:
     """Return ResNet-50, 32 images of 224 x 224."""
-    model = _of_transformers("ResNet", torch.float16)
-    return Workload(lambda images: model(images).last_hidden_state, _normal(32, 3, 224, 224, dtype=torch.float16))
+    return _of_images(_of_transformers("ResNet", torch.float16), 32)
 
 
 def speech_encoder() -> Workload:
@@ -91,13 +124,13 @@ def speech_encoder() -> Workload:
         decoder_ffn_dim=5120,
         num_mel_bins=128,
     ).encoder
-    return Workload(lambda mel: model(mel).last_hidden_state, _normal(4, 128, 3000, dtype=torch.bfloat16))
+    return Workload(lambda mel: model(mel).last_hidden_state, (_normal(4, 128, 3000, dtype=torch.bfloat16),))
 
 
 def diffusion_transformer() -> Workload:
     """Return DiT-XL/2 (Peebles and Xie, 2023) with six blocks, 16 latents of 32 x 32."""
     model = _made(lambda: _DiT(width=1152, heads=16, blocks=6), torch.bfloat16)
-    return Workload(model, _normal(16, 4, 32, 32, dtype=torch.bfloat16))
+    return Workload(model, (_normal(16, 4, 32, 32, dtype=torch.bfloat16),))
 
 
 def training_step() -> Workload:
@@ -106,14 +139,14 @@ def training_step() -> Workload:
     dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     model = _of_transformers("GPT2", torch.bfloat16, **sizes, **dropouts).train()
     vocabulary: int = model.config.vocab_size
-    tokens = torch.randint(0, vocabulary, (8, 512), device="cuda")
+    tokens = torch.randint(0, vocabulary, (8, 512), device=DEVICE)
 
     def loss(ids: Tensor) -> Tensor:
         hidden: Tensor = model(ids, use_cache=False).last_hidden_state[:, :-1]
         logits = functional.linear(hidden, model.wte.weight)  # the head is tied to the embedding
         return functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
-    return Workload(loss, tokens, tuple(model.parameters()))
+    return Workload(loss, (tokens,), tuple(model.parameters()))
 
 
 LLAMA3_8B = {
@@ -130,7 +163,7 @@ DECODER_2304 = {
     "num_key_value_heads": 36,
     "vocab_size": 122753,
 }
-CASES: Mapping[str, Callable[[], Workload]] = {
+WORKLOADS: Mapping[str, Callable[[], Workload]] = {
     "llama3-8b-16": lambda: decoder(16, **LLAMA3_8B),
     "llama3-8b-512": lambda: decoder(512, **LLAMA3_8B),
     "decoder-2304": lambda: decoder(300, 4, **DECODER_2304),
@@ -141,6 +174,11 @@ CASES: Mapping[str, Callable[[], Workload]] = {
     "dit-xl": diffusion_transformer,
     "whisper-encoder": speech_encoder,
     "gpt2-training": training_step,
+    "llama3-8b-decode-32": lambda: decoder(1, 32, **LLAMA3_8B),
+    "gemma2-2b": softcapped_decoder,
+    "swin-b": windowed_transformer,
+    "dlrm": recommender,
+    "t5-encoder": text_encoder,
 }
 
 
@@ -189,8 +227,35 @@ class _DiT(nn.Module):
         return result
 
 
+class _DLRM(nn.Module):
+    """A recommender: embeddings and a perceptron, the products of all pairs of them, and another perceptron."""
+
+    def __init__(self, tables: int, rows: int, width: int) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
+        self.bottom = _perceptron(13, 512, 256, width)
+        features = tables + 1
+        first, second = torch.tril_indices(features, features, offset=-1)
+        self.register_buffer("pairs", first * features + second)
+        self.top = _perceptron(width + len(first), 512, 256)
+        self.score = nn.Linear(256, 1)
+
+    def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
+        """Map (batch, 13) numbers and (batch, tables) rows of the tables to (batch, 1)."""
+        numbers = self.bottom(dense)
+        features = torch.stack([numbers, *(table(sparse[:, i]) for i, table in enumerate(self.tables))], dim=1)
+        products = torch.bmm(features, features.transpose(1, 2)).flatten(1)
+        scores: Tensor = torch.sigmoid(self.score(self.top(torch.cat([numbers, products[:, self.pairs]], dim=1))))
+        return scores
+
+
+def _perceptron(*widths: int) -> nn.Sequential:
+    """Return linear layers between these widths, each with a ReLU behind it."""
+    return nn.Sequential(*(layer for sizes in pairwise(widths) for layer in (nn.Linear(*sizes), nn.ReLU())))
+
+
 def _of_transformers(name: str, dtype: torch.dtype, suffix: str = "Model", **sizes: Any) -> Any:
-    """Return ``transformers``' model of a name with these sizes and random weights, on the GPU."""
+    """Return ``transformers``' model of a name with these sizes and random weights, on the device."""
     import transformers
 
     configuration = getattr(transformers, f"{name}Config")(**sizes)
@@ -201,21 +266,27 @@ def _made(make: Callable[[], nn.Module], dtype: torch.dtype) -> Any:
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
     try:
-        with torch.device("cuda"):
+        with torch.device(DEVICE):
             return make().eval()
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 def _of_tokens(model: Any, batch: int, tokens: int, **options: bool) -> Workload:
-    ids = torch.randint(0, model.config.vocab_size, (batch, tokens), device="cuda")
+    ids = torch.randint(0, model.config.vocab_size, (batch, tokens), device=DEVICE)
 
     def call(ids: Tensor) -> Tensor:
         hidden: Tensor = model(ids, **options).last_hidden_state
         return hidden
 
-    return Workload(call, ids)
+    return Workload(call, (ids,))
+
+
+def _of_images(model: Any, images: int) -> Workload:
+    """Return a model's last hidden state for fp16 images of 224 x 224."""
+    inputs = (_normal(images, 3, 224, 224, dtype=torch.float16),)
+    return Workload(lambda pixels: model(pixels).last_hidden_state, inputs)
 
 
 def _normal(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(*shape, device="cuda", dtype=dtype)
+    return torch.randn(*shape, device=DEVICE, dtype=dtype)

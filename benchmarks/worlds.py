@@ -1,8 +1,9 @@
-"""What a model is judged by, and what may be measured or is known for it: a device that is new, in data that are there.
+"""Worlds for benchmarks of tuning: what is new, what may be measured, what is known, and what tests a model.
 
-Some bundled problems are only judged by (listed): those timed exhaustively as deployed, and three families; so are
-455 problems of 26 families and drawn ones that nothing learns from (held back). They are timed on an NVIDIA H200; on an
-NVIDIA H100 by some 30 kernels each, of which half were the fastest there.
+Some bundled problems of the H200 only test (listed): those timed exhaustively as deployed, and three families. Further
+problems of 26 families and drawn ones never train (held back). They are timed on an NVIDIA H200, and on an NVIDIA H100
+by some 30 kernels each, half of them the fastest there. No world learns from the bundled data set
+`h100-2026-11-deployed`, which has some of the listed problems.
 """
 
 from __future__ import annotations
@@ -36,29 +37,29 @@ _ON_H100 = DATA / "h100-2026-11-judged-0000.seg"
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A device that is new, and what is known of others."""
+    """A new device, and knowledge of others."""
 
     pool: tuple[Examples, ...]
-    """What can be measured."""
+    """Problems that can be measured."""
     tested: dict[str, tuple[Examples, ...]]
-    """What is judged by."""
+    """Test problems by name."""
     known: tuple[Examples, ...] = ()
-    """In an order that is drawn."""
+    """Known problems, in random order."""
 
     @cached_property
     def base(self) -> TimingNetwork:
-        """Return a model of what is known."""
+        """Return a model of the known problems."""
         return fit(pack(ExampleSet(self.known)), make_recipe("deep"), seed=0).network
 
 
 def _device(measurements: list[Measurement]) -> World:
-    """Nothing is known."""
+    """Return a world in which nothing is known."""
     listed, pool = _parted(measurements)
     return World(tuple(pool), {"listed": tuple(listed), "held back": _held_back()})
 
 
 def _tf32(measurements: list[Measurement]) -> World:
-    """TF32 is new; the rest is known, and nothing of it is judged by."""
+    """Return a world in which TF32 is new and alone tested, and the rest is known."""
     listed, pool = _parted(measurements)
     new, judged, held_back = (
         tuple(example for example in examples if example.shape.arithmetic == TF32)
@@ -69,7 +70,7 @@ def _tf32(measurements: list[Measurement]) -> World:
 
 
 def _h100(measurements: list[Measurement]) -> World:
-    """An H100 is new, of which real runs measured some; of an H200 all is known that is not judged by."""
+    """Return a world in which an H100 with measurements of real runs is new, and an H200 is known."""
     _, pool = _parted(measurements)
     runs = [run.whole() for run in REAL_RUNS.values() if run.new == H100]
     new = {example.shape: example for of_run in runs for example in of_run}
@@ -82,16 +83,16 @@ WORLDS: dict[str, Callable[[list[Measurement]], World]] = {DEVICE: _device, TF32
 @cache
 def world(new: str) -> World:
     """Return the world in which something is new."""
-    return WORLDS[new](shipped_data.measurements([*shipped_data.DATASETS]))
+    return WORLDS[new](shipped_data.measurements_of(shipped_data.H200))
 
 
 def judged_on_h200() -> dict[str, tuple[Examples, ...]]:
-    """Return what is judged by on an H200, by name."""
+    """Return the test problems on an H200, by name."""
     return world(DEVICE).tested
 
 
 def judged_on_h100() -> dict[str, tuple[Examples, ...]]:
-    """Return the same problems as they were timed on an H100, but for two whose clock was unsteady."""
+    """Return the same problems timed on an H100, except two with an unsteady clock."""
     found = load_measurements(list(measurements_in(_ON_H100)), str(_ON_H100))
     shapes = {name: {example.shape for example in of} for name, of in judged_on_h200().items()}
     return {name: tuple(example for example in found if example.shape in of) for name, of in shapes.items()}
@@ -102,7 +103,7 @@ def _drawn(examples: list[Examples]) -> tuple[Examples, ...]:
 
 
 def _parted(measurements: list[Measurement]) -> tuple[list[Examples], list[Examples]]:
-    """Return the problems that are judged by, and the others, each as it is timed today if it was."""
+    """Return the test problems and the others, each in its deployed regime if possible."""
     exhaustive = {m.problem.shape for m in measurements if m.search_space == "EXHAUSTIVE"}
     dataset = load_measurements(measurements, "the bundled measurements")
     judged = {example.shape for example in dataset if example.shape in exhaustive or example.family in FAMILIES}

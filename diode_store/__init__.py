@@ -16,7 +16,7 @@ __all__ = ["__version__", "open"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for."""
+    """Import ``open`` or ``__version__`` on first use."""
     if name == "open":
         from diode_store.query.api import open_warehouse
 

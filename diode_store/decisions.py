@@ -1,6 +1,6 @@
-"""The record of a decision: what the hook chose for one matrix product inside a compile, and why.
+"""The record of a decision: the hook's choice for one matrix product inside a compile, and its reason.
 
-It travels and is stored as a measurement is; later measurements of the same problem show what the choice cost.
+A decision travels and is stored like a measurement. Later measurements of the same problem show the cost of the choice.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from diode_store.records import Environment, Hardware, Problem
 
 MOST_KEPT = 10_000
-"""Most kernels that one decision may keep: more than any list of candidates has."""
+"""Most kernels that one decision may keep, above the length of any list of candidates."""
 
 
 class KeptConfig(NamedTuple):
-    """A kernel that was left to Inductor, and its predicted time in microseconds; None where there is no prediction."""
+    """A kernel that was left to Inductor, and its predicted time in microseconds; None without a prediction."""
 
     config: KernelConfig
     predicted_us: float | None = None
@@ -42,27 +42,29 @@ class DecisionRecord:
     versions may add others."""
     reason: str
     policy: str
-    """The policy in full, as cache keys have it; ``picks/`` and the file's SHA-256 where a picks file decided."""
+    """The policy in full, as in cache keys; ``picks/`` and the file's SHA-256 if a picks file decided."""
     mode: str
     """The policy's mode: ``adaptive``, ``top_k``, ``zero``."""
     decided_at: datetime
     """Timezone-aware."""
     candidates: int = 0
-    """How many were ranked, or a picks file names; 0 where neither decided."""
+    """Number of candidates that were ranked or that a picks file names; 0 if neither the model nor a file decided."""
     kept: tuple[KeptConfig, ...] = ()
-    """What was left to Inductor, fastest predicted first; empty where neither the model nor a picks file decided."""
+    """Configs left to Inductor, fastest prediction first; empty if neither the model nor a picks file decided."""
     predicted_vendor_us: float | None = None
-    """Predicted for the vendor's best kernel, in microseconds; None when none was offered."""
+    """Prediction for the vendor's best kernel, in microseconds; None without a vendor kernel."""
     p_within_2pct: float | None = None
-    """How likely the first of ``kept`` is within 2% of the best candidate, from 0 to 1; None if nobody knows."""
+    """Probability that the first of ``kept`` is within 2% of the best candidate; None if unknown."""
     model_sha256: str | None = None
-    """None without a model, and where a picks file decided."""
+    """SHA-256 of the model; None without a model, or if a picks file decided."""
+    similar_to: str | None = None
+    """Name of the similar device whose model decided; None if the model knows this device, or if unrecorded."""
     seconds: float | None = None
-    """What the hook took for it."""
+    """Time that the hook took for the decision."""
     observed: bool = False
-    """Whether the choice was only recorded, and stock Inductor went on."""
+    """True if the decision was only recorded and stock Inductor went on."""
     failure: str | None = None
-    """Why the graph that had what was kept could not be compiled, or was not to its end; None unless that happened."""
+    """Reason why the graph with the kept configs was not compiled to its end; None if it was."""
     host: str | None = None
     hook_version: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)

@@ -43,7 +43,7 @@ class SpoolError(DiodeError):
 class SpoolInUseError(SpoolError):
     """Another process ingests from the spool."""
 
-    def __init__(self, message: str, pid: int | None) -> None:
+    def __init__(self, message: str, pid: int | None = None) -> None:
         """Keep the message and the other process's pid; 0 or None if it is not known."""
         super().__init__(message)
         self.pid = pid
@@ -66,7 +66,7 @@ class SchemaError(DatabaseError):
 
 
 class NoWarehouseError(SchemaError):
-    """There is no warehouse yet."""
+    """The warehouse does not exist yet."""
 
 
 class BackupError(DiodeError):
@@ -83,6 +83,15 @@ class PruneError(DiodeError):
 
 class HardwareError(DiodeError):
     """No hardware matches that name; `diode hardware list` shows the known ones."""
+
+
+class NoHardwareError(HardwareError):
+    """No device has this name."""
+
+    def __init__(self, message: str | None = None, name: str = "") -> None:
+        """Keep the message and the name, as it was typed."""
+        super().__init__(message)
+        self.name = name
 
 
 class ImportFileError(DiodeError):
@@ -118,7 +127,16 @@ class ReportError(DiodeError):
 
 
 class DatasetError(DiodeError):
-    """There is not enough data to train or evaluate on."""
+    """The data do not suffice to train or evaluate."""
+
+
+FIRST_STEP = "add those that ship with `diode-ingest --once --bundled`, or others with `diode import`"
+"""Remedy for a warehouse without measurements."""
+NO_MEASUREMENTS = f"the warehouse holds no measurements; {FIRST_STEP}"
+
+
+class NoMeasurementsError(DatasetError):
+    """The warehouse holds no measurements; add those that ship with `diode-ingest --once --bundled`."""
 
 
 class SettingsError(DiodeError):

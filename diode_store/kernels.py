@@ -7,21 +7,21 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from diode_store import checks
 from diode_store.keys import content_key
+from diode_store.values import checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Scalar = bool | int | float | str
-"""What a problem's scalar or a kernel's keyword argument may be."""
+"""Value of a problem's scalar or of a kernel's keyword argument."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelConfig:
     """One kernel that can solve a problem: a template and its parameters.
 
-    Make one with ``diode_store.normalise.kernel_config``, which maps every source's names to these.
+    Make one with ``diode_store.candidates.names.kernel_config``, which maps every source's names to these.
     Vendor kernels (``aten::mm``) are configs without parameters.
     """
 
@@ -58,13 +58,17 @@ class KernelConfig:
     def _hash(self) -> int:
         return hash((self._parts, self.kwargs))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the hash, which differs between processes."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
     @property
     def _parts(self) -> tuple[Scalar | None, ...]:
         return _COLUMNS_OF(self)
 
     @property
     def is_vendor(self) -> bool:
-        """Whether a vendor library runs it (cuBLAS through ATen, say)."""
+        """Return whether a vendor library runs the kernel, such as cuBLAS through ATen."""
         return is_vendor_template(self.template)
 
     def describe(self) -> str:
@@ -83,12 +87,12 @@ _COLUMNS_OF: Callable[[KernelConfig], tuple[Scalar | None, ...]] = attrgetter(*C
 
 
 def is_vendor_template(template: str) -> bool:
-    """Whether a vendor library runs this template (cuBLAS through ATen, say)."""
+    """Return whether a vendor library runs this template, such as cuBLAS through ATen."""
     return template.startswith("aten::")
 
 
 def agrees(found: KernelConfig, wanted: KernelConfig) -> bool:
-    """Whether ``found`` has every parameter that ``wanted`` names; not every source of a config names all of them."""
+    """Return whether ``found`` agrees with every parameter that ``wanted`` names; some sources name only a few."""
     named = ((name, getattr(wanted, name)) for name in CONFIG_COLUMNS)
     has_columns = all(value is None or getattr(found, name) == value for name, value in named)
     return has_columns and set(wanted.kwargs) <= set(found.kwargs)
@@ -105,5 +109,5 @@ def plain_scalar(value: Scalar) -> Scalar:
 
 
 def same_scalars(some: tuple[tuple[str, Scalar], ...], others: tuple[tuple[str, Scalar], ...]) -> bool:
-    """Whether names and values are equal, where True differs from 1."""
+    """Return whether names and values are equal, where True differs from 1."""
     return some == others and [type(value) for _, value in some] == [type(value) for _, value in others]

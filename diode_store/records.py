@@ -13,14 +13,16 @@ from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diode_store.checks import shown
 from diode_store.errors import RecordError
 from diode_store.kernels import CONFIG_COLUMNS, KernelConfig, Scalar, is_vendor_template, plain_scalar, same_scalars
 from diode_store.keys import KEY_BYTES, content_key
+from diode_store.ops import DEFAULT_SCALARS, MATRIX_DIMENSIONS, OPS, find_op
 
 __all__ = [
     "CONFIG_COLUMNS",
+    "DEPLOYED",
     "REGIMES",
+    "REGIME_NAMES",
     "STOCK_POLICY",
     "UNKNOWN",
     "DeviceState",
@@ -36,8 +38,10 @@ __all__ = [
     "TensorSpec",
     "Timing",
     "TimingMethod",
+    "is_regime",
     "is_vendor_template",
     "plain_scalar",
+    "regime_group",
     "regime_rank",
 ]
 
@@ -45,13 +49,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from diode_store.ops import Op
+
 UNKNOWN = "unknown"
 """The value of an environment's attribute that is not known."""
 
 GRAPH, READ_FLUSH, WRITE_FLUSH = "graph", "read_flush", "write_flush"
-"""What ``TimingMethod.regime`` is where a sweep timed kernels on a GPU."""
+"""Values of ``TimingMethod.regime`` for sweeps on a GPU."""
 REGIMES = (GRAPH, READ_FLUSH, WRITE_FLUSH)
 """These, the nearest to how a deployed kernel runs first."""
+DEPLOYED = "deployed"
+"""The name of ``graph`` and ``read_flush`` together: a sweep times short kernels in one and long ones in the other."""
+UNKNOWN_REGIME = "unknown"  # nobody recorded how the kernels were timed
+REGIME_NAMES = (DEPLOYED, *REGIMES, UNKNOWN_REGIME)
 
 STOCK_POLICY = "stock"
 """The choice policy of an unfiltered list of Inductor's kernels."""
@@ -62,8 +72,18 @@ def regime_rank(regime: str | None) -> int:
     return REGIMES.index(regime) if regime in REGIMES else len(REGIMES)
 
 
+def regime_group(regime: str | None) -> str:
+    """Return ``deployed`` for either of its regimes, ``unknown`` for None, else the regime itself."""
+    return DEPLOYED if regime in {GRAPH, READ_FLUSH} else regime or UNKNOWN_REGIME
+
+
+def is_regime(regime: str | None, wanted: str | None) -> bool:
+    """Return whether a timing's ``regime`` is one that the name ``wanted`` stands for; None stands for all."""
+    return wanted is None or wanted in {regime, regime_group(regime)}
+
+
 class Source(StrEnum):
-    """Where a measurement comes from."""
+    """Origin of a measurement."""
 
     FEEDBACK = "feedback"
     SWEEP = "sweep"
@@ -72,7 +92,7 @@ class Source(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How timing one config ended; only ``OK`` has a runtime."""
+    """Result of timing one config; only ``OK`` has a runtime."""
 
     OK = "ok"
     COMPILE_ERROR = "compile_error"
@@ -100,7 +120,7 @@ class Hardware:
     memory_bandwidth_bytes_per_s: int | None = None
     max_clock_mhz: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """JSON values that this version has no field for; likewise in every other record."""
+    """JSON values without a field in this version, here and in every other record."""
 
     @cached_property
     def key(self) -> bytes:
@@ -150,7 +170,7 @@ class ProblemShape:
     layout: str
     """Two letters, for A and B: n row-major, t transposed, s any other stride."""
     tf32: bool = False
-    """Whether float32 may be multiplied as TF32, which uses other kernels, several times faster."""
+    """True if float32 may be multiplied as TF32, which uses other, several times faster kernels."""
 
     @property
     def arithmetic(self) -> str:
@@ -158,25 +178,11 @@ class ProblemShape:
         return "tf32" if self.tf32 else self.dtype
 
 
-# op → (index of A among the inputs, index of B, index of the bias or None)
-MATMUL_OPERANDS: dict[str, tuple[int, int, int | None]] = {
-    "mm": (0, 1, None),
-    "int_mm": (0, 1, None),
-    "bmm": (0, 1, None),
-    "scaled_mm": (0, 1, None),
-    "mm_plus_mm": (0, 1, None),
-    "addmm": (1, 2, 0),
-    "baddbmm": (1, 2, 0),
-}
-_DEFAULT_SCALARS: dict[str, Scalar] = {"alpha": 1, "beta": 1}
-_MATRIX_DIMENSIONS = 2
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
     """One matrix product: the op, its ordered inputs and its sorted scalars.
 
-    Make one with ``Problem.create``, which normalises; the constructor does not.
+    Make one with ``Problem.create``, which normalizes; the constructor does not.
     """
 
     op: str
@@ -192,26 +198,25 @@ class Problem:
         scalars: Mapping[str, Scalar] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Problem:
-        """Normalise, so that one problem has one key whichever source reports it.
+        """Normalize, so that one problem has one key whichever source reports it.
 
-        A bias of one dimension becomes its broadcast view (stride 0), as Inductor's Triton templates see
-        it; a bmm over plain matrices, as Inductor lowers a batch of one, is an mm; default scalars
-        (``alpha=1``, ``beta=1``) are dropped.
+        A bias of one dimension becomes its broadcast view (stride 0), as Inductor's Triton templates see it. A bmm over
+        plain matrices becomes an mm, because Inductor lowers a batch of one that way. Default scalars (``alpha=1``,
+        ``beta=1``) are dropped.
 
         Raises:
             RecordError: unknown op, or inputs that do not make a matrix product.
         """
-        if op not in MATMUL_OPERANDS:
-            raise RecordError(f"unknown op {shown(op)}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
-        first, second, bias = MATMUL_OPERANDS[op]
-        _check_inputs(op, inputs, first, second)
-        if op == "bmm" and len(inputs[first].size) == _MATRIX_DIMENSIONS:
-            op = "mm"
+        entry = find_op(op)
+        first, second, bias = entry.operands
+        _check_inputs(entry, inputs)
+        if entry.plain and len(inputs[first].size) == MATRIX_DIMENSIONS:
+            op = entry.plain
         if bias is not None:
             output = (*inputs[first].size[:-1], inputs[second].size[-1])
             inputs = (*inputs[:bias], _broadcast(inputs[bias], output), *inputs[bias + 1 :])
         kept = {name: plain_scalar(value) for name, value in (scalars or {}).items() if value is not None}
-        pairs = tuple(sorted((n, v) for n, v in kept.items() if _DEFAULT_SCALARS.get(n) != v))
+        pairs = tuple(sorted((n, v) for n, v in kept.items() if DEFAULT_SCALARS.get(n) != v))
         return cls(op, inputs, pairs, extra or {})
 
     def __eq__(self, other: object) -> bool:
@@ -234,19 +239,19 @@ class Problem:
     @cached_property
     def shape(self) -> ProblemShape:
         """The derived columns."""
-        first, second, _ = MATMUL_OPERANDS[self.op]
+        first, second, _ = OPS[self.op].operands
         a, b = self.inputs[first], self.inputs[second]
-        batch = a.size[0] if len(a.size) > _MATRIX_DIMENSIONS else 1
+        batch = a.size[0] if len(a.size) > MATRIX_DIMENSIONS else 1
         layout = _layout_letter(a) + _layout_letter(b)
         tf32 = a.dtype == "float32" and dict(self.scalars).get("ALLOW_TF32") is True
         return ProblemShape(self.op, a.dtype, batch, a.size[-2], b.size[-1], a.size[-1], layout, tf32)
 
 
 class Timing(NamedTuple):
-    """How long one config took; a tuple, because a measurement holds up to thousands of them.
+    """Runtime or failure of one config; a tuple, because a measurement holds up to thousands of timings.
 
-    ``runtime_us`` is None unless the outcome is ok. An estimate is an upper-side guess from one to three
-    runs that stopped early, not a median.
+    ``runtime_us`` is None unless the outcome is ok. An estimate is an upper-side guess from one to three runs that
+    stopped early, not a median.
     """
 
     config: KernelConfig
@@ -260,22 +265,24 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True)
 class TimingMethod:
-    """How the runtimes of a measurement were timed."""
+    """Method that timed the configs of a measurement."""
 
     statistic: str | None = None
     """The statistic of the repeats in ``runtime_us``: ``median``, ``mean`` or ``min``."""
     flush_l2: bool | None = None
     launch_hidden: bool | None = None
-    """Whether launches were queued behind a device sleep, so that launch gaps are not timed."""
+    """True if launches were queued behind a device sleep, so that launch gaps are not timed."""
     regime: str | None = None
-    """What surrounded a timed launch: ``graph`` (a CUDA graph of launches over operands that rotate through more than
-    the L2 cache holds), ``read_flush`` (two events, behind a flush that reads) or ``write_flush`` (the same behind a
-    flush that writes). Times of one kernel differ between regimes, so they are compared within one only. None where
-    nobody knows, or where Inductor timed the kernel."""
+    """Setting of each timed launch: ``graph``, ``read_flush`` or ``write_flush``.
+
+    ``graph`` is a CUDA graph of launches over operands that rotate through more than the L2 cache holds.
+    ``read_flush`` is two events behind a flush that reads, ``write_flush`` the same behind a flush that writes. Times
+    of one kernel differ between regimes, so compare them within one only. None if unknown, or if Inductor timed it.
+    """
 
     @property
     def has_write_flush(self) -> bool:
-        """Whether runs were behind a flush that writes, as all flushes were before there were regimes."""
+        """Return whether runs followed a flush that writes, as all did before regimes were recorded."""
         return self.regime == WRITE_FLUSH or (self.regime is None and bool(self.flush_l2))
 
 
@@ -308,11 +315,11 @@ class Measurement:
     sweep_id: str | None = None
     collector_version: str | None = None
     is_replay: bool = False
-    """Whether the timings came back from Inductor's cache rather than from the device."""
+    """True if the timings came back from Inductor's cache rather than from the device."""
     search_space: str | None = None
     sample_seed: int | None = None
     choice_policy: str = STOCK_POLICY
-    """What listed the choices: ``stock``, or ``hook:<model sha>``, whose filter would bias training."""
+    """Source of the list of choices: ``stock``, or ``hook:<model sha>``, whose filter would bias training."""
     timing_method: TimingMethod = TimingMethod()
     device_state: DeviceState = DeviceState()
     flags: tuple[str, ...] = ()
@@ -328,8 +335,8 @@ class Measurement:
         """Check what no reader could repair.
 
         Raises:
-            RecordError: a uid of another length, a time without a zone, a flag that is no single word, no timing,
-                or a config timed twice.
+            RecordError: a uid of another length, a time without a zone, a flag of several words, no timing, or a config
+                timed twice.
         """
         if not isinstance(self.uid, bytes) or len(self.uid) != KEY_BYTES:
             raise RecordError(f"a measurement's uid must be {KEY_BYTES} bytes, not {self.uid!r}")
@@ -344,14 +351,15 @@ class Measurement:
 
 
 def _repeats_a_config(timings: tuple[Timing, ...]) -> bool:
-    """Whether a config occurs twice; configs that differ only in ``extra`` are one kernel."""
+    """Return whether a config occurs twice; configs that differ only in ``extra`` are one kernel."""
     configs = set(map(itemgetter(0), timings))
     by_key = any(map(attrgetter("extra"), configs))
     return len({config.key for config in configs} if by_key else configs) != len(timings)
 
 
-def _check_inputs(op: str, inputs: tuple[TensorSpec, ...], first: int, second: int) -> None:
-    most = _MATRIX_DIMENSIONS + (op in {"bmm", "baddbmm"})
+def _check_inputs(entry: Op, inputs: tuple[TensorSpec, ...]) -> None:
+    op, most = entry.name, entry.most_dimensions
+    first, second, _ = entry.operands
     for spec in inputs:
         if len(spec.size) > most:
             raise RecordError(f"{op}: an input has {len(spec.size)} dimensions; at most {most} make sense")
@@ -362,7 +370,7 @@ def _check_inputs(op: str, inputs: tuple[TensorSpec, ...], first: int, second: i
     if len(inputs) <= max(first, second):
         raise RecordError(f"{op} needs at least {max(first, second) + 1} inputs, not {len(inputs)}")
     a, b = inputs[first], inputs[second]
-    if min(len(a.size), len(b.size)) < _MATRIX_DIMENSIONS or a.size[-1] != b.size[-2] or a.size[:-2] != b.size[:-2]:
+    if min(len(a.size), len(b.size)) < MATRIX_DIMENSIONS or a.size[-1] != b.size[-2] or a.size[:-2] != b.size[:-2]:
         raise RecordError(f"{op}: {list(a.size)} x {list(b.size)} is not a matrix product")
 
 

@@ -1,12 +1,12 @@
-"""Compile a few matrix products and keep what Inductor's autotuner measured of them.
+"""Compile a few matrix products, and keep the measurements of Inductor's autotuner.
 
-The Triton kernels go into a data set, which is saved; with ``--spool`` every kernel also goes into a spool, from
-where `diode-ingest` takes it to the warehouse.
+The Triton kernels go into a data set, which is saved. With ``--spool`` every kernel also goes into a spool, from
+which `diode-ingest` takes it to the warehouse.
 
     python examples/collect_matmul_dataset.py [--output matmul_dataset.json] [--spool DIR]
 
-On a GPU that is a dozen seconds. A CPU runs no Triton kernels: there the C++ ones are timed, which a data set cannot
-hold and the spool can.
+This takes a dozen seconds on a GPU. A CPU runs no Triton kernels: Inductor then times C++ kernels, which a spool can
+hold and a data set cannot.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCH, TOKENS, HIDDEN, WIDE = 4, 64, 128, 256
 
 
 def compile_products(device: str) -> None:
-    """Have Inductor choose the kernels of a bmm and, where it autotunes them, of an mm and an addmm."""
+    """Let Inductor choose the kernels of a bmm and, if it autotunes them, of an mm and an addmm."""
     dtype = torch.float16 if device == "cuda" else torch.float32
     x, w, bias = (
         torch.randn(*size, device=device, dtype=dtype) for size in ((TOKENS, HIDDEN), (HIDDEN, WIDE), (WIDE,))
@@ -43,7 +43,7 @@ def compile_products(device: str) -> None:
 
 
 def show(collector: MatmulDatasetCollector) -> None:
-    """Print how much of the compiles was seen, and what was collected, a line a problem."""
+    """Print how many compiles were seen, and a line for each collected problem."""
     print(collector.coverage())
     print(f"{collector.stats.timings} timings")
     for (device, op, shape), best in collector.get_dataset().get_fastest_configs().items():

@@ -1,7 +1,7 @@
-"""Compile a small module with the hook installed, and print what it chose and why.
+"""Compile a small module with the hook installed, and print its choices and reasons.
 
-On a machine with a GPU that the model knows, the hook chooses and the kernels run. Elsewhere it is asked to observe
-as if it ran on ``--hardware``: it ranks the candidates a GPU would be offered, and stock Inductor compiles.
+On a machine with a GPU that the model knows, the hook chooses the kernels. Elsewhere it only observes, as if it ran on
+``--hardware``: it ranks the candidates of that GPU, and stock Inductor compiles.
 
     python examples/compile_with_hook.py [--model FILE] [--zero]
 """
@@ -24,7 +24,8 @@ from diode_integration.inductor_integration import install_diode_choices
 from diode_store.errors import DiodeError
 
 TOKENS, HIDDEN, WIDE = 512, 1024, 4096
-# How far compiled may be from eager, as a share of the largest output: bf16 keeps 8 bits, and sums are ordered anew.
+# Largest difference of compiled and eager, relative to the largest output: bf16 keeps 8 bits, and the order of sums
+# differs.
 TOLERANCE = 2e-2
 
 
@@ -46,7 +47,7 @@ def main() -> int:
     """Compile, compare with eager, and print the decisions."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="checkpoint; the shipped model by default")
-    parser.add_argument("--hardware", default="NVIDIA H200", help="what to observe for without a GPU")
+    parser.add_argument("--hardware", default="NVIDIA H200", help="device to observe for without a GPU")
     parser.add_argument("--zero", action="store_true", help="keep one choice and benchmark nothing")
     options = parser.parse_args()
     on_gpu = torch.cuda.is_available()
@@ -76,7 +77,7 @@ def main() -> int:
 
 
 def compile_and_compare(device: str) -> float:
-    """Compile a ``Block`` and return its largest difference from eager, as a share of the largest output."""
+    """Compile a ``Block``, and return its largest difference from eager, relative to the largest output."""
     torch.manual_seed(0)
     block = Block().to(device, torch.bfloat16).eval()
     x = torch.randn(TOKENS, HIDDEN, device=device, dtype=torch.bfloat16)
@@ -87,7 +88,7 @@ def compile_and_compare(device: str) -> float:
 
 
 def title(on_gpu: bool, options: argparse.Namespace) -> str:  # noqa: FBT001 - a fact, not a switch
-    """Return whether choices were made or only observed."""
+    """Return a title that says whether choices were made or only observed."""
     if on_gpu:
         return f"What the hook chose on {torch.cuda.get_device_name()}"
     return (

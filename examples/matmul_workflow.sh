@@ -46,7 +46,7 @@ fi
 if [[ -z ${SKIP_TRAINING:-} ]]; then
     step "Train a model" diode-train \
         --dataset "$TRAINING" --model "$MODEL" --model-type deep --seed "$SEED" --folds "$FOLDS" \
-        ${NUM_EPOCHS:+--num-epochs "$NUM_EPOCHS"} --resume --force
+        ${NUM_EPOCHS:+--num-epochs "$NUM_EPOCHS"} --force
 fi
 
 if [[ -z ${SKIP_VALIDATION:-} ]]; then

@@ -1,10 +1,10 @@
-"""Train a model and judge it, in Python: what `diode-train` does, in the steps of its own functions.
+"""Train a model and judge it in Python, in the steps of `diode-train`.
 
     python examples/train_and_evaluate.py [--problems 60] [--epochs 10] [--output model.pt]
 
-Learns from some of the bundled NVIDIA H200 measurements and prints, for problems that it has not seen, how much slower
-its choices are than the fastest measured kernels, beside always taking the vendor's. Some seconds on a CPU; for a model
-that is worth using, take all problems and the recipe's own number of epochs (``diode-train``).
+Learns from some of the bundled NVIDIA H200 measurements. For unseen problems it prints how much slower its choices
+are than the fastest measured kernels, beside always taking the vendor kernel. This takes seconds on a CPU. A useful
+model needs all problems and the recipe's own number of epochs (``diode-train``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DiodeError
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
 from diode_store.wire.segments import read_segment
 from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE, Card
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Load, fit, judge and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--problems", type=int, default=60, help="how many of the bundled problems to use")
+    parser.add_argument("--problems", type=int, default=60, help="number of bundled H200 problems to use")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--output", type=Path, default=Path("matmul_model.pt"))
@@ -61,8 +61,8 @@ def main() -> int:
 
 
 def bundled(problems: int) -> ExampleSet:
-    """Return ``problems`` of the measurements that ship, spread over all of them."""
-    sealed = Spool(bundled_data_dir()).sealed()
+    """Return ``problems`` of the bundled H200 measurements, spread over all of them."""
+    sealed = [path for path in Spool(bundled_data_dir()).sealed() if path.name.startswith("h200-")]
     measurements = [frame.measurement() for path in sealed for frame in read_segment(path)]
     some = measurements[:: max(1, len(measurements) // max(1, problems))][:problems]
     return load_measurements(some, "the bundled measurements")
@@ -94,7 +94,7 @@ def train(dataset: ExampleSet, options: argparse.Namespace) -> None:
 
 
 def show(name: str, problems: list[Examples], rankings: Sequence[NDArray[np.floating[Any]]]) -> None:
-    """Print what trying only the first config of each ranking, the smallest, would cost."""
+    """Print the cost of trying only the first config of each ranking."""
     found = [
         float(regrets(problem.runtime_us[problem.ran], ranking[problem.ran], (1,))[0])
         for problem, ranking in zip(problems, rankings, strict=True)
@@ -104,7 +104,7 @@ def show(name: str, problems: list[Examples], rankings: Sequence[NDArray[np.floa
 
 
 def report(epoch: EpochReport) -> None:
-    """Print how an epoch went, where it was validated."""
+    """Print the losses of an epoch with validation."""
     if epoch.validation_loss is not None:
         print(f"epoch {epoch.epoch}: loss {epoch.training_loss:.3f}, on held-out problems {epoch.validation_loss:.3f}")
 

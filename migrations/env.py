@@ -1,7 +1,7 @@
-"""What Alembic runs to migrate a warehouse.
+"""Alembic's entry point to migrate a warehouse.
 
 ``diode_store.warehouse.migrate`` passes everything in by ``config.attributes``: an open connection whose transaction it
-owns, the tables of ``diode_store.warehouse.schema`` to compare with, and the name of the version table.
+owns, the tables of ``diode_store.warehouse.schema``, and the name of the version table.
 """
 
 from __future__ import annotations

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import random
 import shutil
 import signal
 import tempfile
+import time
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parent / "data"
 POSTGRES_TEMPLATE = "warehouse_template"
 _DATABASE_NUMBERS = itertools.count(1)
+_BEGAN_AT = time.monotonic()
 
 # A test on a busy machine has no deadline; `make test-long` asks for the other profile.
 settings.register_profile("quick", max_examples=25, deadline=None)
@@ -48,10 +52,28 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.update(cheap_compiles.settings(Path(cache.name)))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the time that campaigns may use."""
+    parser.addoption("--for-seconds", type=float, help="shuffle by the date, and skip what has not begun by then")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let each day run other campaigns where not all have the time; every worker has the same order."""
+    if config.getoption("--for-seconds"):
+        random.Random(datetime.now(UTC).date().toordinal()).shuffle(items)  # noqa: S311 - no secret
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test for which no time is left."""
+    limit_s = item.config.getoption("--for-seconds")
+    if limit_s and time.monotonic() - _BEGAN_AT > limit_s:
+        pytest.skip(f"the {limit_s:.0f} s for campaigns are over")
+
+
 @pytest.fixture(autouse=True)
 def _no_user_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keep every test away from the settings and the warehouse of whoever runs it."""
-    of_the_hook = ("MODEL", "MODE", "TOP_K", "UNKNOWN", "SIMILAR", "CORRECTIONS", "PICKS")
+    of_the_hook = ("MODEL", "MODE", "TOP_K", "UNKNOWN", "CORRECTIONS", "PICKS")
     for name in ("DATABASE_URL", "SPOOL", "LAKE", "LOG_LEVEL", "CONFIG", "GROUP", *of_the_hook):
         monkeypatch.delenv(f"DIODE_{name}", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
@@ -176,7 +198,7 @@ class RunCommand(Protocol):
 @pytest.fixture
 def diode() -> RunCommand:
     """Return a function that runs ``diode ARGS...`` in this process, as the console script would."""
-    from diode_store.cli import main
+    from diode_store.command_line.cli import main
 
     def run(*args: str) -> CommandResult:
         out, err = io.StringIO(), io.StringIO()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import samples
+from diode_store.candidates.names import kernel_config
 from diode_store.decisions import DecisionRecord, KeptConfig
-from diode_store.normalise import kernel_config
 
 if TYPE_CHECKING:
     from diode_store.kernels import KernelConfig
@@ -16,6 +16,7 @@ EVERY_FIELD: dict[str, Any] = {
     "candidates": 1401,
     "predicted_vendor_us": 12.5,
     "p_within_2pct": 0.75,
+    "similar_to": "NVIDIA H200",
     "model_sha256": "a" * 64,
     "seconds": 0.0125,
     "observed": True,

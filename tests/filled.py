@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import samples
 from decided import decision
 from diode_collectors.spool.reading import measurements_in
-from diode_store.devices import require_device
+from diode_store.devices.known import require_device
 from diode_store.records import Environment, Measurement
-from diode_store.resources import bundled_data_dir, trained_models_dir
+from diode_store.system.resources import bundled_data_dir, trained_models_dir
 from diode_store.warehouse.store import Store
 from served import environment
 
@@ -130,7 +130,7 @@ def _scaled(timing: Timing, ratio: float) -> Timing:
 
 def _decisions(known: Sequence[Measurement]) -> Iterator[DecisionRecord]:
     """Yield decisions of the shipped model: for the fastest kernel, the second, the vendor's, or one never timed."""
-    card = json.loads((trained_models_dir() / "matmul_kernel_runtime_prediction" / "v2_model.json").read_text())
+    card = json.loads((trained_models_dir() / "matmul_kernel_runtime_prediction" / "v3_model.json").read_text())
     for number, measured in enumerate(known[:_DECIDED]):
         timed = sorted((t.runtime_us, n, t.config) for n, t in enumerate(measured.timings) if t.runtime_us)
         best_us, _, best = timed[0]

@@ -21,8 +21,13 @@ def commands(page: str) -> list[list[str]]:
     """Return the words of each of our commands in a page's shell blocks."""
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    found = [shlex.split(line, comments=True) for line in lines]
+    found = [_first_command(shlex.split(line, comments=True)) for line in lines]
     return [words for words in found if words and words[0] in PROGRAMS]
+
+
+def _first_command(words: list[str]) -> list[str]:
+    """Return the words before the first pipe."""
+    return words[: words.index("|")] if "|" in words else words
 
 
 def unknown_options(words: list[str]) -> set[str]:
@@ -35,4 +40,4 @@ def unknown_options(words: list[str]) -> set[str]:
     if rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest[0]]
     options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    return {word for word in rest if word.startswith("-")} - options
+    return {word for word in rest if word.startswith("-") and word != "-"} - options

@@ -14,8 +14,8 @@ from diode_explorer.visit import Visit
 if TYPE_CHECKING:
     from diode_explorer.feed import Feed
     from diode_explorer.pages.page import Page
-    from diode_explorer.pages.questions import Value
-    from diode_explorer.rendering import Shown
+    from diode_trainer.report.html import Shown
+    from diode_trainer.report.questions import Value
 
 
 def parts(feed: Feed, page: Page, **filters: Value) -> dict[str, Shown]:
@@ -32,7 +32,6 @@ def rows(part: Shown) -> list[dict[str, Any]]:
 
 def layer(part: Shown, number: int) -> list[dict[str, Any]]:
     """Return the data of a layer of a picture."""
-    assert part.spec is not None
     return list(part.spec["layer"][number]["data"]["values"])
 
 

@@ -24,7 +24,10 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import psutil
 
 ROLE = "diode"
 """The ordinary role, no superuser, that owns every database made here."""
@@ -104,15 +107,37 @@ class PostgresServer:
 
         if self.process is None:
             return
-        postmaster = psutil.Process(self.process.pid)
-        postmaster.suspend()  # it must not start other processes, nor take a child's end for a crash to recover from
-        family = [postmaster, *postmaster.children(recursive=True)]
+        # The postmaster must not start other processes, nor take a child's end for a crash to recover from.
+        family = self.suspend()
         for member in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
         self.process.wait()
         psutil.wait_procs(family[1:], timeout=_START_S)
         self.process = None
+
+    def suspend(self) -> list[psutil.Process]:
+        """Send SIGSTOP to the server and all its processes; return them, the postmaster first."""
+        import psutil
+
+        assert self.process is not None
+        postmaster = psutil.Process(self.process.pid)
+        postmaster.suspend()
+        family = [postmaster, *postmaster.children(recursive=True)]
+        for member in family[1:]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.suspend()
+        return family
+
+    def resume(self) -> None:
+        """Let the server go on after ``suspend``."""
+        import psutil
+
+        assert self.process is not None
+        postmaster = psutil.Process(self.process.pid)
+        for member in (*postmaster.children(recursive=True), postmaster):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.resume()
 
     def close(self) -> None:
         """Stop the server at once and remove its folder."""

@@ -150,6 +150,7 @@ DECISIONS = st.builds(
     kept=st.lists(st.builds(KeptConfig, CONFIGS, st.none() | TIMES), max_size=4).map(tuple),
     predicted_vendor_us=st.none() | TIMES,
     p_within_2pct=st.none() | st.floats(0, 1),
+    similar_to=st.none() | TEXT,
     model_sha256=st.none() | TEXT,
     seconds=st.none() | st.floats(0, 1e9),
     observed=st.booleans(),

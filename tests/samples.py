@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.records import (
     DeviceState,
     Environment,

@@ -96,7 +96,7 @@ def ended(site: Site, number: int = signal.SIGINT) -> None:
     site.process.wait(timeout=20)
     log = site.log
     site.said.close()
-    expected = {signal.SIGINT: {0, 130}, signal.SIGTERM: {143}}[signal.Signals(number)]
+    expected = {signal.SIGINT: {0, 130}, signal.SIGTERM: {130}}[signal.Signals(number)]
     assert (site.process.returncode in expected, "Traceback" in log) == (True, False), (
         site.process.returncode,
         log[-2000:],

@@ -1,1 +1,1 @@
-"""Where records come from and how they reach the warehouse."""
+"""Sources of records, and their way into the warehouse."""

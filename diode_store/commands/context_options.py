@@ -1,4 +1,4 @@
-"""Options that supply what a file of measurements does not say, and the context they make."""
+"""Options that supply what a file of measurements leaves out, and the context made from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_time(text: str | None) -> str | None:
     """Return the value of a time option, checked before anything is opened.
 
     Raises:
-        typer.BadParameter: it is not a valid time.
+        typer.BadParameter: the value is not a valid time.
     """
     from diode_store.exchange.descriptions import time_of
 
@@ -39,28 +39,29 @@ EnvironmentOption = Annotated[
 MeasuredAtOption = Annotated[
     str | None,
     typer.Option(
-        "--measured-at", metavar="TIME", help="When, as ISO 8601; UTC unless it names a zone.", callback=check_time
+        "--measured-at",
+        metavar="TIME",
+        help="Time of measurement in ISO 8601; UTC unless it names a zone.",
+        callback=check_time,
     ),
 ]
 DatasetOption = Annotated[str | None, typer.Option("--dataset", help="Name of the data set the rows belong to.")]
-LicenceOption = Annotated[str | None, typer.Option("--licence", help="Licence of the data set, as an SPDX identifier.")]
-SearchSpaceOption = Annotated[
-    str | None, typer.Option("--search-space", help="The set that the timed configs were chosen from.")
-]
+LicenceOption = Annotated[str | None, typer.Option("--licence", help="License of the data set, as an SPDX identifier.")]
+SearchSpaceOption = Annotated[str | None, typer.Option("--search-space", help="Search space of the timed configs.")]
 
 _T4 = "t4 of a tuner: "
-StatedOp = Annotated[str | None, typer.Option("--op", metavar="OP", help=f"{_T4}the matrix product, such as mm.")]
-StatedB = Annotated[int, typer.Option("--b", metavar="B", min=1, help=f"{_T4}its batch.")]
+StatedOp = Annotated[str | None, typer.Option("--op", metavar="OP", help=f"{_T4}op, such as mm.")]
+StatedB = Annotated[int, typer.Option("--b", metavar="B", min=1, help=f"{_T4}batch size.")]
 StatedM = Annotated[int | None, typer.Option("--m", metavar="M", min=1, help=f"{_T4}rows of the result.")]
 StatedN = Annotated[int | None, typer.Option("--n", metavar="N", min=1, help=f"{_T4}columns of the result.")]
 StatedK = Annotated[int | None, typer.Option("--k", metavar="K", min=1, help=f"{_T4}the summed dimension.")]
-StatedDtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help=f"{_T4}bf16, fp16, fp32, ...")]
+StatedDtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help=f"{_T4}dtype: bf16, fp16, fp32, ...")]
 StatedLayout = Annotated[
-    str, typer.Option("--layout", metavar="LETTERS", help=f"{_T4}of A and B; n row-major, t transposed.")
+    str, typer.Option("--layout", metavar="LETTERS", help=f"{_T4}layouts of A and B; n row-major, t transposed.")
 ]
 StatedTemplate = Annotated[
     str | None,
-    typer.Option("--template", metavar="UID", help=f"{_T4}the kernel.", show_default="kernel_tuner::OP"),
+    typer.Option("--template", metavar="UID", help=f"{_T4}name of the kernel.", show_default="kernel_tuner::OP"),
 ]
 
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_pairs
+from diode_store.command_line.render import counted
 from diode_store.commands import db_upkeep
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_pairs
-from diode_store.errors import DatabaseError, SchemaError
+from diode_store.errors import FIRST_STEP, DatabaseError, SchemaError
+from diode_store.system.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +38,12 @@ def upgrade(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
     Example: diode db upgrade --database warehouse.db
     """
+    from diode_store.command_line.diagnosis import on_a_network
     from diode_store.warehouse import migrate
     from diode_store.warehouse.database import describe
 
+    for finding in on_a_network(sqlite_path(database)):
+        print_note(f"warning: {finding}")
     with _engine(database) as engine:
         done = migrate.upgrade(engine)
         where = describe(engine)
@@ -48,6 +53,8 @@ def upgrade(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
         typer.echo(f"{where} has revision {done.after} already")
     else:
         typer.echo(f"{where}: {done.before or 'nothing'} -> revision {done.after}")
+    if done.before is None:
+        print_note(f"the warehouse holds no measurements yet; {FIRST_STEP}")
 
 
 @app.command()
@@ -109,7 +116,7 @@ def current(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 @app.command()
 def check(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Check the warehouse for damage: revision, tables, references and the file itself. Reads all of it.
+    """Check the whole warehouse for damage: revision, tables, references and the file itself.
 
     Example: diode db check
     """
@@ -122,19 +129,36 @@ def check(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
         differences = migrate.differences(engine)
         damage = integrity_problems(engine) or broken_facts(engine)
         where = describe(engine)
+    wrong = [] if damage or differences else _wrong_values(database)
     if as_json:
-        print_json({"database": where, "differences": differences, "damage": damage})
+        print_json({"database": where, "differences": differences, "damage": damage, "wrong_values": wrong})
     if damage:
         raise DatabaseError(f"{where} is damaged ({damage[0]}); restore it from a backup")
     if differences:
         raise SchemaError(f"{where} was changed by hand ({differences[0]}); restore it from a backup")
+    if wrong:
+        others = f" and {counted(len(wrong) - 1, 'other row')}" if len(wrong) > 1 else ""
+        raise DatabaseError(
+            f"{where}: {wrong[0]}{others}, left out of queries; correct or delete it, then run `diode sync --rebuild`"
+        )
     if not as_json:
         typer.echo(f"{where} is sound")
 
 
+def _wrong_values(database: str) -> list[str]:
+    """Return a line for each row of an SQLite file with a value of the wrong type; a server checks types itself."""
+    from diode_store.lake.opening import open_source
+    from diode_store.lake.source import wrong_values
+
+    if sqlite_path(database) is None:
+        return []
+    with open_source(database) as source:
+        return wrong_values(source)
+
+
 @app.command()
 def stats(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Show how much is in the warehouse.
+    """Show the number of rows in the warehouse.
 
     Example: diode db stats --json
     """
@@ -154,9 +178,9 @@ def stats(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 @app.command(hidden=True)
 def revision(
-    message: Annotated[str, typer.Argument(help="What the migration does, in a few words.")],
+    message: Annotated[str, typer.Argument(help="Summary of the migration in a few words.")],
 ) -> None:
-    """Write the next migration from what changed in schema.py; for developers, in a checkout.
+    """Write the next migration from the changes in schema.py; for developers, in a checkout.
 
     Example: diode db revision "add clock rates"
     """

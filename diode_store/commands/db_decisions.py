@@ -1,14 +1,13 @@
-"""``diode db prune --decisions``: deletes what the hook decided."""
+"""``diode db prune --decisions``: deletes the hook's decisions."""
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING
 
 import typer
 
-from diode_store.console import print_json, print_note, progress
-from diode_store.render import counted
+from diode_store.command_line.console import print_json, print_note, progress
+from diode_store.command_line.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -29,29 +28,29 @@ def prune_decisions(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete decisions; without ``yes`` only say how many.
+    """Delete decisions; without ``yes`` only print their number.
 
     Args:
         database: the warehouse.
-        rule: how old they must be; ``keep=0`` takes them whatever their age.
-        reason: what their tombstones say.
-        hardware_ids_of: returns the hardware they must be for, None for any.
-        yes: whether to do it.
-        as_json: whether to print JSON.
+        rule: minimum age; ``keep=0`` takes decisions of any age.
+        reason: text of their tombstones.
+        hardware_ids_of: returns the ids of the hardware, or None for any hardware.
+        yes: delete the decisions.
+        as_json: print JSON.
 
     Raises:
-        BadParameter: the rule has something that only measurements have, or names nothing.
+        BadParameter: the rule has a condition that only measurements have, or no condition.
     """
     from diode_store.warehouse.decision_pruning import plan_decisions
     from diode_store.warehouse.store import Store
 
     kinds = rule.superseded or rule.replays or rule.flagged
     if kinds or rule.measured_before is not None or rule.dataset is not None or rule.keep > 1:
-        raise typer.BadParameter("--decisions goes with --older-than, --hardware and --all alone")
+        raise typer.BadParameter("--decisions takes only --older-than, --hardware and --all")
     with Store.open(database) as store:
         hardware_ids = hardware_ids_of(store)
         if rule.older_than is None and hardware_ids is None and rule.keep:
-            raise typer.BadParameter("say which decisions go: --older-than, --hardware or --all")
+            raise typer.BadParameter("choose the decisions with --older-than, --hardware or --all")
         with store.engine.connect() as connection:
             plan = plan_decisions(connection, rule.older_than, hardware_ids)
         if yes:
@@ -61,7 +60,7 @@ def prune_decisions(
 
 
 def print_space_note(engine: Engine) -> None:
-    """Say how the space of what was deleted comes back, where the database does not return it by itself."""
+    """Say how to return deleted rows' space to the disk, if the database does not do so itself."""
     if engine.dialect.name == "sqlite":
         print_note("the space will be reused; `diode db vacuum` returns it to the disk")
 
@@ -77,13 +76,13 @@ def _show(plan: DecisionPlan, *, as_json: bool) -> None:
 
 
 def _delete(engine: Engine, plan: DecisionPlan, reason: str, *, as_json: bool) -> None:
-    from diode_store.stopping import StopSignal
+    from diode_store.command_line.stopping import StopSignal
     from diode_store.warehouse.decision_pruning import carry_out_decisions
 
     gone = 0
     try:
-        # As for measurements: Ctrl-C amid a transaction would leave unknown whether it was committed.
-        with StopSignal(signal.SIGINT) as stop, progress("deleting decisions", len(plan.ids)) as advance:
+        # As for measurements: after Ctrl-C amid a transaction nobody would know whether it was committed.
+        with StopSignal() as stop, progress("deleting decisions", len(plan.ids)) as advance:
             for decisions in carry_out_decisions(engine, plan.ids, reason, advance, stop.check):
                 gone += decisions
     except BaseException:

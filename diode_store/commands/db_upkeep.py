@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import time
 from collections import Counter
 from dataclasses import replace
@@ -14,11 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diode_store.command_line.console import (
+    DatabaseOption,
+    JsonOption,
+    print_json,
+    print_note,
+    print_pairs,
+    print_rows,
+    progress,
+)
+from diode_store.command_line.render import counted, quantity
 from diode_store.commands.context_options import check_time
 from diode_store.commands.db_decisions import print_space_note, prune_decisions
-from diode_store.console import DatabaseOption, JsonOption, print_json, print_note, print_pairs, print_rows, progress
+from diode_store.commands.query import AllMatchesOption  # noqa: TC001 - Typer reads the annotations when it runs
 from diode_store.errors import PruneError
-from diode_store.render import counted, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +37,7 @@ if TYPE_CHECKING:
     from diode_store.warehouse.store import Store
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; otherwise only show what would be done.")]
-HardwareOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only those measured on this hardware.")]
-AllMatchesOption = Annotated[bool, typer.Option("--all-matches", help="Accept a NAME that matches different devices.")]
+HardwareOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only measurements on this hardware.")]
 
 _SPAN = re.compile(r"(?P<number>[1-9]\d*)(?P<unit>[hdwy])")
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
@@ -39,18 +46,18 @@ _MOST_DIGITS = 9
 
 
 def span_of(text: str) -> timedelta:
-    """Return how long ``180d`` is; h, d, w and y are hours, days, weeks and years of 365 days.
+    """Return the length of a span such as ``180d``; h, d, w and y are hours, days, weeks and years of 365 days.
 
     Raises:
-        typer.BadParameter: it is none of these, or longer than a thousand years.
+        typer.BadParameter: the text is no span, or longer than a thousand years.
     """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a duration; write 12h, 180d, 26w or 1y")
     hours = int(match["number"][:_MOST_DIGITS]) * _HOURS[match["unit"]]
-    # Of so many digits the first ones are too many already.
+    # The first of so many digits already exceed the limit.
     if hours > _MOST_YEARS * _HOURS["y"]:
-        raise typer.BadParameter(f"{text!r} is too long a time; {_MOST_YEARS}y is the longest")
+        raise typer.BadParameter(f"{text!r} is too long; give at most {_MOST_YEARS}y")
     return timedelta(hours=hours)
 
 
@@ -62,10 +69,14 @@ def _check_span(text: str | None) -> str | None:
 
 _OlderThanOption = Annotated[
     str | None,
-    typer.Option(metavar="SPAN", help="Only what was ingested longer ago: 12h, 180d, 26w, 1y.", callback=_check_span),
+    typer.Option(metavar="SPAN", help="Only data ingested longer ago: 12h, 180d, 26w, 1y.", callback=_check_span),
 ]
 _MeasuredBeforeOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only those measured before, as ISO 8601.", callback=check_time)
+    str | None,
+    typer.Option(metavar="TIME", help="Only data measured before this time, in ISO 8601.", callback=check_time),
+]
+_KeepOption = Annotated[
+    int, typer.Option(min=1, max=2**31 - 1, help="Number of the newest to keep for each problem and hardware.")
 ]
 
 
@@ -73,28 +84,28 @@ def prune(  # noqa: PLR0913 - one a option
     database: DatabaseOption,
     *,
     decisions: Annotated[
-        bool, typer.Option("--decisions", help="Decisions of the hook, not measurements: by age, hardware, or --all.")
+        bool, typer.Option("--decisions", help="Delete the hook's decisions instead, by age, hardware, or --all.")
     ] = False,
-    superseded: Annotated[bool, typer.Option("--superseded", help="Those that another measurement replaced.")] = False,
-    replays: Annotated[bool, typer.Option("--replays", help="Those from Inductor's cache.")] = False,
-    flagged: Annotated[bool, typer.Option("--flagged", help="Those marked as doubtful.")] = False,
+    superseded: Annotated[bool, typer.Option("--superseded", help="Measurements that others replaced.")] = False,
+    replays: Annotated[bool, typer.Option("--replays", help="Timings from Inductor's cache.")] = False,
+    flagged: Annotated[bool, typer.Option("--flagged", help="Measurements marked as doubtful.")] = False,
     older_than: _OlderThanOption = None,
     measured_before: _MeasuredBeforeOption = None,
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this data set.")] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Only measurements of this data set.")] = None,
     hardware: HardwareOption = None,
     all_matches: AllMatchesOption = False,
-    keep: Annotated[int, typer.Option(min=1, help="How many of the newest to keep for each problem and hardware.")] = 1,
+    keep: _KeepOption = 1,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Delete the last measurement of a problem too; with --decisions, all there are."),
+        typer.Option("--all", help="Also delete the last measurement of a problem; with --decisions, delete all."),
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete measurements that are no longer wanted; without --yes only list them.
+    """Delete unwanted measurements. Without --yes only list them; without any option list the number of each kind.
 
-    --superseded, --replays and --flagged name kinds of measurements; the others narrow down what goes. Deleted
-    ones are remembered and not stored again when delivered again; see `diode db tombstones`.
+    --superseded, --replays and --flagged choose kinds of measurements; the other options narrow the choice. The
+    warehouse remembers deleted measurements and refuses them when delivered again; see `diode db tombstones`.
 
     Example: diode db prune --replays --older-than 180d
     """
@@ -112,13 +123,34 @@ def prune(  # noqa: PLR0913 - one a option
     )
     named = {"older-than": older_than, "measured-before": measured_before, "dataset": dataset, "hardware": hardware}
     hardware_ids = partial(_hardware_ids, name=hardware, all_matches=all_matches)
+    reason = _reason(rule, named, of_decisions=decisions)
     if decisions:
-        reason = _reason(rule, named).replace("prune", "prune --decisions", 1)
         prune_decisions(database, rule, reason, hardware_ids, yes=yes, as_json=as_json)
     elif rule.is_empty and hardware is None:
-        raise typer.BadParameter(str(PruneError()))
+        _show_kinds(database, rule, yes=yes, as_json=as_json)
     else:
-        _prune_measurements(database, rule, _reason(rule, named), hardware_ids, yes=yes, as_json=as_json)
+        _prune_measurements(database, rule, reason, hardware_ids, yes=yes, as_json=as_json)
+
+
+def _show_kinds(database: str, rule: Rule, *, yes: bool, as_json: bool) -> None:
+    """List how many measurements of each kind could be deleted; --yes alone deletes none."""
+    if yes:
+        raise typer.BadParameter(str(PruneError()))
+    from diode_store.warehouse.pruning import plan
+    from diode_store.warehouse.store import Store
+
+    rules = {
+        "superseded": replace(rule, superseded=True),
+        "replays": replace(rule, replays=True),
+        "flagged": replace(rule, flagged=True),
+    }
+    with Store.open(database) as store, store.engine.connect() as connection:
+        plans = {kind: plan(connection, of_kind) for kind, of_kind in rules.items()}
+    rows = [(f"--{kind}", len(found.ids), found.timings, found.kept) for kind, found in plans.items()]
+    print_rows(("option", "measurements", "timings", "kept as last"), rows, as_json=as_json)
+    print_note(
+        "choose a kind with one of these options, or narrow the choice with --older-than, --dataset or --hardware"
+    )
 
 
 def _prune_measurements(
@@ -153,14 +185,15 @@ def _hardware_ids(store: Store, *, name: str | None, all_matches: bool) -> list[
     if name is None:
         return None
     with store.engine.connect() as connection:
-        found = match(connection, name, all_matches=all_matches)
+        found = match(connection, name, all_matches=all_matches, measured_first=False)
     print_note(f"hardware: {describe(found)}")
     return [row.id for row in found]
 
 
-def _reason(rule: Rule, named: dict[str, str | None]) -> str:
-    """Return the reason in tombstones: the options that chose what was deleted."""
-    kinds = [f"--{kind}" for kind in ("superseded", "replays", "flagged") if getattr(rule, kind)]
+def _reason(rule: Rule, named: dict[str, str | None], *, of_decisions: bool) -> str:
+    """Return the reason for the tombstones: the options that chose the measurements."""
+    kinds = ["--decisions"] if of_decisions else []
+    kinds += [f"--{kind}" for kind in ("superseded", "replays", "flagged") if getattr(rule, kind)]
     filters = [f"--{name} {value}" for name, value in named.items() if value is not None]
     return " ".join(("prune", *kinds, *filters, *(() if rule.keep else ("--all",))))
 
@@ -179,14 +212,14 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
 
 
 def _delete(engine: Engine, plan: Plan, reason: str, *, as_json: bool) -> None:
-    from diode_store.stopping import StopSignal
+    from diode_store.command_line.stopping import StopSignal
     from diode_store.warehouse.pruning import carry_out
 
     started = time.monotonic()
     gone: Counter[str] = Counter()
     try:
-        # Ctrl-C amid a transaction would leave unknown whether it was committed.
-        with StopSignal(signal.SIGINT) as stop, progress("deleting measurements", len(plan.ids)) as advance:
+        # After Ctrl-C amid a transaction nobody would know whether it was committed.
+        with StopSignal() as stop, progress("deleting measurements", len(plan.ids)) as advance:
             for measurements, timings in carry_out(engine, plan.ids, reason, advance, stop.check):
                 gone.update(measurements=measurements, timings=timings)
     except BaseException:
@@ -220,10 +253,10 @@ def supersede(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a newer sweep replace an earlier one where both measured; the views then leave out the earlier one.
+    """Let a newer sweep replace an earlier one on their common problems; the views then leave out the earlier one.
 
-    The same problem, hardware and software are the same measurement. Nothing is deleted; use
-    `diode db prune --superseded` for that. Without --yes only count them.
+    Measurements match if problem, hardware and software are equal. Nothing is deleted; use `diode db prune
+    --superseded` for that. Without --yes only count the measurements.
 
     Example: diode db supersede 3c19fabde6d9 --by ef46ba8e1fd4
     """
@@ -232,7 +265,7 @@ def supersede(
     from diode_store.warehouse.store import Store
 
     if (by is None) is not undo:
-        raise typer.BadParameter("name the newer sweep with --by, or take it back with --undo")
+        raise typer.BadParameter("name the newer sweep with --by, or undo the replacement with --undo")
     with Store.open(database) as store, write_transaction(store.engine) as connection:
         if by is None:
             number = superseding.restore(connection, old)
@@ -252,14 +285,14 @@ def tombstones(
     database: DatabaseOption,
     *,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Forget them, so that deleted measurements can be stored again.")
+        bool, typer.Option("--forget", help="Forget the tombstones, so that deleted measurements can be stored again.")
     ] = False,
     reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --forget: only those of this reason.")
+        str | None, typer.Option(metavar="TEXT", help="With --forget: only tombstones with this reason.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List deleted measurements, which are not stored again when delivered again.
+    """List deleted measurements, which the warehouse refuses when delivered again.
 
     Example: diode db tombstones --forget --reason "prune --dataset h200-2026-11"
     """
@@ -313,7 +346,7 @@ def backup(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the warehouse (SQLite) to FILE, even while others use it; the copy is checked.
+    """Copy the warehouse (SQLite) to FILE, even during use, and check the copy.
 
     Example: diode db backup /backups/warehouse-$(date +%F).db
     """

@@ -1,6 +1,6 @@
 """Check the installation: versions, GPU, warehouse, lake, spool, daemon, models and hook, each with its remedy.
 
-Changes nothing. Each line is ok, a warning (it works, but not as it could) or a problem, with what to do about it.
+The command changes nothing. Each line is ok, a warning (it works, but not fully) or a problem, with a remedy.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import JsonOption, NamedDatabaseOption, make_app, print_json
+from diode_store.command_line.console import JsonOption, NamedDatabaseOption, make_app, print_json
+from diode_store.command_line.render import cell_text, counted
 from diode_store.errors import SettingsError
-from diode_store.render import cell_text, counted
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
 
-    from diode_store.diagnosis import Finding, Level
+    from diode_store.command_line.diagnosis import Finding, Level
 
 app = make_app(__doc__)
 _LEVEL_WIDTH, _SUBJECT_WIDTH = 7, 11
@@ -28,7 +28,8 @@ def doctor(
     database: NamedDatabaseOption = None,
     *,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for each check.")
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=0.1, max=86_400, help="Maximum time of each check."),
     ] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,7 +40,7 @@ def doctor(
     from collections import Counter
     from dataclasses import asdict
 
-    from diode_store.diagnosis import Level
+    from diode_store.command_line.diagnosis import Level
 
     found: list[Finding] = []
     for finding in _all_findings(database, timeout):
@@ -58,8 +59,8 @@ def doctor(
 
 
 def _all_findings(database: str | None, timeout: float) -> Iterator[Finding]:
-    from diode_store.diagnosis import Setup, checks, findings, problem_of_settings
-    from diode_store.settings import default_database_url
+    from diode_store.command_line.diagnosis import Setup, checks, findings, problem_of_settings
+    from diode_store.system.settings import default_database_url
 
     try:
         setup = Setup(default_database_url() if database is None else database)
@@ -78,6 +79,6 @@ def _print(finding: Finding) -> None:
 
 
 def _summary(counts: Counter[Level]) -> str:
-    from diode_store.diagnosis import Level
+    from diode_store.command_line.diagnosis import Level
 
     return f"{counted(counts[Level.PROBLEM], 'problem')}, {counted(counts[Level.WARNING], 'warning')}"

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.command_line.options import takes_options
 from diode_store.commands.exporters import Exported, LookupTableOptions, Request
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.commands.query import (  # noqa: TC001 - Typer reads the annotations when it runs
+    AllMatchesOption,
+    ForceOption,
+    OpOption,
+)
 from diode_store.exchange.formats import SUFFIXES, ExportFormat, InductorSpace, format_named
 
 if TYPE_CHECKING:
@@ -19,14 +25,13 @@ if TYPE_CHECKING:
 app = make_app(__doc__)
 
 _STDOUT = Path("-")
-_LUT = "inductor-lut: "
-_SOLUTION = "max-autotune-solution: "
 
 
 @app.command(epilog='Example: diode export --format jsonl --hardware "NVIDIA H200" -o h200.jsonl.gz')
+@takes_options(LookupTableOptions, "lookup_table")
 def export(  # noqa: PLR0913 - one parameter an option
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to make; .gz compresses, - is stdout.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; .gz compresses, - is stdout.")
     ],
     database: DatabaseOption,
     *,
@@ -35,31 +40,17 @@ def export(  # noqa: PLR0913 - one parameter an option
         typer.Option("--format", help="The format; see docs/formats.md.", show_default="by the suffix of FILE"),
     ] = None,
     hardware: Annotated[str | None, typer.Option(metavar="NAME", help="Only measurements on this hardware.")] = None,
-    all_matches: Annotated[
-        bool, typer.Option("--all-matches", help="Accept a NAME that matches different devices.")
-    ] = False,
-    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None,
-    torch: Annotated[
-        str | None,
-        typer.Option(metavar="VERSION", help=f"{_LUT}of the reader.", show_default="as it was measured"),
-    ] = None,
-    environment_id: Annotated[
-        int | None,
-        typer.Option(metavar="ID", help=f"{_LUT}where it was measured.", show_default="if there is one"),
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help=f"{_LUT}at most so many kernels of a tie.", show_default="1")
-    ] = None,
-    device_key: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help=f'{_LUT}the device in its keys; "" for any.', show_default="its name"),
-    ] = None,
+    all_matches: AllMatchesOption = False,
+    op: OpOption = None,
+    lookup_table: LookupTableOptions,
     search_space: Annotated[
         InductorSpace | None,
-        typer.Option(help=f"{_SOLUTION}what max-autotune chose among.", show_default=InductorSpace.DEFAULT.value),
+        typer.Option(
+            help="max-autotune-solution: list of kernels to choose from.",
+            show_default=InductorSpace.DEFAULT.value,
+        ),
     ] = None,
-    tf32: Annotated[bool, typer.Option("--tf32", help=f"{_LUT}float32 as timed with TF32 allowed.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write measurements to FILE, which appears whole or not at all."""
@@ -67,17 +58,11 @@ def export(  # noqa: PLR0913 - one parameter an option
 
     fmt = fmt or _format_of(output)
     _check_usage(output, fmt, as_json=as_json)
-    table = LookupTableOptions(torch, environment_id, top or 1, device_key, tf32)
-    if fmt is not ExportFormat.INDUCTOR_LUT and (table != LookupTableOptions() or top is not None):
-        raise typer.BadParameter(
-            "--torch, --environment-id, --top, --device-key and --tf32 are for --format inductor-lut"
-        )
-    if fmt is not ExportFormat.MAX_AUTOTUNE_SOLUTION and search_space is not None:
-        raise typer.BadParameter("--search-space is for --format max-autotune-solution")
+    _check_options(fmt, lookup_table, search_space)
     space = search_space or InductorSpace.DEFAULT
     with Store.open(database) as store, progress("exporting") as advance:
         devices = _hardware(store, hardware, all_matches=all_matches)
-        request = Request(database, store, fmt, output.name, devices, op, advance, table, space, print_note)
+        request = Request(database, store, fmt, output.name, devices, op, advance, lookup_table, space, print_note)
         written = _write(request, output, force=force)
     _print(written, output, as_json=as_json)
 
@@ -85,18 +70,29 @@ def export(  # noqa: PLR0913 - one parameter an option
 def _format_of(output: Path) -> ExportFormat:
     named = "jsonl" if output == _STDOUT else format_named(output.name)
     if named is None:
+        name = output.name or str(output)
         raise typer.BadParameter(
-            f"the name {output.name!r} has no known suffix; end it in {', '.join(SUFFIXES)} (.gz may follow), "
-            "or give --format"
+            f"the name {name!r} has no known suffix; end it in {', '.join(SUFFIXES)} (.gz may follow), or give"
+            " --format",
+            param_hint="--output",
         )
     return ExportFormat(named)
 
 
 def _check_usage(output: Path, fmt: ExportFormat, *, as_json: bool) -> None:
     if output == _STDOUT and (fmt is ExportFormat.PARQUET or as_json):
-        raise typer.BadParameter("neither --format parquet nor --json goes with stdout; name a file")
+        raise typer.BadParameter("--format parquet and --json cannot write to stdout; name a file")
     if fmt is ExportFormat.PARQUET and output.suffix.lower() == ".gz":
         raise typer.BadParameter("Parquet is compressed inside; leave out .gz")
+
+
+def _check_options(fmt: ExportFormat, lookup_table: LookupTableOptions, search_space: InductorSpace | None) -> None:
+    if fmt is not ExportFormat.INDUCTOR_LUT and lookup_table != LookupTableOptions():
+        raise typer.BadParameter(
+            "--torch, --environment-id, --top, --device-key and --tf32 are for --format inductor-lut"
+        )
+    if fmt is not ExportFormat.MAX_AUTOTUNE_SOLUTION and search_space is not None:
+        raise typer.BadParameter("--search-space is for --format max-autotune-solution")
 
 
 def _hardware(store: Store, name: str | None, *, all_matches: bool) -> list[StoredHardware] | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
-from diode_store.errors import ExportError
+import typer
+
+from diode_store.command_line.render import counted
+from diode_store.commands.query import connected
+from diode_store.errors import NO_MEASUREMENTS, ExportError
 from diode_store.exchange.formats import ExportFormat, InductorSpace
-from diode_store.render import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from diode_store.records import Measurement
@@ -45,54 +48,67 @@ JOIN configs AS c ON c.id = o.config_id
 WHERE ($1 IS NULL OR o.hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS NULL OR o.op = $2)
 ORDER BY o.measurement_id, o.config_id
 """
-"""The rows of CSV and Parquet: parameters are the ids of the hardware and the op, or NULL for all."""
+"""Rows of CSV and Parquet; the parameters are the hardware's ids and the op, or NULL for all."""
 
 
-_FARTHER = "their problem was also timed in a way nearer to how a deployed kernel runs"
+_LUT = "inductor-lut: "
+_FARTHER = "their problem was also timed in a regime nearer to deployment"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LookupTableOptions:
     """Further options of ``inductor-lut``."""
 
-    torch: str | None = None
-    """Of the reader; None means the version in which it was measured."""
-    environment_id: int | None = None
-    top: int = 1
-    device_key: str | None = None
-    """None means what the hardware is called; empty means any device."""
-    tf32: bool = False
+    torch: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help=f"{_LUT}the reader's torch.", show_default="the measured version"),
+    ] = None
+    environment_id: Annotated[
+        int | None,
+        typer.Option(metavar="ID", help=f"{_LUT}environment of the timings.", show_default="the only one"),
+    ] = None
+    top: Annotated[
+        int | None,
+        typer.Option(metavar="K", min=1, help=f"{_LUT}maximum kernels from a problem's tie set.", show_default="1"),
+    ] = None
+    device_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help=f'{_LUT}device name in the keys; "" means any device.', show_default="its name"
+        ),
+    ] = None
+    tf32: Annotated[bool, typer.Option("--tf32", help=f"{_LUT}take float32 timed with TF32 allowed.")] = False
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to export."""
+    """Request for an export."""
 
     database: str
     store: Store
     fmt: ExportFormat
     name: str
-    """Of the file, whose suffix may say more."""
+    """Name of the file; its suffix may choose a variant of the format."""
     hardware: list[StoredHardware] | None
-    """None means all."""
+    """Hardware to export; None means all."""
     op: str | None
     on_progress: Callable[[float], None]
     lookup_table: LookupTableOptions = LookupTableOptions()
     search_space: InductorSpace = InductorSpace.DEFAULT
-    """Of ``max-autotune-solution``."""
+    """Search space, for ``max-autotune-solution`` only."""
     on_note: Callable[[str], None] = lambda _note: None
 
     @property
     def hardware_ids(self) -> list[int] | None:
-        """The ids of the hardware, or None for all."""
+        """Ids of the hardware, or None for all."""
         return None if self.hardware is None else [row.id for row in self.hardware]
 
     def has_suffix(self, suffix: str) -> bool:
-        """Whether the file's name ends in it, in any case, with or without .gz behind."""
+        """Return whether the file's name ends in ``suffix``, in any case, with or without .gz behind."""
         return self.name.lower().removesuffix(".gz").endswith(suffix)
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield what is asked for."""
+        """Yield the requested measurements."""
         from diode_store.warehouse.measurements import iter_measurements
 
         return iter_measurements(self.store.engine, hardware_ids=self.hardware_ids, op=self.op)
@@ -100,23 +116,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote."""
+    """Report of an export."""
 
     what: str
-    """``measurements``, or ``problems`` of a lookup table."""
+    """Plural name of the counted things: ``measurements``, or ``problems`` of a lookup table."""
     count: int
     parts: str
-    """``timings``, or ``entries``."""
+    """Plural name of their parts: ``timings``, or ``entries``."""
     part_count: int
     not_held: list[str] = field(default_factory=list)
-    """What the format has no room for, in sentences."""
+    """Sentences about what the format cannot hold."""
 
     def __str__(self) -> str:
         """Return both counts in words."""
         return f"{_counted(self.count, self.what)} with {_counted(self.part_count, self.parts)}"
 
     def report(self) -> dict[str, Any]:
-        """Return it for a script."""
+        """Return the report for a script."""
         return {self.what: self.count, self.parts: self.part_count, "not_held": self.not_held}
 
 
@@ -125,13 +141,9 @@ def _counted(number: int, plural: str) -> str:
 
 
 def nothing_to_export(store: Store) -> ExportError:
-    """Return the error that lists what there is instead."""
+    """Return the error for an empty export, with what the warehouse holds instead."""
     count = store.counts()["measurements"]
-    there_is = (
-        f"the warehouse holds {count:,} measurements of other hardware or ops"
-        if count
-        else "the warehouse is empty: fill it with `diode import`, or with `diode-ingest`"
-    )
+    there_is = f"the warehouse holds {count:,} measurements of other hardware or ops" if count else NO_MEASUREMENTS
     return ExportError(f"there is nothing to export; {there_is}")
 
 
@@ -139,7 +151,7 @@ def write_stream(request: Request, stream: IO[bytes]) -> Exported:
     """Write any format but Parquet, which needs a path.
 
     Raises:
-        ExportError: it cannot be made from the warehouse's content.
+        ExportError: the format cannot be made from the warehouse's content.
     """
     return _WRITERS[request.fmt](request, stream)
 
@@ -148,21 +160,20 @@ def write_parquet(request: Request, path: Path) -> Exported:
     """Write the rows of ``observations`` to the file ``path``.
 
     Raises:
-        ExportError: it cannot be written.
+        ExportError: the file cannot be written.
     """
-    from diode_store.commands.query import connected
     from diode_store.exchange import parquet
 
     connection = connected(request.database)
-    # A relation streams; what `execute` returns would be copied whole before its first batch.
+    # A relation streams; `execute` would copy the whole result before its first batch.
     relation = connection.sql(_OBSERVATIONS, params=_asked(request))
-    rows = parquet.write(path, relation.to_arrow_reader(), request.on_progress)
+    batches = relation.to_arrow_reader()
+    rows = parquet.write(path, batches.schema, batches, request.on_progress)
     return _observations(connection, request, rows)
 
 
 def _csv(request: Request, stream: IO[bytes]) -> Exported:
-    """Write the rows and columns that Parquet would have."""
-    from diode_store.commands.query import connected
+    """Write the rows and columns of the Parquet format."""
     from diode_store.exchange.exporting import write_lines
     from diode_store.query.csv_sql import csv_lines
 
@@ -179,7 +190,7 @@ def _asked(request: Request) -> list[Any]:
 
 
 def _observations(connection: Any, request: Request, rows: int) -> Exported:
-    """Return the report of an export of ``rows`` timings that are in the view, which has no superseded ones."""
+    """Return the report of an export of ``rows`` timings from the view, which has no superseded ones."""
     where = "($1 IS NULL OR m.hardware_id IN (SELECT unnest($1::BIGINT[]))) AND ($2 IS NULL OR p.op = $2)"
     count = f"""
         SELECT count(*) FILTER (m.superseded_by IS NULL), count(*) FILTER (m.superseded_by IS NOT NULL)
@@ -211,9 +222,9 @@ def _t4(request: Request, stream: IO[bytes]) -> Exported:
 
 
 def _torch_diode(request: Request, stream: IO[bytes]) -> Exported:
-    """Write of each problem what was timed in the regime nearest to deployment: a data set cannot tell them apart."""
+    """Write each problem's timings in the regime nearest to deployment, because a data set has no regimes."""
     from diode_store.exchange.torch_diode import DatasetBuilder
-    from diode_store.exchange.torch_diode_files import MSGPACK_SUFFIX, write_stream
+    from diode_store.exchange.torch_diode_files import MSGPACK_SUFFIX, packed
     from diode_store.records import regime_rank
     from diode_store.warehouse.measurements import nearest_regimes
 
@@ -232,12 +243,11 @@ def _torch_diode(request: Request, stream: IO[bytes]) -> Exported:
     held = builder.not_held
     if held.left_out and not held.timings:
         raise ExportError(f"nothing fits into a data set; {'; '.join(held.left_out_lines())}")
-    write_stream(stream, builder.dataset, as_msgpack=request.has_suffix(MSGPACK_SUFFIX))
+    stream.write(packed(builder.dataset, as_msgpack=request.has_suffix(MSGPACK_SUFFIX)))
     return Exported("measurements", count, "timings", held.timings, held.lines())
 
 
 def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
-    from diode_store.commands.query import connected
     from diode_store.exchange import inductor_lut
     from diode_store.query import ranked_ties
 
@@ -252,7 +262,7 @@ def _inductor_lut(request: Request, stream: IO[bytes]) -> Exported:
         version,
         key,
         template_hashes=environment.template_hashes,
-        top=options.top,
+        top=options.top or 1,
         tf32=options.tf32,
     )
     if made.left_out and not made.table:
@@ -280,19 +290,30 @@ def _max_autotune_solution(request: Request, stream: IO[bytes]) -> Exported:
 
 
 def _only_device(request: Request) -> StoredHardware:
-    from diode_store.devices import describe
-    from diode_store.warehouse.hardware import list_hardware
-
-    devices = request.hardware
-    if devices is None:
-        with request.store.engine.connect() as connection:
-            devices = [row for row in list_hardware(connection) if row.measurements]
+    devices = measured_devices(request.store) if request.hardware is None else request.hardware
     if not devices:
         raise nothing_to_export(request.store)
-    if len(devices) != 1:
-        raise ExportError(
-            f"a lookup table is for one device; it could be any of: {describe(devices)}; name it with --hardware"
-        )
+    return only_device(devices, "a lookup table")
+
+
+def measured_devices(store: Store) -> list[StoredHardware]:
+    """Return the devices with measurements."""
+    from diode_store.warehouse.hardware import list_hardware
+
+    with store.engine.connect() as connection:
+        return [row for row in list_hardware(connection) if row.measurements]
+
+
+def only_device(devices: Sequence[StoredHardware], what: str) -> StoredHardware:
+    """Return the only one of ``devices``.
+
+    Raises:
+        ExportError: there are several; the message says that ``what`` is for one device.
+    """
+    from diode_store.devices.known import describe
+
+    if len(devices) > 1:
+        raise ExportError(f"{what} is for one device; it could be any of: {describe(devices)}; name it with --hardware")
     return devices[0]
 
 

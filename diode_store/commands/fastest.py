@@ -6,23 +6,31 @@ import math
 import re
 import sys
 from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
-from diode_store.commands.query import CsvOption, NoSyncOption, connected
+from diode_store.candidates.names import DTYPES
+from diode_store.command_line.console import (
+    DatabaseOption,
+    HardwareOption,
+    JsonOption,
+    make_app,
+    print_note,
+    print_rows,
+)
+from diode_store.command_line.options import takes_options
+from diode_store.command_line.render import problem_text
+from diode_store.commands.query import AllMatchesOption, CsvOption, NoSyncOption, OpOption, connected
 from diode_store.commands.results import json_lines
-from diode_store.console import DatabaseOption, HardwareOption, JsonOption, make_app, print_note, print_rows
-from diode_store.devices import describe
-from diode_store.errors import QueryError
-from diode_store.normalise import DTYPES
-from diode_store.options import takes_options
+from diode_store.devices.known import describe
+from diode_store.errors import NO_MEASUREMENTS, QueryError
 from diode_store.records import ProblemShape
-from diode_store.render import problem_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from diode_store.commands.cover import CoverRow
     from diode_store.query.named_devices import Device
 
 app = make_app(__doc__)
@@ -46,7 +54,14 @@ ELSE concat(
 _ORDER = "f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.problem_id, f.hardware_id, f.environment_id"
 _ARITHMETIC = f"CASE WHEN f.tf32 THEN '{_TF32}' ELSE f.dtype END"
 
-# One device at a time: a condition with one value keeps the others' timings from being read.
+_WHERE = f"""
+WHERE f.hardware_id = $hardware_id
+    AND ($op IS NULL OR f.op = $op) AND ($dtype IS NULL OR {_ARITHMETIC} = $dtype)
+    AND ($b IS NULL OR f.b = $b) AND ($m IS NULL OR f.m = $m) AND ($n IS NULL OR f.n = $n) AND ($k IS NULL OR f.k = $k)
+    AND ($layout IS NULL OR f.layout = $layout)
+QUALIFY regime_place(f.hardware_id, f.environment_id, f.problem_id, f.regime) = 1
+"""
+# One device at a time: DuckDB then skips other devices' timings.
 _FASTEST = f"""
 WITH vendor AS (
     SELECT environment_id, problem_id, regime, min(runtime_us) AS vendor_us
@@ -65,12 +80,22 @@ FROM fastest_configs AS f
 LEFT JOIN vendor AS v
     ON v.environment_id = f.environment_id AND v.problem_id = f.problem_id AND v.regime IS NOT DISTINCT FROM f.regime
 LEFT JOIN configs AS r ON r.id = f.runner_up_config_id
-WHERE f.hardware_id = $hardware_id
-    AND ($op IS NULL OR f.op = $op) AND ($dtype IS NULL OR {_ARITHMETIC} = $dtype)
-    AND ($b IS NULL OR f.b = $b) AND ($m IS NULL OR f.m = $m) AND ($n IS NULL OR f.n = $n) AND ($k IS NULL OR f.k = $k)
-    AND ($layout IS NULL OR f.layout = $layout)
-QUALIFY regime_place(f.hardware_id, f.environment_id, f.problem_id, f.regime) = 1
+{_WHERE}
 """  # noqa: S608 - only our own text is put together; what the user typed are parameters
+
+_RANKED = f"""
+WITH wanted AS (
+    SELECT f.environment_id, f.problem_id, f.regime
+    FROM fastest_configs AS f
+    {_WHERE}
+)
+SELECT f.hardware, f.problem_id AS problem, f.config_id, {_KERNEL.format("f")} AS kernel, f.slowdown
+FROM config_rank AS f
+JOIN wanted AS w
+    ON w.environment_id = f.environment_id AND w.problem_id = f.problem_id AND w.regime IS NOT DISTINCT FROM f.regime
+WHERE f.hardware_id = $hardware_id
+ORDER BY f.config_id, f.problem_id, f.environment_id
+"""  # noqa: S608 - likewise
 
 _SHAPES = """
 SELECT DISTINCT f.op, f.dtype, f.b, f.m, f.n, f.k, f.layout, f.tf32
@@ -81,7 +106,7 @@ _NEAREST = 3
 
 
 class Row(NamedTuple):
-    """The fastest kernel of one problem; the columns of ``--json`` and ``--csv``."""
+    """Fastest kernel of one problem; the fields are the columns of ``--json`` and ``--csv``."""
 
     hardware: str
     torch: str
@@ -93,29 +118,29 @@ class Row(NamedTuple):
     k: int
     layout: str
     tf32: bool
-    """Whether float32 may be multiplied as TF32, as requested."""
+    """True if float32 may be multiplied as TF32, as requested."""
     kernel: str
     """Template, block sizes (as MxNxK, or by letter if some are missing), then s(tages), w(arps) and g(roup)."""
     runtime_us: float
     vendor_us: float | None
     speedup: float | None
-    """The vendor's best time divided by this one."""
+    """Best vendor time divided by this kernel's time."""
     runner_up: str | None
     runner_up_us: float | None
     ties: int
-    """How many other kernels are within noise of the fastest."""
+    """Number of other kernels within noise of the fastest."""
     repeats: int
     config_id: int
     tie_config_ids: list[int]
     regime: str | None
-    """How the times were taken: of several ways the one nearest to a deployed kernel."""
+    """Timing regime; if there are several, the one nearest to deployment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
     """The filter on problems; None matches any."""
 
-    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None
+    op: OpOption = None
     b: Annotated[int | None, typer.Option("--b", metavar="B", help="Batch size; 1 for no batch.", min=1)] = None
     m: Annotated[int | None, typer.Option("--m", metavar="M", help="Rows of the result.", min=1)] = None
     n: Annotated[int | None, typer.Option("--n", metavar="N", help="Columns of the result.", min=1)] = None
@@ -131,15 +156,17 @@ class _Wanted:
     def __str__(self) -> str:
         sizes = (f"{name} = {getattr(self, name)}" for name in "bmnk" if getattr(self, name))
         layout = [f"layout {self.layout}"] if self.layout else []
-        return ", ".join([*(word for word in (self.op, self.dtype) if word), *sizes, *layout]) or "any problem"
+        words = [*(word for word in (self.op, self.dtype) if word), *sizes, *layout]
+        # The option's name in quotes marks an error of that option; without quotes the combination is wrong.
+        return repr(words[0]) if words in ([self.op], [self.dtype]) else ", ".join(words) or "any problem"
 
     @property
     def has_size(self) -> bool:
-        """Whether it says a size; without one no shape is nearer than another."""
+        """True if the filter has a size; without sizes no shape is nearer than another."""
         return any(getattr(self, name) for name in "bmnk")
 
     def distance(self, shape: ProblemShape) -> tuple[object, ...]:
-        """Return a sort key, nearest first: by dtype, layout, then the ratios of the sizes."""
+        """Return a sort key, nearest first: by dtype, then layout, then the ratios of the sizes."""
         pairs = [(getattr(self, name), getattr(shape, name)) for name in "bmnk"]
         ratios = sum(abs(math.log(found / size)) for size, found in pairs if size)
         others = self.dtype not in {None, shape.arithmetic}, self.layout not in {None, shape.layout}
@@ -150,24 +177,26 @@ class _Wanted:
     epilog='Example: diode fastest --hardware "NVIDIA H200" --op mm --m 4096 --dtype bf16', no_args_is_help=False
 )
 @takes_options(_Wanted)
-def fastest(
+def fastest(  # noqa: PLR0913 - one parameter an option
     database: DatabaseOption,
     *,
     hardware: HardwareOption = None,
-    all_matches: Annotated[
-        bool, typer.Option("--all-matches", help="Allow NAME to match several different devices.")
-    ] = False,
+    all_matches: AllMatchesOption = False,
     options: _Wanted,
     limit: Annotated[
         int, typer.Option(metavar="ROWS", help="Print at most this many rows; 0 for all.", min=0)
     ] = _DEFAULT_LIMIT,
+    kernels: Annotated[
+        int | None,
+        typer.Option("--cover", metavar="N", help="Print the N kernels that together serve the problems best.", min=1),
+    ] = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     no_sync: NoSyncOption = False,
 ) -> None:
-    """Print the fastest kernel of each problem: its time, the vendor's best, the runner-up.
+    """Print the fastest kernel of each problem: its time, the vendor's best time, and the runner-up.
 
-    TIES counts the other kernels within noise of the best; see docs/views.md.
+    TIES counts the other kernels within noise of the best; see docs/comparing.md.
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other")
@@ -175,22 +204,32 @@ def fastest(
     connection = connected(database, sync=not no_sync)
     wanted = replace(options, dtype=_known_dtype(connection, options.dtype))
     devices = _devices(connection, hardware, all_matches=all_matches)
-    rows = _fastest(connection, devices, wanted)
+    rows: list[Row] | list[CoverRow]
+    if kernels is None:
+        rows = _fastest(connection, devices, wanted)
+    else:
+        rows, limit = _cover(connection, devices, wanted, kernels), 0
     if not rows:
         nearest = _nearest(connection, devices, wanted) if wanted.has_size else ""
         remedy = nearest or _what_there_is(connection, devices)
         raise QueryError(f"no timings of {wanted} on {hardware or devices[0].name}; {remedy}")
     shown = rows[: limit or len(rows)]
-    if as_json:
-        sys.stdout.writelines(json_lines(Row._fields, shown))
-    elif as_csv:
-        from diode_store.query.csv_sql import lines_of
-
-        sys.stdout.writelines(lines_of(Row._fields, shown))
+    if as_json or as_csv:
+        _write(shown, as_json=as_json)
+    elif kernels is None:
+        print_rows(*_readable(cast("list[Row]", shown)), title=f"Fastest kernels on {describe(devices)}")
     else:
-        print_rows(*_readable(shown), title=f"Fastest kernels on {describe(devices)}")
+        print_rows(shown[0]._fields, shown, title=f"Kernels that serve {wanted} on {describe(devices)}")
     if len(shown) < len(rows):
         print_note(f"{len(shown)} of {len(rows)} problems; --limit 0 shows all")
+
+
+def _write(rows: list[Row] | list[CoverRow], *, as_json: bool) -> None:
+    """Write the rows for a script, as JSON lines or else as CSV."""
+    from diode_store.query.csv_sql import lines_of
+
+    lines = json_lines if as_json else lines_of
+    sys.stdout.writelines(lines(rows[0]._fields, rows))
 
 
 def _check_layout(layout: str | None) -> None:
@@ -201,7 +240,7 @@ def _check_layout(layout: str | None) -> None:
 
 
 def _known_dtype(connection: Any, typed: str | None) -> str | None:
-    """Return the full name of a dtype, which is one of the usual ones or one in the warehouse."""
+    """Return the full name of a dtype, known or in the warehouse."""
     if typed is None:
         return None
     usual = {**DTYPES, _TF32: _TF32}
@@ -213,7 +252,7 @@ def _known_dtype(connection: Any, typed: str | None) -> str | None:
 
 
 def _fastest(connection: Any, devices: Sequence[Device], wanted: _Wanted) -> list[Row]:
-    """Return the rows of all devices, in the order of their problems."""
+    """Return the rows of all devices, ordered by problem."""
     found: list[tuple[Any, ...]] = []
     for device in devices:
         found += connection.execute(_FASTEST, {"hardware_id": device.id, **vars(wanted)}).fetchall()
@@ -221,24 +260,30 @@ def _fastest(connection: Any, devices: Sequence[Device], wanted: _Wanted) -> lis
     return [Row(*row[:width]) for row in sorted(found, key=lambda row: row[width:])]
 
 
-def _devices(connection: Any, text: str | None, *, all_matches: bool) -> list[Device]:
-    """Return the devices that match ``text``, or the only one measured, and note them on stderr."""
-    from diode_store.query.named_devices import devices_in, named_devices
+def _cover(connection: Any, devices: Sequence[Device], wanted: _Wanted, kernels: int) -> list[CoverRow]:
+    """Return a cover of each device's problems."""
+    from diode_store.commands.cover import cover
 
-    found = (
-        _only_measured(connection, devices_in(connection))
-        if text is None
-        else named_devices(connection, text, all_matches=all_matches)
-    )
+    each = (cover(connection, _RANKED, {"hardware_id": device.id, **vars(wanted)}, kernels) for device in devices)
+    return [row for rows in each for row in rows]
+
+
+def _devices(connection: Any, text: str | None, *, all_matches: bool) -> list[Device]:
+    """Return the devices that match ``text``, or the only measured device; note them on stderr."""
+    from diode_store.query.named_devices import measured_devices, named_devices
+
+    if text is None:
+        found = _only(measured_devices(connection))
+    else:
+        found = named_devices(connection, text, all_matches=all_matches)
     print_note(f"hardware: {describe(found)}")
     return found
 
 
-def _only_measured(connection: Any, devices: Sequence[Device]) -> list[Device]:
-    measured = {number for (number,) in connection.execute("SELECT DISTINCT hardware_id FROM measurements").fetchall()}
-    found = [device for device in devices if device.id in measured]
+def _only(found: list[Device]) -> list[Device]:
+    """Return the only measured device."""
     if not found:
-        raise QueryError("the warehouse holds no measurements; add some with `diode-ingest` or `diode import`")
+        raise QueryError(NO_MEASUREMENTS)
     if len(found) > 1:
         raise QueryError(f"several devices were measured: {describe(found)}; name one with --hardware")
     return found
@@ -258,12 +303,12 @@ def _readable_row(row: Row) -> tuple[object, ...]:
 
 
 def _short(kernel: str | None) -> str | None:
-    """Return ``kernel`` without ``triton::``; the vendor's keep ``aten::``."""
+    """Return ``kernel`` without ``triton::``; vendor kernels keep ``aten::``."""
     return kernel and kernel.removeprefix("triton::")
 
 
 def _nearest(connection: Any, devices: Sequence[Device], wanted: _Wanted) -> str:
-    """List the measured shapes of the same op nearest to ``wanted``; empty if there are none."""
+    """List the measured shapes of the same op that are nearest to ``wanted``; empty if there are none."""
     rows = (connection.execute(_SHAPES, [device.id, wanted.op]).fetchall() for device in devices)
     shapes = sorted({ProblemShape(*row) for found in rows for row in found}, key=wanted.distance)
     return f"nearest measured: {', '.join(map(problem_text, shapes[:_NEAREST]))}" if shapes else ""

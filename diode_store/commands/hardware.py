@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
-from diode_store.devices import BUILTIN_ALIASES, describe
-from diode_store.render import quantity
+from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_note, print_rows
+from diode_store.command_line.render import quantity
+from diode_store.devices.known import BUILTIN_ALIASES, describe
 
 app = make_app(__doc__)
 
@@ -18,7 +18,7 @@ _READABLE = ("name", "arch", "SMs", "memory", "bandwidth", "measured", "aliases"
 
 @app.command("list")
 def list_(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Show every device model in the warehouse, its aliases and how often it was measured.
+    """Show every device model in the warehouse, its aliases and its number of measurements.
 
     Example: diode hardware list --json
     """
@@ -54,7 +54,7 @@ def alias(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Make ALIAS another name of the hardware NAME, wherever a command takes --hardware.
+    """Make ALIAS another name of the hardware NAME for every --hardware option.
 
     Example: diode hardware alias "NVIDIA H200" big
     """

@@ -1,13 +1,16 @@
-"""Add measurements from files; bad lines are reported, good ones are kept."""
+"""Add measurements from files; bad lines are reported, and good lines are kept."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.command_line.render import counted
 from diode_store.commands.context_options import (
     DatasetOption,
     EnvironmentOption,
@@ -24,13 +27,15 @@ from diode_store.commands.context_options import (
     StatedTemplate,
     import_context,
 )
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
 from diode_store.errors import HardwareError, ImportFileError
+from diode_store.exchange.bounds import MAX_BAD_LINES, MAX_IMPORT_BYTES
+from diode_store.exchange.context import NO_HARDWARE
 from diode_store.exchange.formats import ImportFormat
-from diode_store.render import counted
+from diode_store.system.memory import memory_limit
 
 if TYPE_CHECKING:
-    from diode_store.exchange.context import ImportContext
+    from collections.abc import Iterator
+
     from diode_store.exchange.importing import ImportReport
     from diode_store.records import Hardware
     from diode_store.warehouse.store import Store
@@ -38,15 +43,16 @@ if TYPE_CHECKING:
 app = make_app(__doc__)
 
 _BAD_LINES_SHOWN = 50
+_DOUBTS_SHOWN = 3
 
 
 _HardwareOption = Annotated[
     str | None,
-    typer.Option("--hardware", metavar="NAME", help="The measured device, where the file does not say."),
+    typer.Option("--hardware", metavar="NAME", help="The measured device, if the file does not name it."),
 ]
 _HardwareFileOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help='The same as JSON, for unknown devices: {"vendor", "name", "arch", …}.'),
+    typer.Option(metavar="FILE", help='The device as JSON, if it is unknown: {"vendor", "name", "arch", …}.'),
 ]
 
 
@@ -76,8 +82,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Add the measurements in FILE... to the warehouse. Importing a file twice adds nothing.
 
-    docs/formats.md describes the formats. A T4 file of an auto-tuner does not say which problem was tuned: the options
-    of t4 do.
+    docs/formats.md describes the formats. A T4 file of an auto-tuner does not name its problem: the t4 options do.
     """
     from diode_store.exchange.context import StatedProblem
     from diode_store.exchange.importing import import_files
@@ -85,7 +90,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
 
     if hardware is not None and hardware_file is not None:
         raise typer.BadParameter("--hardware and --hardware-file exclude each other")
-    with Store.open(database) as store, progress("importing measurements") as advance:
+    with _limited(), Store.open(database) as store, progress("importing measurements") as advance:
         device = _hardware(store, hardware, hardware_file)
         context = import_context(
             device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
@@ -95,11 +100,28 @@ def import_(  # noqa: PLR0913 - one parameter an option
         report = import_files(
             store, files, context, fmt=fmt, dry_run=dry_run, on_bad=printer.print, on_progress=advance
         )
-    _print(report, context, dry_run=dry_run, as_json=as_json)
+    _print(report, dry_run=dry_run, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Keep within the memory of an import, whatever a file unpacks to.
+
+    Raises:
+        ImportFileError: the import needs more.
+    """
+    try:
+        with memory_limit(MAX_IMPORT_BYTES, room=MAX_IMPORT_BYTES // 2):
+            yield
+    except MemoryError:
+        raise ImportFileError(
+            f"an import takes at most {MAX_IMPORT_BYTES >> 20} MiB of memory, and an entry of the files needs more;"
+            " split it; what came before it is in the warehouse"
+        ) from None
 
 
 class _BadLines:
-    """Prints bad lines on stderr; a file in which every line is bad must not flood the terminal."""
+    """Prints bad lines on stderr, but not so many that they flood the terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -110,12 +132,12 @@ class _BadLines:
         if self._count <= _BAD_LINES_SHOWN and not self._quiet:
             print_note(line)
         elif self._count == _BAD_LINES_SHOWN + 1 and not self._quiet:
-            print_note("more bad lines follow; --json lists all")
+            print_note(f"more bad lines follow; --json lists {MAX_BAD_LINES:,}")
 
 
 def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | None:
-    """Return the device that was named: from the warehouse, the known ones, or a file."""
-    from diode_store.devices import ambiguous, describe, require_device, with_known_attributes
+    """Return the named device: from the warehouse, the known devices, or a file."""
+    from diode_store.devices.known import ambiguous, describe, require_device, with_known_attributes
     from diode_store.exchange.descriptions import hardware_file
     from diode_store.warehouse.hardware import list_hardware, match
 
@@ -126,7 +148,8 @@ def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | N
     with store.engine.connect() as connection:
         stored = list_hardware(connection)
     try:
-        found = [row.hardware for row in match(stored, name)]
+        # Never guess a file's device: a name of several devices is an error, even if only one was measured.
+        found = [row.hardware for row in match(stored, name, all_matches=True, measured_first=False)]
     except HardwareError:
         found = [require_device(name)]
     if len(found) > 1:
@@ -135,15 +158,22 @@ def _hardware(store: Store, name: str | None, file: Path | None) -> Hardware | N
     return with_known_attributes(found[0])
 
 
-def _print(report: ImportReport, context: ImportContext, *, dry_run: bool, as_json: bool) -> None:
+def _print(report: ImportReport, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json({**vars(report), "dry_run": dry_run})
     else:
         typer.echo(_summary(report, dry_run=dry_run))
+        for doubt in report.doubts[:_DOUBTS_SHOWN]:
+            print_note(f"implausible: {doubt}")
+    if report.doubtful and not as_json:
+        print_note(f"{counted(report.doubtful, 'implausible value')}: kept, but never ranked or learned from")
     if report.bad:
         kept = "" if dry_run or not report.measurements + report.duplicates else "; the good ones are in the warehouse"
-        hint = "" if context.hardware else " (rows without hardware need --hardware NAME)"
-        raise ImportFileError(f"{counted(len(report.bad), 'bad line')}{hint}{kept}; correct the files and import again")
+        is_missing = any(NO_HARDWARE in line for line in report.bad)
+        hint = " (rows without hardware need --hardware NAME)" if is_missing else ""
+        raise ImportFileError(
+            f"{counted(report.bad_count, 'bad line')}{hint}{kept}; correct the files and import again"
+        )
 
 
 def _summary(report: ImportReport, *, dry_run: bool) -> str:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_pairs, progress
+from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_json, print_pairs, progress
 
 if TYPE_CHECKING:
     from diode_store.lake.compact import Compaction
 
 app = make_app(__doc__)
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what a compaction would do.")]
 
 
 @app.command(epilog="Example: diode lake status --database warehouse.db --json")
 def status(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
-    """Show what is in the lake, how large it is, and which old files it still keeps for readers."""
+    """Show the lake's content, its size, and the old files that it still keeps for readers."""
     from dataclasses import asdict
 
     from diode_store.lake.lake import lake_of
@@ -34,7 +34,7 @@ def status(database: DatabaseOption, *, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: diode lake compact --database warehouse.db --dry-run")
 def compact(database: DatabaseOption, *, dry_run: DryRunOption = False, as_json: JsonOption = False) -> None:
-    """Merge small segments, remove dropped measurements from the files, delete files without readers.
+    """Merge small segments, remove dropped measurements from the files, and delete files without readers.
 
     Queries can run meanwhile, and the warehouse is not needed. A sync merges the smallest segments automatically.
     """

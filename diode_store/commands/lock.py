@@ -1,4 +1,4 @@
-"""Write the fastest known kernel of each problem on one device to a file that the hook obeys."""
+"""Write the fastest known kernel of each problem on one device to a picks file, which the hook obeys."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import DatabaseOption, HardwareOption, JsonOption, make_app, print_json, print_note, progress
-from diode_store.options import takes_options
-from diode_store.render import counted
+from diode_store.command_line.console import (
+    DatabaseOption,
+    HardwareOption,
+    JsonOption,
+    make_app,
+    print_json,
+    print_note,
+    progress,
+)
+from diode_store.command_line.options import takes_options
+from diode_store.command_line.render import counted
+from diode_store.commands.exporters import measured_devices, only_device
+from diode_store.commands.query import ForceOption, OpOption, connected
+from diode_store.records import REGIME_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,27 +35,27 @@ app = make_app(__doc__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
-    """Which timings count."""
+    """Options that choose the timings."""
 
     torch: Annotated[
         str | None,
         typer.Option(
             metavar="VERSION",
-            help="Where it was measured: in this torch, such as 2.13.",
-            show_default="if there is one",
+            help="Only timings in this version of torch, such as 2.13.",
+            show_default="the only one",
         ),
     ] = None
     environment_id: Annotated[
         int | None,
-        typer.Option(metavar="ID", help="Where it was measured.", show_default="if there is one"),
+        typer.Option(metavar="ID", help="Only timings in this environment.", show_default="the only one"),
     ] = None
-    op: Annotated[str | None, typer.Option(metavar="OP", help="Only this op, such as mm.")] = None
+    op: OpOption = None
     regime: Annotated[
         str | None,
         typer.Option(
             metavar="REGIME",
-            help="Only times of this regime, such as graph; see docs/views.md.",
-            show_default="of each problem the nearest to deployment",
+            help=f"Only timings in this regime: {', '.join(REGIME_NAMES)}. deployed means graph and read_flush.",
+            show_default="each problem's nearest to deployment",
         ),
     ] = None
 
@@ -52,7 +63,7 @@ class _Wanted:
 @app.command(epilog="Example: diode lock --hardware h200 --torch 2.13 -o picks.json", no_args_is_help=True)
 @takes_options(_Wanted)
 def lock(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The picks file to make.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The picks file to write.")],
     database: DatabaseOption,
     *,
     hardware: HardwareOption = None,
@@ -60,24 +71,23 @@ def lock(
     allow_changed_template: Annotated[
         bool,
         typer.Option(
-            "--allow-changed-template", help="Say in FILE that picks hold although their template has changed since."
+            "--allow-changed-template", help="Mark picks in FILE as valid even after a change of their template."
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the fastest known kernel of each problem, with those within noise of it, for review and for the hook.
+    """Write the fastest known kernel of each problem, and the kernels within noise of it, to a picks file for review.
 
-    The hook takes the file by DIODE_PICKS=FILE, or picks="FILE" of torch_diode.install(); see docs/hook.md.
+    The hook reads the file named by DIODE_PICKS=FILE or by torch_diode.install(picks="FILE"); see docs/picks.md.
     """
-    from diode_store.commands.query import connected
     from diode_store.errors import ExportError
+    from diode_store.exchange.exporting import refuse_existing
     from diode_store.exchange.picks import Pick, Picks
     from diode_store.query import ranked_ties
     from diode_store.warehouse.store import Store
 
-    if output.exists() and not force:  # said at once, not after the work; writing looks again
-        raise ExportError(f"{output} exists already; name another file, or replace it with --force")
+    refuse_existing(output, force=force)  # said at once, not after the work; writing looks again
     with Store.open(database) as store:
         device = _device(store, hardware)
     print_note(f"hardware: {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)")
@@ -100,24 +110,24 @@ def lock(
 
 
 def _device(store: Store, name: str | None) -> StoredHardware:
-    from diode_store.devices import describe
-    from diode_store.errors import ExportError
-    from diode_store.warehouse.hardware import list_hardware, match
+    from diode_store.devices.known import ambiguous
+    from diode_store.errors import NO_MEASUREMENTS, ExportError
+    from diode_store.warehouse.hardware import match
 
+    if name is None:
+        found = measured_devices(store)
+        if not found:
+            raise ExportError(NO_MEASUREMENTS)
+        return only_device(found, "a picks file")
     with store.engine.connect() as connection:
-        everything = [row for row in list_hardware(connection) if row.measurements]
-        found = everything if name is None else match(connection, name, all_matches=True)
-    if not found:
-        raise ExportError("the warehouse holds no measurements; add some with `diode-ingest` or `diode import`")
+        found = match(connection, name, all_matches=True)
     if len(found) > 1:
-        raise ExportError(
-            f"a picks file is for one device; it could be any of: {describe(found)}; name it with --hardware"
-        )
+        raise ambiguous(name, found)
     return found[0]
 
 
 def _unhashed(picks: Sequence[Pick], *, allow_changed_template: bool) -> list[str]:
-    """Return a line for each template whose source nobody recorded."""
+    """Return a line for each template without a recorded source."""
     if allow_changed_template:
         return []
     counts: dict[str, int] = {}

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from diode_store.command_line.render import json_value
 from diode_store.errors import QueryError
-from diode_store.render import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    import duckdb
+    from diode_store.query.limited import Session
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".json", ".json.gz")
-"""The suffixes that `--output` accepts."""
+"""Suffixes that `--output` accepts."""
 
 
 def json_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Return the lines of a JSON list of objects, made on demand: a result need not fit into memory.
+    """Yield the lines of a JSON list of objects on demand: a result need not fit into memory.
 
     Raises:
-        QueryError: two columns have one name, which an object cannot hold.
+        QueryError: two columns have the same name, which an object cannot hold.
     """
     _refuse_twins(columns)
 
@@ -43,57 +43,44 @@ def check_suffix(path: Path) -> None:
     """Refuse a file name of unknown format.
 
     Raises:
-        typer.BadParameter: it ends in none of ``SUFFIXES``, in any case.
+        typer.BadParameter: the name ends in none of ``SUFFIXES``, in any case.
     """
     if not path.name.lower().endswith(SUFFIXES):
         raise typer.BadParameter(f"{path}: unknown suffix; use one of {', '.join(SUFFIXES)}")
 
 
-def write_file(connection: duckdb.DuckDBPyConnection, sql: str, path: Path, *, force: bool) -> int:
-    """Write the rows of a query to a file, which appears whole or not at all; return how many there were.
+def write_file(session: Session, sql: str, path: Path, *, force: bool) -> int:
+    """Write the rows of a query to a file, whole or not at all; return their number.
 
     Args:
-        connection: to the lake.
+        session: session to ask.
         sql: one SELECT.
-        path: the file; it ends in one of ``SUFFIXES``.
-        force: replace it if it is there.
+        path: a file name that ends in one of ``SUFFIXES``.
+        force: replace an existing file.
 
     Raises:
-        QueryError: the query is refused or fails, or two columns have one name and the file is no CSV.
-        ExportError: the file is there, or cannot be written.
+        QueryError: the query is refused or fails, or two columns have the same name and the file is no CSV.
+        ExportError: the file exists, or cannot be written.
     """
     from diode_store.exchange.exporting import new_file, open_for_lines, write_lines
 
     with new_file(path, force=force) as beside:
         name = path.name.lower()
         if name.endswith(".parquet"):
-            return _write_parquet(connection, sql, beside)
-        lines = (_json_lines if name.endswith((".json", ".json.gz")) else _csv_lines)(connection, sql)
+            return _write_parquet(session, sql, beside)
+        is_json = name.endswith((".json", ".json.gz"))
+        lines = json_lines(*session.rows(sql)) if is_json else session.csv_lines(sql)
         with open_for_lines(beside, path.name) as file:
             return write_lines(file, lines) - 1  # the header, or the bracket that ends a list
 
 
-def _write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, path: Path) -> int:
-    from diode_store.batching import ROWS_PER_GROUP
+def _write_parquet(session: Session, sql: str, path: Path) -> int:
     from diode_store.exchange import parquet
-    from diode_store.query.results import PlainBatches
+    from diode_store.values.batching import ROWS_PER_GROUP
 
-    batches = PlainBatches(connection, sql, rows_a_batch=ROWS_PER_GROUP)
-    _refuse_twins(batches.schema.names)
-    return parquet.write(path, batches)
-
-
-def _csv_lines(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
-    from diode_store.query.csv_sql import csv_lines
-
-    return csv_lines(connection, sql)
-
-
-def _json_lines(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
-    from diode_store.query.results import run_query
-
-    result = run_query(connection, sql)
-    return json_lines(result.columns, result)
+    schema, batches = session.batches(sql, ROWS_PER_GROUP)
+    _refuse_twins(schema.names)
+    return parquet.write(path, schema, batches)
 
 
 def _refuse_twins(columns: Sequence[str]) -> None:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
-from diode_store.render import counted
+from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.command_line.render import counted
 
 if TYPE_CHECKING:
     from diode_store.lake.sync import SyncReport
 
 app = make_app(__doc__)
+
+_SHOWN = 3
 
 
 @app.command(epilog="Example: diode sync --database warehouse.db")
@@ -34,14 +36,19 @@ def sync(
     if as_json:
         print_json({"lake": str(lake), **asdict(report)})
         return
-    note_rebuild(report)
+    note_sync(report)
     typer.echo(f"{lake}: {_summary(report)}")
 
 
-def note_rebuild(report: SyncReport) -> None:
-    """Print on stderr why the lake was rebuilt, if it was."""
+def note_sync(report: SyncReport) -> None:
+    """Print on stderr why the lake was rebuilt, if it was, and the rows that it leaves out."""
     if report.rebuilt is not None:
         print_note(f"the lake was rebuilt: {report.rebuilt}")
+    for line in report.left_out[:_SHOWN]:
+        print_note(f"left out: {line}")
+    if report.left_out:
+        rows = counted(len(report.left_out), "row")
+        print_note(f"{rows} left out; correct what `diode db check` names, then run `diode sync --rebuild`")
 
 
 def _summary(report: SyncReport) -> str:

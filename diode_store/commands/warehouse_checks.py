@@ -6,14 +6,14 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from diode_store.diagnosis import Finding, ok, problem, problem_of, warning
+from diode_store.command_line.diagnosis import Finding, ok, problem, problem_of, warning
 from diode_store.errors import DiodeError
-from diode_store.files import barrier_to
+from diode_store.system.files import barrier_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from diode_store.diagnosis import Setup
+    from diode_store.command_line.diagnosis import Setup
     from diode_store.lake.lake import Lake
     from diode_store.lake.source import WarehouseRows
 
@@ -22,7 +22,7 @@ _COUNTED = ("measurements", "problems", "hardware")
 
 
 def check_versions(_setup: Setup) -> Iterator[Finding]:
-    """Yield the versions of Python and of the packages that decide what works, without importing them."""
+    """Yield the versions of Python and of the important packages, without importing them."""
     yield ok("Python", platform.python_version())
     for name in _NEEDED:
         try:
@@ -32,19 +32,21 @@ def check_versions(_setup: Setup) -> Iterator[Finding]:
 
 
 def check_warehouse(setup: Setup) -> Iterator[Finding]:
-    """Yield whether the warehouse can be read, how much is in it, and whether its lake is up to date."""
+    """Yield findings about the warehouse: whether it can be read, its size, and whether its lake is up to date."""
+    from diode_store.command_line.diagnosis import on_a_network
     from diode_store.lake.lake import lake_of
     from diode_store.lake.opening import open_source
-    from diode_store.settings import upgrade_command
-    from diode_store.urls import sqlite_path
+    from diode_store.system.settings import upgrade_command
+    from diode_store.system.urls import sqlite_path
 
     if setup.database is None:
         return
-    file = sqlite_path(setup.database)
-    if file is not None and not file.exists():
-        yield warning("warehouse", f"{file}: there is none yet", f"create it with {upgrade_command(str(file))}")
-        return
     try:
+        file = sqlite_path(setup.database)
+        yield from on_a_network(file)
+        if file is not None and not file.exists():
+            yield warning("warehouse", f"{file}: there is none yet", f"create it with {upgrade_command(str(file))}")
+            return
         lake = lake_of(setup.database)
         with open_source(setup.database) as source:
             yield _contents(setup.database, source)
@@ -55,7 +57,7 @@ def check_warehouse(setup: Setup) -> Iterator[Finding]:
 
 def _contents(database: str, source: WarehouseRows) -> Finding:
     from diode_store.lake.layout import REVISION
-    from diode_store.urls import redact, sqlite_path
+    from diode_store.system.urls import redact, sqlite_path
 
     with source.snapshot():
         counts = {name: next(source.rows(f"SELECT count(*) FROM {name}"))[0] for name in _COUNTED}  # noqa: S608 - our own names

@@ -1,4 +1,4 @@
-"""Readable tables for results wider or longer than the terminal."""
+"""Tables for results wider or longer than the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_ROWS = 200
-"""Further rows are counted but not shown."""
+"""Maximum number of printed rows; further rows are counted."""
 KEY_COLUMNS = (
     *("op", "m", "n", "k", "template", "runtime_us", "outcome", "triton_us", "vendor_us", "speedup", "ratio"),
     *("regret", "picked_us", "best_us", "best_template", "predicted_us"),
@@ -20,7 +20,7 @@ KEY_COLUMNS = (
     *("rank", "dtype", "b", "layout", "hardware", "torch"),
     *("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m", "problems", "configs", "timings"),
 )
-"""Which kernel of which problem took how long: shown first where not all columns fit."""
+"""Columns to show first if not all columns fit: a kernel, its problem and its time."""
 _PLACES = {name: place for place, name in enumerate(KEY_COLUMNS)}
 _CELL_WIDTH = 32
 _NULL = "NULL"
@@ -29,13 +29,13 @@ _NULL = "NULL"
 def print_wide(columns: Sequence[str], rows: Iterable[Sequence[object]], console: Console | None = None) -> None:
     """Print a table that fits the terminal; NULL is spelled out.
 
-    Where not all columns fit, a single row is printed with one line per column; otherwise ``KEY_COLUMNS`` come first
-    and the columns left out are named.
+    If not all columns fit, a single row is printed with one line per column. Several rows are printed with
+    ``KEY_COLUMNS`` first, and a line names the omitted columns.
 
     Args:
-        columns: the columns' names.
-        rows: read to their end, to count them.
-        console: the terminal unless given.
+        columns: names of the columns.
+        rows: rows, read to their end to count them.
+        console: another console than the terminal.
     """
     from rich.console import Console
 
@@ -75,7 +75,7 @@ def _print_vertical(columns: Sequence[str], row: Sequence[object], console: Cons
 
 
 def _text(value: object) -> str:
-    from diode_store.render import cell_text
+    from diode_store.command_line.render import cell_text
 
     return _NULL if value is None else cell_text(value)
 

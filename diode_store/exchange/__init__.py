@@ -1,4 +1,4 @@
-"""Formats for importing and exporting measurements; one module a format.
+"""Import and export of measurements, with one module for each format.
 
-None of them needs a database: a reader yields records and a line about each that was bad, a writer takes records.
+No format needs a database. A reader yields records and a line for each bad entry; a writer takes records.
 """

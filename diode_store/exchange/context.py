@@ -1,4 +1,4 @@
-"""What readers of a format get besides the file, and how they report bad entries."""
+"""Values that readers get besides the file, and their reports of bad entries."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ if TYPE_CHECKING:
 
     from diode_store.records import Hardware
 
+ESTIMATE_FACTOR = 3
+"""Ratio to the problem's best time above which a time is a first look, unless the file says otherwise."""
+ASSUMED = "assumed"
+"""Name in a measurement's ``extra`` of what a reader assumed about upstream's data sets, which have no uids."""
 NO_HARDWARE = "the row names no hardware; give --hardware NAME (`diode hardware list` shows known names)"
-"""The error of a row without hardware when the context has none either."""
+"""Error for a row without hardware if the context has none either."""
 
 
 @dataclass(frozen=True)
 class StatedProblem:
-    """The matrix product of a file's timings, where the file does not say; None is unknown."""
+    """The matrix product of a file's timings, for files that do not name it; None means unknown."""
 
     op: str | None = None
     m: int | None = None
@@ -29,29 +33,29 @@ class StatedProblem:
     layout: str = "nn"
     """Two letters, for A and B: n row-major, t transposed."""
     template: str | None = None
-    """What to call the kernel."""
+    """Name for the kernel."""
 
 
 @dataclass(frozen=True)
 class ImportContext:
-    """Values for all of a file's rows that do not have their own."""
+    """Values for a file's rows that lack their own."""
 
     hardware: Hardware | None = None
     replaces_names: bool = True
-    """Whether ``hardware`` also stands in for a file's own name of its one device; else only where it may mean it."""
+    """True if ``hardware`` replaces a file's own name of its one device; False if the name must be able to mean it."""
     environment: Environment = field(default_factory=Environment)
-    """All unknown unless it was named."""
+    """Environment of the timings; unknown unless given."""
     measured_at: datetime | None = None
-    """Timezone-aware; None when unknown."""
+    """Time of the measurements with a time zone; None means unknown."""
     dataset: str | None = None
     licence: str | None = None
     search_space: str | None = None
     timing_method: TimingMethod | None = None
-    """None means what the format says about itself."""
+    """None means the format's own statement."""
     devices: tuple[Hardware, ...] = ()
-    """Those of the warehouse, which a file may name besides the known ones."""
+    """Devices of the warehouse, which a file may name besides the known devices."""
     problem: StatedProblem = field(default_factory=StatedProblem)
-    """For formats that do not name problems."""
+    """Problem of the timings, for formats that do not name problems."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,24 @@ class BadLine:
     """A line that is not a measurement."""
 
     line: int
-    """1-based."""
+    """Line number, from 1."""
     reason: str
-    """What is wrong and what to do about it, in one line."""
+    """Error and remedy in one line."""
 
     def at(self, file: str) -> str:
         """Return ``FILE:LINE: reason``."""
         return f"{file}:{self.line}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class BadProblem(BadLine):
+    """A problem of a document that is not a measurement; ``line`` is its number in the file, from 1."""
+
+    def at(self, file: str) -> str:
+        """Return ``FILE: PLACE: reason``; the reason begins with the place."""
+        return f"{file}: {self.reason}"
+
+
+def with_remedy(reason: str, remedy: str) -> str:
+    """Return ``reason`` with ``remedy`` after a semicolon, unless it has a remedy already."""
+    return reason if "; " in reason else f"{reason}; {remedy}"

@@ -1,4 +1,4 @@
-"""Descriptions of a file given on the command line: hardware, environment, time."""
+"""Descriptions given on the command line for a whole file: hardware, environment, time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from diode_store import record_fields
 from diode_store.errors import ImportFileError
 from diode_store.records import Environment, Hardware
-from diode_store.times import with_zone
+from diode_store.system.files import read_bounded
+from diode_store.values.times import with_zone
+from diode_store.warehouse import record_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,10 +20,10 @@ _HARDWARE_NUMBERS = tuple(name for name in record_fields.HARDWARE if name not in
 
 
 def hardware_file(path: Path) -> Hardware:
-    """Return the hardware that a JSON object describes: vendor, name, arch and multiprocessors at least.
+    """Return the hardware described by a JSON object with at least vendor, name, arch and multiprocessors.
 
     Raises:
-        ImportFileError: it cannot be read, a field is missing, unknown or has the wrong type.
+        ImportFileError: the file cannot be read, or a field is missing, unknown or of the wrong type.
     """
     content = _object(path, (*_HARDWARE_TEXTS, *_HARDWARE_NUMBERS))
     missing = [name for name in (*_HARDWARE_TEXTS, "multiprocessors") if content.get(name) is None]
@@ -37,10 +38,10 @@ def hardware_file(path: Path) -> Hardware:
 
 
 def environment_file(path: Path) -> Environment:
-    """Return the environment that a JSON object describes; missing attributes are unknown.
+    """Return the environment described by a JSON object; missing attributes are unknown.
 
     Raises:
-        ImportFileError: it cannot be read, a field is unknown or is not text.
+        ImportFileError: the file cannot be read, or a field is unknown or not text.
     """
     content = _object(path, (*record_fields.ENVIRONMENT, "template_hashes"))
     hashes = content.get("template_hashes", {})
@@ -53,10 +54,10 @@ def environment_file(path: Path) -> Environment:
 
 
 def time_of(text: str) -> datetime:
-    """Return an ISO 8601 time; UTC unless it names another zone.
+    """Return an ISO 8601 time, in UTC unless the text names another zone.
 
     Raises:
-        ImportFileError: it is none.
+        ImportFileError: the text is no such time.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -67,7 +68,7 @@ def time_of(text: str) -> datetime:
 
 def _object(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bounded(path))
     except OSError as error:
         raise ImportFileError(f"{path}: {error.strerror or error}; check the file's name") from error
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The file formats, and how one is recognised: by a file's first bytes, else by its name."""
+"""The file formats, and how to recognize them: by a file's first bytes, else by its name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ExportFormat(StrEnum):
 
 
 class InductorSpace(StrEnum):
-    """Inductor's lists of kernels, by what ``max_autotune_gemm_search_space`` calls them."""
+    """Inductor's lists of kernels, by their names in ``max_autotune_gemm_search_space``."""
 
     DEFAULT = "DEFAULT"
     EXHAUSTIVE = "EXHAUSTIVE"
@@ -56,28 +56,60 @@ SUFFIXES: dict[str, str] = {
     ".records": "records",
     ".msgpack": "torch-diode",
 }
-"""Suffix → format. Several formats are JSON, so ``.json`` is not listed."""
+"""Format of each suffix; ``.json`` is missing because several formats are JSON."""
 
-_START_BYTES = 64
+_START_BYTES = 256
+_BOM = b"\xef\xbb\xbf"
 _SHOWN_BYTES = 16
 _STARTS: Iterable[tuple[re.Pattern[bytes], ImportFormat]] = (
     (re.compile(re.escape(MAGIC)), ImportFormat.RECORDS),
-    # A map whose first key is "v": a record of the wire format.
+    # A map with the first key "v" is a record of the wire format.
     (re.compile(rb"(?:[\x80-\x8f]|\xde..|\xdf....)\xa1v", re.DOTALL), ImportFormat.RECORDS),
     (re.compile(rb"PAR1"), ImportFormat.PARQUET),
     (re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:results"\s*:\s*\[|schema_version"\s*:)'), ImportFormat.T4),
 )
-_PICKS = re.compile(rb'\s*\{\s*"format":\s*"torch-diode picks"')
-_LOOKUP_TABLE = re.compile(rb'\s*\{\s*"[^"]*\(\(torch\.')
+_WITHOUT_TIMES: Iterable[tuple[re.Pattern[bytes], str]] = (
+    (re.compile(rb'\{\s*"[^"]*\(\(torch\.'), "is a lookup table of Inductor's, which has no times"),
+    (
+        re.compile(rb'\{\s*(?:"name"\s*:\s*"[^"]*",\s*|"\w+"\s*:\s*\{\s*)?"configs?"\s*:\s*\['),
+        "is a max-autotune solution, which has no times; `diode compare` reads it",
+    ),
+    (re.compile(rb'\{\s*"format":\s*"torch-diode picks"'), "is a picks file, which has the winners' times alone"),
+)
+"""Beginnings of files with other content, and what they are."""
+_SEVERAL_LINES = re.compile(rb'\{\s*\n\s*"|\[\s*\n')
 
 
 def format_named(name: str) -> str | None:
-    """Return the format of a file name's suffix, in any case, which .gz may follow; None for an unknown suffix."""
+    """Return the format of a file name's suffix, in any case and before an optional .gz; None for an unknown suffix."""
     return SUFFIXES.get(PurePath(name.lower().removesuffix(".gz")).suffix)
 
 
+def refuse_foreign(file: str, stream: IO[bytes], *, by_lines: bool = True) -> None:
+    """Refuse a known kind of file without measurements once, instead of line by line; ``stream`` keeps its position.
+
+    Args:
+        file: name of the file.
+        stream: its content.
+        by_lines: the format has one measurement per line, not one JSON value per file.
+
+    Raises:
+        ImportFileError: the file is of such a kind.
+    """
+    try:
+        start = bytes(cast("Any", stream).peek(_START_BYTES)).removeprefix(_BOM).lstrip()
+    except (OSError, EOFError, zlib.error):
+        return  # the reader reports what is wrong
+    for pattern, what in _WITHOUT_TIMES:
+        if pattern.match(start):
+            raise ImportFileError(f"{file} {what}; import the measurements behind it")
+    if by_lines and _SEVERAL_LINES.match(start):
+        what = "is one JSON value over several lines, and jsonl has a measurement a line"
+        raise ImportFileError(f"{file} {what}; import the measurements behind it")
+
+
 def detect(file: str, stream: IO[bytes]) -> ImportFormat:
-    """Return the format of a file that was just opened; nothing is taken from ``stream``.
+    """Return the format of a newly opened file; ``stream`` keeps its position.
 
     Raises:
         ImportFileError: neither its first bytes nor its name fit a known format, or it cannot be read.
@@ -91,10 +123,7 @@ def detect(file: str, stream: IO[bytes]) -> ImportFormat:
     for pattern, found in _STARTS:
         if pattern.match(start):
             return found
-    if _LOOKUP_TABLE.match(start):
-        raise ImportFileError(f"{file} is a lookup table of Inductor's, which has no times; import what it was made of")
-    if _PICKS.match(start):
-        raise ImportFileError(f"{file} is a picks file, which has the winners' times alone; import what it was made of")
+    refuse_foreign(file, stream)
     named = format_named(file)
     text = start.lstrip()[:_SHOWN_BYTES]
     if named == ExportFormat.CSV:

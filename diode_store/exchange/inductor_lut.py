@@ -1,12 +1,12 @@
-"""Inductor's lookup table: for each problem the kernels to use, instead of a search (torch 2.10 and later).
+"""Inductor's lookup table: the kernels to use for each problem instead of a search (torch 2.10 and later).
 
-The table is what ``torch._inductor.config.lookup_table.table`` takes; ``LookupTableChoices`` looks a problem up by
-a text made from its inputs, and uses the entries it finds instead of all others. This module makes the same texts
-and entries from records, without torch; tests compare them with Inductor's own in several versions.
+``torch._inductor.config.lookup_table.table`` takes the table. ``LookupTableChoices`` makes a text from a problem's
+inputs, looks it up, and uses only the entries it finds. This module makes the same texts and entries from records,
+without torch; tests compare them with Inductor's own in several versions.
 
-Versions differ: until 2.11 an entry must name every parameter of its kernel, from 2.12 on it overrides those of the
-first of Inductor's own list. From 2.12 on an addmm's vendor kernel is looked up apart from the Triton ones, so
-no entry can mean "only the vendor's".
+Versions differ. Until 2.11 an entry must name every parameter of its kernel. From 2.12 on an entry overrides the
+parameters of the first kernel in Inductor's own list. From 2.12 on Inductor looks up an addmm's vendor kernel apart
+from its Triton kernels, so no entry can mean "only the vendor kernel".
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from diode_store.errors import ExportError
 from diode_store.exchange.jsonl import kwargs_of
 from diode_store.kernels import INT_COLUMNS
+from diode_store.ops import DEFAULT_SCALARS, OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,24 +28,20 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 OLDEST, NEWEST = (2, 10), (2, 15)
-"""Versions whose tables we know."""
+"""Oldest and newest torch with a known table."""
 
 _MERGES_SINCE = (2, 12)
 _SPLITS_ADDMM_SINCE = (2, 12)
 _BLACKWELL_RENAMED_IN = (2, 15)
 _BLACKWELL = {"triton::blackwell_ws_persistent_device_tma", "triton::blackwell_ws_persistent_tma"}
 _TRITON = "triton::"
-_DEFAULT_SCALARS: dict[str, dict[str, Scalar]] = {op: {"alpha": 1, "beta": 1} for op in ("addmm", "baddbmm")}
-_OUT_DTYPES = {"int_mm": "int32"}
-"""What an op's output is of anyway, so that the table's texts need not say it."""
 _KNOWN_SCALARS = frozenset({"alpha", "beta", "out_dtype", "ALLOW_TF32"})
-_OPS = frozenset({"mm", "addmm", "bmm", "baddbmm", "int_mm", "mm_plus_mm"})
-# The parameters of the persistent TMA template that follow from the problem or the device, and those at one value.
+# Parameters of the persistent TMA template: those that follow from the problem or the device, and the constant ones.
 _TMA = "triton::mm_persistent_tma"
 _TMA_NEEDED = ("A_ROW_MAJOR", "B_ROW_MAJOR", "NUM_SMS", "TMA_SIZE", "TMA_EXPERIMENTAL_API")
 _TMA_IMPLIED = {"tma_store": False, "transpose_discontiguous_tensor_descriptors_override": True}
 _COMPLETE = frozenset({"triton::mm", "triton::bmm", "triton::mm_plus_mm", _TMA})
-"""Templates whose every parameter we know how to name."""
+"""Templates for which this module can name every parameter."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -54,31 +51,31 @@ class Ranked:
 
     problem: Problem
     configs: tuple[KernelConfig, ...]
-    """The fastest one and those within noise of it."""
+    """The fastest kernel and its tie set."""
     runtime_us: float | None = None
-    """Of the fastest; a table has no times."""
+    """Time of the fastest kernel; a table has no times."""
     regime: str | None = None
-    """How it was timed."""
+    """Regime of the timing."""
 
 
 @dataclass
 class LookupTable:
-    """The table, and what was left out."""
+    """The table and counts of the problems left out."""
 
     table: dict[str, list[Entry]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
-    """Why a problem is not in it → how many."""
+    """Number of problems left out, by reason."""
 
     def lines(self) -> list[str]:
-        """Return what was left out, one sentence a line."""
+        """Return one sentence for each reason to leave problems out."""
         return [f"{n} problems left out: {why}" for why, n in self.left_out.items()]
 
 
 def torch_version(text: str) -> tuple[int, int]:
-    """Return major and minor of a torch version, which must be one whose tables we know.
+    """Return major and minor of a torch version with a known table.
 
     Raises:
-        ExportError: it is not.
+        ExportError: the version's table is unknown.
     """
     found = _VERSION.match(text)
     version = (int(found[1]), int(found[2])) if found else None
@@ -89,10 +86,10 @@ def torch_version(text: str) -> tuple[int, int]:
 
 
 def device_key(hardware: Hardware) -> str:
-    """Return what Inductor calls a device in a table.
+    """Return Inductor's name of a device in a table.
 
     Raises:
-        ExportError: the records do not say.
+        ExportError: the records lack that name.
     """
     if hardware.vendor != "nvidia":
         raise ExportError(
@@ -115,11 +112,11 @@ def build(
 
     Args:
         ranked: the problems.
-        version: of the torch that will read it.
-        device: its name there; empty for a table that any device may use.
-        template_hashes: template uid → hash of its source when it was timed; Inductor refuses others.
-        top: how many kernels a problem gets at most; Inductor times them if there are several.
-        tf32: for float32, take what was timed with TF32 allowed, not without; a table cannot distinguish the two.
+        version: version of the reader's torch.
+        device: the device's name there; empty for a table for any device.
+        template_hashes: hash of each template's source when timed, by template uid; Inductor refuses other sources.
+        top: maximum kernels for a problem; Inductor times them if there are several.
+        tf32: take float32 timed with TF32 allowed, else without; a table cannot tell them apart.
     """
     made = LookupTable()
     for item in ranked:
@@ -134,9 +131,9 @@ def build(
 
 
 def key_of(problem: Problem, device: str) -> str:
-    """Return the text by which Inductor looks a problem up on a device."""
+    """Return the text by which Inductor looks up a problem on a device."""
     inputs = ", ".join(f"(torch.{s.dtype}, {list(s.size)}, {list(s.stride)})" for s in problem.inputs)
-    scalars = {**_DEFAULT_SCALARS.get(problem.op, {}), **_told_scalars(problem)}
+    scalars = {**(DEFAULT_SCALARS if OPS[problem.op].has_bias else {}), **_told_scalars(problem)}
     told = "&".join(f"{name}={value}" for name, value in sorted(scalars.items()))
     return "+".join(part for part in (device, f"({inputs})", told, problem.op) if part)
 
@@ -146,11 +143,11 @@ def _told_scalars(problem: Problem) -> dict[str, Scalar]:
 
 
 def _why_not(problem: Problem, *, tf32: bool) -> str | None:
-    """Return why no table can hold a problem, or None."""
-    if problem.op not in _OPS:
+    """Return why no table can hold a problem; None if one can."""
+    if not OPS[problem.op].has_table_key:
         return f"{problem.op} is looked up by inputs that are not those recorded"
     scalars = dict(problem.scalars)
-    if scalars.get("out_dtype") != _OUT_DTYPES.get(problem.op):
+    if scalars.get("out_dtype") != OPS[problem.op].out_dtype:
         return "a table cannot distinguish dtypes of the output"
     if scalars.keys() - _KNOWN_SCALARS:
         return "a table has no room for some of their scalars"
@@ -160,15 +157,15 @@ def _why_not(problem: Problem, *, tf32: bool) -> str | None:
 
 
 def _why_no_entry(problem: Problem, version: tuple[int, int]) -> str:
-    if problem.op == "addmm" and version >= _SPLITS_ADDMM_SINCE:
+    if len(OPS[problem.op].vendors) > 1 and version >= _SPLITS_ADDMM_SINCE:
         return f"no table of torch {version[0]}.{version[1]} can choose an addmm's vendor kernel alone"
     return "none of its fastest kernels can be written for this version"
 
 
 def _entry(config: KernelConfig, problem: Problem, version: tuple[int, int], hashes: Mapping[str, str]) -> Entry | None:
-    """Return the entry that chooses a kernel, or None if none can."""
+    """Return the entry that chooses a kernel; None if no entry can."""
     if config.is_vendor:
-        splits = problem.op == "addmm" and version >= _SPLITS_ADDMM_SINCE
+        splits = len(OPS[problem.op].vendors) > 1 and version >= _SPLITS_ADDMM_SINCE
         return None if splits or config.kwargs else {"template_id": config.template}
     if not config.template.startswith(_TRITON) or any(getattr(config, name) is None for name in INT_COLUMNS):
         return None
@@ -178,13 +175,13 @@ def _entry(config: KernelConfig, problem: Problem, version: tuple[int, int], has
     arguments = kwargs_of(config)
     if version < _MERGES_SINCE and not _is_complete(template, arguments):
         return None
-    # Whether TF32 is used follows from the process's settings; here it is no parameter.
+    # The process's settings decide on TF32; it is no parameter here.
     arguments.pop("ALLOW_TF32", None)
     entry: Entry = {
         "template_id": template,
         "EVEN_K": problem.shape.k % (config.block_k or 1) == 0,
         "USE_FAST_ACCUM": False,
-        "ACC_TYPE": "tl.int32" if problem.op == "int_mm" else "tl.float32",
+        "ACC_TYPE": f"tl.{OPS[problem.op].out_dtype or 'float32'}",
         "hint_override": None,
         **(_TMA_IMPLIED if template == _TMA else {}),
         **arguments,

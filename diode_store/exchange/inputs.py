@@ -1,4 +1,4 @@
-"""Files that a reader is given by name: gzip is unpacked, ``-`` is standard input."""
+"""Opens the files that a reader gets by name: unpacks gzip, and takes ``-`` as standard input."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ STDIN = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
 _START_BYTES = 4096
 _DATASET = re.compile(rb'\s*\{\s*"hardware"\s*:\s*\{\s*(?:"[^"]*"\s*:\s*\{|\})|[\x80-\x8f]\xa8hardware')
-"""How upstream's data sets begin, in JSON and in msgpack: devices by name; a row of ours has a device's attributes."""
+"""Beginning of upstream's data sets in JSON and msgpack: devices by name. A row of ours has a device's attributes."""
 
 
 @contextlib.contextmanager
 def open_binary(name: str) -> Iterator[IO[bytes]]:
-    """Open the file ``name`` for reading; gzip is recognised by its first bytes, whatever the name ends in.
+    """Open the file ``name`` for reading; its first bytes show gzip, whatever its suffix.
 
     Raises:
-        ImportFileError: it cannot be opened.
+        ImportFileError: the file cannot be opened.
     """
     with contextlib.ExitStack() as stack:
         if name == STDIN:
@@ -47,7 +47,7 @@ def open_binary(name: str) -> Iterator[IO[bytes]]:
 
 
 def is_upstream_dataset(stream: IO[bytes]) -> bool:
-    """Whether a file that was just opened begins as upstream's data sets do; nothing is taken from it."""
+    """Return whether a newly opened file begins like upstream's data sets; ``stream`` keeps its position."""
     try:
         start: bytes = cast("Any", stream).peek(_START_BYTES)
     except (OSError, EOFError, zlib.error):

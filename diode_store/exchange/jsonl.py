@@ -1,16 +1,17 @@
-"""JSON Lines: one problem a line, with every kernel that was timed for it.
+"""JSON Lines: one problem per line, with every kernel that was timed for it.
 
-A line is what a benchmark script would write::
+A benchmark script would write a line such as::
 
     {"op": "mm", "dtype": "bf16", "B": 1, "M": 64, "N": 32, "K": 16, "layout": "nt",
      "inputs": [{"dtype": "bfloat16", "size": [64, 16], "stride": [16, 1]}, ...],
      "choices": [{"template": "triton_mm", "kwargs": {"BLOCK_M": 64, ...}, "runtime_us": 9.1}, ...]}
 
-``inputs`` says what was measured; the other dimensions are checked against it. A ``runtime_us`` of null is a
-failure. A choice at over ``ESTIMATE_FACTOR`` times its problem's best counts as an estimate, because benchmark
-scripts that write this format give such a choice up after a first look. Our own export (``row_of``) adds ``uid``,
-``hardware`` and the measurement's other fields to the line, and ``outcome``, ``is_estimate`` and ``repeats`` to a
-choice: a line's own values are used, missing ones come from the context.
+``inputs`` describes the measured operands; the reader checks the other dimensions against it. A ``runtime_us`` of null
+is a failure. A choice slower than ``ESTIMATE_FACTOR`` times its problem's best counts as an estimate. Benchmark scripts
+that write this format drop such a choice after a first look.
+
+Our own export (``row_of``) adds ``uid``, ``hardware`` and the measurement's other fields to the line. To a choice it
+adds ``outcome``, ``is_estimate`` and ``repeats``. A line's own values count; missing ones come from the context.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
-from diode_store.checks import shown
+from diode_store.candidates.names import SHORT_DTYPES, kernel_config
 from diode_store.errors import HardwareError, RecordError, first_line
-from diode_store.exchange.context import NO_HARDWARE, BadLine, ImportContext
+from diode_store.exchange.bounds import MAX_LINE_BYTES, MAX_LINE_VALUES, bounded_lines, check_json
+from diode_store.exchange.context import ESTIMATE_FACTOR, NO_HARDWARE, BadLine, ImportContext, with_remedy
 from diode_store.exchange.jsonl_checks import (
     check_shape,
     digest,
@@ -39,7 +41,6 @@ from diode_store.exchange.jsonl_checks import (
     unstorable,
 )
 from diode_store.keys import KEY_BYTES, content_key
-from diode_store.normalise import SHORT_DTYPES, kernel_config
 from diode_store.records import (
     CONFIG_COLUMNS,
     Hardware,
@@ -49,19 +50,21 @@ from diode_store.records import (
     Timing,
     TimingMethod,
 )
+from diode_store.values.checks import shown
 from diode_store.wire import codec
+from diode_store.wire.record_tables import tables_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["ESTIMATE_FACTOR", "TIMING_METHOD", "BadLine", "ImportContext", "measurement_of", "read", "row_of", "write"]
 
-ROWS_VERSION = 1
-"""The version of the wire format whose tables are rows, which is how text has them; every decoder reads it."""
-ESTIMATE_FACTOR = 3
-"""A choice slower than this many times the best of its line keeps its first estimate."""
+_Rows = tuple[list[str], list[list[Any]], list[str], list[list[Any]]]
+"""Columns and rows of the configs, then columns and rows of the timings."""
+LINE_VERSION = 1
+"""Version of the line format, which has a row for each choice."""
 TIMING_METHOD = TimingMethod(statistic="median", flush_l2=True, launch_hidden=True)
-"""How ``runtime_us`` was taken, unless the line or the context says otherwise."""
+"""Timing method of ``runtime_us``, unless the line or the context says otherwise."""
 
 _PROBLEM_FIELDS = ("op", "dtype", "B", "M", "N", "K", "layout", "inputs", "choices")
 _OPTIONAL_PROBLEM_FIELDS = ("scalars", "problem_extra")
@@ -72,41 +75,40 @@ _CONTEXT_FIELDS = ("measured_at", "dataset", "licence", "search_space")
 
 
 def read(stream: Iterable[bytes], context: ImportContext) -> Iterator[Measurement | BadLine]:
-    """Yield the measurement of each line of ``stream``, or what is wrong with the line.
+    """Yield the measurement of each line of ``stream``, or a report of the bad line.
 
-    A good line is yielded even if others are bad; blank lines are skipped. The uid of a line that names none is
-    a hash of its content and the context, so that the same line always becomes the same measurement.
+    Bad lines do not affect good ones, and blank lines are skipped. A line without a uid gets a hash of its content and
+    the context, so that the same line always becomes the same measurement.
     """
-    lines = iter(stream)
+    lines = bounded_lines(stream)
     number = 0
     while True:
         number += 1
         try:
-            line = next(lines, None)
+            line = next(lines)
+        except StopIteration:
+            return
         except (OSError, EOFError, zlib.error) as error:
             yield BadLine(number, f"the file breaks off here ({error}); get a whole copy of it")
             return
         if line is None:
-            return
+            yield BadLine(number, f"the line is longer than {MAX_LINE_BYTES:,} bytes; split its choices")
+            continue
         if not line.strip():
             continue
         try:
             yield measurement_of(parse(line), context)
         except RecordError as error:
-            yield BadLine(number, _with_remedy(str(error)))
-
-
-def _with_remedy(reason: str) -> str:
-    """Return ``reason``, with a remedy behind a semicolon if it has none."""
-    return reason if "; " in reason else f"{reason}; correct or remove the line"
+            yield BadLine(number, with_remedy(str(error), "correct or remove the line"))
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Return the JSON object that ``line`` holds; whole floats become ints, so that 39.0 and 39 are the same.
+    """Return the JSON object of ``line``; whole floats become ints, so that 39.0 and 39 are equal.
 
     Raises:
-        RecordError: it has none.
+        RecordError: the line holds no JSON object.
     """
+    check_json(line, MAX_LINE_VALUES)
     try:
         row = json.loads(line.decode("utf-8-sig").strip(), parse_constant=_refuse_constant, parse_float=_number)
     except json.JSONDecodeError as error:
@@ -119,14 +121,14 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def measurement_of(row: Mapping[str, Any], context: ImportContext) -> Measurement:
-    """Return the measurement that ``row``, one line's object, describes.
+    """Return the measurement described by ``row``, one line's object.
 
     Raises:
-        RecordError: a field is missing, has the wrong type or contradicts another; the message says which.
+        RecordError: a field is missing, has the wrong type or contradicts another; the message names it.
     """
     require(row, _PROBLEM_FIELDS)
-    content = {**_metadata(row, context), "problem": problem_of(row), **_tables(row["choices"])}
-    measurement = _validated(content, row)
+    content = {**_metadata(row, context), "problem": problem_of(row)}
+    measurement = _validated(content, _rows(row["choices"]), row)
     asked = check_shape(row, measurement.problem)
     if asked:
         measurement = replace(measurement, extra={**measurement.extra, "unpadded": asked})
@@ -138,7 +140,7 @@ def write(
     measurements: Iterable[Measurement],
     on_progress: Callable[[float], None] = lambda _measurements: None,
 ) -> tuple[int, int]:
-    """Write each measurement as a line; return how many measurements and timings they were."""
+    """Write each measurement as a line; return the numbers of measurements and timings."""
     count = timings = 0
     for measurement in measurements:
         line = json.dumps(row_of(measurement), separators=(",", ":"), ensure_ascii=False)
@@ -150,11 +152,11 @@ def write(
 
 
 def row_of(measurement: Measurement) -> dict[str, Any]:
-    """Return the line that ``read`` turns back into ``measurement``, as an object."""
+    """Return the object of the line that ``read`` turns back into ``measurement``."""
     content = msgpack.unpackb(codec.encode(measurement))
     tables = {"problem", "config_columns", "configs", "timing_columns", "timings"}
-    said = {name: value for name, value in content.items() if name not in tables} | {"v": ROWS_VERSION}
-    # Written even when empty, so that the reader's context does not fill them in.
+    said = {name: value for name, value in content.items() if name not in tables} | {"v": LINE_VERSION}
+    # Write empty values too, so that the reader's context does not replace them.
     said |= {name: content.get(name) for name in ("environment", "timing_method", *_CONTEXT_FIELDS)}
     said |= {name: said[name].hex() for name in ("uid", "superseded_by") if name in said}
     problem, shape = measurement.problem, measurement.problem.shape
@@ -172,7 +174,7 @@ def row_of(measurement: Measurement) -> dict[str, Any]:
 
 
 def kwargs_of(config: KernelConfig) -> dict[str, Any]:
-    """Return the keyword arguments of ``config`` by the names that Triton templates use."""
+    """Return the keyword arguments of ``config`` with the names that Triton templates use."""
     named = ((name, getattr(config, name)) for name in CONFIG_COLUMNS if name != "template")
     columns = {name if name.startswith("num_") else name.upper(): value for name, value in named}
     return {name: value for name, value in columns.items() if value is not None} | dict(config.kwargs)
@@ -198,14 +200,13 @@ def _number(text: str) -> int | float:
 
 
 def _metadata(row: Mapping[str, Any], context: ImportContext) -> dict[str, Any]:
-    """Return everything but problem and timings in the wire format: what ``row`` says, else the context."""
-    if row.get("v", ROWS_VERSION) != ROWS_VERSION:
+    """Return everything but problem and timings in the wire format: values of ``row``, else of the context."""
+    if row.get("v", LINE_VERSION) != LINE_VERSION:
         raise RecordError(
-            f"record version {shown(row['v'])} is newer than {ROWS_VERSION}, the newest a line has; upgrade torch-diode"
+            f"record version {shown(row['v'])} is newer than {LINE_VERSION}, the newest a line has; upgrade torch-diode"
         )
     others = {*_PROBLEM_FIELDS, *_OPTIONAL_PROBLEM_FIELDS}
     content = {
-        "v": ROWS_VERSION,
         "source": Source.IMPORT,
         "environment": asdict(context.environment),
         "timing_method": asdict(context.timing_method or TIMING_METHOD),
@@ -214,6 +215,7 @@ def _metadata(row: Mapping[str, Any], context: ImportContext) -> dict[str, Any]:
         **{name: value for name, value in row.items() if name not in others},
         "hardware": _hardware(row.get("hardware"), context),
         "uid": digest("uid", row["uid"]) if "uid" in row else bytes(KEY_BYTES),
+        "v": codec.WIRE_VERSION,
     }
     said = {name: value for name, value in content.items() if value is not None}
     if "superseded_by" in said:
@@ -224,7 +226,7 @@ def _metadata(row: Mapping[str, Any], context: ImportContext) -> dict[str, Any]:
 
 
 def _hardware(said: object, context: ImportContext) -> Any:
-    """Return the hardware in the wire format; a name stands for a known device."""
+    """Return the hardware in the wire format; a name means a known device."""
     if said is not None and not isinstance(said, str):
         return said
     device = context.hardware if said is None else _known_device(said)
@@ -234,7 +236,7 @@ def _hardware(said: object, context: ImportContext) -> Any:
 
 
 def _known_device(name: str) -> Hardware:
-    from diode_store.devices import require_device
+    from diode_store.devices.known import require_device
 
     try:
         return require_device(name)
@@ -242,8 +244,8 @@ def _known_device(name: str) -> Hardware:
         raise RecordError(str(error)) from error
 
 
-def _tables(choices: object) -> dict[str, Any]:
-    """Return the wire format's config and timing tables."""
+def _rows(choices: object) -> _Rows:
+    """Return the wire format's config and timing tables as rows."""
     rows = [_checked_choice(i, choice) for i, choice in enumerate(typed(choices, list, "choices", "a list"))]
     if not rows:
         raise RecordError("choices is empty: a problem needs at least one timing")
@@ -256,12 +258,8 @@ def _tables(choices: object) -> dict[str, Any]:
         gave_up = runtime_us is not None and runtime_us > limit
         timings.append([i, runtime_us, outcome, row.get("is_estimate", gave_up), *(row.get(n) for n in _SPREAD)])
     names = [*CONFIG_COLUMNS, "kwargs", *(["extra"] if any(config.extra for config in configs) else [])]
-    return {
-        "config_columns": names,
-        "configs": [[getattr(config, name) for name in names] for config in configs],
-        "timing_columns": ["config", "runtime_us", "outcome", "is_estimate", *_SPREAD],
-        "timings": timings,
-    }
+    columns = ["config", "runtime_us", "outcome", "is_estimate", *_SPREAD]
+    return names, [[getattr(config, name) for name in names] for config in configs], columns, timings
 
 
 def _checked_choice(position: int, choice: object) -> dict[str, Any]:
@@ -302,15 +300,15 @@ def _runtime(position: int, row: Mapping[str, Any]) -> float | None:
     return float(codec.check_microseconds(f"choices[{position}].runtime_us", value))
 
 
-def _validated(content: dict[str, Any], row: Mapping[str, Any]) -> Measurement:
-    """Return the measurement of ``row``, checked by the one module that knows what a record must be."""
+def _validated(content: dict[str, Any], tables: _Rows, row: Mapping[str, Any]) -> Measurement:
+    """Return the measurement of ``row``, checked by the wire codec."""
     try:
-        return codec.decode(msgpack.packb(content))
+        return codec.decode(msgpack.packb(content | tables_of_rows(*tables)))
     except RecordError as error:
-        # Messages name what a record calls a timing; in a line it is a choice.
+        # The codec's messages say timing; a line has choices.
         raise RecordError(_TIMING.sub(r"choices[\1].", str(error)).removeprefix("record.")) from error
     except (TypeError, ValueError, OverflowError) as error:
-        # A value that no record can hold came from the line, or from an option for all lines.
+        # The value that no record can hold came from the line, or from an option for all lines.
         what = unstorable(row) or unstorable(content) or f"a value cannot be stored: {error}"
         raise RecordError(what) from error
 

@@ -1,4 +1,4 @@
-"""Checks of a JSON line's fields, each with the place and the remedy in its message."""
+"""Checks of a JSON line's fields; each message has the place and the remedy."""
 
 from __future__ import annotations
 
@@ -6,47 +6,49 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from diode_store.checks import shown
+from diode_store.candidates.names import DTYPES
 from diode_store.errors import RecordError
 from diode_store.keys import KEY_BYTES
-from diode_store.normalise import DTYPES
-from diode_store.records import MATMUL_OPERANDS, Problem
+from diode_store.ops import OPS, find_op
+from diode_store.values.checks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from diode_store.records import Problem
+
 _MAX_SIZE = 2**62
 _LEAST_NUMBER, _MOST_NUMBER = -(2**63), 2**64 - 1
-# PyTorch's names, also of 8-bit floats that are yet to come.
+# PyTorch's names, including future 8-bit floats.
 _DTYPE = re.compile(r"bfloat16|float(4|8|16|32|64)(_\w+)?|u?int([1-8]|16|32|64)|complex(32|64|128)|bool")
-# Inductor pads a dimension to a multiple of these many elements and times what comes out.
+# Inductor pads a dimension to a multiple of this many elements and times the padded product.
 _PADDING = {"float32": 4, "float64": 4}
 _DEFAULT_PADDING = 8
 
 
 def require(row: Mapping[str, Any], names: Iterable[str], where: str = "") -> None:
-    """Raise RecordError naming those of ``names`` that are missing in ``row``."""
+    """Raise RecordError with the names missing in ``row``, if any."""
     missing = [where + name for name in names if name not in row]
     if missing:
         raise RecordError(f"no {', '.join(missing)}; add what is missing or remove the line")
 
 
 def typed(value: object, kind: type, where: str, expected: str) -> Any:
-    """Return ``value`` if it is a ``kind``, which the message calls ``expected``; raise RecordError if not."""
+    """Return ``value`` if it is a ``kind``; otherwise raise RecordError, which calls that kind ``expected``."""
     if not isinstance(value, kind):
         raise RecordError(f"{where} must be {expected}, not {type_name(value)}")
     return value
 
 
 def type_name(value: object) -> str:
-    """Return what JSON calls the type of ``value``."""
+    """Return JSON's name for the type of ``value``."""
     names = {dict: "an object", list: "a list", str: "text", bool: "true/false", type(None): "null"}
     return names.get(type(value), "a number")
 
 
 def unstorable(row: Mapping[str, Any]) -> str | None:
-    """Return which value of ``row`` cannot be stored in a record, and why; None if all can."""
-    # Not recursive: a line may be nested deeper than Python calls.
+    """Return which value of ``row`` no record can store, and why; None if records can store all values."""
+    # Not recursive: a line may nest deeper than Python's calls.
     left: list[tuple[str, Any]] = [("", row)]
     while left:
         where, value = left.pop()
@@ -65,7 +67,7 @@ def unstorable(row: Mapping[str, Any]) -> str | None:
 
 
 def _is_unicode(value: object) -> bool:
-    """Whether text can be written: JSON may have half of a surrogate pair, which is not a character."""
+    """Return whether ``value`` can be written: JSON may have half of a surrogate pair, which is no character."""
     try:
         if isinstance(value, str):
             value.encode()
@@ -75,7 +77,7 @@ def _is_unicode(value: object) -> bool:
 
 
 def digest(where: str, value: object) -> bytes:
-    """Return the 16 bytes that ``value`` spells in hexadecimal; raise RecordError if it does not."""
+    """Return the 16 bytes spelled by ``value`` in hexadecimal; raise RecordError for any other value."""
     try:
         content = bytes.fromhex(typed(value, str, where, f"{2 * KEY_BYTES} hexadecimal digits"))
     except ValueError:
@@ -86,7 +88,7 @@ def digest(where: str, value: object) -> bytes:
 
 
 def time_with_zone(where: str, value: object) -> str:
-    """Return ``value`` if it is an ISO 8601 time with its zone; raise RecordError if not."""
+    """Return ``value`` if it is an ISO 8601 time with its zone; otherwise raise RecordError."""
     text = typed(value, str, where, "an ISO 8601 time")
     try:
         zone = datetime.fromisoformat(text).tzinfo
@@ -101,11 +103,10 @@ def problem_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the problem of ``row`` in the wire format.
 
     Raises:
-        RecordError: an unknown op, or inputs that are not a list of {dtype, size, stride}.
+        RecordError: the op is unknown, or the inputs are no list of {dtype, size, stride}.
     """
     op = typed(row["op"], str, "op", "text")
-    if op not in MATMUL_OPERANDS:
-        raise RecordError(f"unknown op {shown(op)}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
+    find_op(op)
     scalars = typed(row.get("scalars") or {}, dict, "scalars", "an object")
     specs = [_input(f"inputs[{i}]", spec) for i, spec in enumerate(typed(row["inputs"], list, "inputs", "a list"))]
     return {"op": op, "inputs": specs, "scalars": list(scalars.items()), "extra": row.get("problem_extra") or {}}
@@ -123,7 +124,7 @@ def _input(where: str, spec: object) -> list[Any]:
 
 
 def known_dtype(where: str, name: str) -> str:
-    """Return ``name`` if it is PyTorch's name of a dtype; raise RecordError if not."""
+    """Return ``name`` if it is PyTorch's name of a dtype; otherwise raise RecordError."""
     if not _DTYPE.fullmatch(name):
         raise RecordError(f"{where}: unknown dtype {shown(name)}; write PyTorch's name, such as bfloat16 or float32")
     return name
@@ -133,10 +134,10 @@ def check_shape(row: Mapping[str, Any], problem: Problem) -> dict[str, int]:
     """Compare the row's own dimensions, dtype and layout with its inputs.
 
     Returns:
-        The dimensions as the user asked for them where Inductor padded the inputs, by letter; mostly empty.
+        The dimensions before Inductor's padding, by letter; empty without padding.
 
     Raises:
-        RecordError: they contradict each other.
+        RecordError: the row contradicts its inputs.
     """
     shape = problem.shape
     dtype = typed(row["dtype"], str, "dtype", "text")
@@ -156,7 +157,7 @@ def check_shape(row: Mapping[str, Any], problem: Problem) -> dict[str, int]:
 
 
 def _check_layout(layout: object, problem: Problem) -> None:
-    first, second, _ = MATMUL_OPERANDS[problem.op]
+    first, second, _ = OPS[problem.op].operands
     allowed = [_letters(problem.inputs[i].size, problem.inputs[i].stride) for i in (first, second)]
     letters = typed(layout, str, "layout", "two letters")
     if len(letters) != len(allowed) or any(a not in b for a, b in zip(letters, allowed, strict=True)):

@@ -1,33 +1,37 @@
-"""Max-autotune solutions: the kernels that max-autotune chose, as upstream's comparison of a model with it reads them.
+"""Max-autotune solutions: the kernels chosen by max-autotune, for upstream's comparison of a model with it.
 
-Upstream's files list Triton configs, for all ops (``{"config": [...]}``) or by op (``{"mm": {"config": [...]}}``); on
-each problem max-autotune's time is then the best of those that were timed on it. The announcement's files name a
-problem beside each config (``{"configs": [{"M": 1376, "N": 80, "K": 216, "block_m": 128, ...}]}``), and a table of
-upstream's collector ranks the configs of each problem. All are read. What is written has the problems, and the same
-configs by op, which is the part that upstream reads.
+The reader takes four layouts:
+
+- Triton configs for all ops, from upstream: ``{"config": [...]}``.
+- Triton configs by op, from upstream: ``{"mm": {"config": [...]}}``. On each problem, max-autotune's time is then the
+  best time of the listed configs.
+- A problem beside each config, from the announcement: ``{"configs": [{"M": 1376, "N": 80, "K": 216, …}]}``.
+- A table of upstream's collector, which ranks the configs of each problem.
+
+The writer writes the problems, and the same configs by op, which is the part that upstream reads.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from diode_store.checks import shown
+from diode_store.candidates.default_space import TEMPLATES, GemmConfig, default_configs, largest_blocks, scaled
+from diode_store.candidates.names import DTYPES
+from diode_store.command_line.render import counted
 from diode_store.errors import ImportFileError, RecordError
+from diode_store.exchange.bounds import json_of, read_whole
 from diode_store.exchange.formats import InductorSpace
 from diode_store.exchange.inputs import open_binary
 from diode_store.exchange.torch_diode import config_of, own_template, template_of
-from diode_store.exchange.torch_diode_layout import json_of
-from diode_store.exchange.torch_diode_types import Solution, Table
-from diode_store.inductor_default import TEMPLATES, GemmConfig, default_configs, largest_blocks, scaled
+from diode_store.exchange.torch_diode_types import Solution, Table, solution_of
 from diode_store.kernels import INT_COLUMNS
-from diode_store.normalise import DTYPES
-from diode_store.records import MATMUL_OPERANDS
-from diode_store.render import counted
+from diode_store.ops import OPS
+from diode_store.timing.plausible import plausible_timings
+from diode_store.values.checks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,9 +43,9 @@ _ANY_LIST = "config"
 _PROBLEM_LIST = "configs"
 _TABLE = "hardware"
 _SIZES = {"B": "b", "M": "m", "N": "n", "K": "k"}
-"""As files name them → as a shape does."""
+"""Fields of ``ProblemShape``, by their names in files."""
 _STATED = {**_SIZES, "op": "op", "dtype": "dtype", "layout": "layout", "tf32": "tf32"}
-"""What a file may say of a problem."""
+"""Fields of a problem in files, with those of ``ProblemShape``."""
 _NEEDED = ("M", "N", "K", "block_m", "block_n", "block_k")
 _KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     ((*_SIZES, *INT_COLUMNS), int, "a positive whole number"),
@@ -49,31 +53,31 @@ _KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("tf32",), bool, "true or false"),
 )
 _COMMON_NAME = "triton_mm"
-"""What upstream calls the configs of every op."""
+"""Upstream's name for the configs of every op."""
 _REMEDY = "`diode export --format max-autotune-solution` makes one"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel that a solution names, and for which problems."""
+    """A kernel in a solution, and its problems."""
 
     numbers: Mapping[str, int]
-    """Of the columns of a config; those that are missing may have any value."""
+    """Values of a config's columns; a missing column may have any value."""
     name: str | None = None
-    """Of the kernel, as upstream says it."""
+    """Upstream's name of the kernel."""
     problem: Mapping[str, object] = field(default_factory=dict)
     """Fields of ``ProblemShape`` that a problem must have."""
 
     def is_for(self, shape: ProblemShape) -> bool:
-        """Whether the solution names the kernel for this problem."""
+        """Return whether the kernel is for this problem."""
         return all(getattr(shape, name) == value for name, value in self.problem.items())
 
     def template(self, op: str) -> str:
-        """Return the template uid that is meant on an op."""
+        """Return the template uid that the kernel's name means for an op."""
         return own_template(op) if self.name in (None, _COMMON_NAME) else template_of(op, self.name)
 
     def variants(self, shape: ProblemShape) -> list[Mapping[str, int]]:
-        """Return the numbers as they are said, and as Inductor fits them to a problem smaller than the blocks."""
+        """Return the numbers as stated, and as Inductor fits them to a problem smaller than the blocks."""
         if not {*GemmConfig._fields} <= self.numbers.keys():
             return [self.numbers]
         config = GemmConfig(*(self.numbers[name] for name in GemmConfig._fields))
@@ -83,12 +87,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class MaxAutotuneSolution:
-    """What max-autotune chose."""
+    """Kernels chosen by max-autotune."""
 
     choices: tuple[Choice, ...]
 
     def of(self, shape: ProblemShape) -> list[Choice]:
-        """Return the kernels that it names for a problem."""
+        """Return the kernels for a problem."""
         near = self._by_sizes[shape.m, shape.n, shape.k] + self._by_sizes[None, None, None]
         return [choice for choice in near if choice.is_for(shape)]
 
@@ -101,16 +105,14 @@ class MaxAutotuneSolution:
 
 
 def read_solution(path: str) -> MaxAutotuneSolution:
-    """Read a solution, of any of the four layouts.
+    """Read a solution in any of the four layouts.
 
     Raises:
-        ImportFileError: it cannot be read or holds something else; names the file and the place.
+        ImportFileError: the file cannot be read or holds something else; the message names the file and the place.
     """
     with open_binary(path) as stream:
         try:
-            choices = tuple(_choices(json_of(stream.read())))
-        except (OSError, EOFError, zlib.error) as error:
-            raise ImportFileError(f"{path} cannot be read: {error}; get a whole copy of it") from error
+            choices = tuple(_choices(json_of(read_whole(stream))))
         except RecordError as error:
             raise ImportFileError(f"{path}: {error}") from error
     if not choices:
@@ -122,7 +124,7 @@ def _choices(data: Any) -> Iterable[Choice]:
     if not isinstance(data, dict):
         raise RecordError(f"it is no max-autotune solution; {_REMEDY}")
     if isinstance(data.get(_ANY_LIST), list):
-        return _listed(Solution.from_dict(data), None)
+        return _listed(solution_of(data, Solution), None)
     if isinstance(data.get(_PROBLEM_LIST), list):
         return [_of_problem(entry, number) for number, entry in enumerate(data[_PROBLEM_LIST], 1)]
     if isinstance(data.get(_TABLE), dict):
@@ -133,7 +135,7 @@ def _choices(data: Any) -> Iterable[Choice]:
     return [
         choice
         for op, part in by_op.items()
-        for choice in _listed(Solution.from_dict(part, where=f"op {shown(op)}"), _known_op(op, f"op {shown(op)}"))
+        for choice in _listed(solution_of(part, Solution, f"op {shown(op)}"), _known_op(op, f"op {shown(op)}"))
     ]
 
 
@@ -143,12 +145,10 @@ def _listed(solution: Solution, op: str | None) -> list[Choice]:
 
 def _of_table(table: Table) -> list[Choice]:
     choices = []
-    for ops in table.hardware.values():
-        for op, problems in ops.operation.items():
-            for problem, solution in problems.solution.items():
-                sizes = {field: getattr(problem, name) for name, field in _SIZES.items()}
-                stated = {"op": _known_op(op, f"op {shown(op)}"), "dtype": problem.M_dtype, **sizes}
-                choices += [Choice(_numbers(config), config.name, stated) for config in solution.config[:1]]
+    for (_, op, problem), solution in table.problems.items():
+        sizes = {field: getattr(problem, name) for name, field in _SIZES.items()}
+        stated = {"op": _known_op(op, f"op {shown(op)}"), "dtype": problem.M_dtype, **sizes}
+        choices += [Choice(_numbers(config), config.name, stated) for config in solution.config[:1]]
     return choices
 
 
@@ -179,32 +179,33 @@ def _of_problem(entry: object, number: int) -> Choice:
 
 
 def _known_op(op: str, where: str) -> str:
-    if op not in MATMUL_OPERANDS:
-        raise RecordError(f"{where}: unknown op {shown(op)}; known ops: {', '.join(sorted(MATMUL_OPERANDS))}")
+    if op not in OPS:
+        raise RecordError(f"{where}: unknown op {shown(op)}; known ops: {', '.join(sorted(OPS))}")
     return op
 
 
 @dataclass
 class SolutionBuilder:
-    """Collects what max-autotune chooses, a measurement at a time."""
+    """Collects max-autotune's choices, one measurement at a time."""
 
     space: InductorSpace
     by_op: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """Op → config as JSON → on how many problems it is the fastest."""
+    """Number of problems on which a config is the fastest, by op and by the config's JSON."""
     by_problem: dict[str, None] = field(default_factory=dict)
-    """Problems with their configs as JSON, each once."""
+    """Distinct problems with their configs, as JSON."""
     problems: int = 0
-    """Measurements of which a kernel was chosen."""
+    """Number of measurements with a choice."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Why none was chosen → of how many measurements."""
+    """Number of measurements without a choice, by reason."""
     vendor_was_faster: int = 0
 
     def add(self, measurement: Measurement) -> None:
-        """Add what is the fastest Triton kernel of the search space, of those that were timed."""
+        """Add the fastest timed Triton kernel of the search space."""
         if measurement.is_replay or measurement.flags or measurement.superseded_by is not None:
             self.left_out["replays, flagged and superseded measurements"] += 1
             return
-        ran = [timing for timing in measurement.timings if timing.runtime_us is not None and not timing.is_estimate]
+        timings = plausible_timings(measurement)
+        ran = [timing for timing in timings if timing.runtime_us is not None and not timing.is_estimate]
         among = [timing for timing in ran if self._is_in_space(timing, measurement.problem.shape)]
         if not among:
             self.left_out[f"no kernel of the search space {self.space} was timed"] += 1
@@ -212,7 +213,7 @@ class SolutionBuilder:
         best = min(among, key=_runtime)
         self.vendor_was_faster += any(t.config.is_vendor and _runtime(t) < _runtime(best) for t in ran)
         shape, config = measurement.problem.shape, config_of(best.config, measurement.problem)
-        self.by_op[shape.op][json.dumps(asdict(config), sort_keys=True)] += 1
+        self.by_op[shape.op][json.dumps(asdict(config))] += 1
         problem = {name: getattr(shape, own) for name, own in _STATED.items()}
         self.by_problem[json.dumps({**problem, "name": config.name, **_numbers(config)})] = None
         self.problems += 1
@@ -226,7 +227,7 @@ class SolutionBuilder:
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the solution as JSON has it: by problem, and by op with the configs that won most often first."""
+        """Return the solution as plain data: by problem, and by op with the most frequent winners first."""
         by_op = {
             op: {_ANY_LIST: [json.loads(text) for text in _most_often(chosen)], "version": 1}
             for op, chosen in sorted(self.by_op.items())
@@ -235,7 +236,7 @@ class SolutionBuilder:
         return {"name": f"max-autotune {self.space}", _PROBLEM_LIST: by_problem, **by_op}
 
     def notes(self) -> list[str]:
-        """Return what the solution does not hold, in sentences."""
+        """Return sentences about what the solution leaves out."""
         said = [f"{counted(count, 'measurement')} left out: {why}" for why, count in self.left_out.items()]
         if self.vendor_was_faster:
             where = counted(self.vendor_was_faster, "measurement")

@@ -1,8 +1,7 @@
-"""Parquet: one row a timing, with the columns of the view ``observations``, for other programs to read.
+"""Parquet: one row per timing, with the columns of the view ``observations``, for other programs.
 
-After these come columns that only a warehouse needs (``extra`` fields and the like), so that a file can be read back
-as the measurements it was made of; ``diode_store.exchange.parquet_reading`` reads it. It is written from record
-batches, so that an export need not fit into memory.
+Further columns (``extra`` fields and the like) serve only ``diode_store.exchange.parquet_reading``, which turns a file
+back into its measurements. The writer takes record batches, so an export need not fit into memory.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diode_store.batching import ROWS_PER_GROUP
 from diode_store.errors import ExportError, first_line
+from diode_store.values.batching import ROWS_PER_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a column holds."""
+    """Type of a column."""
 
     told: str
     checks: tuple[Callable[[pa.DataType], bool], ...]
 
     def holds(self, found: pa.DataType) -> bool:
-        """Whether a column of the type ``found`` can be read as one of this kind; one without values always."""
+        """Return whether a column of type ``found`` can be read as this kind; a column without values always can."""
         if pa.types.is_dictionary(found):
             found = found.value_type
         return pa.types.is_null(found) or any(check(found) for check in self.checks)
@@ -56,7 +55,7 @@ REQUIRED = (
     "outcome",
     "source",
 )
-"""Without these columns rows are no measurements; without the others something is unknown."""
+"""Columns without which rows are no measurements; a missing other column makes a value unknown."""
 
 EXTRAS = (
     "measurement_extra",
@@ -66,7 +65,7 @@ EXTRAS = (
     "problem_extra",
     "config_extra",
 )
-"""Columns that the view does not have."""
+"""Columns missing in the view."""
 
 COLUMNS: dict[str, Kind] = {
     **dict.fromkeys(("measurement_uid", "hardware", "vendor", "arch", "torch", "triton", "compute", "driver"), TEXT),
@@ -83,25 +82,29 @@ COLUMNS: dict[str, Kind] = {
     "measured_at": TIME,
     **dict.fromkeys(("inputs", "scalars", "kwargs", *EXTRAS), JSON),
 }
-"""What is read; other columns follow from these or are of one warehouse only."""
+"""Columns that are read; the others follow from these or belong to one warehouse."""
 
 
 def write(
-    path: Path, batches: pa.RecordBatchReader, on_progress: Callable[[float], None] = lambda _timings: None
+    path: Path,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    on_progress: Callable[[float], None] = lambda _timings: None,
 ) -> int:
     """Write ``batches`` to the file ``path`` and return the number of rows.
 
     Args:
         path: the file to make.
+        schema: schema of the batches.
         batches: rows of ``observations``, with ``template_hashes`` and the ``extra`` of each table.
-        on_progress: called with the number of rows just written.
+        on_progress: called with the number of newly written rows.
 
     Raises:
-        ExportError: it cannot be written.
+        ExportError: the file cannot be written.
     """
     rows = 0
     try:
-        with pq.ParquetWriter(path, batches.schema, compression="zstd") as writer:
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             for batch in batches:
                 writer.write_table(pa.Table.from_batches([batch]), row_group_size=ROWS_PER_GROUP)
                 rows += batch.num_rows

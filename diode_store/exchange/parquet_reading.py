@@ -1,8 +1,7 @@
-"""Parquet back into measurements: the rows that ``diode_store.exchange.parquet`` writes, one a timing.
+"""Reads Parquet files of ``diode_store.exchange.parquet``, with one row per timing, back into measurements.
 
-The rows of a measurement follow each other. A measurement's own fields are taken from the first of them; columns that
-follow from others (``m``, ``layout``, ``is_vendor`` …) are checked where they are there, and unknown columns are
-ignored.
+The rows of a measurement are adjacent. The first row has the measurement's own fields. Columns that follow from others
+(``m``, ``layout``, ``is_vendor`` …) are checked if present, and unknown columns are ignored.
 """
 
 from __future__ import annotations
@@ -16,15 +15,17 @@ import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from diode_store import record_fields
 from diode_store.errors import RecordError, first_line
+from diode_store.exchange.bounds import read_whole
 from diode_store.exchange.context import BadLine
-from diode_store.exchange.jsonl import ROWS_VERSION
 from diode_store.exchange.jsonl_checks import digest
 from diode_store.exchange.parquet import COLUMNS, REQUIRED
 from diode_store.records import CONFIG_COLUMNS
-from diode_store.times import with_zone
+from diode_store.values.times import with_zone
+from diode_store.warehouse import record_fields
 from diode_store.wire import codec
+from diode_store.wire.record_tables import tables_of_rows
+from diode_store.wire.unpacking import MAX_ITEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -41,7 +42,7 @@ _CHECKED = ("dtype", "b", "m", "n", "k", "layout", "tf32")
 
 
 class BadRow(BadLine):
-    """Rows that are not a measurement; ``line`` is the first of them, from 1, or 0 for the whole file."""
+    """Rows that are not a measurement; ``line`` is the number of the first row, from 1, or 0 for the whole file."""
 
     def at(self, file: str) -> str:
         """Return ``FILE: row N: reason``."""
@@ -49,16 +50,20 @@ class BadRow(BadLine):
 
 
 def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
-    """Yield the measurements of a Parquet file, or what is wrong with their rows or with the file."""
+    """Yield the measurements of a Parquet file, or a report of bad rows or of the bad file."""
     try:
-        # Parquet is read from its end: input without seeking, such as a pipe, is read whole.
-        file = pq.ParquetFile(stream if _is_seekable(stream) else io.BytesIO(stream.read()))
+        # Readers start at the end of a Parquet file, so a stream without seeking, such as a pipe, is read whole.
+        file = pq.ParquetFile(stream if _is_seekable(stream) else io.BytesIO(read_whole(stream)))
         wrong = list(_wrong_columns(file.schema_arrow))
         if wrong:
             yield BadRow(0, f"{'; '.join(wrong)}; {_REMEDY}")
             return
         names = [name for name in file.schema_arrow.names if name in COLUMNS]
         yield from _measurements(file.iter_batches(_ROWS_AT_ONCE, columns=names))
+    except RecordError as error:
+        yield BadRow(0, str(error))
+    except MemoryError:  # Arrow's is one of its own errors too
+        raise
     except (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeError) as error:
         yield BadRow(0, f"it is not a whole Parquet file ({first_line(error)}); get a whole copy of it")
 
@@ -96,7 +101,7 @@ def _measurements(batches: Iterable[pa.RecordBatch]) -> Iterator[Measurement | B
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Yield the rows of each measurement, with the number of the first."""
+    """Yield the rows of each measurement with the number of the first row."""
     held: list[dict[str, Any]] = []
     first = number = 1
     for batch in batches:
@@ -108,6 +113,8 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[dict[
                 held, first = [], number
             held.append(row)
             number += 1
+            if len(held) > MAX_ITEMS:
+                raise RecordError(f"row {first}: a measurement of more than {MAX_ITEMS:,} timings; split it")
     if held:
         yield first, held
 
@@ -115,7 +122,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[dict[
 def _measurement(rows: list[dict[str, Any]]) -> Measurement:
     row = rows[0]
     content = {
-        "v": ROWS_VERSION,
+        "v": codec.WIRE_VERSION,
         "uid": digest(_UID, row[_UID]),
         "hardware": {"name": row["hardware"], **_said(row, _HARDWARE), "extra": _json(row, "hardware_extra", {})},
         "environment": _environment(row),
@@ -126,10 +133,10 @@ def _measurement(rows: list[dict[str, Any]]) -> Measurement:
         "flags": row["flags"].split(",") if row.get("flags") else None,
         "extra": _json(row, "measurement_extra", {}),
         **_said(row, ("source", *record_fields.MEASUREMENT)),
-        **_tables(rows),
     }
+    said = {name: value for name, value in content.items() if value is not None}
     try:
-        measurement = codec.decode(msgpack.packb({name: v for name, v in content.items() if v is not None}))
+        measurement = codec.decode(msgpack.packb(said | _tables(rows)))
     except (TypeError, ValueError, OverflowError) as error:
         raise RecordError(f"a value cannot be stored: {first_line(error)}") from error
     _check_shape(row, measurement.problem)
@@ -151,15 +158,12 @@ def _problem(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tables(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "config_columns": [*CONFIG_COLUMNS, "kwargs", "extra"],
-        "configs": [
-            [*(row.get(name) for name in CONFIG_COLUMNS), _json(row, "kwargs", []), _json(row, "config_extra", {})]
-            for row in rows
-        ],
-        "timing_columns": ["config", *_TIMING],
-        "timings": [[i, *(_default(name, row.get(name)) for name in _TIMING)] for i, row in enumerate(rows)],
-    }
+    configs = (
+        [*(row.get(name) for name in CONFIG_COLUMNS), _json(row, "kwargs", []), _json(row, "config_extra", {})]
+        for row in rows
+    )
+    timings = ([i, *(_default(name, row.get(name)) for name in _TIMING)] for i, row in enumerate(rows))
+    return tables_of_rows([*CONFIG_COLUMNS, "kwargs", "extra"], configs, ["config", *_TIMING], timings)
 
 
 def _default(name: str, value: Any) -> Any:
@@ -171,7 +175,7 @@ def _said(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _json(row: Mapping[str, Any], name: str, empty: Any) -> Any:
-    """Return a column's JSON text parsed, of the type of ``empty``; ``empty`` itself without a value."""
+    """Return a column's parsed JSON text, with the type of ``empty``; ``empty`` itself if there is no value."""
     text = row.get(name)
     if text is None:
         return empty

@@ -1,6 +1,6 @@
-"""A picks file: the kernel to use for each problem on one device, for people to review and for the hook to take.
+"""A picks file: the kernel to use for each problem on one device, for people to review and for the hook to read.
 
-It is JSON in a fixed order and layout, so that the same picks are the same bytes and a diff of two files reads well.
+The file is JSON in a fixed order and layout. Equal picks make equal bytes, and a diff of two files is readable.
 ``picks_reading`` reads it.
 """
 
@@ -12,10 +12,10 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from diode_store.command_line.render import problem_text
 from diode_store.exchange.exporting import new_file
 from diode_store.exchange.jsonl import kwargs_of
 from diode_store.records import UNKNOWN, Environment, Hardware, KernelConfig, Problem
-from diode_store.render import problem_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ DEVICE_FIELDS = ("vendor", "name", "arch", "multiprocessors")
 ENVIRONMENT_FIELDS = ("torch", "triton", "compute", "driver", "python", "os")
 
 _DIGITS = 5
-"""Of a runtime: no two measurements agree in more."""
+"""Significant digits of a runtime; no two measurements agree in more."""
 
 
 @dataclass(frozen=True)
@@ -36,58 +36,58 @@ class Pick:
 
     problem: Problem
     configs: tuple[KernelConfig, ...]
-    """The pick, and behind it those within noise of it, fastest first."""
+    """The pick, then its tie set, the fastest first."""
     environment: Environment
-    """Where it was picked, with the hashes of the templates as they were there."""
+    """Environment of the pick, with the hashes of its templates there."""
     runtime_us: float | None = None
-    """Of the pick; None where nobody timed it: a single kernel was left to choose from."""
+    """Time of the pick; None if the choice was left with a single kernel that nobody timed."""
     regime: str | None = None
-    """How it was timed; None where Inductor did, or nobody."""
+    """Timing regime; None if Inductor timed the pick, or nobody did."""
 
     @property
     def name(self) -> str:
-        """The problem in short: ``mm bf16 16x4096x4096 nt``; others may differ in strides alone."""
+        """Short name of the problem: ``mm bf16 16x4096x4096 nt``; problems of one name may differ in strides."""
         return problem_text(self.problem.shape)
 
     @cached_property
     def template_hashes(self) -> dict[str, str | None]:
-        """Template uid of each config → SHA-256 of its source, None where it is not known."""
+        """SHA-256 of each config's template source, by template uid; None if unknown."""
         known = self.environment.template_hashes
         return {uid: known.get(uid) for uid in sorted({config.template for config in self.configs})}
 
 
 @dataclass(frozen=True)
 class Picks:
-    """The picks of one device, at most one a problem."""
+    """The picks of one device, at most one for each problem."""
 
     device: Hardware
     picks: Mapping[bytes, Pick]
-    """By the key of the problem."""
+    """Picks by the problem's key."""
     allow_changed_template: bool = False
-    """Whether they hold even where a template's source is no longer that which was timed."""
+    """True if the picks hold even after a change of a template's source."""
     sha256: str = field(default="", compare=False)
-    """Of the file that they were read from, 64 hexadecimal digits."""
+    """SHA-256 of the file read, 64 hexadecimal digits."""
     file: str = field(default="", compare=False)
-    """That file's path."""
+    """Path of the file read."""
 
     @classmethod
     def of(cls, device: Hardware, picks: Iterable[Pick], *, allow_changed_template: bool = False) -> Picks:
-        """Return the picks of a device; of several for one problem the last counts."""
+        """Return the picks of a device; of several picks for one problem the last counts."""
         return cls(device, {pick.problem.key: pick for pick in picks}, allow_changed_template)
 
     def updated(self, picks: Iterable[Pick]) -> Picks:
-        """Return these with others added, which replace those of the same problems."""
+        """Return these picks with others, which replace those of the same problems."""
         return replace(self, picks={**self.picks, **{pick.problem.key: pick for pick in picks}}, sha256="")
 
     def write(self, path: Path, *, force: bool = False) -> None:
-        """Write the file, which appears whole or not at all.
+        """Write the file whole or not at all.
 
         Args:
-            path: where to.
-            force: replace a file that is there.
+            path: the file to make.
+            force: replace an existing file.
 
         Raises:
-            ExportError: it is there already, or cannot be written.
+            ExportError: the file exists, or cannot be written.
         """
         with new_file(path, force=force) as beside:
             beside.write_text(self.to_json(), encoding="utf-8")
@@ -109,9 +109,9 @@ class Picks:
 
 
 class _Environments:
-    """The environments of some picks, each once, by number.
+    """The numbered, distinct environments of some picks.
 
-    Picks share a row if they agree in every template's hash, so that none gets another's.
+    Picks share an environment if they agree in every template's hash, so that no pick gets another's hash.
     """
 
     def __init__(self, picks: Iterable[Pick]) -> None:
@@ -135,7 +135,7 @@ class _Environments:
         return self._numbers[pick.problem.key]
 
     def lines(self) -> Iterator[str]:
-        """Yield each environment as it is written."""
+        """Yield the text of each environment."""
         for number, (plain, _) in self._plain.items():
             rest = {name: value for name, value in plain.items() if name != "template_hashes"}
             hashes = _separated(f"    {_text(uid)}: {_text(sha)}" for uid, sha in plain["template_hashes"].items())
@@ -154,7 +154,7 @@ def _plain(environment: Environment, hashes: Mapping[str, str | None]) -> dict[s
 
 
 def _entry(pick: Pick, environment: int) -> str:
-    """Return an entry as it is written: a line for each input and config."""
+    """Return the text of an entry, with a line for each input and config."""
     problem = pick.problem
     inputs = [f"    {_text(spec._asdict())}" for spec in problem.inputs]
     first, *others = (_text({"template": config.template, **kwargs_of(config)}) for config in pick.configs)
@@ -173,14 +173,14 @@ def _entry(pick: Pick, environment: int) -> str:
 
 
 def _order(pick: Pick) -> tuple[Any, ...]:
-    """Return where an entry stands: by what a person sees, then by what is left."""
+    """Return the sort key of an entry: visible fields first, then the others."""
     shape, problem = pick.problem.shape, pick.problem
     sizes = (shape.b, shape.m, shape.n, shape.k)
     return (shape.op, shape.dtype, shape.tf32, *sizes, shape.layout, problem.inputs, _text(problem.scalars))
 
 
 def _separated(items: Iterable[str]) -> list[str]:
-    """Return ``items`` with a comma behind each but the last."""
+    """Return ``items`` with a comma after each but the last."""
     found = list(items)
     return [f"{item}," for item in found[:-1]] + found[-1:]
 

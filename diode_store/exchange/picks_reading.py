@@ -1,6 +1,6 @@
-"""Reads a picks file, strictly: whatever is wrong is said with its place, and nothing of the file is used.
+"""Reads a picks file strictly: an error names its place, and a file with an error is not used.
 
-A person may have edited it, so that nothing is taken for granted that the writer would have got right.
+A person may have edited the file, so the reader checks everything.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from diode_store import checks
+from diode_store.candidates.names import kernel_config
 from diode_store.errors import PicksError, RecordError
 from diode_store.exchange.jsonl_checks import problem_of, typed, unstorable
 from diode_store.exchange.picks import DEVICE_FIELDS, ENVIRONMENT_FIELDS, FORMAT, VERSION, Pick, Picks
-from diode_store.normalise import kernel_config
 from diode_store.records import Environment, Hardware, KernelConfig, Problem, TensorSpec
+from diode_store.system.files import read_bounded
+from diode_store.values import checks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,10 +32,10 @@ def read_picks(path: Path) -> Picks:
     """Read a picks file.
 
     Raises:
-        PicksError: it is missing, torn, of another format or version, or an entry is wrong; the message says which.
+        PicksError: the file is missing, torn, of another format or version, or has a wrong entry; the message names it.
     """
     try:
-        content = path.read_bytes()
+        content = read_bounded(path)
     except OSError as error:
         raise PicksError(f"{path}: cannot read the picks ({error.strerror or error}); {_AGAIN}") from None
     try:
@@ -132,7 +133,7 @@ def _problem(fields: Mapping[str, Any]) -> Problem:
     scalars = {name: checks.scalar(f"scalars.{name}", value) for name, value in wire["scalars"]}
     problem = Problem.create(wire["op"], inputs, scalars)
     if (problem.op, problem.inputs) != (wire["op"], inputs):
-        raise RecordError(f"{wire['op']}: the inputs are not as the hook sees them; a bias is broadcast to the output")
+        raise RecordError(f"{wire['op']}: the inputs differ from the hook's view; broadcast a bias to the output")
     return problem
 
 
@@ -148,15 +149,15 @@ def _config(where: str, content: object) -> KernelConfig:
 
 
 def _exactly(where: str, fields: Mapping[str, Any], names: Collection[str], optional: Collection[str] = ()) -> None:
-    """Check that ``fields`` has all ``names`` and beside them only ``optional`` ones."""
+    """Check that ``fields`` has all ``names``, and no others but ``optional`` ones."""
     checks.require(where, fields, names)
     unknown = [name for name in fields if name not in names and name not in optional]
     if unknown:
-        raise RecordError(f"{where} has {checks.shown(unknown[0])}, which is no field of it")
+        raise RecordError(f"{where} has {checks.shown(unknown[0])}, which is an unknown field")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, which an edit may have given one name twice."""
+    """Return a JSON object; refuse a name that occurs twice after an edit."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -166,4 +167,4 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise RecordError(f"{text} is no number that a pick can have")
+    raise RecordError(f"{text} is no number for a pick")

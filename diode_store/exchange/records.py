@@ -1,8 +1,8 @@
 """Records of the wire format, in a sealed spool segment or one after another.
 
-The smallest and the fastest way from one warehouse to another, with nothing left out; ``diode_store.wire.codec``
-describes a record. A file whose name ends in ``.seg`` is written as a segment, which can be put into a spool of
-`diode-ingest`; any other is the bare records, which msgpack can read.
+This is the smallest and fastest way from one warehouse to another, and loses nothing; ``diode_store.wire.codec``
+describes a record. A file name that ends in ``.seg`` gets a segment, which can go into a spool of `diode-ingest`. Any
+other file gets bare records, which msgpack can read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import msgpack
 
 from diode_store.errors import OtherKindError, RecordError, SegmentError
-from diode_store.exchange.context import BadLine
+from diode_store.exchange.context import BadLine, with_remedy
 from diode_store.keys import content_key
 from diode_store.records import Measurement
+from diode_store.values.units import MIB
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import MAGIC, Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_store.wire.segments import SegmentReader, bytes_of_stream
@@ -24,7 +25,7 @@ from diode_store.wire.segments import SegmentReader, bytes_of_stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_READ_BYTES = 2**20
+_READ_BYTES = MIB
 
 
 class BadRecord(BadLine):
@@ -36,7 +37,7 @@ class BadRecord(BadLine):
 
 
 def read(stream: IO[bytes]) -> Iterator[Measurement | BadLine]:
-    """Yield the measurement of each record, or what is wrong with it; a segment is recognised by its first bytes."""
+    """Yield the measurement of each record, or a report of the bad record; its first bytes show a segment."""
     is_segment = bytes(cast("Any", stream).peek(len(MAGIC))).startswith(MAGIC)
     number = 1
     try:
@@ -54,9 +55,9 @@ def write(
     *,
     as_segment: bool = False,
 ) -> tuple[int, int]:
-    """Write each measurement as a record; return the number of measurements and timings."""
+    """Write each measurement as a record; return the numbers of measurements and timings."""
     if as_segment:
-        # No writer appends to it, so its writer id is fixed: the same records give the same bytes.
+        # No writer appends to the file, so its writer id is fixed: the same records give the same bytes.
         stream.write(Header(content_key("export", 1, []), 0, compressed=True).to_bytes())
     count = timings = 0
     for measurement in measurements:
@@ -72,7 +73,7 @@ def write(
 
 
 def _bad(number: int, reason: str) -> BadRecord:
-    return BadRecord(number, reason if "; " in reason else f"{reason}; get a whole copy of the file")
+    return BadRecord(number, with_remedy(reason, "get a whole copy of the file"))
 
 
 def _decoded(offset: int, decode: Callable[[], Measurement]) -> Measurement | str:
@@ -87,7 +88,7 @@ def _decoded(offset: int, decode: Callable[[], Measurement]) -> Measurement | st
 
 
 def _in_segment(stream: IO[bytes]) -> Iterator[Measurement | str]:
-    """Yield each measurement of a segment, or what is wrong with it."""
+    """Yield each measurement of a segment, or a report of what is wrong."""
     for frame in SegmentReader(bytes_of_stream(stream), sealed=True).frames():
         if frame.error is None:
             yield _decoded(frame.offset, frame.measurement)
@@ -96,7 +97,7 @@ def _in_segment(stream: IO[bytes]) -> Iterator[Measurement | str]:
 
 
 def _in_row(stream: IO[bytes]) -> Iterator[Measurement | str]:
-    """Yield each msgpack value's measurement, or what is wrong with it; nothing is read after malformed bytes."""
+    """Yield each msgpack value's measurement, or a report of what is wrong; stop at malformed bytes."""
     unpacker = msgpack.Unpacker(max_buffer_size=2 * codec.MAX_RECORD_BYTES, raw=False)
     held = b""
     begun = 0  # where in the file `held` begins

@@ -1,11 +1,12 @@
-"""T4, the result files of auto-tuners: the standard's fields, and writing our results as such a file.
+"""T4, the result format of auto-tuners: its fields, and writing our results in it.
 
-T4 is the result schema of https://github.com/odgaard/TuningSchema (branch T4), which Kernel Tuner writes: an object
-with ``results`` and ``schema_version``, and for each result the ``configuration``, the ``times`` in milliseconds
+T4 is the result schema of https://github.com/odgaard/TuningSchema (branch T4), which Kernel Tuner writes. A file is an
+object with ``results`` and ``schema_version``. A result has the ``configuration``, the ``times`` in milliseconds
 (``runtimes`` of each run), the ``invalidity``, the ``correctness``, the ``measurements`` (name, value, unit) and the
-``objectives``. It has no field for problem, hardware or environment. A file written here has them in a field of
-its own, ``diode``, as the schema allows: ``diode.measurements`` at the end of the file has the lines of
-``diode_store.exchange.jsonl`` without their choices, and ``diode.measurement`` of a result is a position there.
+``objectives``. T4 has no field for problem, hardware or environment.
+
+Our own files have these in a field ``diode``, as the schema allows. At the end of the file, ``diode.measurements`` has
+the lines of ``diode_store.exchange.jsonl`` without their choices. A result's ``diode.measurement`` is a position there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from diode_store.errors import ExportError
 from diode_store.exchange.jsonl import kwargs_of, row_of
 from diode_store.records import Outcome
+from diode_store.values.units import US_PER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "1.0.0"
 OWN = "diode"
-"""The field that only files of torch-diode have."""
+"""Field of our own files alone."""
 OWN_VERSION = 1
 TEMPLATE = "template"
-"""Which of a configuration's parameters is the kernel's template."""
+"""Parameter of a configuration that names the kernel's template."""
 OBJECTIVE = "time"
 RUNTIME = "runtime"
-"""The measurement in microseconds that our own files add: the same number as in the warehouse, to the last bit."""
+"""Measurement in microseconds in our own files: the warehouse's number to the last bit."""
 SPREAD = ("p10_us", "p90_us", "repeats")
 
 OUTCOMES: dict[str, Outcome] = {
@@ -42,7 +44,7 @@ OUTCOMES: dict[str, Outcome] = {
     # A tuner refuses these before it runs them: too many threads, too much shared memory.
     "constraints": Outcome.OUT_OF_RESOURCES,
 }
-"""What T4 calls the ways in which a configuration may be invalid → what we call them."""
+"""Outcome of each T4 name of invalidity."""
 _INVALIDITY = {outcome: name for name, outcome in OUTCOMES.items()} | {Outcome.FAILED_UNSPECIFIED: "runtime"}
 
 
@@ -51,10 +53,10 @@ def write(
     measurements: Iterable[Measurement],
     on_progress: Callable[[float], None] = lambda _measurements: None,
 ) -> tuple[int, int]:
-    """Write measurements as one T4 file; return how many measurements and timings they were.
+    """Write measurements as one T4 file; return the numbers of measurements and timings.
 
     Raises:
-        ExportError: a kernel has an argument that T4 has no room for.
+        ExportError: T4 has no room for a kernel's argument.
     """
     heads: list[str] = []
     timings = 0
@@ -78,14 +80,14 @@ def _result(measurement: Measurement, timing: Timing, position: int) -> dict[str
     arguments = kwargs_of(config)
     if TEMPLATE in arguments:
         raise ExportError(
-            f"{config.describe()} has an argument called {TEMPLATE!r}, for which T4 has no room; export it as jsonl"
+            f"{config.describe()} has an argument called {TEMPLATE!r}, which T4 cannot hold; export it as jsonl"
         )
     own = {"measurement": position, "outcome": timing.outcome.value, "is_estimate": timing.is_estimate}
     moment = {"timestamp": measurement.measured_at.isoformat()} if measurement.measured_at else {}
     return {
         **moment,
         "configuration": {TEMPLATE: config.template, **arguments},
-        # The runs themselves are not kept, only their median and percentiles: `measurements` has these.
+        # Only the median and percentiles of the runs are kept; `measurements` has them.
         "times": {"runtimes": []},
         "invalidity": _INVALIDITY[timing.outcome],
         "correctness": int(timing.outcome is Outcome.OK),
@@ -98,7 +100,7 @@ def _result(measurement: Measurement, timing: Timing, position: int) -> dict[str
 def _measured(timing: Timing) -> list[dict[str, Any]]:
     if timing.runtime_us is None:
         return []
-    values = [(OBJECTIVE, timing.runtime_us / 1000, "ms"), (RUNTIME, timing.runtime_us, "us")]
+    values = [(OBJECTIVE, timing.runtime_us / US_PER_MS, "ms"), (RUNTIME, timing.runtime_us, "us")]
     values += [(name, getattr(timing, name), "us" if name.endswith("_us") else "") for name in SPREAD]
     return [{"name": name, "value": value, "unit": unit} for name, value, unit in values if value is not None]
 

@@ -1,28 +1,29 @@
 """Reads T4 files: our own, without loss, and those of auto-tuners.
 
-All results of a tuner's file are of one problem, which the context names, and make one measurement; a configuration
-that was timed again begins another. A bad result costs its whole measurement: if the rest were imported, it
-would count twice once the corrected file is.
+The context names the problem of a tuner's file. All its results make one measurement; a configuration that was timed
+again begins another. A bad result makes its whole measurement bad: an imported rest would count twice after the import
+of the corrected file.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import zlib
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from diode_store.checks import shown
-from diode_store.errors import RecordError, first_line
+from diode_store.candidates.names import DTYPES, kernel_config
+from diode_store.errors import RecordError
 from diode_store.exchange import jsonl
-from diode_store.exchange.context import NO_HARDWARE, BadLine
+from diode_store.exchange.bounds import json_of, read_whole
+from diode_store.exchange.context import NO_HARDWARE, BadLine, BadProblem, with_remedy
 from diode_store.exchange.jsonl_checks import require, typed
 from diode_store.exchange.t4 import OBJECTIVE, OUTCOMES, OWN, OWN_VERSION, RUNTIME, SPREAD, TEMPLATE
-from diode_store.exchange.torch_diode import BadProblem
-from diode_store.normalise import DTYPES, kernel_config
-from diode_store.records import MATMUL_OPERANDS, Outcome
-from diode_store.times import with_zone
+from diode_store.ops import OPS, find_op
+from diode_store.records import Outcome
+from diode_store.values.checks import shown
+from diode_store.values.times import with_zone
+from diode_store.values.units import NS_PER_US, US_PER_MS, US_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,15 +31,14 @@ if TYPE_CHECKING:
     from diode_store.exchange.context import ImportContext, StatedProblem
     from diode_store.records import Measurement
 
-MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "µs": 1.0, "ns": 1e-3}
-"""A unit of time → how many microseconds it has."""
+MICROSECONDS = {"s": US_PER_S, "ms": US_PER_MS, "us": 1.0, "µs": 1.0, "ns": 1 / NS_PER_US}
+"""Microseconds in each unit of time."""
 _NEEDED = ("op", "m", "n", "k", "dtype")
 _FEWEST_FOR_PERCENTILES = 2
-_BATCHED = ("bmm", "baddbmm")
 
 
 class BadResult(BadLine):
-    """A result that cannot be used; ``line`` is its number in the file, from 1."""
+    """A bad result; ``line`` is its number in the file, from 1."""
 
     def at(self, file: str) -> str:
         """Return ``FILE: result N: reason``."""
@@ -46,9 +46,9 @@ class BadResult(BadLine):
 
 
 def read(stream: IO[bytes], context: ImportContext) -> Iterator[Measurement | BadLine]:
-    """Yield the measurements of a T4 file, or what is wrong with a result or with the file."""
+    """Yield the measurements of a T4 file, or a report of a bad result or of the bad file."""
     try:
-        content = _content(stream)
+        content: dict[str, Any] = typed(json_of(read_whole(stream)), dict, "the file", "a JSON object")
         own = content.get(OWN)
         results = typed(content.get("results"), list, "results", "a list")
         groups = _own_groups(own, results) if own is not None else _groups(results, context)
@@ -59,24 +59,15 @@ def read(stream: IO[bytes], context: ImportContext) -> Iterator[Measurement | Ba
         yield from _measurement(row, positions, results, context, is_own=own is not None)
 
 
-def _content(stream: IO[bytes]) -> dict[str, Any]:
-    try:
-        return dict(typed(json.loads(stream.read().decode("utf-8-sig")), dict, "the file", "a JSON object"))
-    except (OSError, EOFError, zlib.error) as error:
-        raise RecordError(f"it cannot be read: {error}; get a whole copy of it") from error
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"it is not JSON ({first_line(error)}); get a whole copy of it") from error
-
-
 _Groups = list[tuple[dict[str, Any], list[int]]]
 
 
 def _own_groups(own: object, results: Sequence[Any]) -> _Groups:
-    """Return the measurements that our own field describes, and which results are theirs."""
+    """Return the measurements described by our own field, with the positions of their results."""
     content = typed(own, dict, OWN, "an object")
     version = content.get("version")
     if version != OWN_VERSION:
-        raise RecordError(f"{OWN}: version {shown(version)} is not {OWN_VERSION}, which we read; upgrade torch-diode")
+        raise RecordError(f"{OWN}: version {shown(version)} is not {OWN_VERSION}; upgrade torch-diode")
     heads = typed(content.get("measurements"), list, f"{OWN}.measurements", "a list")
     groups: _Groups = [(typed(head, dict, f"{OWN}.measurements[{i}]", "an object"), []) for i, head in enumerate(heads)]
     for number, result in enumerate(results):
@@ -89,7 +80,7 @@ def _own_groups(own: object, results: Sequence[Any]) -> _Groups:
 
 
 def _groups(results: Sequence[Any], context: ImportContext) -> _Groups:
-    """Return one measurement of the problem that the context says, and another for each round of repetitions."""
+    """Return one measurement of the context's problem, and another for each round of repetitions."""
     if context.hardware is None:
         raise RecordError(NO_HARDWARE.replace("the row", "T4"))
     head = _head(context.problem)
@@ -105,25 +96,24 @@ def _groups(results: Sequence[Any], context: ImportContext) -> _Groups:
         if turn == len(rounds):
             rounds.append([])
         rounds[turn].append(number)
-    # The position makes uids differ where two rounds say the same.
+    # The round's number makes the uids of two equal rounds differ.
     return [({**head, **({"t4_round": turn} if turn else {})}, numbers) for turn, numbers in enumerate(rounds)]
 
 
 def _head(problem: StatedProblem) -> dict[str, Any]:
-    """Return the line of ``jsonl`` without choices that a stated problem makes."""
+    """Return the ``jsonl`` line of a stated problem, without choices."""
     missing = [f"--{name}" for name in _NEEDED if getattr(problem, name) is None]
     if missing:
-        raise RecordError(f"T4 does not say which matrix product it is; give {', '.join(missing)}")
+        raise RecordError(f"T4 does not name its matrix product; give {', '.join(missing)}")
     op, dtype = problem.op or "", DTYPES.get(problem.dtype or "", problem.dtype)
-    if op not in MATMUL_OPERANDS:
-        raise RecordError(f"unknown op {shown(op)}; give --op as one of: {', '.join(sorted(MATMUL_OPERANDS))}")
+    entry = find_op(op, "give --op as one of:")
     m, n, k = problem.m or 0, problem.n or 0, problem.k or 0
     first = _input(dtype, problem, (m, k), problem.layout[:1])
     second = _input(dtype, problem, (k, n), problem.layout[1:])
-    inputs = [first, second, first, second] if op == "mm_plus_mm" else [first, second]
-    if MATMUL_OPERANDS[op][2] is not None:
+    inputs = [first, second] * entry.products
+    if entry.has_bias:
         inputs.insert(0, _input(dtype, problem, (m, n), "n"))
-    sizes = {"B": problem.b if op in _BATCHED else 1, "M": m, "N": n, "K": k}
+    sizes = {"B": problem.b if entry.is_batched else 1, "M": m, "N": n, "K": k}
     return {"op": op, "dtype": dtype, **sizes, "layout": problem.layout, "inputs": inputs}
 
 
@@ -132,7 +122,7 @@ def _input(dtype: str | None, problem: StatedProblem, size: tuple[int, int], let
         raise RecordError(f"unknown layout {shown(problem.layout)}; give --layout as nn, nt, tn or tt")
     rows, columns = size
     stride = [columns, 1] if letter == "n" else [1, rows]
-    batch = [problem.b] if problem.op in _BATCHED else []
+    batch = [problem.b] if problem.op and OPS[problem.op].is_batched else []
     return {"dtype": dtype, "size": [*batch, *size], "stride": [*([rows * columns] if batch else []), *stride]}
 
 
@@ -152,7 +142,7 @@ def _measurement(
         return
     whole = {**row, "choices": choices}
     if not is_own:
-        # The times of a failed result do not matter, so they are not read.
+        # The times of a failed result do not matter, so the reader skips them.
         timed = [results[position] for position in positions if _outcome(results[position], {}) is Outcome.OK]
         whole["timing_method"] = {"statistic": "median"} if any(map(_runtimes, timed)) else {}
     try:
@@ -162,7 +152,7 @@ def _measurement(
 
 
 def _choice(result: Mapping[str, Any], template: str) -> dict[str, Any]:
-    """Return a result as ``jsonl`` has a choice."""
+    """Return a result as a choice of ``jsonl``."""
     require(result, ("configuration", "times", "invalidity", "correctness"))
     own = typed(result.get(OWN) or {}, dict, OWN, "an object")
     arguments = dict(typed(result["configuration"], dict, "configuration", "an object"))
@@ -192,7 +182,7 @@ def _outcome(result: Mapping[str, Any], own: Mapping[str, Any]) -> Outcome:
 
 
 def _runtimes(result: Mapping[str, Any]) -> list[float]:
-    """Return the time of each run in milliseconds; none where the tuner does not say."""
+    """Return the time of each run in milliseconds; empty if the tuner does not list them."""
     times = typed(result["times"] or {}, dict, "times", "an object")
     runs: list[Any] = typed(times.get("runtimes") or [], list, "times.runtimes", "a list")
     if any(type(run) not in (int, float) or not run > 0 for run in runs):
@@ -201,7 +191,7 @@ def _runtimes(result: Mapping[str, Any]) -> list[float]:
 
 
 def _measured(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the runtime, and what is known of its spread, from the tuner's summary."""
+    """Return the runtime, and its spread if known, from the tuner's summary."""
     rows = typed(result.get("measurements") or [], list, "measurements", "a list")
     measured = {str(row.get("name")): row for row in rows if isinstance(row, dict)}
     found = {name: measured[name].get("value") for name in SPREAD if name in measured}
@@ -231,7 +221,7 @@ def _spread_of(runs: list[float]) -> dict[str, Any]:
 
 
 def _moment(text: object) -> str | None:
-    """Return a time with its zone, UTC unless it names one; None if it is not a time."""
+    """Return a time with its zone, UTC unless the text names one; None if the text is no time."""
     try:
         return with_zone(datetime.fromisoformat(str(text))).astimezone(UTC).isoformat()
     except (ValueError, OverflowError):
@@ -239,5 +229,4 @@ def _moment(text: object) -> str | None:
 
 
 def _with_remedy(error: RecordError) -> str:
-    reason = str(error).replace("remove the line", "remove the result")
-    return reason if "; " in reason else f"{reason}; correct or remove it"
+    return with_remedy(str(error).replace("remove the line", "remove the result"), "correct or remove it")

@@ -1,299 +1,253 @@
-"""Upstream torch-diode's data-set types, with the fields of its files and without torch.
+"""Upstream torch-diode's data sets and tables, with the fields of its files and without torch.
 
-Read from upstream's revision 6656d0c. A dtype is its torch name: ``bfloat16``. Files come in two layouts: the one
-that upstream's code writes, and an older one, of upstream's own example, with a ``name`` beside each ``solution``
-and ``timed_configs`` and with configs as JSON text. Both are read, the first is written.
+The fields are those of upstream's revision 6656d0c. A dtype is its torch name: ``bfloat16``. Files come in two
+layouts: the one that upstream's code writes, and the older one of upstream's example. The older layout has a ``name``
+beside each ``solution`` and ``timed_configs``, and configs as JSON text. Both are read; the first is written.
 
-**The unit of ``time`` is the millisecond.** Upstream's documentation says seconds, but its collector stores what
-Inductor's feedback saver gives, which is milliseconds, and its example has 0.026 for a 32 x 32 x 32 product on an
-H100. A kernel that failed has ``inf``, as Inductor gives it. ``diode_store.exchange.torch_diode`` is where times
-become microseconds and ``inf`` an outcome.
+**The unit of ``time`` is the millisecond.** Upstream's documentation says seconds, but its collector stores the
+milliseconds of Inductor's feedback saver. A failed kernel has ``inf``. ``diode_store.exchange.torch_diode`` turns
+times into microseconds and ``inf`` into an outcome.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from diode_store.errors import RecordError
+from diode_store.exchange.bounds import json_of
+from diode_store.exchange.context import BadProblem
 from diode_store.exchange.jsonl_checks import known_dtype
-from diode_store.exchange.torch_diode_layout import Node
+from diode_store.exchange.torch_diode_layout import VERSION, checked, inside
+from diode_store.values import checks
 
-if TYPE_CHECKING:
-    from diode_store.exchange.torch_diode_layout import OnBad
-
-_DTYPE_FIELDS = ("M_dtype", "K_dtype", "out_dtype")
-_DTYPE_MARK = "__torch_dtype__"
-_OLDER_NAME = frozenset({"name"})
+OnBad = Callable[[BadProblem], None]
+"""Called with each problem that cannot be read; the others are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TritonGEMMConfig(Node):
-    """A Triton kernel's parameters."""
+class TritonGEMMConfig:
+    """Parameters of a Triton kernel."""
 
-    name: str
-    """``triton_mm`` and the like; upstream's collector writes the op's name and ``_config``."""
-    grid: int
-    """Always 1: it follows from the problem and the tile."""
+    ACC_TYPE: str = "tl.float32"
+    ALLOW_TF32: bool = False
+    EVEN_K: bool = False
+    USE_FAST_ACCUM: bool = False
+    block_k: int
     block_m: int
     block_n: int
-    block_k: int
+    grid: int
+    """Always 1: the problem and the tile determine the grid."""
     group_m: int
+    name: str
+    """Template, such as ``triton_mm``; upstream's collector writes the op's name and ``_config``."""
     num_stages: int
     num_warps: int
-    EVEN_K: bool = False
-    ALLOW_TF32: bool = False
-    USE_FAST_ACCUM: bool = False
-    ACC_TYPE: str = "tl.float32"
+    version: int = VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
-class MMShape(Node):
-    """A matrix product (B, M, K) x (B, K, N); the strides of its inputs are not known."""
+class MMShape:
+    """A matrix product (B, M, K) x (B, K, N); the strides of its inputs are unknown."""
 
+    version: int = VERSION
     B: int
     M: int
     M_dtype: str
-    """Of the first operand."""
+    """Dtype of the first operand."""
     N: int
     K: int
     K_dtype: str
-    """Of the second operand."""
+    """Dtype of the second operand."""
     out_dtype: str
     out_size: tuple[int, int, int]
     out_stride: tuple[int, int, int]
 
     def __post_init__(self) -> None:
-        """Reject what is not a matrix product.
+        """Reject sizes and dtypes that no matrix product has.
 
         Raises:
-            RecordError: a size that is not positive, or an unknown dtype.
+            RecordError: a size is not positive, or a dtype is unknown.
         """
         for name in "BMNK":
             if getattr(self, name) < 1:
                 raise RecordError(f"{name} must be positive, not {getattr(self, name)}; correct or remove it")
-        for name in _DTYPE_FIELDS:
+        for name in ("M_dtype", "K_dtype", "out_dtype"):
             known_dtype(name, getattr(self, name))
 
     @property
     def is_row_major(self) -> bool:
-        """Whether the output is a row-major (B, M, N)."""
+        """True if the output is a row-major (B, M, N)."""
         sizes = (self.B, self.M, self.N)
         return (self.out_size, self.out_stride) == (sizes, (self.M * self.N, self.N, 1))
 
+    def as_key(self) -> str:
+        """Return the shape as the key of a map: JSON text."""
+        return json.dumps(asdict(self))
+
 
 @dataclass(frozen=True, kw_only=True)
-class TimedConfig(Node):
-    """A config and how long it took."""
+class TimedConfig:
+    """A config and its time."""
 
     config: TritonGEMMConfig
     time: float
-    """In milliseconds; ``inf`` if it failed."""
+    """Milliseconds; ``inf`` for a failure."""
+    version: int = VERSION
 
     @property
     def is_timed(self) -> bool:
-        """Whether it ran, and ``time`` is a time."""
+        """True if the kernel ran and has a time."""
         return 0 < self.time < math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetSolution(Node):
-    """What was timed for one problem, in the order it was."""
-
-    OLDER_FIELDS: ClassVar[frozenset[str]] = _OLDER_NAME
-    EACH: ClassVar[str] = "config"
-
-    timed_configs: list[TimedConfig]
-
-    def fastest_first(self) -> list[TritonGEMMConfig]:
-        """Return the configs that ran, the fastest first; of equals the one timed first."""
-        timed = (timed for timed in self.timed_configs if timed.is_timed)
-        return [timed.config for timed in sorted(timed, key=lambda timed: timed.time)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatasetOperation(Node):
-    """One op's problems."""
-
-    OLDER_FIELDS: ClassVar[frozenset[str]] = _OLDER_NAME
-    EACH: ClassVar[str] = "problem"
-
-    solution: dict[MMShape, DatasetSolution]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatasetHardware(Node):
-    """One device's ops."""
-
-    EACH: ClassVar[str] = "op"
-
-    operation: dict[str, DatasetOperation]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Solution(Node):
+class Solution:
     """Configs for one problem, the best first."""
 
-    EACH: ClassVar[str] = "config"
-
     config: list[TritonGEMMConfig]
+    version: int = VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation(Node):
-    """One op's problems."""
+class DatasetSolution:
+    """Timed configs of one problem, in the order of their timing."""
 
-    EACH: ClassVar[str] = "problem"
+    timed_configs: list[TimedConfig]
+    version: int = VERSION
 
-    solution: dict[MMShape, Solution]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Hardware(Node):
-    """One device's ops."""
-
-    EACH: ClassVar[str] = "op"
-
-    operation: dict[str, Operation]
+Place = tuple[str, str, MMShape]
+"""Device, op and problem."""
+_Solution = TypeVar("_Solution", Solution, DatasetSolution)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Node):
-    """For each device, op and problem, the configs to try, the best first."""
-
-    EACH: ClassVar[str] = "hardware"
-
-    hardware: dict[str, Hardware] = field(default_factory=dict)
-
-    def lookup(self, hardware: str, op_name: str, problem: MMShape) -> list[TritonGEMMConfig] | None:
-        """Return the configs of a problem, the best first, or None where the table has none."""
-        ops = self.hardware.get(hardware)
-        solutions = ops.operation.get(op_name) if ops else None
-        found = solutions.solution.get(problem) if solutions else None
-        return found.config if found else None
+class _File:
+    hardware: dict[str, Any] = field(default_factory=dict)
+    version: int = VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset(Node):
-    """For each device, op and problem, what was timed."""
+class _Hardware:
+    operation: dict[str, Any]
+    version: int = VERSION
 
-    EACH: ClassVar[str] = "hardware"
 
-    hardware: dict[str, DatasetHardware] = field(default_factory=dict)
+@dataclass(frozen=True, kw_only=True)
+class _Operation:
+    solution: dict[str, Any]
+    name: str = ""
+    version: int = VERSION
 
-    def add_timing(
-        self, hardware_name: str, op_name: str, problem: MMShape, config: TritonGEMMConfig, time: float
-    ) -> None:
-        """Add how many milliseconds a config took; ``inf`` if it failed."""
-        ops = self.hardware.setdefault(hardware_name, DatasetHardware(operation={})).operation
-        solutions = ops.setdefault(op_name, DatasetOperation(solution={})).solution
-        solution = solutions.setdefault(problem, DatasetSolution(timed_configs=[]))
+
+@dataclass
+class ByProblem(Generic[_Solution]):
+    """A file's content: a solution for each device, op and problem."""
+
+    SOLUTION: ClassVar[type[Any]]
+
+    problems: dict[Place, _Solution] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, content: object, *, on_bad: OnBad | None = None) -> Self:
+        """Read plain maps and lists.
+
+        Args:
+            content: the result of ``to_dict``, or of reading one of upstream's files.
+            on_bad: called with each bad problem. Without it, the first bad problem raises.
+
+        Raises:
+            RecordError: a value is missing, unknown or has the wrong type; the message names the place.
+        """
+        found = cls()
+        for device, op, number, entry in _entries(content):
+            where = f"hardware {checks.shown(device)}, op {checks.shown(op)}, problem {number}"
+            try:
+                found._add((device, op), entry, where)
+            except RecordError as error:
+                if on_bad is None:
+                    raise
+                on_bad(BadProblem(number, str(error)))
+        return found
+
+    def _add(self, named: tuple[str, str], entry: tuple[str, object], where: str) -> None:
+        place = (*named, checked(json_of(entry[0], where), MMShape, where))
+        if place in self.problems:
+            raise RecordError(f"{where}: it is there twice; merge the two")
+        self.problems[place] = solution_of(entry[1], self.SOLUTION, where)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content in upstream's layout."""
+        hardware: dict[str, Any] = {}
+        for (device, op, shape), solution in self.problems.items():
+            ops = hardware.setdefault(device, {"operation": {}, "version": 1})["operation"]
+            solutions = ops.setdefault(op, {"solution": {}, "version": 1})["solution"]
+            solutions[shape.as_key()] = asdict(solution)
+        return {"hardware": hardware, "version": 1}
+
+
+def _entries(content: object) -> Iterator[tuple[str, str, int, tuple[str, object]]]:
+    """Yield device, op, number of the problem, and the problem's text with its solution."""
+    for device, ops in checked(content, _File).hardware.items():
+        where = f"hardware {checks.shown(device)}"
+        for op, problems in checked(ops, _Hardware, where).operation.items():
+            solutions = checked(problems, _Operation, inside(where, f"op {checks.shown(op)}")).solution
+            yield from ((device, op, number, entry) for number, entry in enumerate(solutions.items(), 1))
+
+
+class Table(ByProblem[Solution]):
+    """Configs to try for each device, op and problem."""
+
+    SOLUTION = Solution
+
+
+class Dataset(ByProblem[DatasetSolution]):
+    """Timings of each device, op and problem."""
+
+    SOLUTION = DatasetSolution
+
+    def add_timing(self, hardware: str, op: str, problem: MMShape, config: TritonGEMMConfig, time: float) -> None:
+        """Add the time of a config in milliseconds; ``inf`` for a failure."""
+        solution = self.problems.setdefault((hardware, op, problem), DatasetSolution(timed_configs=[]))
         solution.timed_configs.append(TimedConfig(config=config, time=time))
 
     def copy(self) -> Dataset:
         """Return an independent copy of the same timings."""
-        return Dataset(
-            version=self.version,
-            hardware={
-                device: replace(ops, operation={op: _copied(problems) for op, problems in ops.operation.items()})
-                for device, ops in self.hardware.items()
-            },
-        )
+        return Dataset({p: DatasetSolution(timed_configs=[*s.timed_configs]) for p, s in self.problems.items()})
 
     def to_table(self) -> Table:
-        """Return each problem's configs, the fastest first; without those that failed."""
-        return Table(
-            hardware={
-                device: Hardware(operation={op: _ranked(problems) for op, problems in ops.operation.items()})
-                for device, ops in self.hardware.items()
-            }
-        )
+        """Return each problem's configs without the failed ones, the fastest first; of equals the one timed first."""
+        ran = {p: [timed for timed in s.timed_configs if timed.is_timed] for p, s in self.problems.items()}
+        ranked = {p: sorted(timed, key=lambda one: one.time) for p, timed in ran.items() if timed}
+        return Table({p: Solution(config=[one.config for one in timed]) for p, timed in ranked.items()})
 
-    def get_fastest_configs(self) -> dict[tuple[str, str, MMShape], TritonGEMMConfig]:
+    def get_fastest_configs(self) -> dict[Place, TritonGEMMConfig]:
         """Return the fastest config of each device, op and problem."""
-        return {
-            (device, op, problem): solution.config[0]
-            for device, ops in self.to_table().hardware.items()
-            for op, problems in ops.operation.items()
-            for problem, solution in problems.solution.items()
-        }
+        return {place: solution.config[0] for place, solution in self.to_table().problems.items()}
 
 
-def _copied(problems: DatasetOperation) -> DatasetOperation:
-    copied = {p: replace(found, timed_configs=[*found.timed_configs]) for p, found in problems.solution.items()}
-    return replace(problems, solution=copied)
+def solution_of(plain: Any, kind: type[_Solution], where: str = "") -> _Solution:
+    """Return a plain solution as an object; older files give it a name, and hold its configs as JSON text.
+
+    Raises:
+        RecordError: it is something else; the message begins with ``where``.
+    """
+    if isinstance(plain, dict):
+        plain = {name: _without_texts(value, where) for name, value in plain.items() if name != "name"}
+    return checked(plain, kind, where)
 
 
-def _ranked(problems: DatasetOperation) -> Operation:
-    ranked = {problem: solution.fastest_first() for problem, solution in problems.solution.items()}
-    return Operation(solution={problem: Solution(config=configs) for problem, configs in ranked.items() if configs})
+def _without_texts(entries: Any, where: str) -> Any:
+    if not isinstance(entries, list):
+        return entries
+    return [_without_text(entry, inside(where, f"config {number}")) for number, entry in enumerate(entries, 1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShapeSet(Node):
-    """Problems to time."""
-
-    EACH: ClassVar[str] = "shape"
-
-    shapes: list[MMShape] = field(default_factory=list)
-
-    def add_shape(self, shape: MMShape) -> None:
-        """Add a problem."""
-        self.shapes.append(shape)
-
-    def serialize(self) -> str:
-        """Return it as the JSON text of a file."""
-        return json.dumps(_shapes_as_text(self), indent=2)
-
-    def _for_msgpack(self) -> dict[str, Any]:
-        return dict(_marked(self.to_dict()))
-
-    @classmethod
-    def read(cls, data: object, where: str, on_bad: OnBad | None) -> Self:
-        """Read it inside a file, with dtypes marked or plain."""
-        return super().read(_unmarked(data), where, on_bad)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperationShapeSet(Node):
-    """Problems to time, by op."""
-
-    EACH: ClassVar[str] = "op"
-
-    operations: dict[str, ShapeSet] = field(default_factory=dict)
-
-    def add_shape(self, op_name: str, shape: MMShape) -> None:
-        """Add a problem to an op's."""
-        self.operations.setdefault(op_name, ShapeSet()).add_shape(shape)
-
-    def serialize(self) -> str:
-        """Return it as the JSON text of a file."""
-        return json.dumps({"operations": {op: _shapes_as_text(s) for op, s in self.operations.items()}}, indent=2)
-
-    def _for_msgpack(self) -> dict[str, Any]:
-        return dict(_marked(self.to_dict()))
-
-
-def _shapes_as_text(shapes: ShapeSet) -> dict[str, Any]:
-    """Return a shape set as its JSON files have it: without a version of its own."""
-    return {"shapes": [json.loads(shape.as_key()) for shape in shapes.shapes]}
-
-
-def _marked(data: Any) -> Any:
-    """Return plain data with its dtypes marked, as upstream's msgpack has them where a shape is no key."""
-    if isinstance(data, list):
-        return [_marked(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    return {k: {_DTYPE_MARK: item} if k in _DTYPE_FIELDS else _marked(item) for k, item in data.items()}
-
-
-def _unmarked(data: Any) -> Any:
-    """Return a shape set with its dtypes as plain text, whichever file it is from."""
-    if isinstance(data, dict):
-        if data.keys() == {_DTYPE_MARK}:
-            return data[_DTYPE_MARK]
-        return {key: _unmarked(item) for key, item in data.items()}
-    return [_unmarked(item) for item in data] if isinstance(data, list) else data
+def _without_text(entry: Any, where: str) -> Any:
+    if isinstance(entry, dict) and "config" in entry:
+        return {**entry, "config": _without_text(entry["config"], where)}
+    return json_of(entry, where) if isinstance(entry, str) else entry

@@ -1,8 +1,8 @@
-"""Read a warehouse for the lake through ADBC, which hands over columns, not rows.
+"""Reads a warehouse for the lake through ADBC, which returns columns, not rows.
 
-Its driver for SQLite brings its own SQLite library. In a process that also has the file open through the standard
-library, each would drop the other's locks when it closes the file, so ``open_columns`` is for the processes of
-``diode_store.lake.worker``, which do nothing else. PostgreSQL is in ``diode_store.lake.postgres``.
+ADBC's driver for SQLite brings its own SQLite library. Two SQLite libraries in one process drop each other's locks when
+they close a file. Therefore only the processes of ``diode_store.lake.worker``, which have no other connection, use
+``open_columns``. PostgreSQL is in ``diode_store.lake.postgres``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pyarrow as pa
 from diode_store.errors import DatabaseError, first_line
 from diode_store.lake.layout import BYTES, FLAG, INT, JSON, REAL, TEXT, TIME
 from diode_store.lake.parquet_files import arrow_type, checked_values, times_of
-from diode_store.urls import BUSY_TIMEOUT_S, sqlite_uri
+from diode_store.system.urls import BUSY_TIMEOUT_S, sqlite_uri
+from diode_store.values.units import MS_PER_S
 from diode_store.warehouse.sqlite_errors import reason
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from diode_store.lake.parquet_files import Columns
 
-_BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}"
-# The driver takes a column's type from the first batch, and fails if that has only NULLs and a later one text.
+_BUSY_TIMEOUT = f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * MS_PER_S)}"
+# The driver takes a column's type from the first batch. It fails if that batch has only NULLs and a later one text.
 _ALL_ROWS = 2**30
 _STORED_AS = {
     INT: pa.types.is_integer,
@@ -39,12 +40,16 @@ _STORED_AS = {
 
 
 class AdbcSource:
-    """A connection of ADBC's."""
+    """An ADBC connection."""
 
     def __init__(self, connection: Any, options: dict[str, str]) -> None:
-        """Read through ``connection``, which is not in autocommit mode, by statements that have ``options``."""
+        """Read through ``connection``, which is not in autocommit mode, by statements with ``options``."""
         self._connection = connection
         self._options = options
+        self.left_out: list[str] = []
+        """Always empty: a server checks types, and ``diode_store.lake.worker`` reads an SQLite file with a wrong value
+        again, by rows.
+        """
 
     def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
         """See ``diode_store.lake.source.WarehouseRows``."""
@@ -54,21 +59,21 @@ class AdbcSource:
             yield pa.RecordBatch.from_arrays(typed, names=list(columns))
 
     def _read(self, sql: str) -> Iterator[list[pa.Array]]:
-        """Yield the columns of one batch after the other."""
+        """Yield the columns of each batch."""
         from adbc_driver_manager import AdbcStatusCode, OperationalError
 
         with self._connection.cursor(adbc_stmt_kwargs=self._options) as cursor:
             cursor.execute(sql)
             try:
                 for batch in cursor.fetch_record_batch():
-                    # JSON, for one, is an extension type; here it is what it is stored as.
+                    # Return extension types, such as JSON, as their storage type.
                     yield [getattr(values, "storage", values) for values in batch.columns]
             except OSError as error:
-                # Errors after the first batch come from Arrow, not from ADBC.
+                # Arrow, not ADBC, raises errors after the first batch.
                 raise OperationalError(first_line(error), status_code=AdbcStatusCode.IO) from error
 
     def _of_type(self, kind: str, values: pa.Array) -> pa.Array:
-        """Return a column of the type that the lake has for ``kind``."""
+        """Return a column with the lake's type for ``kind``."""
         return values.cast(arrow_type(kind))
 
 
@@ -86,8 +91,8 @@ class SqliteColumns(AdbcSource):
     def _of_type(self, kind: str, values: pa.Array) -> pa.Array:
         if values.null_count == len(values):
             return pa.nulls(len(values), arrow_type(kind))
-        # The driver makes one type of a whole column: text of everything where there is some, shortening
-        # numbers; and it takes bytes for text, and more of either than Arrow can count, unchecked.
+        # The driver gives a whole column one type: one text makes all values text and shortens numbers. It also takes
+        # bytes for text, and does not check for more of either than Arrow can count.
         if not _STORED_AS[kind](values.type):
             raise TypeError(f"a column of {kind} is stored as {values.type}")
         values.validate(full=True)
@@ -98,10 +103,10 @@ class SqliteColumns(AdbcSource):
 
 @contextlib.contextmanager
 def open_columns(path: Path) -> Iterator[SqliteColumns]:
-    """Open a warehouse's file for reading; ``diode_store.lake.opening.open_source`` checks that it is one.
+    """Open a warehouse's file for reading, after ``diode_store.lake.opening.open_source`` has checked it.
 
     Raises:
-        DatabaseError: it cannot be read, or ADBC is not installed.
+        DatabaseError: the file cannot be read, or ADBC is not installed.
     """
     try:
         from adbc_driver_manager import Error

@@ -1,4 +1,4 @@
-"""Merges small segments into large ones, without dropped measurements."""
+"""Merges small segments into large ones and removes dropped measurements."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from diode_store.batching import in_batches
 from diode_store.errors import LakeError
 from diode_store.lake.lake import OURS, TIMINGS_PER_SEGMENT
+from diode_store.values.batching import in_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
     from diode_store.lake.lake import Lake, Manifest, Segment
 
 SMALL_SEGMENT = 250_000
-"""A sync merges segments with fewer timings once there are ``TOO_MANY_SMALL`` of them."""
+"""Number of timings below which a segment is small; a sync merges small segments once there are ``TOO_MANY_SMALL``."""
 TOO_MANY_SMALL = 8
 MOST_DROPPED = 1000
-"""A sync rewrites a segment with more dropped measurements, each of which every query would have to look up."""
+"""Number of dropped measurements above which a sync rewrites a segment; every query must look each one up."""
 _NEARLY_FULL = 0.75
-"""A segment with this share of a full segment's timings is not merged."""
+"""Share of a full segment's timings from which a segment is not merged."""
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction did, or would do."""
+    """Report of a compaction, or of its dry run."""
 
     segments_before: int
     segments_after: int
     rewritten: int
-    """Segments that became part of another one."""
+    """Segments merged into another one."""
     dropped: int
-    """Measurements that were removed physically."""
+    """Measurements removed physically."""
     timings: int
-    """Timings that were written anew."""
+    """Timings written anew."""
     bytes_before: int
-    """Size of the files the lake named before."""
+    """Size of the lake's named files before."""
     bytes_after: int
-    """Size of those it names now; with a dry run the same as before."""
+    """Size of the lake's named files afterwards; unchanged after a dry run."""
     files_deleted: int
-    """Retired files and leftovers of killed syncs that were deleted."""
+    """Deleted files: retired files and leftovers of killed syncs."""
     seconds: float
 
 
 def merge_small(
     lake: Lake, segments: Sequence[Segment], generation: int, most_timings: int
 ) -> tuple[list[Segment], int]:
-    """Merge small segments once there are many; return all segments and how many were rewritten."""
+    """Merge small segments once there are many; return all segments and the number of rewritten ones."""
     small = [s for s in segments if s.timing_count < SMALL_SEGMENT]
     chosen = small if len(small) >= TOO_MANY_SMALL else []
     chosen += [s for s in segments if len(s.dropped) > MOST_DROPPED and s not in chosen]
@@ -64,16 +64,16 @@ def compact(
     most_timings: int | None = None,
     on_progress: Callable[[float], None] = lambda _timings: None,
 ) -> Compaction:
-    """Merge what is smaller than a segment should be, remove what was dropped, and delete files without readers.
+    """Merge segments that are too small, remove dropped measurements, and delete files without readers.
 
     Args:
-        lake: what to compact; its warehouse is not needed.
-        dry_run: change nothing and report what would be done.
-        most_timings: of one segment; as a sync makes them unless given.
-        on_progress: called with the number of timings just written.
+        lake: the lake to compact; its warehouse is not needed.
+        dry_run: change nothing and report what a compaction would do.
+        most_timings: maximum timings of one segment; the default is a sync's.
+        on_progress: called with the number of newly written timings.
 
     Raises:
-        LakeError: there is no lake, it is damaged, or it cannot be written.
+        LakeError: there is no lake, or it is damaged or cannot be written.
     """
     limit = most_timings or TIMINGS_PER_SEGMENT
     started = time.monotonic()
@@ -103,7 +103,7 @@ def compact(
 
 
 def plan(segments: Sequence[Segment], most_timings: int) -> list[list[Segment]]:
-    """Return which segments become one, in groups."""
+    """Return groups of segments, each to be merged into one."""
     small = [s for s in segments if s.timing_count < most_timings * _NEARLY_FULL]
     groups = list(in_batches(small, lambda segment: segment.timing_count, most_timings))
     groups = [group for group in groups if len(group) > 1 or group[0].dropped]
@@ -134,7 +134,8 @@ def _merged(lake: Lake, group: Sequence[Segment], generation: int) -> Segment:
     for table, name in names.items():
         parts = [(getattr(segment, table), segment.dropped) for segment in in_order(group)]
         rows = merge(lake.folder, name, table, parts)
-    return segment_of(names, read(lake.folder, names["measurements"], ("id",))["id"], rows)
+    left_out = tuple(line for segment in group for line in segment.left_out)
+    return segment_of(names, read(lake.folder, names["measurements"], ("id",))["id"], rows, left_out)
 
 
 def _report(

@@ -1,7 +1,7 @@
 """Copies measurements and their timings from the warehouse to segments of the lake.
 
-A segment is read in one snapshot and written while the next one is read. The standard library's SQLite hands over rows
-one by one, which keeps one processor busy, so ``diode_store.lake.worker`` leaves large copies to processes that read
+Each segment is read in one snapshot and written while the next one is read. The standard library's SQLite returns row
+by row, which keeps one processor busy. Therefore ``diode_store.lake.worker`` gives large copies to processes that read
 columns.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diode_store.lake.source import Facts
 
 _ADJACENT = 1000
-"""Ids that are at most so far apart are read in one go; what lies between them is left out afterwards."""
+"""Largest gap between ids that are read together; a later step removes the measurements in the gap."""
 
 
 @dataclass(frozen=True)
@@ -36,33 +36,37 @@ class CopyJob:
     """Measurements to copy."""
 
     ids: NDArray[np.int64]
-    """In order."""
+    """Sorted ids."""
     generation: int
-    """The state of the lake that the segments will be part of."""
+    """Generation of the lake that will have the segments."""
     most_timings: int
-    """In one segment."""
+    """Maximum timings in one segment."""
 
 
 def copy(source: Facts, lake: Lake, job: CopyJob) -> Iterator[Segment]:
-    """Write the measurements of ``job`` to new segments; deleted ones are left out."""
+    """Write the measurements of ``job`` to new segments, without deleted ones."""
     with ThreadPoolExecutor(1) as writer:
         writing: deque[Future[Segment]] = deque()
         for facts in _chunks(source, job):
             if writing:
                 yield writing.popleft().result()
-            writing.append(writer.submit(_write, lake, job.generation, facts))
+            left_out = tuple(dict.fromkeys(source.left_out))
+            source.left_out.clear()
+            writing.append(writer.submit(_write, lake, job.generation, facts, left_out))
         if writing:
             yield writing.popleft().result()
 
 
-def _write(lake: Lake, generation: int, facts: dict[str, pa.Table]) -> Segment:
+def _write(lake: Lake, generation: int, facts: dict[str, pa.Table], left_out: tuple[str, ...]) -> Segment:
     names = {table: lake.new_name(generation, table) for table in FACTS}
     for table, rows in facts.items():
         write(lake.folder, names[table], FACTS[table], rows)
-    return segment_of(names, facts["measurements"]["id"], facts["timings"].num_rows)
+    return segment_of(names, facts["measurements"]["id"], facts["timings"].num_rows, left_out)
 
 
-def segment_of(names: dict[str, str], ids: pa.ChunkedArray, timing_count: int) -> Segment:
+def segment_of(
+    names: dict[str, str], ids: pa.ChunkedArray, timing_count: int, left_out: tuple[str, ...] = ()
+) -> Segment:
     """Return the segment of two files."""
     ends = pc.min_max(ids).as_py()
     return Segment(
@@ -72,11 +76,12 @@ def segment_of(names: dict[str, str], ids: pa.ChunkedArray, timing_count: int) -
         timing_count=timing_count,
         first_id=ends["min"],
         last_id=ends["max"],
+        left_out=left_out,
     )
 
 
 def _chunks(source: Facts, job: CopyJob) -> Iterator[dict[str, pa.Table]]:
-    """Yield the rows of one segment after the other; each is of one state of the database."""
+    """Yield the rows of each segment; the rows of a segment are from one state of the database."""
     runs = deque(_runs(job.ids))
     while runs:
         parts: dict[str, list[pa.Table]] = {table: [] for table in FACTS}
@@ -98,15 +103,18 @@ def _chunks(source: Facts, job: CopyJob) -> Iterator[dict[str, pa.Table]]:
         if facts and facts["measurements"].num_rows:
             yield facts
         elif not facts:
-            # One measurement alone has more timings than a segment should.
+            # A single measurement exceeds a segment's timings.
             job = CopyJob(job.ids, job.generation, job.most_timings * 2)
 
 
 def _timings(source: Facts, first: int, last: int, room: int) -> tuple[pa.Table, int]:
-    """Read about ``room`` timings of the measurements from ``first`` on; return them and up to where they are whole."""
+    """Read about ``room`` timings from measurement ``first`` on; return them and the last measurement read whole."""
+    known = len(source.left_out)
     found = _read(source, "timings", first, last, f"LIMIT {room:d}")
-    if found.num_rows < room:
+    if found.num_rows + len(source.left_out) - known < room:
         return found, last
+    if not found.num_rows:
+        return found, first - 1
     end = found["measurement_id"][-1].as_py() - 1
     return found.filter(pc.less_equal(found["measurement_id"], end)), end
 
@@ -119,7 +127,7 @@ def _read(source: Facts, table: str, first: int, last: int, limit: str = "") -> 
 
 
 def _wanted(facts: dict[str, pa.Table], job: CopyJob) -> dict[str, pa.Table]:
-    """Leave out what lies between the measurements of ``job``, or came while it ran: the next sync compares that."""
+    """Leave out measurements outside ``job``, also those stored while it ran: the next sync compares them."""
     if not facts:
         return {}
     ids = facts["measurements"]["id"].to_numpy()

@@ -1,4 +1,4 @@
-"""Which measurements the lake must copy or drop, by comparing the blocks of ids whose digests differ."""
+"""Finds the measurements that the lake must copy or drop, by comparing the blocks of ids whose digests differ."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from diode_store.lake.source import WarehouseRows
 
 _KEY = np.dtype([("id", "<i8"), ("uid", "S16")])
-"""A measurement; NumPy compares these whole."""
+"""A measurement as one value that NumPy compares."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What a sync has to do."""
+    """Work for a sync."""
 
     missing: NDArray[np.int64]
     """Ids of the measurements to copy, in order."""
     segments: list[Segment]
-    """What stays, without what is gone."""
+    """Segments to keep, with deleted measurements dropped."""
     dropped: int
-    """How many measurements are gone."""
+    """Number of measurements deleted from the warehouse."""
 
 
 def compare(source: WarehouseRows, lake: Lake, manifest: Manifest, blocks: dict[str, str]) -> Difference:
-    """Compare the database, whose digests are ``blocks``, with the state ``manifest`` of the lake."""
+    """Compare the database, with the digests ``blocks``, with the lake's state ``manifest``."""
     changed = sorted(int(b) for b in blocks.keys() | manifest.blocks.keys() if blocks.get(b) != manifest.blocks.get(b))
     runs = _runs(changed)
     wanted = _stored(source, runs)
@@ -57,7 +57,7 @@ def compare(source: WarehouseRows, lake: Lake, manifest: Manifest, blocks: dict[
 
 
 def _runs(blocks: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the ids of blocks, in order, as (first, last) of stretches of blocks."""
+    """Return sorted blocks as stretches of ids: (first, last)."""
     runs: list[tuple[int, int]] = []
     for block in blocks:
         first, last = block * BLOCK, block * BLOCK + BLOCK - 1
@@ -71,7 +71,7 @@ def _stored(source: WarehouseRows, runs: Iterable[tuple[int, int]]) -> NDArray[n
     """Return the measurements of the database with ids in ``runs``."""
     parts = []
     for run in runs:
-        # A block at a time: rows of Python's take ten times the memory of an array's.
+        # A block at a time: Python's rows take ten times the memory of an array.
         for first in range(run[0], run[1], BLOCK):
             rows = source.rows(
                 f"SELECT id, uid FROM measurements WHERE id BETWEEN {first:d} AND {first + BLOCK - 1:d} ORDER BY id"  # noqa: S608 - our own

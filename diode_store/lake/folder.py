@@ -1,7 +1,7 @@
-"""Where a lake's files are: a local folder, or a URL that fsspec can write and DuckDB can read.
+"""The lake's folder: local, or a URL that fsspec can write and DuckDB can read.
 
-Both hold files that appear whole. A local folder does so by renaming; an object store always does. Light:
-fsspec is loaded for URLs only.
+Files appear whole in both. A local folder renames a finished file; an object store always publishes whole files. The
+module is light: it loads fsspec for URLs only.
 """
 
 from __future__ import annotations
@@ -9,29 +9,34 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from diode_store.errors import LakeError, first_line
-from diode_store.files import PRIVATE_FILE, whole_file
-from diode_store.urls import is_url, redact
+from diode_store.system.files import PRIVATE_FILE, entries_of, expanded, read_bounded, whole_file
+from diode_store.system.urls import is_url, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_MOST_BYTES = 2**31
+"""Size of the largest manifest that a reader accepts."""
+
+
 class Folder(Protocol):
-    """A place for files that are never changed, only replaced as a whole."""
+    """A place for files that are replaced whole and never changed."""
 
     @property
     def path(self) -> Path | None:
-        """The folder, if it is a local one."""
+        """Path of a local folder, else None."""
 
     @property
     def filesystem(self) -> Any:
-        """The file system that DuckDB needs to read from it, or None."""
+        """File system that DuckDB needs to read the folder, or None."""
 
     def address(self, name: str) -> str:
         """Return DuckDB's name for a file."""
@@ -40,27 +45,27 @@ class Folder(Protocol):
         """Return a file's content.
 
         Raises:
-            FileNotFoundError: there is none.
-            OSError: it cannot be read.
+            FileNotFoundError: the file does not exist.
+            OSError: the file cannot be read.
         """
 
     def open(self, name: str) -> Any:
         """Return a path or open file from which Arrow can read."""
 
     def writing(self, name: str) -> contextlib.AbstractContextManager[Path]:
-        """Yield a path to write a file to; it gets its name afterwards."""
+        """Yield a path to write to; the file gets its name afterwards."""
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of every file in bytes; nothing if there is no such folder."""
+        """Return the size of every file in bytes; empty if the folder does not exist."""
 
     def modified_at(self, name: str) -> float | None:
-        """Return when a file was written, in seconds since 1970; None if unknown."""
+        """Return the time of a file's last write in seconds since 1970; None if unknown."""
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
 
     def lock_file(self) -> Path:
-        """Return a local file whose lock keeps other syncs out; make the folder."""
+        """Make the folder; return a local file whose lock keeps other syncs out."""
 
 
 class LocalFolder:
@@ -71,7 +76,7 @@ class LocalFolder:
         self.filesystem = None
 
     def __str__(self) -> str:
-        """Return its path, for messages."""
+        """Return the path, for messages."""
         return str(self.path)
 
     def address(self, name: str) -> str:
@@ -80,7 +85,7 @@ class LocalFolder:
 
     def read(self, name: str) -> bytes:
         """See ``Folder``."""
-        return (self.path / name).read_bytes()
+        return read_bounded(self.path / name, _MOST_BYTES)
 
     def open(self, name: str) -> Path:
         """See ``Folder``."""
@@ -95,18 +100,13 @@ class LocalFolder:
 
     def sizes(self) -> dict[str, int]:
         """See ``Folder``."""
-        found = {}
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    found[entry.name] = entry.stat().st_size
-        return found
+        return {entry.name: found.st_size for entry, found in entries_of(self.path) if not stat.S_ISDIR(found.st_mode)}
 
     def modified_at(self, name: str) -> float | None:
         """See ``Folder``."""
         try:
-            return (self.path / name).stat().st_mtime
-        except FileNotFoundError:
+            return (self.path / name).lstat().st_mtime
+        except OSError:
             return None
 
     def remove(self, name: str) -> None:
@@ -120,7 +120,7 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A folder in an object store, or anywhere else that fsspec can reach."""
+    """A folder in an object store, or at any other place that fsspec reaches."""
 
     def __init__(self, url: str) -> None:
         self.path = None
@@ -135,7 +135,7 @@ class RemoteFolder:
             raise LakeError(f"{redact(url)}: {first_line(error)}") from error
 
     def __str__(self) -> str:
-        """Return its URL without a password, for messages."""
+        """Return the URL without a password, for messages."""
         return redact(self._url)
 
     def address(self, name: str) -> str:
@@ -187,7 +187,7 @@ class RemoteFolder:
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
-        """Turn a library's error into our one-line error; each library has its own, many without a common base."""
+        """Turn a library's error into our one-line error; the libraries' errors have no common base."""
         try:
             yield
         except (FileNotFoundError, NotImplementedError):
@@ -198,7 +198,7 @@ class RemoteFolder:
 
     def lock_file(self) -> Path:
         """See ``Folder``; it blocks only this user's syncs on this machine."""
-        from diode_store.settings import data_dir
+        from diode_store.system.settings import data_dir
 
         folder = data_dir() / "locks"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -219,9 +219,13 @@ def folder_at(location: Path | str) -> Folder:
 
 
 def local_path(location: Path | str) -> Path | None:
-    """Return a location as a local path, None if it is a URL of somewhere else."""
+    """Return a location as a local path; None for a remote URL.
+
+    Raises:
+        LakeError: the path is in the home of an unknown user.
+    """
     if isinstance(location, Path):
         return location
     if not is_url(location):
-        return Path(location).expanduser()
+        return expanded(location, LakeError)
     return Path(unquote(urlsplit(location).path)) if location.startswith("file://") else None

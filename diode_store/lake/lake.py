@@ -1,9 +1,9 @@
-"""The lake: a folder of Parquet files with what was in the warehouse at the last sync.
+"""The lake: a folder of Parquet files with the warehouse's content at the last sync.
 
-``manifest.json`` says which files belong to it and is replaced as a whole, so that a reader sees one state or the
-next. Files are never changed once they are named in a manifest. A file that a manifest stops naming is *retired*.
-It is deleted by a later sync, ``RETIREMENT_S`` after that at the earliest, and in a local lake not before every reader
-of a state that named it has ended (see ``diode_store.lake.readers``).
+``manifest.json`` names the lake's files and is replaced whole, so a reader sees one state or the next. Files named in a
+manifest never change. A file that a manifest stops naming is *retired*. A later sync deletes it, at the earliest
+``RETIREMENT_S`` afterwards. In a local lake the file also outlives every reader of a state that named it (see
+``diode_store.lake.readers``).
 
 Measurements and timings are in *segments*, pairs of files that only grow in number until small ones are merged.
 A measurement that left the warehouse is *dropped* from its segment: the manifest lists its id, and every reader
@@ -23,26 +23,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import LakeError, first_line
-from diode_store.files import PRIVATE_FILE, try_lock
 from diode_store.lake import readers as lake_readers
 from diode_store.lake.folder import folder_at, local_path
-from diode_store.urls import redact, sqlite_path
+from diode_store.system.files import PRIVATE_FILE, try_lock
+from diode_store.system.urls import redact, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-FORMAT = 3
-"""Version of the folder's layout; a lake of another one is rebuilt."""
+FORMAT = 4
+"""Version of the folder's layout; a sync rebuilds a lake of another version."""
 RETIREMENT_S = 600.0
-"""For how many seconds at least a file stays after the lake stopped naming it: the time that readers that cannot lock
-(other programs, and all readers of a lake at a URL) have to use a manifest."""
+"""Minimum seconds between a file's retirement and its deletion. Readers that cannot lock (other programs, and all
+readers of a lake at a URL) have this time to use a manifest.
+"""
 
 TIMINGS_PER_SEGMENT = 1_000_000
-"""How many timings a sync puts into one segment, at most."""
+"""Maximum number of timings that a sync puts into one segment."""
 
 OURS = (".parquet", ".new")
-"""Suffixes of the files that a sync makes."""
+"""Suffixes of a sync's files."""
 
 _MANIFEST = "manifest.json"
 _LOCK_TIMEOUT_S = 600.0
@@ -50,7 +51,7 @@ _LOCK_POLL_S = 0.02
 
 
 class DamagedLakeError(LakeError):
-    """The lake's manifest cannot be used; the next sync makes it anew."""
+    """The lake's manifest cannot be used; the next sync rebuilds the lake."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,25 @@ class Segment:
     """Some measurements with all their timings."""
 
     measurements: str
-    """File name."""
+    """Name of the file with the measurements."""
     timings: str
-    """File name."""
+    """Name of the file with the timings."""
     measurement_count: int
     timing_count: int
     first_id: int
-    """The lowest id of its measurements."""
+    """Lowest id of its measurements."""
     last_id: int
-    """The highest one."""
+    """Highest id of its measurements."""
     dropped: tuple[int, ...] = ()
-    """Ids of the measurements in it that readers leave out."""
+    """Ids of the measurements that readers leave out."""
+    left_out: tuple[str, ...] = ()
+    """A line for each row that was not copied because its column cannot hold a value."""
+
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> Segment:
+        """Return the segment described by JSON."""
+        lists = {name: tuple(entry.get(name, ())) for name in ("dropped", "left_out")}
+        return cls(**{**entry, **lists})
 
 
 @dataclass(frozen=True)
@@ -76,58 +85,58 @@ class Manifest:
     """One state of the lake."""
 
     warehouse: str
-    """The uuid of the database it was copied from."""
+    """Uuid of the copied database."""
     revision: str
     """Schema revision of that database."""
     generation: int = 0
-    """The number of this state; every state with other files has a higher one."""
+    """Number of this state; any change of files increases it."""
     fingerprints: dict[str, str] = field(default_factory=dict)
-    """Table → digest of its state in the database; equal digests mean there is nothing to copy."""
+    """Digest of each table's state in the database; a table with an equal digest needs no copy."""
     blocks: dict[str, str] = field(default_factory=dict)
-    """Range of measurements' ids → digest of those in the database; see ``diode_store.lake.source``."""
+    """Digest of the database's measurements, by range of ids; see ``diode_store.lake.source``."""
     segments: tuple[Segment, ...] = ()
     snapshots: dict[str, str] = field(default_factory=dict)
-    """Table → file name."""
+    """File name of each table."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """File name → size in bytes, of every file above."""
+    """Size of every file above in bytes, by file name."""
     retired: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """File name → when it was retired, in seconds since 1970, and the last generation that named it."""
+    """Time of retirement in seconds since 1970, and last generation that named the file, by file name."""
     synced_at: float = 0.0
-    """When the database was in this state, in seconds since 1970."""
+    """Time of this state in the database, in seconds since 1970."""
 
     def files(self) -> set[str]:
-        """Return the names of the files that make up this state."""
+        """Return the names of this state's files."""
         return {*(name for s in self.segments for name in (s.measurements, s.timings)), *self.snapshots.values()}
 
 
 class Lake:
-    """A lake; it need not exist yet."""
+    """A lake, which need not exist yet."""
 
     def __init__(self, location: Path | str) -> None:
-        """Use the folder at a path, or at a URL that fsspec knows."""
+        """Use the folder at a path or URL that fsspec knows."""
         self.folder = folder_at(location)
 
     def __str__(self) -> str:
-        """Return where it is, for messages."""
+        """Return the lake's location, for messages."""
         return str(self.folder)
 
     @property
     def path(self) -> Path:
-        """The folder of a local lake.
+        """Folder of a local lake.
 
         Raises:
-            LakeError: it is at a URL.
+            LakeError: the lake is at a URL.
         """
         if self.folder.path is None:
             raise LakeError(f"{self} is no local folder; name one")
         return self.folder.path
 
     def manifest(self) -> Manifest | None:
-        """Return the present state, or None if there is none.
+        """Return the current state, or None if there is none.
 
         Raises:
             DamagedLakeError: the manifest is damaged or of another format.
-            LakeError: it cannot be read.
+            LakeError: the manifest cannot be read.
         """
         place = self._manifest_place()
         try:
@@ -136,7 +145,7 @@ class Lake:
             return None
         except OSError as error:
             raise LakeError(f"{place}: {error.strerror or first_line(error)}; check who owns it") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DamagedLakeError(f"{place} is damaged; run `diode sync --rebuild`") from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
@@ -149,12 +158,12 @@ class Lake:
             raise DamagedLakeError(f"{place} is damaged; run `diode sync --rebuild`") from error
 
     def hold(self) -> tuple[Manifest, Callable[[], None]]:
-        """Return the present state, an empty one if there is none, and a function to call when it is no longer read.
+        """Return the current state, empty if there is none, and a function to call when reading ends.
 
-        Until then none of its files is deleted.
+        Until that call no file of the state is deleted.
 
         Raises:
-            LakeError: it is damaged.
+            LakeError: the lake is damaged.
         """
         while True:
             manifest = self.manifest() or Manifest("", "")
@@ -180,7 +189,7 @@ class Lake:
         return manifest
 
     def advance(self, before: Manifest, after: Manifest, *, instead_of: int) -> Manifest:
-        """Publish ``after`` as the state that follows ``before``, retire what it no longer names, and return it."""
+        """Publish ``after`` as the state after ``before``, retire the files that it no longer names, and return it."""
         now = time.time()
         gone = before.files() - after.files()
         there = self.folder.sizes()
@@ -190,14 +199,14 @@ class Lake:
         return self.sweep(complete)
 
     def publish(self, manifest: Manifest, *, instead_of: int) -> None:
-        """Make ``manifest`` the present state. Call it only while holding the lock.
+        """Make ``manifest`` the current state; the caller must hold the lock.
 
         Args:
             manifest: the new state.
-            instead_of: the generation it follows, 0 for none or a damaged one.
+            instead_of: generation of the previous state; 0 if there is none or it is damaged.
 
         Raises:
-            LakeError: it cannot be written, or another machine has written meanwhile.
+            LakeError: the manifest cannot be written, or another machine has written meanwhile.
         """
         try:
             present = self.manifest()
@@ -213,7 +222,7 @@ class Lake:
             raise LakeError(f"{self._manifest_place()} cannot be written: {first_line(error)}") from error
 
     def damage(self, manifest: Manifest) -> str | None:
-        """Return what is wrong with the files of ``manifest``, or None if all are there in their full size."""
+        """Return what is wrong with the files of ``manifest``; None if all exist in their full size."""
         if not manifest.files():
             return None
         sizes = self.folder.sizes()
@@ -225,7 +234,7 @@ class Lake:
         return None
 
     def new_name(self, generation: int, table: str) -> str:
-        """Return a name that no file has or had, for a file of ``generation``."""
+        """Return a file name for ``generation`` that was never used."""
         return f"{generation:06d}-{secrets.token_hex(4)}-{table}.parquet"
 
     @contextlib.contextmanager
@@ -235,10 +244,10 @@ class Lake:
         A lake at a URL is locked for this user on this machine only.
 
         Raises:
-            LakeError: another sync did not end in ``timeout_s``, or the folder is not writable.
+            LakeError: another sync did not end within ``timeout_s``, or the folder is not writable.
         """
         try:
-            descriptor = os.open(self.folder.lock_file(), os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            descriptor = os.open(self.folder.lock_file(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         except OSError as error:
             raise LakeError(
                 f"{self} cannot be written ({error.strerror}); set DIODE_LAKE to a folder of your own, "
@@ -252,7 +261,7 @@ class Lake:
 
     def _acquire(self, descriptor: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while not try_lock(descriptor):
+        while not self._is_locked(descriptor):
             if time.monotonic() > deadline:
                 raise LakeError(
                     f"another sync of {self} has been running for over {timeout_s:g} s; "
@@ -260,10 +269,19 @@ class Lake:
                 )
             time.sleep(_LOCK_POLL_S)
 
-    def sweep(self, manifest: Manifest) -> Manifest:
-        """Delete files that no reader can still use; return ``manifest``, the present state, without them.
+    def _is_locked(self, descriptor: int) -> bool:
+        try:
+            return try_lock(descriptor)
+        except OSError as error:
+            raise LakeError(
+                f"{self} cannot be locked: {error.strerror}; set DIODE_LAKE to a folder on a local disk, "
+                "or read it as it is with --no-sync"
+            ) from error
 
-        Needs the lock, and a published manifest: a sync that is killed must leave all that the lake still names.
+    def sweep(self, manifest: Manifest) -> Manifest:
+        """Delete files that no reader can still use; return ``manifest``, the current state, without them.
+
+        Needs the lock and a published manifest: a killed sync must leave every file that the lake still names.
         """
         held = [] if self.folder.path is None else lake_readers.held(self.folder.path, tidy=True)
         free = {name for name in manifest.retired if self._is_free(manifest, name, held)}
@@ -289,13 +307,13 @@ class Lake:
         return {name for name, at in written.items() if at is not None and time.time() - at >= RETIREMENT_S}
 
     def has_expired(self, manifest: Manifest) -> bool:
-        """Whether ``sweep`` is likely to have something to delete."""
+        """Return whether ``sweep`` is likely to delete something."""
         if any(time.time() - retired_at >= RETIREMENT_S for retired_at, _ in manifest.retired.values()):
             return True
         return self.folder.path is not None and bool(self._litter(manifest))
 
     def next_generation(self, manifest: Manifest | None) -> int:
-        """Return the number of the next state; higher than any before, also where the manifest was lost."""
+        """Return the next generation; higher than any before, even after the loss of the manifest."""
         known = [manifest.generation if manifest else 0]
         if manifest is None:
             known += [_generation_of(name) for name in self.folder.sizes() if name.endswith(OURS)]
@@ -307,43 +325,43 @@ class Lake:
 
 
 def lake_path(url: str, override: Path | str | None = None) -> Path | str:
-    """Return where a database's lake is: the path of a folder, or a URL.
+    """Return the location of a database's lake: the path of a folder, or a URL.
 
     Args:
         url: the database: a URL, or the path of an SQLite file.
-        override: a place that the user chose instead.
+        override: the user's choice of another location.
     """
     if override is not None:
         return local_path(override) or override
     file = sqlite_path(url)
     if file is not None:
         return file.with_suffix(".lake")
-    from diode_store.settings import data_dir
+    from diode_store.system.settings import data_dir
 
     digest = hashlib.blake2b(redact(url).encode(), digest_size=8).hexdigest()
     return data_dir() / f"{digest}.lake"
 
 
 def lake_of(url: str, override: Path | str | None = None) -> Lake:
-    """Return a database's lake: the one that is named, else that of ``DIODE_LAKE``, else the one beside the database.
+    """Return a database's lake: the one in ``override``, else in ``DIODE_LAKE``, else beside the database.
 
     Args:
         url: the database: a URL, or the path of an SQLite file.
         override: a folder or a URL.
     """
-    from diode_store.settings import Settings
+    from diode_store.system.settings import Settings
 
     return Lake(lake_path(url, override or Settings.from_environment().lake_dir))
 
 
 def _generation_of(name: str) -> int:
-    """Return the generation that a file was made for."""
+    """Return the generation in a file's name."""
     number = name.partition("-")[0]
     return int(number) if number.isdecimal() else 0
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:
-    segments = tuple(Segment(**{**entry, "dropped": tuple(entry["dropped"])}) for entry in content.pop("segments"))
+    segments = tuple(Segment.of(entry) for entry in content.pop("segments"))
     retired = {name: (float(at), int(number)) for name, (at, number) in content.pop("retired").items()}
     content.pop("format")
     manifest = Manifest(segments=segments, retired=retired, **content)

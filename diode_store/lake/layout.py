@@ -1,19 +1,19 @@
-"""The columns that the lake copies from the warehouse, by type; light, so that a query need not load the schema.
+"""Columns that the lake copies from the warehouse, with their types; light, so that a query need not load the schema.
 
-They are the tables of ``diode_store.warehouse.schema`` at ``REVISION`` (a test compares them), but for three things:
-times are without a zone and in UTC, JSON stays text, and what may change after a measurement was stored (``flags``,
-``superseded_by``) is in a table of its own, ``marks``, which is small and written anew.
+The tables are those of ``diode_store.warehouse.schema`` at ``REVISION``; a test compares them. Three things differ.
+Times have no zone and are in UTC. JSON stays text. Columns that may change after a measurement was stored (``flags``,
+``superseded_by``) are in a small table of their own, ``marks``, which every sync rewrites.
 """
 
 from __future__ import annotations
 
-REVISION = "0004"
+REVISION = "0001"
 """Schema revision that these columns describe; equals ``diode_store.warehouse.schema.HEAD_REVISION``."""
 VERSION_TABLE = "diode_schema_version"
-"""Where a database keeps its revision; equals ``diode_store.warehouse.schema.VERSION_TABLE``."""
+"""Table with a database's revision; equals ``diode_store.warehouse.schema.VERSION_TABLE``."""
 
 INT, REAL, TEXT, FLAG, TIME, JSON, BYTES = "BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN", "TIMESTAMP", "JSON", "BLOB"
-"""Types, by DuckDB's names; JSON is stored as VARCHAR."""
+"""DuckDB's names of the types; JSON is stored as VARCHAR."""
 
 _TEXTS = {"extra": JSON}
 _MARKS = {"flags": TEXT, "superseded_by": BYTES}
@@ -62,7 +62,7 @@ FACTS: dict[str, dict[str, str]] = {
         **_TEXTS,
     },
 }
-"""Tables that only grow: copied once, into segments."""
+"""Tables that only grow; a sync copies new rows into segments."""
 
 MARKS = "marks"
 
@@ -141,6 +141,7 @@ SNAPSHOTS: dict[str, dict[str, str]] = {
         "kept": JSON,
         "predicted_vendor_us": REAL,
         "p_within_2pct": REAL,
+        "similar_to": TEXT,
         "seconds": REAL,
         "observed": FLAG,
         "failure": TEXT,
@@ -152,4 +153,4 @@ SNAPSHOTS: dict[str, dict[str, str]] = {
     },
     MARKS: {"id": INT, **_MARKS},
 }
-"""Tables that are copied whole when they have changed."""
+"""Tables that a sync copies whole after a change."""

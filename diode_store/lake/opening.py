@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from diode_store.lake.lake import lake_of
 from diode_store.lake.sqlite import open_sqlite
-from diode_store.urls import sqlite_path
+from diode_store.system.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from diode_store.lake.source import WarehouseRows
 
@@ -19,8 +21,8 @@ def open_source(url: str) -> Iterator[WarehouseRows]:
     """Open the warehouse at ``url`` for reading.
 
     Raises:
-        SchemaError: there is none, or one of another revision.
-        DatabaseError: it cannot be read.
+        SchemaError: there is no warehouse, or one of another revision.
+        DatabaseError: the warehouse cannot be read.
     """
     path = sqlite_path(url)
     if path is not None:
@@ -31,3 +33,16 @@ def open_source(url: str) -> Iterator[WarehouseRows]:
 
     with open_postgres(url) as server:
         yield server
+
+
+def require_something_to_read(store_url: str, lake_dir: Path | str | None = None) -> None:
+    """Refuse a mistyped file name, which would look like an empty warehouse without a sync.
+
+    A lake whose warehouse is elsewhere, as ``DIODE_LAKE`` allows, can still be read.
+
+    Raises:
+        SchemaError: there is neither a lake nor a warehouse at ``store_url``.
+    """
+    if sqlite_path(store_url) and lake_of(store_url, lake_dir).manifest() is None:
+        with open_source(store_url):
+            pass

@@ -1,4 +1,4 @@
-"""The lake's Parquet files: rows of a database into columns, columns into files, and small files into large ones."""
+"""The lake's Parquet files: turns database rows into columns, columns into files, and small files into large ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from diode_store.batching import ROWS_PER_GROUP
 from diode_store.errors import LakeError, LakeValueError, first_line
-from diode_store.lake.layout import BYTES, FACTS, FLAG, INT, JSON, REAL, TEXT, TIME
+from diode_store.lake.layout import BYTES, FACTS, FLAG, INT, JSON, REAL, SNAPSHOTS, TEXT, TIME
+from diode_store.values.batching import ROWS_PER_GROUP
+from diode_store.values.checks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from diode_store.lake.folder import Folder
 
 Columns = dict[str, str]
-"""Column → type, as in ``diode_store.lake.layout``."""
+"""Type of each column, as in ``diode_store.lake.layout``."""
 
 _ARROW = {
     INT: pa.int64(),
@@ -31,8 +32,17 @@ _ARROW = {
     JSON: pa.string(),
     BYTES: pa.binary(),
 }
+_IN_WORDS = {
+    INT: "a whole number",
+    REAL: "a number",
+    TEXT: "text",
+    FLAG: "0 or 1",
+    TIME: "a time",
+    JSON: "text",
+    BYTES: "bytes",
+}
 _WHOLE = frozenset({int, type(None)})
-# Measured times are all different, so that a dictionary of them costs twice the time and size.
+# Measured times rarely repeat, so a dictionary of them would double time and size.
 _WITHOUT_DICTIONARY = (REAL, BYTES, TIME)
 
 
@@ -52,22 +62,55 @@ def table_of(columns: Columns, batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def batch_of(columns: Columns, values: Iterable[Sequence[Any]]) -> pa.RecordBatch:
-    """Return the columns of some rows of SQLite's as Arrow.
+    """Return some rows of SQLite as Arrow columns.
 
     Raises:
-        LakeValueError: a value is not of its column's type, which SQLite does not prevent.
+        LakeValueError: a value does not have its column's type, which SQLite allows.
     """
     with checked_values():
         arrays = [_array(kind, column) for kind, column in zip(columns.values(), values, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
+def fitting(columns: Columns, rows: Iterable[Sequence[Any]], left_out: list[str]) -> Iterator[Sequence[Any]]:
+    """Yield the rows whose values all fit their columns; add a line to ``left_out`` for every other row."""
+    names, kinds = list(columns), list(columns.values())
+    for row in rows:
+        wrong = next((place for place, kind in enumerate(kinds) if not _fits(kind, row[place])), None)
+        if wrong is None:
+            yield row
+        else:
+            left_out.append(
+                f"{_table_of(columns)} row with {_key(names, row)}: {names[wrong]} is {shown(row[wrong])}, "
+                f"not {_IN_WORDS[kinds[wrong]]}"
+            )
+
+
+def _fits(kind: str, value: object) -> bool:
+    try:
+        _array(kind, [value])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _table_of(columns: Columns) -> str:
+    """Return the name of the table with exactly these columns."""
+    return next((name for name, found in (FACTS | SNAPSHOTS).items() if found is columns), "a")
+
+
+def _key(names: Sequence[str], row: Sequence[Any]) -> str:
+    """Return what identifies a row: its id, or the first two columns of a table without ids."""
+    of_key = names[:1] if names[0] == "id" else names[:2]
+    return " and ".join(f"{name} {shown(value)}" for name, value in zip(of_key, row, strict=False))
+
+
 @contextlib.contextmanager
 def checked_values() -> Iterator[None]:
-    """Name a value that does not fit its column, which SQLite does not prevent.
+    """Name a value that does not fit its column, which SQLite allows.
 
     Raises:
-        LakeValueError: there is one.
+        LakeValueError: there is such a value.
     """
     try:
         yield
@@ -103,7 +146,7 @@ def read(folder: Folder, name: str, columns: Sequence[str] | None = None) -> pa.
     """Return a file's columns.
 
     Raises:
-        LakeError: it cannot be read.
+        LakeError: the file cannot be read.
     """
     try:
         return pq.read_table(folder.open(name), columns=None if columns is None else list(columns), partitioning=None)
@@ -112,10 +155,10 @@ def read(folder: Folder, name: str, columns: Sequence[str] | None = None) -> pa.
 
 
 def merge(folder: Folder, name: str, table: str, parts: Iterable[tuple[str, Sequence[int]]]) -> int:
-    """Write what ``parts`` hold of ``table`` to one file and return its rows.
+    """Merge the rows of ``parts`` into one file and return their number.
 
     Args:
-        folder: where the files are.
+        folder: folder of the files.
         name: the file to write.
         table: ``measurements`` or ``timings``.
         parts: files, each with the ids of the measurements to leave out.
@@ -127,7 +170,7 @@ def merge(folder: Folder, name: str, table: str, parts: Iterable[tuple[str, Sequ
 
 
 def count_timings(folder: Folder, name: str, measurements: Iterable[int]) -> int:
-    """Return how many timings of ``measurements`` a file holds."""
+    """Return the number of timings of ``measurements`` in a file."""
     wanted = pa.array(sorted(measurements), pa.int64())
     found = pc.sum(pc.is_in(read(folder, name, ("measurement_id",))["measurement_id"], value_set=wanted)).as_py()
     return int(found or 0)
@@ -150,7 +193,7 @@ def _array(kind: str, values: Sequence[Any]) -> pa.Array:
 
 
 def times_of(texts: pa.Array) -> pa.Array:
-    """Return times without their zone, in UTC; SQLite keeps them as text, in UTC where it names no zone."""
+    """Return times in UTC without their zone; SQLite keeps times as text, in UTC unless the text names a zone."""
     try:
         return texts.cast(_ARROW[TIME])
     except pa.ArrowInvalid:

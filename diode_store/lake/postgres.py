@@ -1,7 +1,7 @@
-"""Read a warehouse in PostgreSQL for the lake: through ADBC, which hands over columns, not rows.
+"""Reads a warehouse in PostgreSQL for the lake through ADBC, which returns columns, not rows.
 
-Every snapshot is a REPEATABLE READ transaction that only reads. It ends as soon as its chunk is read, since an old
-one keeps the server from cleaning up.
+Every snapshot is a read-only REPEATABLE READ transaction. It ends after its chunk is read, because an old snapshot
+keeps the server from cleaning up.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from diode_store.errors import DatabaseError, first_line
 from diode_store.lake.adbc import AdbcSource
 from diode_store.lake.layout import REVISION, VERSION_TABLE
 from diode_store.lake.source import BLOCK, explain
-from diode_store.urls import redact
+from diode_store.system.urls import redact
+from diode_store.values.units import MIB
+from diode_store.warehouse.postgres_errors import with_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DEFAULTS = {"application_name": "torch-diode", "connect_timeout": "10"}
+_DEFAULTS = {"application_name": "torch-diode", "connect_timeout": "5"}
 _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_BATCH_BYTES = 16 * 2**20
+_BATCH_BYTES = 16 * MIB
 
 
 @contextlib.contextmanager
@@ -28,8 +30,8 @@ def open_postgres(url: str) -> Iterator[PostgresSource]:
     """Open the warehouse at ``url`` for reading.
 
     Raises:
-        SchemaError: there is none, or one of another revision.
-        DatabaseError: it cannot be read, or ADBC is not installed.
+        SchemaError: there is no warehouse, or one of another revision.
+        DatabaseError: the warehouse cannot be read, or ADBC is not installed.
     """
     try:
         from adbc_driver_manager import Error
@@ -55,7 +57,7 @@ class PostgresSource(AdbcSource):
     file = None
 
     def revision(self) -> str | None:
-        """Return the schema's revision, None if there is no warehouse."""
+        """Return the schema's revision; None if there is no warehouse."""
         with self.snapshot():
             [(found,)] = self.rows(f"SELECT to_regclass('{VERSION_TABLE}')::text")
             rows = list(self.rows(f"SELECT version_num FROM {VERSION_TABLE}")) if found else []  # noqa: S608 - our own name
@@ -83,7 +85,7 @@ class PostgresSource(AdbcSource):
 
 
 def _address(url: str) -> str:
-    """Return ``url`` as names and values for libpq, whose error would quote a URL that it cannot read."""
+    """Return ``url`` as names and values for libpq, whose errors would quote a URL that it cannot read."""
     import sqlalchemy as sa
     from psycopg.conninfo import make_conninfo
     from sqlalchemy.dialects.postgresql.psycopg import dialect
@@ -102,6 +104,6 @@ def _reason(url: str, error: Exception) -> str:
     """Return one line of ADBC's error, without any password."""
     import sqlalchemy as sa
 
-    text = first_line(error).removeprefix("IO: ").removeprefix("[libpq] ")
+    text = with_remedy(first_line(error).removeprefix("IO: ").removeprefix("[libpq] "))
     password = sa.make_url(url).password
     return text.replace(password, "***") if password else text

@@ -1,7 +1,7 @@
-"""Readers of a local lake: each has a shared lock that names the state it reads.
+"""Readers of a local lake; each has a shared lock that names its state.
 
-A file that a state names may be deleted once no reader uses that state or an older one, however long it takes.
-The locks are ``flock``s, which end with their process, however it ends.
+A state's file may be deleted once no reader uses that state or an older one, however long the reader takes. The locks
+are ``flock``s, which end with their process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
-from diode_store.files import PRIVATE_FILE, try_lock
+from diode_store.system.files import PRIVATE_FILE, open_regular, try_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,38 +20,42 @@ _SUFFIX = ".reading"
 
 
 def hold(folder: Path, generation: int) -> int | None:
-    """Return an open file whose shared lock says that ``generation`` is being read; closing it ends that.
+    """Return an open file with a shared lock on ``generation``; closing it ends the reading.
 
-    The caller must check afterwards that the lake still has this generation: else a file of it may have been
-    deleted before the lock was there.
+    The caller must check afterwards that the lake still has this generation. Otherwise a file may have been deleted
+    before the lock existed.
 
     Returns:
-        The file, or None where it cannot be locked, in another user's folder, say.
+        The file, or None if it cannot be locked, as in another user's folder.
     """
     path = folder / f"{generation:06d}{_SUFFIX}"
-    try:
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
+        except OSError:
+            return None
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             if _is_there(path, descriptor):
                 return descriptor
+        except OSError:
             os.close(descriptor)
-    except OSError:
-        return None
+            return None
+        os.close(descriptor)
 
 
 def held(folder: Path, *, tidy: bool = False) -> list[int]:
-    """Return the generations that have readers, in order.
+    """Return the generations with readers, in order.
 
     Args:
-        folder: of the lake.
-        tidy: delete the files of locks that are not held.
+        folder: the lake's folder.
+        tidy: delete the files of unused locks.
     """
     return sorted(n for n in _generations(folder) if _is_held(folder / f"{n:06d}{_SUFFIX}", tidy=tidy))
 
 
 def newest_seen(folder: Path) -> int:
-    """Return the newest generation that was ever read and may still be, 0 if none was."""
+    """Return the newest generation that may still have readers; 0 if none was ever read."""
     return max(_generations(folder), default=0)
 
 
@@ -62,21 +66,23 @@ def _generations(folder: Path) -> list[int]:
 
 def _is_held(path: Path, *, tidy: bool) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
+        descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError as error:
+        return isinstance(error, PermissionError)  # another user's; nothing else that cannot be opened is a lock
     try:
         if not try_lock(descriptor):
             return True
         if tidy:
             path.unlink(missing_ok=True)
+    except OSError:  # without locks nobody can tell
+        return True
     finally:
         os.close(descriptor)
     return False
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
-    """Whether ``path`` is still the file that ``descriptor`` has open."""
+    """Return whether ``path`` is still the file that ``descriptor`` has open."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     return False

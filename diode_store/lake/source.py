@@ -1,9 +1,9 @@
-"""What a sync reads of a warehouse, on either database.
+"""The part of a warehouse that a sync reads, on either database.
 
-Added and deleted measurements show in *blocks*: for every ``BLOCK`` ids a digest of the ids and uids that
-are there. Digests of all blocks are made in one pass by the database itself, which costs a fraction of fetching
-the rows, and only blocks whose digest changed are compared row by row. Counts or a highest id would not do: a
-delete and an insert can balance, and a PostgreSQL transaction with lower ids may commit last.
+Added and deleted measurements show in *blocks*: every ``BLOCK`` ids have a digest of their ids and uids. The database
+computes all digests in one pass, which costs a fraction of fetching the rows. Only blocks with a changed digest are
+compared row by row. Counts or a highest id would not do: a delete and an insert can balance, and a PostgreSQL
+transaction with lower ids may commit last.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diode_store.errors import DatabaseError
-from diode_store.lake.layout import MARKS, SNAPSHOTS
+from diode_store.lake.layout import FACTS, MARKS, SNAPSHOTS
 
 if TYPE_CHECKING:
     import contextlib
@@ -24,21 +24,25 @@ if TYPE_CHECKING:
     from diode_store.lake.parquet_files import Columns
 
 BLOCK = 4096
-"""How many ids share a digest."""
+"""Number of ids that share a digest."""
 
-# What grows large is told by its keys, and by how many rows have ``extra``, which may be filled in later.
+# The digest of a large table covers its keys and the number of rows with ``extra``, which may be filled in later.
 _KEYED = {"problems": "key", "configs": "key", "decisions": "uid"}
 _MARKED = "SELECT id, flags, superseded_by FROM measurements WHERE flags IS NOT NULL OR superseded_by IS NOT NULL"
 
 
 class Facts(Protocol):
-    """What measurements and timings are copied from; iterate over one result at a time."""
+    """Source of measurements and timings to copy; iterate over one result at a time."""
 
     def snapshot(self) -> contextlib.AbstractContextManager[None]:
-        """Read one state of the database inside this block; keep it short, it delays the database's clean-up."""
+        """Read one state of the database inside this block; keep it short, since it delays the database's clean-up."""
+
+    @property
+    def left_out(self) -> list[str]:
+        """A line for each row that ``batches`` left out because its column cannot hold a value; readers clear it."""
 
     def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a SELECT of ``columns`` as Arrow, in the lake's types."""
+        """Yield the rows of a SELECT of ``columns`` as Arrow, in the lake's types, without rows with a wrong value."""
 
 
 class WarehouseRows(Facts, Protocol):
@@ -46,17 +50,17 @@ class WarehouseRows(Facts, Protocol):
 
     @property
     def file(self) -> Path | None:
-        """The SQLite file, which other processes can read too; None for a server."""
+        """SQLite file, which other processes can read too; None for a server."""
 
     def rows(self, sql: str) -> Iterator[Any]:
         """Yield the rows of a SELECT that both databases understand."""
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
-        """Return block → digest of the ids and 16-byte keys in it, without the blocks that are empty."""
+        """Return the digest of the ids and 16-byte keys in each block that is not empty."""
 
 
 def explain(url: str) -> None:
-    """Raise the SchemaError for this revision; that is rare enough to load SQLAlchemy for its message."""
+    """Raise the SchemaError for this revision; it is rare enough to load SQLAlchemy for its message."""
     from diode_store.warehouse.store import Store
 
     Store.open(url).close()
@@ -66,7 +70,7 @@ def warehouse_uuid(source: WarehouseRows) -> str:
     """Return the warehouse's uuid.
 
     Raises:
-        DatabaseError: the database does not say.
+        DatabaseError: the database has none.
     """
     row = next(iter(source.rows("SELECT uuid FROM warehouse")), None)
     if row is None:
@@ -75,12 +79,12 @@ def warehouse_uuid(source: WarehouseRows) -> str:
 
 
 def highest_id(source: WarehouseRows) -> int:
-    """Return the highest id of a measurement, -1 if there is none."""
+    """Return the highest id of a measurement; -1 if there is none."""
     return int(next(iter(source.rows("SELECT coalesce(max(id), -1) FROM measurements")))[0])
 
 
 def fingerprints(source: WarehouseRows) -> dict[str, str]:
-    """Return a digest of each snapshot's table; what is equal need not be copied again."""
+    """Return a digest of each snapshot's table; a table with an equal digest needs no copy."""
     found = {}
     for name in SNAPSHOTS:
         found[name] = _keyed(source, name) if name in _KEYED else digest_of(_rows_of(source, name))
@@ -93,10 +97,10 @@ def measurement_blocks(source: WarehouseRows) -> dict[str, str]:
 
 
 def select(table: str) -> str:
-    """Return the SELECT of a snapshot's columns."""
+    """Return the SELECT of a table's columns, in order."""
     if table == MARKS:
         return f"{_MARKED} ORDER BY id"
-    columns = SNAPSHOTS[table]
+    columns = SNAPSHOTS.get(table) or FACTS[table]
     return f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1, 2"  # noqa: S608 - our own names
 
 
@@ -107,6 +111,15 @@ def _rows_of(source: WarehouseRows, table: str) -> Iterator[bytes]:
 def _keyed(source: WarehouseRows, table: str) -> str:
     extras = list(source.rows(f"SELECT count(extra) FROM {table}"))  # noqa: S608 - our own names
     return digest_of(repr(part).encode() for part in (extras, sorted(source.blocks(table, _KEYED[table]).items())))
+
+
+def wrong_values(source: WarehouseRows) -> list[str]:
+    """Return a line for each row that a sync would leave out; reads every table."""
+    with source.snapshot():
+        for table, columns in {**FACTS, **SNAPSHOTS}.items():
+            for _batch in source.batches(columns, select(table)):
+                pass
+    return list(source.left_out)
 
 
 def digest_of(parts: Iterable[bytes]) -> str:

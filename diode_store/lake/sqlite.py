@@ -1,7 +1,7 @@
 """Reads a warehouse in an SQLite file for the lake, with the standard library alone.
 
-A second SQLite library in a process that writes would drop the writer's locks when it closes the file, so SQLite
-is read by the library that writes it. Light: nothing is imported that a query does not need.
+A second SQLite library in a writing process would drop the writer's locks when it closes the file. Therefore the
+library that writes SQLite also reads it. The module is light: it imports nothing that a query does not need.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from diode_store.errors import DatabaseError, NoWarehouseError
+from diode_store.errors import DatabaseError, LakeValueError, NoWarehouseError
 from diode_store.lake.layout import REVISION, VERSION_TABLE
 from diode_store.lake.source import BLOCK, digest_of, explain
-from diode_store.settings import upgrade_command
-from diode_store.urls import connect_sqlite
+from diode_store.system.settings import upgrade_command
+from diode_store.system.urls import connect_sqlite
 from diode_store.warehouse.sqlite_errors import is_there, reason
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from diode_store.lake.parquet_files import Columns
 
-# Few enough that their tuples die before Python's garbage collector counts them.
+# Few enough that the rows die before Python's garbage collector counts them.
 _ROWS_AT_ONCE = 500
 
 
@@ -34,8 +34,8 @@ def open_sqlite(path: Path) -> Iterator[SqliteSource]:
     """Open the warehouse in the file ``path`` for reading.
 
     Raises:
-        SchemaError: there is none, or one of another revision.
-        DatabaseError: it cannot be read.
+        SchemaError: there is no warehouse, or one of another revision.
+        DatabaseError: the file cannot be read.
     """
     if not is_there(path):
         raise NoWarehouseError(f"{path} holds no warehouse yet; create it with {upgrade_command(str(path))}")
@@ -53,6 +53,7 @@ class SqliteSource:
 
     def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
         self.file = file
+        self.left_out: list[str] = []
         self._connection = connection
 
     @contextlib.contextmanager
@@ -70,17 +71,21 @@ class SqliteSource:
 
     def batches(self, columns: Columns, sql: str) -> Iterator[pa.RecordBatch]:
         """See ``WarehouseRows``."""
-        from diode_store.lake.parquet_files import batch_of
+        from diode_store.lake.parquet_files import batch_of, fitting
 
         cursor = self._connection.execute(sql)
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-            yield batch_of(columns, zip(*rows, strict=True))
+            try:
+                yield batch_of(columns, zip(*rows, strict=True))
+            except LakeValueError:
+                if kept := list(fitting(columns, rows, self.left_out)):
+                    yield batch_of(columns, zip(*kept, strict=True))
 
     def blocks(self, table: str, key: str) -> dict[str, str]:
         """See ``WarehouseRows``."""
         found = {}
         start = self._first_id(table, 0)
-        # Joining keys and ids in SQLite makes two values a block of what would be two a row.
+        # SQLite joins keys and ids, which makes two values per block instead of two per row.
         joined = f"SELECT group_concat(id), CAST(group_concat({key}, '') AS BLOB) FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608 - our own names
         while start is not None:
             block = start // BLOCK

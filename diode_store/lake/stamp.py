@@ -1,9 +1,9 @@
-"""Tells, without reading it, whether an SQLite file has changed since the lake was last found up to date.
+"""Tells whether an SQLite file has changed since the last sync, without reading it.
 
-The digests of ``diode_store.lake.source`` cost a pass over the measurements, before every query. The file system's
-inodes, sizes and times of the database and its write-ahead log cost nothing. Of the database it is the time of
-change (ctime), which cannot be set; of the log the time of writing, since root changes the other by opening it. Two
-writes can share a time only if they are a moment apart, so files count only if they were unchanged for
+The digests of ``diode_store.lake.source`` would cost a pass over the measurements before every query. The file system's
+inodes, sizes and times of the database and its write-ahead log cost nothing. The stamp has the database's time of
+change (ctime), which nobody can set. It has the log's time of writing, because root changes the log's ctime by opening
+it. Two writes can share a time only if they are a moment apart. Therefore files count only if they were unchanged for
 ``SETTLED_S`` when the digests were compared.
 """
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from diode_store.lake.lake import Lake
 
 SETTLED_S = 2.0
-"""Coarser than the times of any file system that SQLite's log works on."""
+"""Seconds; coarser than the file times of any file system on which SQLite's log works."""
 
 _FILE = "checked.json"
 
 
 def stamp_of(database: Path) -> str | None:
-    """Return what identifies this state of an SQLite file, None if it changed just now. Take it first."""
+    """Return a stamp of this state of an SQLite file; None if the file changed just now. Take it before reading."""
     parts: list[tuple[int, ...] | None] = []
     newest = 0.0
     for path in (database, Path(f"{database}-wal")):
@@ -53,9 +53,9 @@ def remember(lake: Lake, generation: int, stamp: str | None) -> None:
 
 
 def is_remembered(lake: Lake, generation: int, stamp: str | None) -> bool:
-    """Whether that was recorded."""
+    """Return whether ``remember`` recorded this pair."""
     if stamp is None:
         return False
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         return bool(json.loads(lake.folder.read(_FILE)) == {"generation": generation, "stamp": stamp})
     return False

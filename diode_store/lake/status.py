@@ -1,4 +1,4 @@
-"""A lake's content and size, from its manifest and its folder."""
+"""Content and size of a lake, from its manifest and its folder."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LakeStatus:
-    """One look at a lake."""
+    """State of a lake at one moment."""
 
     lake: str
     format: int
     revision: str
-    """Schema revision of the warehouse it was copied from."""
+    """Schema revision of the copied warehouse."""
     warehouse: str
-    """The uuid of that warehouse."""
+    """Uuid of the copied warehouse."""
     generation: int
-    """The number of its state; every change makes a higher one."""
+    """Number of the lake's state; every change increases it."""
     synced_at: datetime
-    """When the warehouse was in this state."""
+    """Time of this state in the warehouse."""
     measurements: int
     timings: int
     dropped: int
-    """Measurements that left the warehouse and are still in a file; no query sees them."""
+    """Deleted measurements that are still in a file; no query sees them."""
     segments: int
     small_segments: int
     """Segments that a compaction would merge."""
     bytes: int
-    """Size of the files that make up this state."""
+    """Size of this state's files."""
     retired_files: int
-    """Files that are kept for readers of an older state."""
+    """Files kept for readers of an older state."""
     retired_bytes: int
     other_files: int
-    """Files that no state names: of a sync that runs or was killed."""
+    """Files that no state names, from a running or killed sync."""
     generations_read: tuple[int, ...]
-    """The states that connections of this machine are reading; empty for a lake at a URL, where this is unknown."""
+    """States that connections of this machine are reading; empty for a lake at a URL, whose readers are unknown."""
     damage: str | None
-    """What is wrong with the files, if anything; the next sync repairs it."""
+    """Damage of the files, if any; the next sync repairs it."""
 
 
 def lake_status(lake: Lake) -> LakeStatus:
-    """Look at ``lake``, changing nothing.
+    """Return the status of ``lake`` without changing it.
 
     Raises:
-        LakeError: there is none, or its manifest is damaged.
+        LakeError: there is no lake, or its manifest is damaged.
     """
     manifest = lake.manifest()
     if manifest is None:

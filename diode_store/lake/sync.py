@@ -1,8 +1,8 @@
-"""Bring the lake up to date with the warehouse.
+"""Brings the lake up to date with the warehouse.
 
-A sync compares *sets* of measurements, never the highest id: of two PostgreSQL transactions the one with the lower
-id may commit last. Equal digests of both sets end it at once, which is what happens before most queries; only a
-sync with something to do loads Arrow, and it looks only at the blocks of ids whose digests differ.
+A sync compares *sets* of measurements, never the highest id: of two PostgreSQL transactions, the one with the lower id
+may commit last. Equal digests of both sets end the sync at once, as before most queries. Only a sync with work to do
+loads Arrow, and it reads only the blocks of ids whose digests differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from diode_store.lake.source import (
     warehouse_uuid,
 )
 from diode_store.lake.stamp import is_remembered, remember, stamp_of
-from diode_store.urls import sqlite_path
+from diode_store.system.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,23 +35,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What a sync did."""
+    """Report of a sync."""
 
     measurements: int
-    """Measurements that the lake holds now."""
+    """Measurements in the lake now."""
     timings: int
-    """Timings that it holds now."""
+    """Timings in the lake now."""
     added: int
-    """Measurements copied."""
+    """Copied measurements."""
     added_timings: int
     dropped: int
-    """Measurements that left, because the warehouse no longer has them."""
+    """Dropped measurements, which the warehouse no longer has."""
     merged: int
-    """Small segments that became part of larger ones."""
+    """Small segments merged into larger ones."""
     segments: int
     rebuilt: str | None
-    """Why the lake was made anew, if it was."""
+    """Reason for rebuilding the lake, if it was rebuilt."""
     seconds: float
+    left_out: tuple[str, ...] = ()
+    """A line for each row that the lake lacks because its column cannot hold a value."""
 
 
 def sync(
@@ -61,13 +63,13 @@ def sync(
     rebuild: bool = False,
     on_progress: Callable[[float], None] = lambda _timings: None,
 ) -> SyncReport:
-    """Copy what is missing in ``lake`` and drop what the warehouse no longer has.
+    """Copy missing measurements to ``lake`` and drop those that the warehouse no longer has.
 
     Args:
         source: the warehouse: its URL, the path of an SQLite file, or an engine.
-        lake: where to copy to.
+        lake: the lake to fill.
         rebuild: copy everything anew.
-        on_progress: called with the number of timings just copied.
+        on_progress: called with the number of newly copied timings.
 
     Raises:
         SchemaError: there is no warehouse, or one of another revision.
@@ -91,7 +93,7 @@ def sync(
 
 
 def _usable(lake: Lake) -> Manifest | None:
-    """Return the lake's manifest unless it must be made anew."""
+    """Return the lake's manifest, unless the lake must be rebuilt."""
     try:
         manifest = lake.manifest()
     except DamagedLakeError:
@@ -100,9 +102,9 @@ def _usable(lake: Lake) -> Manifest | None:
 
 
 def holds_the_same(manifest: Manifest, warehouse: WarehouseRows) -> bool:
-    """Whether there is nothing to do."""
+    """Return whether there is nothing to do."""
     with warehouse.snapshot():
-        # A new measurement shows in the highest id, so that there is no need to make digests twice.
+        # A new measurement shows in the highest id, which saves computing the digests twice.
         if highest_id(warehouse) > max((segment.last_id for segment in manifest.segments), default=-1):
             return False
         if manifest.warehouse != warehouse_uuid(warehouse) or manifest.fingerprints != fingerprints(warehouse):
@@ -111,7 +113,7 @@ def holds_the_same(manifest: Manifest, warehouse: WarehouseRows) -> bool:
 
 
 def _tidy(lake: Lake) -> None:
-    """Delete files without readers; if the lake is locked, the process that locked it does."""
+    """Delete files without readers; a process that holds the lake's lock does this itself."""
     try:
         with lake.lock(timeout_s=0):
             present = lake.manifest()
@@ -122,7 +124,7 @@ def _tidy(lake: Lake) -> None:
 
 
 class _Sync:
-    """One sync that has the lock."""
+    """One sync, which holds the lock."""
 
     def __init__(self, warehouse: WarehouseRows, lake: Lake, on_progress: Callable[[float], None]) -> None:
         self._warehouse = warehouse
@@ -131,7 +133,7 @@ class _Sync:
         self._generation = 0
 
     def run(self, started: float, *, rebuild: bool) -> SyncReport:
-        """Bring the lake up to date and return what was done."""
+        """Bring the lake up to date and return the report."""
         from diode_store.lake.compact import merge_small
         from diode_store.lake.diff import compare
 
@@ -156,6 +158,7 @@ class _Sync:
         return _report(
             after,
             started,
+            left_out=tuple(self._warehouse.left_out),
             added=sum(s.measurement_count for s in copied),
             added_timings=sum(s.timing_count for s in copied),
             dropped=difference.dropped,
@@ -164,7 +167,7 @@ class _Sync:
         )
 
     def _base(self, *, rebuild: bool) -> tuple[Manifest, int, str | None]:
-        """Return the state to go on from, whose place it takes, and why it is a fresh one if there was another."""
+        """Return the state to continue from, the generation it replaces, and why the lake is rebuilt, if it is."""
         with self._warehouse.snapshot():
             uuid = warehouse_uuid(self._warehouse)
         try:
@@ -200,7 +203,7 @@ class _Sync:
         return sorted(copied, key=lambda segment: segment.first_id)
 
     def _snapshots(self, before: Manifest, prints: dict[str, str]) -> dict[str, str]:
-        """Write the snapshots that changed; after the facts, so that they hold all that the facts refer to."""
+        """Write the changed snapshots, after the facts, so that the snapshots have everything the facts refer to."""
         from diode_store.lake.parquet_files import table_of, write
 
         files = dict(before.snapshots)
@@ -227,11 +230,12 @@ def _why_unusable(manifest: Manifest, uuid: str, lake: Lake) -> str | None:
     return lake.damage(manifest)
 
 
-def _report(manifest: Manifest, started: float, **what: Any) -> SyncReport:
+def _report(manifest: Manifest, started: float, *, left_out: tuple[str, ...] = (), **what: Any) -> SyncReport:
     return SyncReport(
         measurements=sum(s.measurement_count for s in manifest.segments),
         timings=sum(s.timing_count for s in manifest.segments),
         segments=len(manifest.segments),
         seconds=time.monotonic() - started,
+        left_out=(*(line for segment in manifest.segments for line in segment.left_out), *left_out),
         **{"added": 0, "added_timings": 0, "dropped": 0, "merged": 0, "rebuilt": None, **what},
     )

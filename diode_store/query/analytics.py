@@ -1,7 +1,7 @@
 """Queries over the lake: DuckDB in memory over its Parquet files, with the views of ``views/``.
 
-``connect`` syncs first, so that every committed row is seen. The connection reads the lake's files and no
-other, and its settings are locked; ``results.run_query`` also refuses every statement that is not read-only.
+``connect`` syncs first, so a query sees every committed row. The connection reads the lake's files alone, and its
+settings are locked. ``results.run_query`` also refuses every statement that is not read-only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import duckdb
 
 from diode_store.lake.lake import Lake, Manifest, Segment, lake_of
 from diode_store.lake.layout import FACTS, SNAPSHOTS
-from diode_store.lake.opening import open_source
 from diode_store.lake.sync import SyncReport
 from diode_store.lake.sync import sync as sync_lake
-from diode_store.private_folder import private_folder
 from diode_store.query import view_files
-from diode_store.urls import sqlite_path
+from diode_store.query.roofline_sql import hardware_table
+from diode_store.records import Hardware
+from diode_store.system.private_folder import SPILL, private_folder
+from diode_store.warehouse import record_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _MEMORY = "50%"
 """Memory limit of queries, as a share of the machine's; larger results spill to files."""
 _DUCKDB_SETTINGS: dict[str, Any] = {
-    # A variable of the calling Python program must not pass for a table.
+    # DuckDB must not take a variable of the calling Python program for a table.
     "python_enable_replacements": False,
     "autoload_known_extensions": False,
 }
@@ -47,15 +48,15 @@ def connect(
     Args:
         store_url: the warehouse: a URL, or the path of an SQLite file.
         lake_dir: its lake, a folder or a URL; None means ``DIODE_LAKE``, else the folder beside the database.
-        sync: bring the lake up to date first; without, an absent lake gives empty views.
-        on_sync: called with what the sync did.
-        on_progress: called with the number of timings just copied.
+        sync: bring the lake up to date first. Without a sync, a missing lake gives empty views.
+        on_sync: called with the sync's report.
+        on_progress: called with the number of newly copied timings.
 
     Raises:
-        SchemaError: there is no warehouse at ``store_url``, or one of another revision.
+        SchemaError: ``store_url`` has no warehouse, or one of another revision.
         DatabaseError: the warehouse cannot be read.
         LakeError: the lake cannot be written or read.
-        DiodeError: there is no folder for temporary files.
+        DiodeError: no folder for temporary files can be made.
     """
     lake = lake_of(store_url, lake_dir)
     if sync:
@@ -64,52 +65,60 @@ def connect(
 
 
 def open_lake(lake: Lake, *, memory: str = _MEMORY, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """Return a connection with every view over ``lake`` as it is now.
+    """Return a connection with every view over the current state of ``lake``.
 
     Args:
-        lake: what to read.
+        lake: the lake to read.
         memory: limit of all queries together, such as ``50%`` or ``2GiB``; larger results spill to temporary files.
-        threads: how many work on a query; None for as many as there are processors.
+        threads: number of threads for a query; None means one for each processor.
 
     Raises:
-        LakeError: it is damaged.
-        DiodeError: there is no folder for temporary files.
+        LakeError: the lake is damaged.
+        DiodeError: no folder for temporary files can be made.
     """
     with ExitStack() as undo:
         manifest, release = lake.hold()
         undo.callback(release)
-        folder = undo.enter_context(private_folder("diode-spill-"))
-        limits = {"temp_directory": str(folder.path), "memory_limit": memory}
-        if threads is not None:
-            limits["threads"] = str(threads)
-        connection = duckdb.connect(config={**_DUCKDB_SETTINGS, **limits})
-        with ExitStack() as undo_connecting:
-            undo_connecting.callback(connection.close)
-            _make_views(connection, lake, manifest)
-            undo_connecting.pop_all()
+        folder = undo.enter_context(private_folder(SPILL))
+        connection = open_state(lake, manifest, folder.path, memory=memory, threads=threads)
         weakref.finalize(connection, undo.pop_all().close)
     return connection
 
 
-def require_something_to_read(store_url: str, lake_dir: Path | str | None = None) -> None:
-    """Refuse a mistyped file name, which without a sync would look like an empty warehouse.
+def open_state(
+    lake: Lake, manifest: Manifest, folder: Path, *, memory: str = _MEMORY, threads: int | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection with every view over one state of ``lake``; the caller holds that state.
 
-    A lake whose warehouse is elsewhere, as ``DIODE_LAKE`` allows, can still be read.
-
-    Raises:
-        SchemaError: there is neither a lake nor a warehouse at ``store_url``.
+    Args:
+        lake: the lake to read.
+        manifest: its state.
+        folder: folder for temporary files.
+        memory: as for ``open_lake``.
+        threads: as for ``open_lake``.
     """
-    if sqlite_path(store_url) and lake_of(store_url, lake_dir).manifest() is None:
-        with open_source(store_url):
-            pass
+    limits = {"temp_directory": str(folder), "memory_limit": memory}
+    if threads is not None:
+        limits["threads"] = str(threads)
+    connection = duckdb.connect(config={**_DUCKDB_SETTINGS, **limits})
+    with ExitStack() as undo:
+        undo.callback(connection.close)
+        _make_views(connection, lake, manifest)
+        undo.pop_all()
+    return connection
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection, lake: Lake, manifest: Manifest) -> None:
-    """Make every table and view over the lake's files; then lock the settings, so that nothing else can be read."""
+    """Make every table and view over the lake's files, then lock the settings so that queries reach no other file."""
     if lake.folder.filesystem is not None:
         connection.register_filesystem(lake.folder.filesystem)
     for table in SNAPSHOTS:
-        connection.execute(f"CREATE VIEW {table} AS {_snapshot(lake, manifest, table)}")
+        snapshot = _snapshot(lake, manifest, table)
+        connection.execute(
+            hardware_table(snapshot, _devices(connection, snapshot))
+            if table == "hardware"
+            else f"CREATE VIEW {table} AS {snapshot}"
+        )
     for table, name in (("measurements", "segment_measurements"), ("timings", "timings")):
         connection.execute(f"CREATE VIEW {name} AS {_segments(lake, manifest, table)}")
     for statements in view_files.view_statements():
@@ -120,13 +129,19 @@ def _make_views(connection: duckdb.DuckDBPyConnection, lake: Lake, manifest: Man
     connection.execute("SET lock_configuration = true")
 
 
+def _devices(connection: duckdb.DuckDBPyConnection, snapshot: str) -> list[tuple[int, Hardware]]:
+    """Return the devices of the table ``hardware``, by their ids."""
+    rows = connection.execute(f"SELECT id, {', '.join(record_fields.HARDWARE)} FROM ({snapshot})").fetchall()  # noqa: S608 - our own names
+    return [(number, Hardware(**dict(zip(record_fields.HARDWARE, row, strict=True)))) for number, *row in rows]
+
+
 def _snapshot(lake: Lake, manifest: Manifest, table: str) -> str:
     name = manifest.snapshots.get(table)
     return _parquet([lake.folder.address(name)]) if name else _nothing(SNAPSHOTS[table])
 
 
 def _segments(lake: Lake, manifest: Manifest, table: str) -> str:
-    """Return the SELECT of a fact table: whole segments in one scan, each with dropped measurements alone."""
+    """Return the SELECT of a fact table; complete segments share one scan, and each other segment has its own."""
     if not manifest.segments:
         return _nothing(FACTS[table])
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from diode_store.errors import QueryError
-from diode_store.query.analytics import connect, require_something_to_read
-from diode_store.query.results import arrow_table, bound, run_query
-from diode_store.settings import default_database_url
+from diode_store.query.limited import CLOSED, open_session
+from diode_store.query.limits import Limits
+from diode_store.system.private_folder import SPILL, private_folder
+from diode_store.system.settings import default_database_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,89 +19,100 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from diode_store.query.limited import Session
+
 
 class Warehouse:
-    """A read-only view of a warehouse as it was when opened; a context manager."""
+    """A read-only view of the warehouse's state when opened; a context manager."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection: duckdb.DuckDBPyConnection | None = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._undo = ExitStack()
+        self._connection: duckdb.DuckDBPyConnection | None = None
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Result:
-        """Return the answer to one SELECT over the views and tables of docs/views.md.
+        """Return the answer to one SELECT over the views and tables of the warehouse.
 
         Args:
-            sql: in DuckDB's dialect, with a ``?`` or ``$name`` for each parameter.
+            sql: a query in DuckDB's dialect, with a ``?`` or ``$name`` for each parameter.
             parameters: the values, a list or a dictionary.
 
         Raises:
-            QueryError: it is not one SELECT or EXPLAIN, it would write or read elsewhere, or it has a mistake.
+            QueryError: the query is not one SELECT or EXPLAIN, would write or read elsewhere, or has a mistake.
         """
-        return Result(self, sql, parameters)
+        return Result(self._session, sql, parameters)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return another DuckDB connection to the same data, for what ``query`` does not offer.
+        """Return a DuckDB connection of this process to the same data, for features that ``query`` lacks.
+
+        The time limit does not apply to it.
 
         Raises:
             QueryError: the warehouse was closed.
         """
+        if self._session.is_closed:
+            raise QueryError(CLOSED)
         if self._connection is None:
-            raise QueryError("this warehouse is closed; open it again with diode_store.open()")
+            from diode_store.query.analytics import open_state
+
+            folder = self._undo.enter_context(private_folder(SPILL))
+            self._connection = open_state(self._session.lake, self._session.manifest, folder.path)
+            self._undo.callback(self._connection.close)
         return self._connection.cursor()
 
     def close(self) -> None:
-        """Release the lake's files; later queries fail."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """End every query and release the lake's files; later queries fail."""
+        self._undo.close()
+        self._session.close()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the warehouse."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close it."""
+        """Close the warehouse."""
         self.close()
 
 
 class Result:
-    """The answer to a query. Each way of reading it runs the query again, so keep what it returns."""
+    """The answer to a query. Each way of reading runs the query again, so keep the returned rows."""
 
-    def __init__(self, warehouse: Warehouse, sql: str, parameters: Sequence[Any] | dict[str, Any]) -> None:
+    def __init__(self, session: Session, sql: str, parameters: Sequence[Any] | dict[str, Any]) -> None:
         """Check the query without running it."""
-        self._warehouse = warehouse
+        self._session = session
         self._asked = (sql, parameters)
-        self.columns: tuple[str, ...] = tuple(bound(warehouse.cursor(), sql, parameters).columns)
-        """The columns' names."""
+        [self.columns] = cast("list[tuple[str, ...]]", session.ask("columns", sql, parameters))
+        """Names of the columns."""
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as tuples of Python values, fetched on demand.
 
         Raises:
-            QueryError: the query failed, or the warehouse was closed.
+            QueryError: the query failed or reached a limit, or the warehouse was closed.
         """
-        yield from run_query(self._warehouse.cursor(), *self._asked)
+        yield from self._session.rows(*self._asked)[1]
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return all rows as tuples of Python values.
 
         Raises:
-            QueryError: as in iterating.
+            QueryError: as for iteration.
         """
-        return list(self)
+        return list(self._session.rows(*self._asked, whole=True)[1])
 
     def arrow(self) -> pa.Table:
         """Return all rows as an Arrow table.
 
         Raises:
-            QueryError: as in iterating.
+            QueryError: as for iteration.
         """
-        return arrow_table(self._warehouse.cursor(), *self._asked)
+        return self._session.table(*self._asked)
 
     def pandas(self) -> Any:
         """Return all rows as a pandas ``DataFrame``.
 
         Raises:
-            QueryError: as in iterating, or pandas is not installed.
+            QueryError: as for iteration, or pandas is not installed.
         """
         if find_spec("pandas") is None:
             raise QueryError("pandas is not installed; `pip install pandas`, or use .arrow()")
@@ -107,22 +120,27 @@ class Result:
 
 
 def open_warehouse(
-    database: str | Path | None = None, *, lake: str | Path | None = None, sync: bool = True
+    database: str | Path | None = None,
+    *,
+    lake: str | Path | None = None,
+    sync: bool = True,
+    time_limit_s: float = Limits.time_s,
+    memory_limit: str = Limits.memory,
 ) -> Warehouse:
-    """Open a warehouse for queries; new measurements are copied to the lake first.
+    """Open a warehouse for queries after copying new measurements to its lake.
 
     Args:
-        database: a URL, or the path of an SQLite file; None means the one that every command uses.
+        database: a URL, or the path of an SQLite file; None means the default of every command.
         lake: its lake, a folder or a URL; None means ``DIODE_LAKE``, else the folder beside the database.
         sync: False reads the lake without syncing.
+        time_limit_s: maximum seconds for one query.
+        memory_limit: maximum memory of one query, or of an answer read whole: ``4GB``, or a share of the machine's.
 
     Raises:
-        SchemaError: there is no warehouse, or one of another revision.
+        SchemaError: the database holds no warehouse, or one of another revision.
         DatabaseError: the warehouse cannot be read.
         LakeError: the lake cannot be written or read.
-        DiodeError: there is no folder for temporary files.
+        DiodeError: no folder for temporary files can be made.
     """
     url = default_database_url() if database is None else str(database)
-    if not sync:
-        require_something_to_read(url, lake)
-    return Warehouse(connect(url, lake, sync=sync))
+    return Warehouse(open_session(url, lake, sync=sync, limits=Limits(time_limit_s, memory_limit)))

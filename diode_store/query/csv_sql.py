@@ -1,4 +1,4 @@
-"""A query's rows as lines of CSV, built by DuckDB itself: several times as fast as converting each value in Python."""
+"""A query's rows as lines of CSV. DuckDB builds the lines itself, several times faster than Python converts values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import json
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from diode_store.command_line.render import json_value
 from diode_store.query.guard import is_explain
 from diode_store.query.results import INTEGERS, QueryResult, bound, kinds_of, run_query
-from diode_store.render import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,14 +35,14 @@ _TEXTS = {
     "blob": "lower(hex({0}))",
     "varchar": _QUOTED,
 }
-"""Type, by DuckDB's name → its text in SQL, ``{0}`` being the column; any other type is cast and quoted."""
+"""SQL text of a column ``{0}``, by DuckDB's name of its type; any other type is cast and quoted."""
 
 
 def csv_lines(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> Iterator[str]:
     """Return a header and a line for each row, each with its line feed.
 
-    NULL, NaN and infinity are empty fields, a list or struct is JSON, bytes are hexadecimal; numbers have all digits.
-    The first rows are fetched before this returns, so that early errors come before any output.
+    NULL, NaN and infinity are empty fields, lists and structs are JSON, bytes are hexadecimal. Numbers have all digits.
+    The function fetches the first rows before it returns, so early errors precede any output.
 
     Args:
         connection: from ``analytics.connect``.
@@ -50,7 +50,7 @@ def csv_lines(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Seque
         parameters: the values.
 
     Raises:
-        QueryError: as for ``results.run_query``, or for times with a zone; also while the lines are read.
+        QueryError: as for ``results.run_query``, or the rows have times with a zone; also raised while lines are read.
     """
     if is_explain(sql):
         plan = run_query(connection, sql, parameters)
@@ -58,9 +58,9 @@ def csv_lines(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Seque
     relation = bound(connection, sql, parameters)
     kinds = kinds_of(relation)
     texts = [f"coalesce({_text(kind, f'#{place}')}, '')" for place, kind in enumerate(kinds, 1)]
-    # A line of one empty field would be an empty line.
+    # A lone empty field would make an empty line.
     line = f"""if({texts[0]} = '', '""', {texts[0]})""" if len(texts) == 1 else ", ',', ".join(texts)
-    # Made of a statement that was checked, so it need not be checked again.
+    # The statement inside was checked, so this one needs no check.
     rows = QueryResult(connection, relation.project(f"concat({line}, chr(10))").sql_query(), parameters)
     return chain([_line(relation.columns)], (text for (text,) in rows))
 

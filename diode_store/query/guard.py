@@ -1,8 +1,8 @@
-"""Which SQL a query may be: one statement that reads the lake's tables and nothing else.
+"""Check of a query's SQL: one statement that reads the lake's tables and nothing else.
 
-DuckDB's own lock is not enough: with the lake's files allowed, COPY TO may overwrite them, also from inside a
-WITH, and EXPLAIN ANALYZE runs what it explains. So the statement is parsed, and its tree may contain only
-queries and harmless table functions.
+DuckDB's own lock is not enough: COPY TO may overwrite the lake's allowed files, even from inside a WITH, and EXPLAIN
+ANALYZE runs its statement. Therefore the guard parses the statement. Its tree may hold only queries and harmless table
+functions.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _QUERY_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest", "repeat", "json_each", "json_tree", "summary"})
-# EXPLAIN has no tree of its own: it is taken off, and what it explains is checked. No comment may come before that:
-# only DuckDB's lexer knows where one ends, and a different reading would check another statement than the one run.
+# EXPLAIN has no tree of its own, so the guard removes it and checks the explained statement. A comment may not precede
+# EXPLAIN: only DuckDB's lexer finds its end, and another reading would check another statement than the one run.
 _SPACE = r"[ \t\r\n]"
 _EXPLAIN = re.compile(
     rf"{_SPACE}*explain(?:{_SPACE}+analyze)?(?:{_SPACE}*\([\w, \t\r\n]*\))?{_SPACE}+", re.IGNORECASE | re.ASCII
@@ -32,11 +32,11 @@ _POINTER = re.compile(r"^LINE \d+:|^\^+$")
 
 
 def check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raise QueryError unless ``sql`` is one statement that only reads; the message is one line.
+    """Raise QueryError with one line unless ``sql`` is one statement that only reads.
 
     Args:
-        connection: any connection; it parses, and nothing of ``sql`` is run.
-        sql: what the user typed.
+        connection: any connection; it parses ``sql`` and runs none of it.
+        sql: the user's text.
     """
     kinds = _kinds(sql)
     if not kinds:
@@ -53,7 +53,7 @@ def check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return DuckDB's message on one line, with its hints and without the marked excerpt of the SQL."""
+    """Return DuckDB's message on one line: with its hints, without the marked excerpt of the SQL."""
     if "pytz" in str(error):
         return NO_ZONES
     lines = (line.strip() for line in str(error).splitlines())
@@ -61,7 +61,7 @@ def one_line(error: BaseException) -> str:
 
 
 def without_semicolon(sql: str) -> str:
-    """Return one statement without its closing semicolon and what follows, so that it can stand inside another."""
+    """Return one statement up to its closing semicolon, so that it can stand inside another."""
     text = sql.encode()
     tokens = duckdb.tokenize(sql)
     ends = [at for at, kind in tokens if kind == duckdb.token_type.operator and text[at : at + 1] == b";"]
@@ -69,7 +69,7 @@ def without_semicolon(sql: str) -> str:
 
 
 def is_explain(sql: str) -> bool:
-    """Whether ``sql`` is an EXPLAIN, which cannot stand inside another statement."""
+    """Return whether ``sql`` is an EXPLAIN, which cannot stand inside another statement."""
     return _kinds(sql) == [duckdb.StatementType.EXPLAIN]
 
 
@@ -111,7 +111,7 @@ def _check_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object in ``value``, however deep."""
+    """Yield every object in ``value``, at any depth."""
     waiting = [value]
     while waiting:
         item = waiting.pop()

@@ -1,4 +1,4 @@
-"""What was measured of some problems on one device: every config's time."""
+"""Measured times of all configs of some problems on one device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from diode_store.kernels import KernelConfig
 
-# Of several environments the one that was measured last; of several regimes the one nearest to a deployed kernel.
+# Of several environments take the last measured one; of several regimes the one nearest to deployment.
 _MEASURED = f"""
 WITH wanted AS (SELECT id, key FROM problems WHERE key IN (SELECT unnest($2::BLOB[]))),
 found AS MATERIALIZED (
@@ -49,15 +49,15 @@ ORDER BY w.key, f.runtime_us, f.config_id
 
 @dataclass(frozen=True)
 class MeasuredProblem:
-    """The times of a problem's kernels, in one environment and one regime."""
+    """Times of a problem's kernels in one environment and one regime."""
 
     torch: str
     regime: str | None
     times_us: dict[KernelConfig, float]
-    """Fastest first, in microseconds."""
+    """Times in microseconds, the fastest first."""
 
     def time_us(self, config: KernelConfig) -> float | None:
-        """Return the time of ``config``; of a source that does not name all its parameters what agrees with it."""
+        """Return the time of ``config``, else of the first known config that agrees with its named parameters."""
         if config in self.times_us:
             return self.times_us[config]
         return next((time for known, time in self.times_us.items() if agrees(config, known)), None)
@@ -66,7 +66,7 @@ class MeasuredProblem:
 def measured_configs(
     connection: duckdb.DuckDBPyConnection, hardware_id: int, problems: Collection[bytes]
 ) -> dict[bytes, MeasuredProblem]:
-    """Return what was measured of problems, given by their keys, on a device; those that were not are left out."""
+    """Return the measurements of the problems with these keys on a device; unmeasured problems are missing."""
     found: dict[bytes, MeasuredProblem] = {}
     rows = connection.execute(_MEASURED, [hardware_id, list(problems)]).fetchall()
     for key, torch, regime, runtime_us, *config in rows:

@@ -1,10 +1,10 @@
-"""The devices of a lake by what people call them."""
+"""The devices of a lake, by their names and aliases."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from diode_store.devices import match_hardware
+from diode_store.devices.known import match_hardware
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,25 +20,36 @@ class Device(NamedTuple):
 
 
 def devices_in(connection: duckdb.DuckDBPyConnection) -> list[Device]:
-    """Return all devices, by name."""
+    """Return all devices, ordered by name."""
     rows = connection.execute("SELECT id, name, arch, multiprocessors FROM hardware ORDER BY name, id").fetchall()
     return [Device(*row) for row in rows]
 
 
-def named_devices(connection: duckdb.DuckDBPyConnection, text: str, *, all_matches: bool = False) -> list[Device]:
-    """Return the devices that ``text`` names: an alias, a name, or the first words of one.
+def measured_devices(connection: duckdb.DuckDBPyConnection) -> list[Device]:
+    """Return the devices with measurements, ordered by name."""
+    rows = connection.execute("SELECT DISTINCT hardware_id FROM measurements").fetchall()
+    measured = {number for (number,) in rows}
+    return [device for device in devices_in(connection) if device.id in measured]
+
+
+def named_devices(
+    connection: duckdb.DuckDBPyConnection, text: str, *, all_matches: bool | None = False
+) -> list[Device]:
+    """Return the devices that ``text`` names: an alias, a name, or the first words of a name.
+
+    If several devices match, those with measurements take precedence.
 
     Args:
         connection: over the lake.
         text: the name as typed.
-        all_matches: accept device models that differ in arch or multiprocessors.
+        all_matches: accept device models that differ in arch or multiprocessors; None if the caller has no such option.
 
     Raises:
-        HardwareError: none matches, or several do that are not comparable; the message lists them.
+        HardwareError: no device matches, or several match that are not comparable; the message lists them.
     """
     devices = devices_in(connection)
     names = {device.id: device.name for device in devices}
     aliases: dict[str, set[str]] = {}
     for alias, number in connection.execute("SELECT alias, hardware_id FROM hardware_aliases").fetchall():
         aliases.setdefault(alias, set()).add(names[number])
-    return match_hardware(devices, text, all_matches=all_matches, aliases=aliases)
+    return match_hardware(devices, text, all_matches, aliases, measured_devices(connection))

@@ -1,24 +1,24 @@
-"""The figures of ``diode_store.noise`` as DuckDB macros, for the views."""
+"""The figures of ``diode_store.timing.noise`` as DuckDB macros, for the views."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from diode_store.noise import BANDS_US, OTHER_SIGMAS, SIGMAS, TIE_SIGMAS
 from diode_store.records import TimingMethod
+from diode_store.timing.noise import BANDS_US, OTHER_SIGMAS, SIGMAS, TIE_SIGMAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def noise_macros() -> str:
-    """Return the SQL that makes them.
+    """Return the SQL that makes the macros.
 
-    - ``sigmas_of(statistic, flush_l2, launch_hidden, regime)``: relative scatter in each band, a list.
-    - ``noisiest(sigmas)``: an aggregate, the largest of each band.
-    - ``usual_sigma(us, sigmas)``: the one of the band that ``us`` lies in.
-    - ``noise_limit(us, sigma)``: up to where a time is within noise of ``us``.
+    - ``sigmas_of(statistic, flush_l2, launch_hidden, regime)``: list of the relative scatter in each band.
+    - ``noisiest(sigmas)``: aggregate; the largest scatter of each band.
+    - ``usual_sigma(us, sigmas)``: scatter in the band of ``us``.
+    - ``noise_limit(us, sigma)``: longest time within noise of ``us``.
     """
     methods = " ".join(f"WHEN {_is(method)} THEN {_numbers(sigmas)}" for method, sigmas in SIGMAS)
     bands = " ".join(
@@ -34,7 +34,7 @@ def noise_macros() -> str:
 
 
 def _is(method: TimingMethod) -> str:
-    """Return the condition that a measurement was timed by ``method``."""
+    """Return the SQL condition that a measurement used ``method``."""
     fields = {name: value for name, value in vars(method).items() if value is not None}
     return " AND ".join(f"{name} = '{value}'" for name, value in fields.items()) or "true"
 

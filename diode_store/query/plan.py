@@ -1,4 +1,4 @@
-"""DuckDB's plan of a query as readable text: one line per step, its inputs indented below it."""
+"""DuckDB's plan of a query as readable text: one line for each step, with its inputs indented below."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def plan_json(connection: duckdb.DuckDBPyConnection, sql: str, *, analyze: bool)
         analyze: run it, and report the rows and seconds of each step.
 
     Raises:
-        QueryError: it is not one SELECT, it would write or read elsewhere, or it fails; one line.
+        QueryError: the query is not one SELECT, would write or read elsewhere, or fails; one line.
     """
-    # Check it alone first: after EXPLAIN, another EXPLAIN or a comment would be parsed differently.
+    # Check the query alone first: after EXPLAIN, DuckDB parses another EXPLAIN or a comment differently.
     check_reads_only(connection, sql)
     if sql.lstrip()[: len("explain")].lower() == "explain":
         raise QueryError("give the SELECT alone; --explain and --analyze put EXPLAIN before it")

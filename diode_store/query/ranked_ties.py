@@ -1,4 +1,4 @@
-"""The fastest kernels of each problem on one device in one environment, with those within noise of them."""
+"""The fastest kernels of each problem on one device in one environment: the winner and its tie set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import ExportError
 from diode_store.exchange.inductor_lut import Ranked
-from diode_store.records import CONFIG_COLUMNS, REGIMES, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
+from diode_store.records import CONFIG_COLUMNS, REGIME_NAMES, UNKNOWN, Environment, KernelConfig, Problem, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ WHERE m.hardware_id = $1 AND ($2 IS NULL OR p.op = $2) AND m.superseded_by IS NU
 GROUP BY ALL
 ORDER BY e.id
 """
-# Ranked by the vendor's kernels alone, a problem would keep Inductor from looking for itself.
+# Leave out problems with timings of vendor kernels alone: ranking those would keep Inductor from tuning them.
 _RANKED = """
 SELECT f.op, f.inputs, f.scalars, f.runtime_us, f.regime, f.tie_config_ids
 FROM fastest_configs AS f
-WHERE f.hardware_id = $1 AND f.environment_id = $2 AND ($3 IS NULL OR f.op = $3) AND ($4 IS NULL OR f.regime = $4)
+WHERE f.hardware_id = $1 AND f.environment_id = $2 AND ($3 IS NULL OR f.op = $3) AND is_regime(f.regime, $4)
     AND EXISTS (
         SELECT 1 FROM measurements AS m
         WHERE m.hardware_id = $1 AND m.environment_id = $2 AND m.problem_id = f.problem_id
@@ -51,7 +51,7 @@ WITH measured AS (
     GROUP BY m.problem_id
 ),
 ranked AS (
-    SELECT problem_id, bool_or($4 IS NULL OR coalesce(regime = $4, false)) AS is_wanted
+    SELECT problem_id, bool_or(is_regime(regime, $4)) AS is_wanted
     FROM fastest_configs
     WHERE hardware_id = $1 AND environment_id = $2
     GROUP BY problem_id
@@ -68,7 +68,7 @@ LEFT JOIN ranked AS r USING (problem_id)
 
 @dataclass(frozen=True)
 class FoundEnvironment:
-    """An environment in which something was timed on a device."""
+    """An environment with timings on a device."""
 
     id: int
     environment: Environment
@@ -76,16 +76,16 @@ class FoundEnvironment:
 
     @property
     def torch(self) -> str:
-        """Its version of torch."""
+        """Version of torch."""
         return self.environment.torch
 
     @property
     def template_hashes(self) -> Mapping[str, str]:
-        """Template uid → SHA-256 of its source there."""
+        """SHA-256 of each template's source, by template uid."""
         return self.environment.template_hashes
 
     def has_torch(self, version: str) -> bool:
-        """Whether it has a version of torch: ``2.13`` stands for 2.13.0+cu130 as well."""
+        """Return whether the environment has this version of torch; ``2.13`` also means 2.13.0+cu130."""
         return self.torch == version or self.torch.startswith((f"{version}.", f"{version}+"))
 
 
@@ -96,23 +96,23 @@ def environment_of(
     wanted: int | None,
     torch: str | None = None,
 ) -> FoundEnvironment:
-    """Return the environment with the id ``wanted`` and this version of torch, or the only one there is.
+    """Return the environment with the id ``wanted`` and this version of torch, or the only environment.
 
     Raises:
-        ExportError: there is none, or there are several and none was named; the message lists them.
+        ExportError: no environment fits, or several do; the message lists them.
     """
     found = [_environment(row) for row in connection.execute(_ENVIRONMENTS, [device.id, op]).fetchall()]
     chosen = [each for each in found if wanted in {None, each.id} and (torch is None or each.has_torch(torch))]
     if len(chosen) == 1:
         return chosen[0]
-    nothing = f"no {op} was measured" if op else "nothing was measured"
+    nothing = f"no {op!r} was measured" if op else "nothing was measured"
     if found:
         listed = "; ".join(f"{each.id} is {each.description}" for each in chosen or found)
         why = f"name one environment with --environment-id: {listed}"
     else:
         why = f"{nothing} on this device; `diode hardware list` shows what was"
     asked = [f"in environment {wanted}"] if wanted is not None else []
-    asked += [f"with torch {torch}"] if torch is not None else []
+    asked += [f"with torch {torch!r}"] if torch is not None else []
     where = f"{nothing} on {device.name} {' '.join(asked)}; " if asked and not chosen else ""
     raise ExportError(f"{where}{why}")
 
@@ -128,13 +128,14 @@ def _environment(row: tuple[Any, ...]) -> FoundEnvironment:
 def left_out(
     connection: duckdb.DuckDBPyConnection, hardware_id: int, environment_id: int, op: str | None, regime: str | None
 ) -> dict[str, int]:
-    """Return why problems that were measured on a device are not among the ``ranked`` ones → how many."""
+    """Return the number of measured problems on a device that ``ranked`` leaves out, by reason."""
     asked = [hardware_id, environment_id, op, regime]
     [counts] = connection.execute(_LEFT_OUT, asked).fetchall()
     reasons = (
         "measured in another environment only (--environment-id takes another)",
-        "no time of theirs counts: failed, flagged, replayed or given up early",
-        f"not timed in the regime {regime}" + ("" if regime in REGIMES else f" (usual ones: {', '.join(REGIMES)})"),
+        "no time of theirs counts: failed, flagged, replayed, implausible or given up early",
+        f"not timed in the regime {regime!r}"
+        + ("" if regime in REGIME_NAMES else f" (known: {', '.join(REGIME_NAMES)})"),
         "timed by the vendor's kernels alone (`diode-collect --search-space VENDOR`)",
     )
     return {why: number for why, number in zip(reasons, counts, strict=True) if number}
@@ -147,9 +148,9 @@ def ranked(
     op: str | None,
     regime: str | None = None,
 ) -> Iterator[Ranked]:
-    """Yield each problem that was timed there, in a stable order, with its tie set.
+    """Yield each timed problem with its tie set, in a stable order.
 
-    Of a problem that was timed in several regimes the one nearest to deployment counts, unless one is named.
+    If a problem was timed in several regimes, the regime nearest to deployment counts unless ``regime`` names another.
     """
     rows = connection.execute(_RANKED, [hardware_id, environment_id, op, regime]).fetchall()
     wanted = sorted({number for row in rows for number in row[-1]})

@@ -1,6 +1,7 @@
-"""Running one statement that only reads, and its rows: as Python values or as Arrow batches.
+"""Runs one read-only statement and returns its rows as Python values or as Arrow batches.
 
-Rows are fetched on demand, so a result need not fit into memory, and Ctrl-C stops DuckDB at once.
+Rows are fetched on demand, so a result need not fit into memory. Ctrl-C stops DuckDB as far as DuckDB obeys.
+``diode_store.query.limited`` runs a person's query in a process that can be ended.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _TIMES = ("date", "time", "timestamp", "timestamp_s", "timestamp_ms", "timestamp
 _NESTED = ("list", "array", "struct", "map")
 _OTHERS = ("boolean", "float", "double", "decimal", "varchar", "enum", "uuid", "blob")
 _PLAIN = frozenset((*INTEGERS, *_TIMES, *_NESTED, *_OTHERS))
-"""Types, by DuckDB's names, that Parquet can hold."""
+"""DuckDB's names of the types that Parquet can hold."""
 
 
 class QueryResult:
     """The rows of a query as tuples of Python values; iterate once."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Any = None) -> None:
-        """Run ``sql`` and fetch its first rows, so that early errors come before any output."""
+        """Run ``sql`` and fetch its first rows, so that early errors precede any output."""
         self._connection = connection
         with _errors_of_duckdb():
             self._first = _interruptible(
@@ -50,23 +51,32 @@ class QueryResult:
         Raises:
             QueryError: the query failed after its first rows.
         """
+        for rows in self.parts():
+            yield from rows
+
+    def parts(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows in large lists.
+
+        Raises:
+            QueryError: the query failed after its first rows.
+        """
         rows = self._first
         while rows:
-            yield from rows
+            yield rows
             with _errors_of_duckdb():
                 rows = _interruptible(self._connection, lambda: self._connection.fetchmany(_ROWS_AT_ONCE))
 
 
 def run_query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Any = None) -> QueryResult:
-    """Run one statement that only reads.
+    """Run one read-only statement.
 
     Args:
         connection: from ``analytics.connect``.
         sql: one SELECT or EXPLAIN.
-        parameters: values for its ``?`` as a list, or for its ``$name`` as a dictionary.
+        parameters: values for each ``?`` as a list, or for each ``$name`` as a dictionary.
 
     Raises:
-        QueryError: it is not one SELECT or EXPLAIN, it would write or read elsewhere, or it fails; one line.
+        QueryError: the query is not one SELECT or EXPLAIN, would write or read elsewhere, or fails; one line.
     """
     check_reads_only(connection, sql)
     return QueryResult(connection, sql, parameters)
@@ -79,18 +89,18 @@ def stream(
     *,
     rows_a_batch: int = _ROWS_A_BATCH,
 ) -> pa.RecordBatchReader:
-    """Return the rows of one statement that only reads, as Arrow batches, produced on demand.
+    """Return the rows of one read-only statement as Arrow batches, produced on demand.
 
-    The whole result is never in memory. Only one stream of a connection can be read at a time.
+    The whole result is never in memory. A connection can read only one stream at a time.
 
     Args:
         connection: from ``analytics.connect``.
         sql: one SELECT, with a ``?`` or ``$name`` for each parameter.
         parameters: the values.
-        rows_a_batch: at most how many rows a batch has.
+        rows_a_batch: maximum rows in a batch.
 
     Raises:
-        QueryError: it is not one SELECT, it would write or read elsewhere, or it fails; one line.
+        QueryError: the query is not one SELECT, would write or read elsewhere, or fails; one line.
     """
     with _errors_of_duckdb():
         return bound(connection, sql, parameters).to_arrow_reader(rows_a_batch)
@@ -99,38 +109,48 @@ def stream(
 def arrow_table(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()
 ) -> pa.Table:
-    """Return all rows of one statement that only reads; 128-bit sums that fit into 64 bits become integers.
+    """Return all rows of one read-only statement; 128-bit sums that fit into 64 bits become integers.
 
     Raises:
         QueryError: as for ``run_query``.
     """
-    import pyarrow as pa
-
     with _errors_of_duckdb():
         relation = bound(connection, sql, parameters)
         table = _interruptible(connection, lambda: relation.to_arrow_reader(_ROWS_A_BATCH).read_all())
-    for place, kind in enumerate(relation.types):
-        if kind.id == "hugeint":
-            with contextlib.suppress(pa.ArrowInvalid):  # too large for 64 bits
-                table = table.set_column(place, table.field(place).name, table.column(place).cast(pa.int64()))
+    return narrowed(table, wide_columns(relation))
+
+
+def wide_columns(relation: duckdb.DuckDBPyRelation) -> list[int]:
+    """Return the positions of the columns of 128-bit integers."""
+    return [place for place, kind in enumerate(relation.types) if kind.id == "hugeint"]
+
+
+def narrowed(table: pa.Table, places: list[int]) -> pa.Table:
+    """Return the table with 64-bit integers in the columns at ``places``, if their values fit."""
+    import pyarrow as pa
+
+    for place in places:
+        with contextlib.suppress(pa.ArrowInvalid):  # too large for 64 bits
+            table = table.set_column(place, table.field(place).name, table.column(place).cast(pa.int64()))
     return table
 
 
-class PlainBatches:
-    """The rows of a query as Arrow batches that Parquet can hold; iterate once.
+class Batches:
+    """The rows of a query as Arrow batches; iterate once."""
 
-    Types that Parquet does not have, such as intervals, become text.
-    """
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, *, rows_a_batch: int = _ROWS_AT_ONCE) -> None:
-        """Run ``sql`` and fetch its first batch.
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        relation: duckdb.DuckDBPyRelation,
+        rows_a_batch: int = _ROWS_A_BATCH,
+    ) -> None:
+        """Run the query and fetch its first batch.
 
         Raises:
-            QueryError: as for ``run_query``; or it has times with a zone.
+            QueryError: the query fails.
         """
         self._connection = connection
         with _errors_of_duckdb():
-            relation = _plain(bound(connection, sql))
             self._reader = _interruptible(connection, lambda: relation.to_arrow_reader(rows_a_batch))
         self.schema: pa.Schema = self._reader.schema
         self._first = self._next()
@@ -151,9 +171,26 @@ class PlainBatches:
             return _interruptible(self._connection, lambda: next(self._reader, None))
 
 
+class PlainBatches(Batches):
+    """The rows of a query as Arrow batches for Parquet.
+
+    Types that Parquet lacks, such as intervals, become text.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, *, rows_a_batch: int = _ROWS_AT_ONCE) -> None:
+        """Run ``sql`` and fetch its first batch.
+
+        Raises:
+            QueryError: as for ``run_query``, or the rows have times with a zone.
+        """
+        with _errors_of_duckdb():
+            relation = _plain(bound(connection, sql))
+        super().__init__(connection, relation, rows_a_batch)
+
+
 @contextlib.contextmanager
 def _errors_of_duckdb() -> Iterator[None]:
-    """Turn DuckDB's errors into a ``QueryError`` of one line; Arrow raises OSError for what its source reports."""
+    """Turn DuckDB's errors into a ``QueryError`` of one line; Arrow raises OSError for errors of its source."""
     try:
         yield
     except (duckdb.Error, OSError) as error:
@@ -163,14 +200,14 @@ def _errors_of_duckdb() -> Iterator[None]:
 def bound(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()
 ) -> duckdb.DuckDBPyRelation:
-    """Return the relation of one statement that only reads; nothing but EXPLAIN has been run.
+    """Return the relation of one read-only statement; only an EXPLAIN runs already here.
 
     Raises:
-        QueryError: it is not one SELECT or EXPLAIN, it would write or read elsewhere, or has a mistake; one line.
+        QueryError: the query is not one SELECT or EXPLAIN, would write or read elsewhere, or has a mistake; one line.
     """
     check_reads_only(connection, sql)
     with _errors_of_duckdb():
-        # A result of `execute` would be made a second time as Arrow.
+        # `execute` would build its result twice, the second time as Arrow.
         relation = connection.sql(
             without_semicolon(sql), params=parameters if isinstance(parameters, dict) else list(parameters)
         )
@@ -180,7 +217,7 @@ def bound(
 
 
 def _plain(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Cast columns of other types than ``_PLAIN`` to text."""
+    """Cast columns of types outside ``_PLAIN`` to text."""
     kinds = kinds_of(relation)
     if _PLAIN.issuperset(kinds):
         return relation
@@ -192,10 +229,10 @@ def _plain(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def kinds_of(relation: duckdb.DuckDBPyRelation) -> list[str]:
-    """Return the type of each column by DuckDB's name, in small letters and without parameters.
+    """Return DuckDB's name of each column's type, in lower case and without parameters.
 
     Raises:
-        QueryError: there are times with a zone.
+        QueryError: a column has times with a zone.
     """
     kinds = [str(kind.id) for kind in relation.types]
     if _WITH_ZONE in kinds:
@@ -204,10 +241,10 @@ def kinds_of(relation: duckdb.DuckDBPyRelation) -> list[str]:
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Any]) -> Any:
-    """Return what ``work`` returns; a Ctrl-C stops it at once.
+    """Return the result of ``work``; Ctrl-C stops it at once.
 
-    Python handles signals in its main thread, and only once DuckDB returns, which may take hours for a large join.
-    So DuckDB works in another thread while the main thread waits.
+    Python handles signals in its main thread after DuckDB returns, which may take hours for a large join. Therefore
+    DuckDB works in another thread while the main thread waits.
     """
     ended = threading.Event()
 
@@ -222,7 +259,7 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Any
             return executor.submit(watched).result()
         except KeyboardInterrupt:
             executor.shutdown(wait=False, cancel_futures=True)
-            # A query that DuckDB has not begun yet would not notice the first one.
+            # A query that DuckDB has not begun yet would miss a single interrupt.
             for _ in range(_INTERRUPTS):
                 connection.interrupt()
                 if ended.wait(_INTERRUPT_EVERY_S):

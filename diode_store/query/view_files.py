@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from diode_store.query.noise_sql import noise_macros
-from diode_store.query.regime_sql import regime_macro
+from diode_store.query.regime_sql import regime_macros
+from diode_store.query.roofline_sql import roofline_macros
 
 VIEWS = (
     "observations",
@@ -17,6 +18,7 @@ VIEWS = (
     "coverage",
     "best_times",
     "vendor_gap",
+    "rooflines",
     "disagreements",
     "regressions",
     "regret",
@@ -28,14 +30,14 @@ _INCLUDE = re.compile(r"^ *-- include (\w+\.sql)\n", re.MULTILINE)
 
 
 def view_statements() -> tuple[str, ...]:
-    """Return the SQL that makes all views, in an order in which each finds what it uses."""
-    return (noise_macros(), regime_macro(), *(_read(f"{name}.sql") for name in _files()))
+    """Return the SQL that makes all views, each after the views it uses."""
+    return (noise_macros(), regime_macros(), roofline_macros(), *(_read(f"{name}.sql") for name in _files()))
 
 
 def _files() -> tuple[str, ...]:
-    return ("base", "config_times", *VIEWS)
+    return ("base", *VIEWS)
 
 
 def _read(name: str) -> str:
-    """Return a file's text with what it includes, which may include others."""
+    """Return a file's text with its includes, which may nest."""
     return _INCLUDE.sub(lambda found: _read(found[1]), (_FOLDER / name).read_text(encoding="utf-8"))

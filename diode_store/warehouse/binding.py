@@ -1,4 +1,4 @@
-"""Values on their way into a database's driver: an error there is the record's fault, not the database's."""
+"""Values on their way into a database's driver: an error here is the record's fault, not the database's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UNBINDABLE = (OverflowError, TypeError, ValueError, RecursionError)
-"""What conversions and drivers raise for a value, besides the driver's own errors."""
+"""Errors that conversions and drivers raise for a value, besides the driver's own."""
 # Drivers raise the same class for a value they have no conversion for as for a closed connection.
 _NO_CONVERSION = ("Error binding parameter", "cannot adapt type")
 
@@ -26,11 +26,11 @@ def binding() -> Iterator[None]:
 
 
 def is_unbindable(error: BaseException, driver_error: type[BaseException], data_error: type[BaseException]) -> bool:
-    """Whether ``error``, raised while a statement ran, is about one of its values.
+    """Return whether ``error``, raised while a statement ran, is about one of its values.
 
     Args:
-        error: what was raised.
-        driver_error: the base class of the driver's errors.
+        error: the error.
+        driver_error: base class of the driver's errors.
         data_error: the driver's class for values that do not fit.
     """
     if isinstance(error, driver_error):

@@ -25,22 +25,22 @@ class Unnested(NamedTuple):
     names: str
     """The columns, for INSERT INTO."""
     selected: str
-    """What to select for them, out of ``new``."""
+    """SQL expressions to select from ``new`` for the columns."""
     source: str
     """The FROM that makes rows of the arrays; to be given an alias."""
     parameters: dict[str, Any]
 
 
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], key: str) -> int:
-    """Insert those of ``rows`` whose ``key`` is not there yet, in the order of their keys; return how many those were.
+    """Insert the rows whose ``key`` is new, in the order of their keys; return their number.
 
-    Writers that bring the same new rows at the same time then wait for each other in one order, and cannot deadlock.
+    Writers that insert the same new rows at the same time then wait for each other in one order, and cannot deadlock.
 
     Args:
-        connection: in a transaction that writes.
-        table: where to.
-        rows: by column, all with the same columns.
-        key: the column, unique in the table, that tells rows apart.
+        connection: a connection in a transaction that writes.
+        table: table to insert into.
+        rows: columns of equal length, by name.
+        key: unique column that tells rows apart.
     """
     columns = [table.c[name] for name in rows[0]]
     in_order = sorted(rows, key=lambda row: bytes(row[key]))
@@ -61,7 +61,7 @@ def insert_tuples(
     rows: Sequence[Mapping[str, Any]],
     key: str,
 ) -> int:
-    """Insert on SQLite those of ``rows`` whose ``key`` is not there yet; return how many those were."""
+    """Insert on SQLite the rows whose ``key`` is new; return their number."""
     names, marks = ", ".join(column.name for column in columns), ", ".join("?" * len(columns))
     insert = f"INSERT INTO {table.name} ({names}) VALUES ({marks}) ON CONFLICT ({key}) DO NOTHING"  # noqa: S608 - our own names
     values = [bound(connection, column, rows) for column in columns]
@@ -71,7 +71,7 @@ def insert_tuples(
 def unnest(
     connection: sa.Connection, columns: Sequence[sa.Column[Any]], rows: Sequence[Mapping[str, Any]], key: str
 ) -> Unnested:
-    """Return rows for one PostgreSQL statement: an array a column; what is the same in every row is sent once."""
+    """Return rows for one PostgreSQL statement: an array a column; a value that all rows share is sent once."""
     selected, arrays, parameters = [], [], {}
     for column in columns:
         name, values = column.name, bound(connection, column, rows)

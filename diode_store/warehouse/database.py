@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from diode_store.errors import DatabaseError, DiodeError
-from diode_store.urls import (
+from diode_store.system.urls import (
     BUSY_TIMEOUT_S,
     check_credentials,
     connect_sqlite,
@@ -24,6 +25,7 @@ from diode_store.urls import (
     refuse_password_on_command_line,
     sqlite_path,
 )
+from diode_store.values.units import MS_PER_S
 from diode_store.warehouse import postgres_errors, sqlite_errors
 from diode_store.warehouse.binding import is_unbindable, unstorable
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sqlalchemy.engine import ExceptionContext
+
+    from diode_store.warehouse.postgres_waits import BoundedConnection
 
 __all__ = [
     "begin_write",
@@ -49,15 +53,24 @@ __all__ = [
 ]
 
 _POSTGRES = ("postgresql", "postgres")
-# An unreachable server, or a network that drops packets, must give an error in a minute, not a hanging daemon.
+# A network that drops packets must give an error in a minute; what TCP cannot see is left to ``postgres_waits``.
+_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVES = 30, 10, 3
 _POSTGRES_DEFAULTS = {
     "application_name": "torch-diode",
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
+    "connect_timeout": "5",
+    "keepalives_idle": str(_KEEPALIVE_IDLE_S),
+    "keepalives_interval": str(_KEEPALIVE_INTERVAL_S),
+    "keepalives_count": str(_KEEPALIVES),
     "tcp_user_timeout": "60000",
 }
+_SERVER_OPTIONS = {
+    "tcp_keepalives_idle": _KEEPALIVE_IDLE_S,
+    "tcp_keepalives_interval": _KEEPALIVE_INTERVAL_S,
+    "tcp_keepalives_count": _KEEPALIVES,
+}
+"""The same on the server's side, which holds a lost client's locks until it notices; its own default is two hours.
+
+Not ``tcp_user_timeout``, which would also end the session of a client that lives and does not read for a while."""
 _WRITE_OPTION = "diode_write"
 _FILE = "diode_file"
 
@@ -118,7 +131,7 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a transaction that writes; it commits at the end, and rolls back on any error.
 
     Raises:
-        DatabaseError: the database failed, or what was committed went to a file that was deleted meanwhile.
+        DatabaseError: the database failed, or the commit went to a file that was deleted meanwhile.
     """
     with engine.connect() as connection:
         with begin_write(connection):
@@ -131,8 +144,8 @@ def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 def begin_write(connection: sa.Connection) -> sa.RootTransaction:
     """Begin a transaction that writes on ``connection``.
 
-    On SQLite it takes the write lock at once (BEGIN IMMEDIATE): a transaction that read first and then wants to
-    write would fail if another one wrote in between.
+    On SQLite this takes the write lock at once (BEGIN IMMEDIATE). A transaction that first reads and then writes would
+    fail if another one wrote in between.
     """
     return connection.execution_options(**{_WRITE_OPTION: True}).begin()
 
@@ -192,7 +205,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _check_same_file(path: Path, info: Mapping[str, Any]) -> None:
-    """Refuse a connection whose file was replaced or deleted, by a restored backup say.
+    """Refuse a connection whose file was replaced or deleted, for example by a restored backup.
 
     SQLite would keep writing to the old file, which is lost, and commit without an error.
     """
@@ -220,18 +233,31 @@ def _postgres_engine(url: str, busy_timeout_s: float) -> sa.Engine:
     dialect = parsed.get_backend_name()
     if dialect not in _POSTGRES:
         raise DatabaseError(f"{redact(url)}: {dialect} is not supported; use SQLite or PostgreSQL")
-    options = f"-c lock_timeout={int(busy_timeout_s * 1000)} {_query_value(parsed, 'options')}".rstrip()
+    settings = {"lock_timeout": int(busy_timeout_s * MS_PER_S), **_SERVER_OPTIONS}
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    options = f"{options} {_query_value(parsed, 'options')}".rstrip()
     defaults = {name: value for name, value in _POSTGRES_DEFAULTS.items() if name not in parsed.query}
     try:
-        return sa.create_engine(
+        from diode_store.warehouse.postgres_waits import BoundedConnection
+
+        engine = sa.create_engine(
             parsed.set(drivername="postgresql+psycopg"),
             connect_args={**defaults, "options": options},
             pool_pre_ping=True,
         )
-    except (ModuleNotFoundError, NoSuchModuleError) as error:
+    except (ImportError, NoSuchModuleError) as error:
         raise DatabaseError(
             f"{redact(url)}: PostgreSQL needs a driver; run `pip install torch-diode[postgres]`"
         ) from error
+    event.listen(engine, "do_connect", lambda _, __, args, options: BoundedConnection.connect(*args, **options))
+    event.listen(engine, "checkin", partial(_note_pooled, is_idle=True))
+    event.listen(engine, "checkout", partial(_note_pooled, is_idle=False))
+    return engine
+
+
+def _note_pooled(connection: BoundedConnection | None, *_: object, is_idle: bool) -> None:
+    if connection is not None:  # None: it was invalidated
+        connection.is_idle_in_pool = is_idle
 
 
 def _query_value(url: sa.URL, name: str) -> str:

@@ -1,6 +1,6 @@
-"""Finds decisions that a warehouse can do without, and deletes them a few at a time.
+"""Finds decisions to delete, and deletes them a few at a time.
 
-They are a log of what was decided: unlike of measurements, none is the last of anything that has to stay.
+Decisions are a log: unlike measurements, no decision has to stay as the last of its kind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from diode_store.times import with_zone
+from diode_store.values.times import with_zone
 from diode_store.warehouse import schema
 from diode_store.warehouse.pruning import in_turns
 from diode_store.warehouse.tombstones import bury_decisions
@@ -25,10 +25,10 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True)
 class DecisionPlan:
-    """What would go; nothing has gone yet."""
+    """Decisions to delete; nothing is deleted yet."""
 
     ids: Sequence[int]
-    """Of the decisions, in order."""
+    """Ids of the decisions, in order."""
     oldest: datetime | None
     """When the first of them came into the warehouse; None without any."""
     newest: datetime | None
@@ -37,12 +37,12 @@ class DecisionPlan:
 def plan_decisions(
     connection: sa.Connection, older_than: timedelta | None, hardware_ids: Collection[int] | None
 ) -> DecisionPlan:
-    """Return which decisions would go.
+    """Return the decisions to delete.
 
     Args:
-        connection: to the warehouse.
-        older_than: only those that came in longer ago, by the warehouse's clock.
-        hardware_ids: only those for this hardware.
+        connection: connection to the warehouse.
+        older_than: least time since a decision came in, by the warehouse's clock.
+        hardware_ids: only decisions for this hardware.
     """
     columns = schema.decisions.c
     goes = []
@@ -63,17 +63,17 @@ def carry_out_decisions(
     on_progress: Callable[[float], None] = lambda _done: None,
     before_each: Callable[[], None] = lambda: None,
 ) -> Iterator[int]:
-    """Delete the decisions of a plan, and yield after each transaction how many went.
+    """Delete the decisions of a plan, and yield their number after each transaction.
 
     Args:
         engine: the warehouse.
-        ids: of the decisions.
-        reason: what their tombstones say.
+        ids: ids of the decisions.
+        reason: text for their tombstones.
         on_progress: called with the number of decisions just done.
         before_each: called before each transaction; may raise, to end the work.
 
     Raises:
-        DatabaseError: the database failed; what was yielded before is deleted, and nothing else.
+        DatabaseError: the database failed; exactly the yielded decisions are deleted.
     """
     some = (ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE))
     yield from in_turns(

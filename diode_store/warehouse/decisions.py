@@ -28,6 +28,7 @@ _PLAIN = (
     "candidates",
     "predicted_vendor_us",
     "p_within_2pct",
+    "similar_to",
     "seconds",
     "observed",
     "failure",
@@ -40,13 +41,13 @@ _PLAIN = (
 def insert_decisions(
     connection: sa.Connection, decisions: Iterable[DecisionRecord], dimensions: Dimensions, now: datetime
 ) -> int:
-    """Insert those of ``decisions`` whose uid is not there yet; return how many those were.
+    """Insert the decisions whose uid is new; return their number.
 
     Args:
-        connection: in a transaction that writes (``database.write_transaction``).
-        decisions: their uids differ.
-        dimensions: knows the ids of all that they name.
-        now: when they come in.
+        connection: a connection in a transaction that writes (``database.write_transaction``).
+        decisions: decisions with different uids.
+        dimensions: knows the ids of all records that they name.
+        now: time at which they come in.
 
     Raises:
         DatabaseError: the database failed.

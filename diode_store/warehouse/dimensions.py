@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from diode_store import record_fields
 from diode_store.records import CONFIG_COLUMNS, Environment, Hardware, KernelConfig, Problem
-from diode_store.warehouse import schema
+from diode_store.warehouse import record_fields, schema
 from diode_store.warehouse.bulk import insert_missing
 
 if TYPE_CHECKING:
@@ -75,8 +74,8 @@ def config_values(config: KernelConfig) -> dict[str, Any]:
 class Dimension(Generic[_R]):
     """One dimension table, and the ids this process knows of it.
 
-    ``ids`` is keyed by whole records: one with an attribute that the cached one did not have is looked up again, and
-    fills in the row.
+    ``ids`` is keyed by whole records. A record with an attribute that the cached one lacks is looked up again, and the
+    lookup fills in the row.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Dimension(Generic[_R]):
         self._fillable = fillable
 
     def missing(self, records: Iterable[_R]) -> dict[_R, None]:
-        """Return those of ``records`` whose id is not known, once each; ids that are known stay so until the next."""
+        """Return the records without a known id, once each; known ids stay known until the next call."""
         ids = self.ids
         # Only here: a batch that began with some of its ids known must not lose them when it brings new ones.
         if len(ids) > _MOST_CACHED:
@@ -101,10 +100,10 @@ class Dimension(Generic[_R]):
         return {record: None for record in records if record not in ids}
 
     def insert(self, connection: sa.Connection, records: Iterable[_R]) -> dict[_R, int]:
-        """Insert what is not there yet and return every record's id; cache them only after the commit.
+        """Insert the new records and return every record's id; cache the ids only after the commit.
 
-        Rows go in sorted by key: concurrent writers that bring the same new rows then wait for each other in one
-        order, and cannot deadlock.
+        Rows go in sorted by key. Concurrent writers of the same new rows then wait for each other in one order, and
+        cannot deadlock.
         """
         keys = {record: record.key for record in records}
         if not keys:
@@ -184,7 +183,7 @@ class Dimensions:
 def select_by_key(
     connection: sa.Connection, key: sa.Column[Any], wanted: Sequence[bytes], *columns: sa.Column[Any]
 ) -> Iterator[sa.Row[Any]]:
-    """Yield the key and ``columns`` of every row whose key is wanted, in statements of bounded size."""
+    """Yield the key and ``columns`` of every row with a wanted key, in statements of bounded size."""
     if connection.dialect.name == "postgresql":
         some = sa.bindparam("wanted", type_=postgresql.ARRAY(sa.LargeBinary))
         query = sa.select(key, *columns).where(key == sa.func.any(some))

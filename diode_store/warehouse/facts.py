@@ -52,13 +52,13 @@ def insert_timings(connection: sa.Connection, rows: Iterable[TimingRow]) -> None
 
 
 def insert_measurements(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
-    """Insert those of ``rows`` whose uid is not there yet, in their order; return their ids by uid.
+    """Insert the rows whose uid is new, in their order; return their ids by uid.
 
-    Writers that bring the same uids at the same time wait for each other and cannot deadlock.
+    Writers of the same uids at the same time wait for each other and cannot deadlock.
 
     Args:
-        connection: in a transaction that writes (``database.write_transaction``).
-        rows: by column, every column of ``measurements`` but ``id``; their uids differ, and times are in UTC.
+        connection: a connection in a transaction that writes (``database.write_transaction``).
+        rows: every column of ``measurements`` but ``id``; uids differ, and times are in UTC.
 
     Raises:
         DatabaseError: the database failed.
@@ -99,7 +99,7 @@ def _copy_timings(connection: sa.Connection, rows: Iterator[TimingRow]) -> None:
 def _insert_sqlite(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
     """Number the rows here: the transaction holds the write lock, so no other writer takes the same numbers.
 
-    ``executemany`` cannot return what it inserted, and one statement a row that returns it takes twice as long.
+    ``executemany`` cannot return inserted rows, and one statement a row takes twice as long.
     """
     query = "SELECT seq FROM sqlite_sequence WHERE name = 'measurements'"
     first = 1 + (connection.exec_driver_sql(query).scalar() or 0)

@@ -1,4 +1,4 @@
-"""Which hardware is in a warehouse, and what a typed name means there."""
+"""The hardware in a warehouse, and the search for a typed name."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from diode_store import record_fields
-from diode_store.devices import BUILTIN_ALIASES, KNOWN_DEVICES, describe, known_device, match_hardware
+from diode_store.devices.known import BUILTIN_ALIASES, KNOWN_DEVICES, describe, known_device, match_hardware
 from diode_store.errors import HardwareError
 from diode_store.records import Hardware
-from diode_store.warehouse import schema
+from diode_store.warehouse import record_fields, schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +51,7 @@ class StoredHardware:
 
     @property
     def multiprocessors(self) -> int:
-        """How many multiprocessors it has."""
+        """Number of multiprocessors."""
         return self.hardware.multiprocessors
 
 
@@ -86,22 +85,28 @@ def stored_aliases(rows: Sequence[StoredHardware]) -> dict[str, set[str]]:
 
 
 def match(
-    connection_or_rows: sa.Connection | Sequence[StoredHardware], text: str, *, all_matches: bool = False
+    connection_or_rows: sa.Connection | Sequence[StoredHardware],
+    text: str,
+    *,
+    all_matches: bool | None = False,
+    measured_first: bool = True,
 ) -> list[StoredHardware]:
     """Return the hardware of the warehouse that ``text`` means: alias, exact name, or prefix at a word's end.
 
     Args:
-        connection_or_rows: the warehouse, or what ``list_hardware`` returned.
-        text: what a person typed; case does not matter.
-        all_matches: accept device models that differ in arch or multiprocessors.
+        connection_or_rows: the warehouse, or the result of ``list_hardware``.
+        text: text that a person typed; case does not matter.
+        all_matches: accept device models that differ in arch or multiprocessors; None for a caller without the option.
+        measured_first: if several match and some have measurements, only these count.
 
     Raises:
-        HardwareError: none matches, or several that are not comparable do; the message lists what there is.
+        HardwareError: none matches, or several that are not comparable do; the message lists the candidates.
     """
     if isinstance(connection_or_rows, sa.Connection):
         connection_or_rows = list_hardware(connection_or_rows)
     rows = list(connection_or_rows)
-    return match_hardware(rows, text, all_matches=all_matches, aliases=stored_aliases(rows))
+    measured = [row for row in rows if row.measurements] if measured_first else []
+    return match_hardware(rows, text, all_matches, stored_aliases(rows), measured)
 
 
 def add_alias(connection: sa.Connection, name: str, alias: str) -> list[StoredHardware]:
@@ -114,7 +119,7 @@ def add_alias(connection: sa.Connection, name: str, alias: str) -> list[StoredHa
         HardwareError: ``name`` matches none or several, or ``alias`` is empty or a device's name.
     """
     rows = list_hardware(connection)
-    found = match(rows, name)
+    found = match(rows, name, all_matches=None, measured_first=False)
     word = " ".join(alias.lower().split())
     if not word or not word.isprintable():
         raise HardwareError("an alias must be one or more printable characters, such as h200")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from diode_store import record_fields
 from diode_store.records import (
     CONFIG_COLUMNS,
     DeviceState,
@@ -23,8 +22,8 @@ from diode_store.records import (
     TimingMethod,
     regime_rank,
 )
-from diode_store.times import with_zone
-from diode_store.warehouse import schema
+from diode_store.values.times import with_zone
+from diode_store.warehouse import record_fields, schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

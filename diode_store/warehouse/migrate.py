@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from diode_store.command_line.render import counted, printable
 from diode_store.errors import DatabaseError, NoWarehouseError, SchemaError
-from diode_store.render import counted, printable
-from diode_store.resources import migrations_dir
-from diode_store.settings import upgrade_command
+from diode_store.system.resources import migrations_dir
+from diode_store.system.settings import upgrade_command
 from diode_store.warehouse import schema
 from diode_store.warehouse.database import begin_write, create_database_file, database_file, describe, write_transaction
 from diode_store.warehouse.sqlite_errors import is_there
@@ -34,7 +34,7 @@ _ADVISORY_LOCK = 0x6469_6F64_65
 
 @dataclass(frozen=True)
 class Upgrade:
-    """What an upgrade or a downgrade did; the revisions are equal if there was nothing to do."""
+    """Revisions before and after an upgrade or a downgrade; equal if there was nothing to do."""
 
     before: str | None
     after: str
@@ -42,16 +42,16 @@ class Upgrade:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a downgrade drops."""
+    """Rows of one table that a downgrade drops."""
 
     table: str
     rows: int
     what: str
-    """What the rows are, and what losing them means."""
+    """Meaning of the rows, and the consequence of losing them."""
 
 
 def current(engine: sa.Engine) -> str | None:
-    """Return the database's schema revision, or None if there is no warehouse in it (or no file).
+    """Return the database's schema revision, or None without a warehouse or a file.
 
     Raises:
         DatabaseError: the database cannot be read.
@@ -113,10 +113,10 @@ def upgrade(engine: sa.Engine) -> Upgrade:
 
 
 def losses(engine: sa.Engine, revision: str) -> list[Loss]:
-    """Return what going back to ``revision`` would drop, the newest revision's first.
+    """Return the losses of going back to ``revision``, the newest revision's first.
 
     Raises:
-        SchemaError: there is no warehouse, or ``revision`` is not an older one.
+        SchemaError: the database holds no warehouse, or ``revision`` is not an older one.
         DatabaseError: the database cannot be read.
     """
     _require_file(engine)
@@ -131,8 +131,8 @@ def downgrade(engine: sa.Engine, revision: str) -> Upgrade:
     """Bring the database back to ``revision``, in one transaction, for an older torch-diode to use.
 
     Raises:
-        SchemaError: there is no warehouse, or ``revision`` is not an older one.
-        DatabaseError: it cannot be written, or its rows would break a reference.
+        SchemaError: the database holds no warehouse, or ``revision`` is not an older one.
+        DatabaseError: the database cannot be written, or its rows would break a reference.
     """
     from alembic import command
 
@@ -144,7 +144,7 @@ def downgrade(engine: sa.Engine, revision: str) -> Upgrade:
 
 
 def differences(engine: sa.Engine) -> list[str]:
-    """Return how the database's tables differ from ``diode_store.warehouse.schema``; empty if they do not.
+    """Return the differences between the database's tables and ``diode_store.warehouse.schema``.
 
     Raises:
         DatabaseError: the database cannot be read.
@@ -183,10 +183,12 @@ def _scripts_back(connection: sa.Connection, revision: str) -> list[Script]:
     _refuse_unknown(where, present)
     scripts = list(ScriptDirectory.from_config(_config(connection)).walk_revisions(head=present))
     older = [script.revision for script in scripts[1:]]
+    if not older:
+        raise SchemaError(f"{where} has schema revision {present}; there is none before it")
     if revision not in older:
-        choice = f"name {' or '.join(sorted(older))}" if older else "which is the oldest there is"
         raise SchemaError(
-            f"{where} has schema revision {present} and cannot go back to {printable(revision)}; {choice}"
+            f"{where} has schema revision {present} and cannot go back to {printable(revision)}; "
+            f"name {' or '.join(sorted(older))}"
         )
     return scripts[: older.index(revision) + 1]
 
@@ -206,7 +208,7 @@ def _migration(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open the transaction that a migration runs in, alone on its database."""
     if engine.dialect.name != "sqlite":
         with write_transaction(engine) as connection:
-            # However long another one's migration takes: then there is nothing left to do.
+            # Wait however long another migration takes: then nothing is left to do.
             connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")

@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean and what to do about them, on one line and without the user's data."""
+"""Messages for PostgreSQL's errors: cause and remedy on one line, without the user's data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BY_WORDS = {
     "No such file or directory": "start the server, or check the URL's host and port",
     "could not translate host name": "check the URL's host",
     "failed to resolve host": "check the URL's host",
-    "timeout expired": "check the URL's host and port, and the network",
+    "timeout expired": "check the URL's host and port, and that the server and the network between answer",
     "server closed the connection": "try again when it is back",
     "connection is closed": "try again when it is back",
     "connection is lost": "try again when it is back",
@@ -47,9 +47,12 @@ _BY_WORDS = {
 
 
 def reason(error: BaseException) -> str:
-    """Return on one line what went wrong, with the remedy if it is a known one."""
-    said = _said(error)
-    state = getattr(error, "sqlstate", None)
+    """Return the cause on one line, with the remedy if it is known."""
+    return with_remedy(_said(error), getattr(error, "sqlstate", None))
+
+
+def with_remedy(said: str, state: str | None = None) -> str:
+    """Return an error's message, with the remedy for its SQLSTATE or its words if there is one."""
     remedy = _BY_STATE.get(state or "") or next((known for words, known in _BY_WORDS.items() if words in said), None)
     return f"{said}; {remedy}" if remedy else said
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
-from diode_store.batching import in_batches
 from diode_store.errors import PruneError
-from diode_store.times import with_zone
+from diode_store.values.batching import in_batches
+from diode_store.values.times import with_zone
 from diode_store.warehouse import schema
 from diode_store.warehouse.database import write_transaction
 from diode_store.warehouse.tombstones import bury
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 Gone = TypeVar("Gone")
-"""What a transaction says that it deleted."""
+"""Result of a deleting transaction."""
 _TIMINGS_AT_ONCE = 20_000
 _MEASUREMENTS_AT_ONCE = 500
 _DATASETS_LISTED = 20
@@ -37,27 +37,29 @@ _M = schema.measurements.c
 
 @dataclass(frozen=True)
 class Rule:
-    """Which measurements may go: all that one of the kinds applies to, narrowed down by every filter that is given."""
+    """Selection of measurements to delete: those of the given kinds that pass every given filter."""
 
     superseded: bool = False
     """Kind: another measurement took their place."""
     replays: bool = False
     """Kind: their times came out of a cache, not from the device."""
     flagged: bool = False
-    """Kind: there is a reason not to trust them."""
+    """Kind: measurements with a reason not to trust them."""
     older_than: timedelta | None = None
-    """Filter: how long ago they came into the warehouse, by its own clock; a machine with a wrong one does no harm."""
+    """Filter: time since they came into the warehouse, by its own clock; a machine with a wrong clock does no harm."""
     measured_before: datetime | None = None
-    """Filter: when they were measured; those that do not say are left alone."""
+    """Filter: end of the time in which they were measured; measurements without a time stay."""
     dataset: str | None = None
     hardware_ids: Collection[int] | None = None
     keep: int = 1
-    """How many measurements of each problem on each hardware stay whatever the rule says: the most trusted, of these
-    the newest. 0 lets the last go too."""
+    """Number of measurements of each problem on each hardware that always stay: the most trusted, then the newest.
+
+    0 lets the last one go too.
+    """
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was selected: such a rule would delete everything."""
+        """Return whether nothing was selected: such a rule would delete everything."""
         kinds = self.superseded or self.replays or self.flagged
         filters = (self.older_than, self.measured_before, self.dataset, self.hardware_ids)
         return not kinds and all(given is None for given in filters)
@@ -78,18 +80,18 @@ class Share:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would go; nothing has gone yet."""
+    """Measurements to delete; nothing is deleted yet."""
 
     ids: Sequence[int]
-    """Of the measurements, in order."""
+    """Ids of the measurements, in order."""
     kept: int
-    """Measurements that the rule names and that stay, as the last of their problem on their hardware."""
+    """Measurements that the rule selects but that stay, as the last of their problem on their hardware."""
     shares: Sequence[Share] = field(default=())
     """The same by hardware and data set."""
 
     @property
     def timings(self) -> int:
-        """How many timings would go with them."""
+        """Number of timings of these measurements."""
         return sum(share.timings for share in self.shares)
 
 
@@ -108,9 +110,9 @@ def plan(connection: sa.Connection, rule: Rule) -> Plan:
 
 
 def missing_dataset(connection: sa.Connection, name: str) -> str | None:
-    """Return one line if no measurement belongs to a data set, with the data sets there are; else None.
+    """Return one line with the known data sets if no measurement belongs to a data set; else None.
 
-    No error: it may have been deleted whole, by the same command that is run again.
+    Not an error: the same command may have deleted the whole data set before.
     """
     if connection.scalar(sa.select(_M.id).where(_M.dataset == name).limit(1)) is not None:
         return None
@@ -128,19 +130,17 @@ def carry_out(
     on_progress: Callable[[float], None] = lambda _done: None,
     before_each: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[int, int]]:
-    """Delete the measurements of a plan, and yield after each transaction how many measurements and timings went.
-
-    What was yielded is deleted, and nothing else.
+    """Delete the measurements of a plan, and yield the numbers of measurements and timings after each transaction.
 
     Args:
         engine: the warehouse.
-        ids: of the measurements.
-        reason: what their tombstones say.
+        ids: ids of the measurements.
+        reason: text for their tombstones.
         on_progress: called with the number of measurements just done.
         before_each: called before each transaction; may raise, to end the work.
 
     Raises:
-        DatabaseError: the database failed; what was yielded before is deleted, and nothing else.
+        DatabaseError: the database failed; exactly the yielded measurements are deleted.
     """
     batches = in_batches(_weighed(engine, ids), lambda pair: pair[1], _TIMINGS_AT_ONCE)
     some = ([number for number, _ in batch] for batch in batches)

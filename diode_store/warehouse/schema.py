@@ -1,9 +1,8 @@
 """The tables of the warehouse, as SQLAlchemy Core; no queries, no engine.
 
-Dimension tables (hardware, environments, problems, configs) have an integer primary key and a unique 16-byte
-content key. ``timings`` is the fact table: its key is (measurement, config) and it has no foreign keys, which
-would cost 28% of the ingest rate on SQLite and seven times on PostgreSQL. Every table has an ``extra`` JSON
-column for what a newer writer adds.
+Dimension tables (hardware, environments, problems, configs) have an integer primary key and a unique 16-byte content
+key. ``timings`` is the fact table. Its key is (measurement, config). It has no foreign keys, which would slow down
+ingest on SQLite and, far more, on PostgreSQL. Every table has an ``extra`` JSON column for fields of a newer writer.
 
 A change here needs a migration: see docs/architecture.md.
 """
@@ -28,7 +27,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD_REVISION = "0004"
+HEAD_REVISION = "0001"
 """The Alembic revision this code reads and writes; a test compares it with the newest migration."""
 VERSION_TABLE = "diode_schema_version"
 """Our own name, so that a warehouse can share a database with another Alembic project."""
@@ -215,6 +214,7 @@ decisions = Table(
     Column("kept", JSON, nullable=False, comment="[[config id, predicted us], ...] fastest first"),
     Column("predicted_vendor_us", Float),
     Column("p_within_2pct", Float),
+    Column("similar_to", String, comment="device whose model decided in place of one for this device"),
     Column("seconds", Float),
     Column("observed", Boolean, nullable=False),
     Column("failure", String, comment="why the graph with it could not be compiled; NULL unless it failed"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from diode_store.render import counted
+from diode_store.command_line.render import counted
 from diode_store.warehouse import schema
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _AT_ONCE = 1_000
 
 
 def broken_facts(engine: sa.Engine) -> list[str]:
-    """Return what is wrong with ``timings``, ``measurements`` and ``decisions``, a line each; reads all of them.
+    """Return the faults of ``timings``, ``measurements`` and ``decisions``, a line each; reads all rows.
 
     Raises:
         DatabaseError: the database cannot be read.
@@ -56,7 +56,7 @@ def broken_facts(engine: sa.Engine) -> list[str]:
 
 
 def _with_unknown_configs(connection: sa.Connection) -> int:
-    """Return how many decisions kept configs that are not there: their ids are in JSON, which has no foreign keys."""
+    """Return the number of decisions that kept missing configs: their ids are in JSON, which has no foreign keys."""
     known = set(connection.scalars(sa.select(schema.configs.c.id)))
     rows = connection.execution_options(yield_per=_AT_ONCE).scalars(sa.select(schema.decisions.c.kept))
     return sum(not known.issuperset(config_id for config_id, _ in kept) for kept in rows)

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean and what to do about them; imports little, for readers without SQLAlchemy."""
+"""Messages for SQLite's errors: cause and remedy; imports little, for readers without SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _REMEDIES = {
 
 
 def reason(error: BaseException) -> str:
-    """Return on one line what a database driver's error means, with the remedy if it is a known one."""
+    """Return the meaning of a database driver's error on one line, with the remedy if it is known."""
     text = " ".join(str(error).split())
     return next((remedy for said, remedy in _REMEDIES.items() if said in text), text or type(error).__name__)
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a database file at ``path`` that this user may read.
+    """Return whether there is a database file at ``path`` that this user may read.
 
-    It is not opened: to open and close it here would end the locks that this process has on it.
+    The file is not opened: closing it here would end the locks that this process has on it.
 
     Raises:
-        DatabaseError: it is a folder, or this user may not read it or get to it; SQLite says the same of all these.
+        DatabaseError: it is a folder, or this user may not read it or get to it; SQLite reports all of these alike.
     """
     try:
         mode = path.stat().st_mode

@@ -18,6 +18,7 @@ from diode_store.warehouse.binding import binding
 from diode_store.warehouse.database import describe, make_engine, write_transaction
 from diode_store.warehouse.decisions import insert_decisions
 from diode_store.warehouse.dimensions import Dimensions, select_by_key
+from diode_store.warehouse.doubts import contradicted, doubts_of
 from diode_store.warehouse.facts import insert_measurements, insert_timings
 from diode_store.warehouse.migrate import require_current
 from diode_store.warehouse.tombstones import buried
@@ -39,16 +40,20 @@ _MOST_KEPT = 50_000
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What one ``Store.write`` did."""
+    """Counts of one ``Store.write``."""
 
     measurements: int
     """New measurements written."""
     duplicates: int
-    """Records that were there already, or twice in the batch; nothing was written for them."""
+    """Number of records that were stored already, or come twice in the batch; nothing was written for them."""
     timings: int
     """Timings written with the new measurements."""
     decisions: int = 0
     """New decisions written."""
+    contradictions: tuple[Measurement | DecisionRecord, ...] = ()
+    """Number of records that were not written because another record has their uid."""
+    doubts: tuple[str, ...] = ()
+    """A line for each value of the new measurements that cannot be true."""
 
 
 class Store:
@@ -71,7 +76,7 @@ class Store:
         """Open the warehouse at ``url``.
 
         Raises:
-            SchemaError: there is none, or one of another revision; the message names the command to run.
+            SchemaError: the warehouse is missing or has another revision; the message names the command to run.
             DatabaseError: it cannot be opened.
         """
         engine = make_engine(url)
@@ -98,7 +103,7 @@ class Store:
 
     @property
     def has_server(self) -> bool:
-        """Whether another process does the database's work, so that writing is mostly waiting for it."""
+        """Return whether another process does the database's work, so that writing mostly waits."""
         return self.engine.dialect.name != "sqlite"
 
     @property
@@ -119,26 +124,28 @@ class Store:
             require_current(self.engine)
 
     def write(self, records: Iterable[Measurement | DecisionRecord]) -> WriteReport:
-        """Write those of ``records`` that are not there yet, durably, all or none.
+        """Write the new ``records`` durably, all or none.
 
         Raises:
             DatabaseError: the database failed; nothing was written but, perhaps, dimension rows.
-            SchemaError: it was upgraded since it was opened; likewise.
-            RecordError: a record holds a value that no database can store; likewise.
+            SchemaError: the schema changed since the store was opened; nothing was written either.
+            RecordError: a record holds a value that no database can store; nothing was written either.
         """
         batch = list(records)
-        fresh = list(self._fresh(batch).values())
+        fresh, again = self._split(batch)
         measurements = [record for record in fresh if isinstance(record, Measurement)]
         others = [record for record in fresh if not isinstance(record, Measurement)]
         try:
-            written, timings, decisions = self._write(measurements, others) if fresh else (0, 0, 0)
+            written, timings, decisions, doubts = self._write(measurements, others) if fresh else (0, 0, 0, ())
         except BaseException:
             self._forget()
             raise
-        return WriteReport(written, len(batch) - written - decisions, timings, decisions)
+        wrong = self.contradicted(again)
+        known = len(batch) - written - decisions - len(wrong)
+        return WriteReport(written, known, timings, decisions, tuple(wrong), doubts)
 
     def known(self, uids: Iterable[bytes]) -> set[bytes]:
-        """Return those of ``uids`` whose records are in the warehouse, or were deleted from it."""
+        """Return the uids whose records are in the warehouse, or were deleted from it."""
         wanted = list(uids)
         if not wanted:
             return set()
@@ -146,6 +153,19 @@ class Store:
             tables = (schema.measurements, schema.decisions)
             here = {bytes(row.uid) for table in tables for row in select_by_key(connection, table.c.uid, wanted)}
             return here | buried(connection, wanted)
+
+    def contradicted(self, records: Iterable[Measurement | DecisionRecord]) -> list[Measurement | DecisionRecord]:
+        """Return the records whose uid belongs to another record in the warehouse."""
+        found: list[Measurement | DecisionRecord] = []
+        left = list(records)
+        while left:
+            # One of each uid at a time.
+            by_uid = {record.uid: record for record in reversed(left)}
+            with self.engine.connect() as connection:
+                wrong = contradicted(connection, by_uid)
+            found += (record for record in left if by_uid[record.uid] is record and record.uid in wrong)
+            left = [record for record in left if by_uid[record.uid] is not record]
+        return found
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows by table, and of timings that failed as ``failures``."""
@@ -162,20 +182,24 @@ class Store:
                 "decisions": connection.scalar(decisions) or 0,
             }
 
-    def _fresh(self, batch: Sequence[Measurement | DecisionRecord]) -> dict[bytes, Measurement | DecisionRecord]:
-        """Return what is new, the first of each uid, so that a replay costs one look-up."""
+    def _split(
+        self, batch: Sequence[Measurement | DecisionRecord]
+    ) -> tuple[list[Measurement | DecisionRecord], list[Measurement | DecisionRecord]]:
+        """Return the new records, the first of each uid, and the others."""
         by_uid: dict[bytes, Measurement | DecisionRecord] = {}
-        for record in batch:
-            by_uid.setdefault(record.uid, record)
+        again = [record for record in batch if by_uid.setdefault(record.uid, record) is not record]
         known = self.known(by_uid)
-        return {uid: record for uid, record in by_uid.items() if uid not in known}
+        again += [record for uid, record in by_uid.items() if uid in known]
+        return [record for uid, record in by_uid.items() if uid not in known], again
 
     def _forget(self) -> None:
         self._dimensions.forget()
         self._config_ids.forget()
 
-    def _write(self, fresh: Sequence[Measurement], decisions: Sequence[DecisionRecord]) -> tuple[int, int, int]:
-        """Return how many measurements, timings and decisions were written."""
+    def _write(
+        self, fresh: Sequence[Measurement], decisions: Sequence[DecisionRecord]
+    ) -> tuple[int, int, int, tuple[str, ...]]:
+        """Return the numbers of written measurements, timings and decisions, and the doubtful ones."""
         if self._was_lost.is_set():
             self._was_lost.clear()
             self._forget()
@@ -192,7 +216,8 @@ class Store:
             rows = _timing_rows((ids[uid], config_ids[uid], table) for uid, table in tables.items() if uid in ids)
             insert_timings(connection, rows)
             decided = insert_decisions(connection, decisions, self._dimensions, now)
-        return len(ids), sum(len(tables[uid]) for uid in ids), decided
+        doubts = chain.from_iterable(doubts_of(m, tables[m.uid], now) for m in fresh if m.uid in ids)
+        return len(ids), sum(len(tables[uid]) for uid in ids), decided, tuple(doubts)
 
     def _add_dimensions(
         self, fresh: Sequence[Measurement | DecisionRecord], tables: Mapping[bytes, TimingTable]
@@ -265,7 +290,7 @@ def _kept(records: Iterable[Measurement | DecisionRecord]) -> Iterator[KernelCon
 
 
 class _ConfigIds:
-    """The ids of configs that are in the warehouse, by the numbers that the codec gives equal ones.
+    """Ids of configs in the warehouse, by the codec's numbers, of which equal configs share one.
 
     Looked up for every timing, so without a call into Python, and without touching the config's memory.
     """

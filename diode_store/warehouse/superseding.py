@@ -1,4 +1,4 @@
-"""Lets a sweep replace an earlier one: where both measured, the views show only the newer."""
+"""Lets a sweep replace an earlier one: the views show only the newer measurement of a problem that both measured."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from diode_store.command_line.render import printable
 from diode_store.errors import SupersedeError
-from diode_store.render import printable
 from diode_store.warehouse import schema
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _LIST = 'list the sweeps with `diode query "SELECT DISTINCT sweep_id FROM measur
 
 @dataclass(frozen=True)
 class Superseding:
-    """What a sweep would replace."""
+    """Measurements that a sweep would replace."""
 
     measurements: int
     """Measurements of the earlier sweep whose problem the newer one measured on the same hardware and software."""
@@ -28,7 +28,7 @@ class Superseding:
 
 
 def count_superseded(connection: sa.Connection, old: str, new: str) -> Superseding:
-    """Return what ``supersede`` would do.
+    """Return the effect of ``supersede``.
 
     Raises:
         SupersedeError: the sweeps are the same, or one has no measurement.
@@ -46,7 +46,7 @@ def count_superseded(connection: sa.Connection, old: str, new: str) -> Supersedi
 
 
 def supersede(connection: sa.Connection, old: str, new: str) -> int:
-    """Mark what ``new`` measured again of sweep ``old``; return how many measurements that were.
+    """Mark the measurements of sweep ``old`` that ``new`` repeated; return their number.
 
     Only trusted measurements of ``new`` replace others.
     """
@@ -56,7 +56,7 @@ def supersede(connection: sa.Connection, old: str, new: str) -> int:
 
 
 def restore(connection: sa.Connection, old: str) -> int:
-    """Let every measurement of sweep ``old`` count again; return how many had been superseded."""
+    """Let every measurement of sweep ``old`` count again; return the number that had been superseded."""
     columns = schema.measurements.c
     change = sa.update(schema.measurements).where(columns.sweep_id == old, columns.superseded_by.is_not(None))
     return connection.execute(change.values(superseded_by=None)).rowcount

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from diode_store.times import with_zone
+from diode_store.values.times import with_zone
 from diode_store.warehouse import schema
 from diode_store.warehouse.dimensions import insert_for, select_by_key
 
@@ -26,15 +26,15 @@ class Tombstones:
 
     reason: str
     measurements: int
-    """How many records, decisions among them."""
+    """Number of records, decisions among them."""
     first_deleted_at: datetime
     last_deleted_at: datetime
 
 
 def buried(connection: sa.Connection, uids: Iterable[bytes]) -> set[bytes]:
-    """Return those of ``uids`` whose records were deleted.
+    """Return the uids whose records were deleted.
 
-    Look for stored records *before* this: one that is deleted in between is then found in one of the two.
+    Look for stored records *before* this: a record that is deleted in between then appears in one of the two.
     """
     wanted = list(uids)
     if not wanted:
@@ -46,12 +46,12 @@ def bury(connection: sa.Connection, ids: Sequence[int], reason: str) -> tuple[in
     """Delete measurements with their timings and leave tombstones, all in the connection's transaction.
 
     Args:
-        connection: inside a transaction that writes.
-        ids: of the measurements, a few hundred at most; one that is not there is left out.
-        reason: what deleted them.
+        connection: a connection in a transaction that writes.
+        ids: ids of the measurements, a few hundred at most; unknown ids are ignored.
+        reason: the command that deletes them.
 
     Returns:
-        How many measurements and timings were deleted.
+        Numbers of deleted measurements and timings.
     """
     measurements, timings = schema.measurements, schema.timings
     # In one order for all: two that delete the same measurements then cannot deadlock.
@@ -67,7 +67,7 @@ def bury(connection: sa.Connection, ids: Sequence[int], reason: str) -> tuple[in
 
 
 def bury_decisions(connection: sa.Connection, ids: Sequence[int], reason: str) -> int:
-    """Delete decisions and leave tombstones, as ``bury`` does with measurements; return how many were deleted."""
+    """Delete decisions and leave tombstones, as ``bury`` does with measurements; return their number."""
     decisions = schema.decisions
     chosen = sa.select(decisions.c.id, decisions.c.uid).where(decisions.c.id.in_(ids)).order_by("id")
     rows = connection.execute(chosen if connection.dialect.name == "sqlite" else chosen.with_for_update()).all()
@@ -84,7 +84,7 @@ def _leave_tombstones(connection: sa.Connection, uids: Iterable[bytes], reason: 
 
 
 def list_tombstones(connection: sa.Connection) -> list[Tombstones]:
-    """Return how many measurements were deleted for which reason, the first deleted first."""
+    """Return the number of deleted measurements for each reason, the first deleted first."""
     columns = schema.tombstones.c
     first, last = sa.func.min(columns.deleted_at), sa.func.max(columns.deleted_at)
     query = sa.select(columns.reason, sa.func.count(), first, last).group_by(columns.reason).order_by(first)
@@ -95,7 +95,7 @@ def list_tombstones(connection: sa.Connection) -> list[Tombstones]:
 
 
 def forget(connection: sa.Connection, reason: str | None = None) -> int:
-    """Drop the tombstones of ``reason``, or all; return how many. What they stood for may then be stored again."""
+    """Drop the tombstones of ``reason``, or all; return their number. Their records may then be stored again."""
     statement = sa.delete(schema.tombstones)
     if reason is not None:
         statement = statement.where(schema.tombstones.c.reason == reason)

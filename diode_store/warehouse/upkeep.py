@@ -8,10 +8,10 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from diode_store.command_line.render import quantity
 from diode_store.errors import BackupError, DatabaseError
-from diode_store.files import PRIVATE_FILE, sync_folder, whole_file
-from diode_store.render import quantity
-from diode_store.urls import connect_sqlite
+from diode_store.system.files import PRIVATE_FILE, sync_folder, whole_file
+from diode_store.system.urls import connect_sqlite
 from diode_store.warehouse.database import database_file, describe, size_bytes
 from diode_store.warehouse.sqlite_errors import reason
 
@@ -95,7 +95,7 @@ def _copy(source: Path, target: Path, on_progress: Callable[[float], None]) -> N
 
     try:
         with closing(connect_sqlite(source, "rw")) as reader, closing(connect_sqlite(target, "rw")) as writer:
-            # One snapshot for the whole copy: without it every commit of another process would start it anew.
+            # One snapshot for the whole copy: without it every commit of another process would restart the copy.
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
             reader.backup(writer, pages=_PAGES_AT_ONCE, progress=progress, sleep=0)

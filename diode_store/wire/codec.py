@@ -1,22 +1,22 @@
 """Records to bytes and back: one self-contained msgpack map per measurement, or per decision of the hook.
 
-Nothing outside this room knows the wire format. Layout of a measurement, version 2::
+Only this package knows the wire format. Layout of a measurement, version 2::
 
     {"v": 2, "uid": bin16, "hardware": {...}, "environment": {...}, "problem": {...},
      "config_columns": [...], "configs": [bin, ...],
      "timing_columns": ["config", "runtime_us", ...], "timings": [[0, ...], [39.4, ...], ...],
      "source": "import", ...}
 
-Configs are a table of their own that timings point into; each row is msgpack inside a bin, which a reader that has
-seen the same bytes need not decode again. Timings are an array a column; one value instead of an array stands in every
-row, and null for ``config`` counts up from 0. Version 1 had arrays of rows in both places: a row a timing costs three
-times as much to decode, a map a timing 3 to 10 times as much as that. Absent optional fields are left out. What this
-version does not know is kept in ``extra``, which holds JSON: keys of a map in that record's ``extra``, unknown keys of
-``timing_method`` and ``device_state`` under these names and unknown timing columns under ``timings`` in the
-measurement's.
+Timings point into the table of configs. Each config is msgpack inside a bin, so that a reader decodes equal bytes once.
+Timings hold one array a column, which decodes faster than one array a timing. A single value instead of an array
+applies to every row, and null for ``config`` counts up from 0. Absent optional fields are left out.
 
-A record that is no measurement names its ``kind``. Its versions go on from those of measurements, so that a reader that
-knows no kinds refuses it as newer and keeps it; ``decision_map`` has the layout of the only one.
+Records keep unknown values in ``extra``, as JSON. Unknown keys of a map go to the ``extra`` of its record. Unknown keys
+of ``timing_method`` and ``device_state``, and unknown timing columns (under ``timings``), go to the ``extra`` of the
+measurement.
+
+A record of another kind names its ``kind``. Version numbers of other kinds follow those of measurements, so that a
+reader without kinds refuses such a record as newer and keeps it. ``decision_map`` describes decisions, the only one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from typing import Any, TypeVar, cast
 
 import msgpack
 
-from diode_store import checks
-from diode_store.checks import microseconds as check_microseconds
 from diode_store.decisions import DecisionRecord
 from diode_store.errors import CodecError, OtherKindError, RecordError, UnknownVersionError
 from diode_store.records import (
@@ -41,6 +39,8 @@ from diode_store.records import (
     Source,
     TimingMethod,
 )
+from diode_store.values import checks
+from diode_store.values.checks import microseconds as check_microseconds
 from diode_store.wire.decision_map import DECISION, DECISION_VERSION, decision_of, map_of
 from diode_store.wire.record_parts import (
     NIL,
@@ -70,10 +70,10 @@ __all__ = [
 ]
 
 WIRE_VERSION = 2
-"""What is written of a measurement; every version from 1 on is read."""
+"""Version of a measurement's record; readers refuse any other."""
 
 Record = Measurement | DecisionRecord
-"""What a record may hold."""
+"""Any record."""
 
 _Shallow = TypeVar("_Shallow", TimingMethod, DeviceState)
 
@@ -114,8 +114,8 @@ def encode(record: Record) -> bytes:
     """Return ``record`` as one msgpack map.
 
     Raises:
-        RecordError: ``decode_record`` would not read it back, because of a time that is not finite and positive, an
-            outcome that does not fit it, a value of the wrong type, or its size.
+        RecordError: ``decode_record`` would not read the bytes back: a time is not finite and positive, an outcome does
+            not fit its time, a value has the wrong type, or the record is too large.
     """
     content = map_of(record) if isinstance(record, DecisionRecord) else _content(record)
     kept = {name: value for name, value in content.items() if not (is_empty(value) or value is False)}
@@ -146,24 +146,24 @@ def _content(measurement: Measurement) -> dict[str, Any]:
 
 
 def decode_record(payload: bytes) -> Record:
-    """Return what ``payload`` holds, of whichever kind.
+    """Return the record in ``payload``, of whichever kind.
 
     Raises:
-        UnknownVersionError: a newer writer's record, or one of a kind that this version does not know.
-        CodecError: anything else that is not one whole, valid record; the message says what is wrong.
+        UnknownVersionError: a newer writer's record, or a record of an unknown kind.
+        CodecError: anything else that is not one whole, valid record; the message says why.
     """
-    content = read_map(payload, _REPEATED_FIELDS, raw_arrays=("configs",))
+    content = read_map(payload, _REPEATED_FIELDS)
     with codec_errors():
         kind = _checked_kind(content)
         return decision_of(content) if kind == DECISION else _measurement(content)
 
 
 def decode(payload: bytes) -> Measurement:
-    """Return the measurement that ``payload`` holds.
+    """Return the measurement in ``payload``.
 
     Raises:
-        OtherKindError: it is a record of another kind.
-        CodecError: as for ``decode_record``.
+        OtherKindError: a record of another kind.
+        CodecError: not one whole, valid record, or a newer writer's.
     """
     record = decode_record(payload)
     if isinstance(record, DecisionRecord):
@@ -173,7 +173,7 @@ def decode(payload: bytes) -> Measurement:
 
 @dataclass(frozen=True)
 class RecordHead:
-    """What a record says of its measurement, without the timings."""
+    """Fields of a measurement's record other than its timings."""
 
     uid: bytes
     hardware: Hardware
@@ -190,10 +190,10 @@ class RecordHead:
 
 
 def decode_head(payload: bytes) -> RecordHead:
-    """Return what ``payload`` says of its measurement; the tables are skipped, which makes it many times as fast.
+    """Return the head of the measurement in ``payload``; skipping the tables makes this many times as fast.
 
     Raises:
-        CodecError: as for ``decode``, but what the tables hold is not looked at.
+        CodecError: as for ``decode``, except for errors in the tables.
     """
     content = read_map(payload, _REPEATED_FIELDS, skipped=TABLE_FIELDS)
     with codec_errors():
@@ -203,7 +203,7 @@ def decode_head(payload: bytes) -> RecordHead:
 
 
 def _checked_kind(content: dict[str, Any]) -> str | None:
-    """Return what kind of record it is, None for a measurement, if this version reads it."""
+    """Return the kind of a record that this version reads; None for a measurement."""
     version, kind = content.get("v"), content.get("kind")
     newest = WIRE_VERSION if kind is None else DECISION_VERSION
     if type(version) is int and version > newest:
@@ -214,16 +214,13 @@ def _checked_kind(content: dict[str, Any]) -> str | None:
         raise UnknownVersionError(
             f"kind {checks.shown(kind)} is not one that this torch-diode reads (measurements, {DECISION}); upgrade it"
         )
-    least = 1 if kind is None else DECISION_VERSION
-    if type(version) is not int or version < least:
-        raise CodecError(
-            f"unknown record version {checks.shown(version)}; this torch-diode reads versions {least} to {newest}"
-        )
+    if type(version) is not int or version < newest:
+        raise CodecError(f"unknown record version {checks.shown(version)}; this torch-diode reads version {newest}")
     return kind
 
 
 def _measurement(content: dict[str, Any]) -> Measurement:
-    timings, unknown_columns = read_tables(content, content["v"])
+    timings, unknown_columns = read_tables(content)
     method, unknown_method = _timing_method(content.get("timing_method", NIL))
     state, unknown_state = _device_state(content.get("device_state", NIL))
     unknown = {"timing_method": unknown_method, "device_state": unknown_state, "timings": unknown_columns}
@@ -268,7 +265,7 @@ def _flags(content: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _shallow(kind: type[_Shallow], name: str, values: dict[str, Any] | None) -> tuple[_Shallow, dict[str, Any]]:
-    """Return a record without structure, and what of its map this version does not know."""
+    """Return a record without structure, and the unknown part of its map."""
     values = values or {}
     known = {f.name for f in fields(kind)}
     checked = checks.fields(name, values, {n: check for n, check in _SHALLOW_CHECKS.items() if n in known})

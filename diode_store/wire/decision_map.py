@@ -6,9 +6,9 @@ Layout of version 3, the only one so far::
      "config_columns": [...], "configs": [bin, ...], "predicted_us": [39.4, ...],
      "decided_by": "model", "reason": "...", "policy": "adaptive/3/1.1/model's", "mode": "adaptive", ...}
 
-The config table is a measurement's and holds what was kept, fastest predicted first; ``predicted_us`` has a value for
-each, null where there is no prediction. Both are left out where nothing was kept, and so are absent optional fields.
-Keys that this version does not know are kept in ``extra``.
+The config table has the layout of a measurement's and holds the kept configs, fastest prediction first.
+``predicted_us`` has a value for each config, null without a prediction. Both are left out if nothing was kept. Absent
+optional fields are left out too. Unknown keys are kept in ``extra``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diode_store import checks
 from diode_store.decisions import MOST_KEPT, DecisionRecord, KeptConfig
 from diode_store.errors import CodecError
+from diode_store.values import checks
 from diode_store.wire.record_parts import NIL, environment_of, hardware_of, moment, plain, problem_of, uid
 from diode_store.wire.record_tables import read_configs, write_configs
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DECISION = "decision"
 """The ``kind`` of these records."""
 DECISION_VERSION = 3
-"""What is written and read; older readers, which know no kinds, refuse it as newer than theirs."""
+"""Version of a decision's record; readers that know no kinds refuse it as newer than theirs."""
 
 _MOST_SECONDS = 1e9
 _count = partial(checks.integer, least=0, most=checks.INT32)
@@ -41,6 +41,7 @@ _CHECKS: dict[str, checks.Check] = {
     "predicted_vendor_us": checks.microseconds,
     "p_within_2pct": partial(checks.number, least=0, most=1),
     "model_sha256": checks.text,
+    "similar_to": checks.text,
     "seconds": partial(checks.number, least=0, most=_MOST_SECONDS),
     "observed": checks.flag,
     "failure": checks.text,
@@ -53,7 +54,7 @@ _KNOWN = frozenset((*_CHECKS, *_NEEDED, *_KEPT, "v", "kind", "environment", "ext
 
 
 def map_of(decision: DecisionRecord) -> dict[str, Any]:
-    """Return ``decision`` as a map; the caller leaves out what is empty."""
+    """Return ``decision`` as a map; the caller drops empty fields."""
     kept: dict[str, Any] = {}
     if decision.kept:
         configs, predicted = zip(*decision.kept, strict=True)
@@ -73,11 +74,10 @@ def map_of(decision: DecisionRecord) -> dict[str, Any]:
 
 
 def decision_of(content: dict[str, Any]) -> DecisionRecord:
-    """Return the decision that a map holds.
+    """Return the decision in a map.
 
     Raises:
-        RecordError: a field is missing or its value is wrong; as for ``codec.decode_record``, other errors of reading
-            malformed content may pass through.
+        RecordError: a field is missing or its value is wrong. Other errors of malformed content may pass through.
     """
     checks.require("the record of a decision", content, _NEEDED)
     known = checks.fields("decision", content, _CHECKS)

@@ -1,4 +1,4 @@
-"""What records of every kind have in common on the wire: the device, the software, the problem and single values."""
+"""Parts that records of every kind share on the wire: the device, the software, the problem and single values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from diode_store import checks
 from diode_store.errors import CodecError, RecordError
 from diode_store.keys import KEY_BYTES
 from diode_store.records import Environment, Hardware, Problem, TensorSpec
+from diode_store.values import checks
 from diode_store.wire.unpacking import Interned
 
 NIL = b"\xc0"
@@ -49,7 +49,7 @@ _ENVIRONMENT_CHECKS: dict[str, checks.Check] = dict.fromkeys(
 
 @contextmanager
 def codec_errors() -> Iterator[None]:
-    """Turn whatever Python raises for malformed content into one of our errors.
+    """Turn any error of Python about malformed content into one of ours.
 
     Raises:
         CodecError: instead of any of them.
@@ -79,7 +79,10 @@ def moment(what: str, value: object) -> datetime:
         raise CodecError(f"{what} must be an ISO 8601 time, not {checks.shown(value)}") from error
     if found.tzinfo is None:
         raise CodecError(f"{what} must name its time zone: {found.isoformat()}")
-    return found.astimezone(UTC)
+    try:
+        return found.astimezone(UTC)
+    except OverflowError:
+        raise CodecError(f"{what} is no time of the calendar in UTC: {checks.shown(value)}") from None
 
 
 def _hardware(content: dict[str, Any]) -> Hardware:
@@ -120,7 +123,7 @@ def _problem(content: dict[str, Any]) -> Problem:
 
 
 def is_empty(value: object) -> bool:
-    """Whether a field with this value is left out."""
+    """Return whether a field with this value is left out."""
     return value is None or (isinstance(value, (Mapping, list, tuple)) and not value)
 
 

@@ -9,27 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from diode_store import checks
 from diode_store.errors import RecordError
 from diode_store.records import CONFIG_COLUMNS, KernelConfig, Outcome, Timing, plain_scalar
+from diode_store.values import checks
 from diode_store.wire.timing_table import ONCE_EACH, OUTCOMES, NumberedConfigs, TimingTable, repeats_a_config
-from diode_store.wire.unpacking import Interned, RawArray, unpack
+from diode_store.wire.unpacking import Interned, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 CONFIG_TABLE = (*CONFIG_COLUMNS, "kwargs")
-"""Columns of the config table; ``extra`` follows where a config has one."""
+"""Columns of the config table; ``extra`` follows if a config has one."""
 TIMING_TABLE = ("config", *(name for name in Timing._fields if name != "config"))
 """Columns of the timing table; ``config`` is a position in the config table."""
 TABLE_FIELDS = ("config_columns", "configs", "timing_columns", "timings")
 
 _MOST_CONFIGS = 50_000  # some 1 KiB each
 _MOST_LAYOUTS = 16
-_ROWS_VERSION = 1
-"""The version of the wire format that holds a row a timing."""
 _MOST_COLUMNS = 64
-"""A column costs a few bytes of a record, but as many values as there are timings once it is read."""
+"""Most columns. A column costs a few bytes of a record, but a value for each timing once it is read."""
 _TIMING_DEFAULTS = {"outcome": Outcome.OK.value, "is_estimate": False}
 _OK = Outcome.OK.value
 _small = partial(checks.integer, least=0, most=checks.INT32)
@@ -58,34 +56,48 @@ def write_configs(configs: Sequence[KernelConfig]) -> tuple[tuple[str, ...], lis
     return columns, [msgpack.packb([getattr(config, name) for name in columns]) for config in configs]
 
 
+def tables_of_rows(
+    config_columns: Sequence[str],
+    configs: Iterable[Sequence[Any]],
+    timing_columns: Sequence[str],
+    timings: Iterable[Sequence[Any]],
+) -> dict[str, Any]:
+    """Return the fields that hold tables given by rows; the values are not checked.
+
+    Raises:
+        TypeError, ValueError, OverflowError: msgpack cannot store a value.
+    """
+    packed = [msgpack.packb(row) for row in configs]
+    values = [list(column) for column in zip(*timings, strict=True)]
+    return dict(zip(TABLE_FIELDS, (config_columns, packed, timing_columns, values), strict=True))
+
+
 def read_configs(content: dict[str, Any]) -> list[KernelConfig]:
     """Return the configs of a record's config table, in its order.
 
     Raises:
-        RecordError: as for ``read_tables``.
+        RecordError: the table is not whole, or a value is wrong.
     """
     numbers, by_number = _configs(content)
     return [by_number[number] for number in numbers]
 
 
 def _packed(column: Sequence[Any]) -> Any:
-    """Return a column as it is written: one value if it is the same in all rows."""
+    """Return a column as written: one value if all rows share it."""
     first = column[0]
     is_constant = all(value is first or (type(value) is type(first) and value == first) for value in column)
     return first if is_constant else column
 
 
-def read_tables(content: dict[str, Any], version: int) -> tuple[TimingTable, dict[str, Any]]:
-    """Return the timings, and the columns of them that this version does not know.
+def read_tables(content: dict[str, Any]) -> tuple[TimingTable, dict[str, Any]]:
+    """Return the timings, and the unknown columns of the timings.
 
     Raises:
-        RecordError: the tables are not whole or a value is wrong; as for ``codec.decode``, other errors of reading
-            malformed content may pass through.
+        RecordError: the tables are not whole or a value is wrong. Other errors of malformed content may pass through.
     """
     numbers, by_number = _configs(content)
     columns = checks.array("timing_columns", content["timing_columns"])
-    read = _columns_of_rows if version == _ROWS_VERSION else _columns
-    named = read(columns, checks.array("timings", content["timings"]), len(numbers))
+    named = _columns(columns, checks.array("timings", content["timings"]), len(numbers))
     length = len(named["config"])
     if not length:
         raise RecordError("a measurement needs at least one timing")
@@ -126,15 +138,6 @@ def _columns(columns: tuple[str, ...], values: tuple[Any, ...], configs: int) ->
     return given
 
 
-def _columns_of_rows(columns: tuple[str, ...], rows: tuple[Any, ...], _configs: int) -> dict[str, Sequence[Any]]:
-    """Return the timing columns by name, from the rows that version 1 holds."""
-    _check_names(columns)
-    for position, row in enumerate(rows):
-        if type(row) is not tuple or len(row) != len(columns):
-            checks.array(f"timings[{position}]", row, len(columns))
-    return dict(zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True))
-
-
 @lru_cache(maxsize=16)
 def _check_names(columns: tuple[str, ...]) -> None:
     if len(columns) > _MOST_COLUMNS:
@@ -156,9 +159,9 @@ def _is_plain(
     *,
     configs: int,
 ) -> bool:
-    """Whether whole columns are valid, checked at the speed of C.
+    """Return whether whole columns are valid, checked at the speed of C.
 
-    Otherwise each row has to be looked at: to find which is wrong, or that all are right in an unusual way.
+    If not, the caller checks each row, to find the wrong one or to accept unusual but valid values.
     """
     return (
         (isinstance(positions, range) or _are_positions(positions, configs))
@@ -178,14 +181,14 @@ def _are_positions(values: Sequence[Any], configs: int) -> bool:
 
 
 def _go_together(outcomes: Sequence[Any], runtimes: Sequence[Any]) -> bool:
-    """Whether there is a runtime where the outcome is ok, and nowhere else."""
+    """Return whether exactly the timings with outcome ok have a runtime."""
     if outcomes.count(_OK) == len(outcomes):
         return None not in runtimes
     return [outcome == _OK for outcome in outcomes] == [runtime is not None for runtime in runtimes]
 
 
 def _are_numbers(values: Sequence[Any], kind: type, least: int, most: float) -> bool:
-    """Whether the present values lie between two bounds: if all are positive, none is over their sum.
+    """Return whether the present values lie between two bounds: if all are positive, none is over their sum.
 
     A sum with a NaN is NaN, and fails the comparison.
     """
@@ -200,9 +203,9 @@ def _configs(content: dict[str, Any]) -> tuple[list[int], Mapping[int, KernelCon
     """Return the numbers of a record's configs, and what they stand for."""
     global _known_configs  # noqa: PLW0603 - begun anew when it is full
     columns = checks.array("config_columns", content["config_columns"])
-    rows = content["configs"]
-    if not isinstance(rows, RawArray):
-        checks.array("configs", rows)
+    rows = checks.array("configs", content["configs"])
+    if not set(map(type, rows)) <= {bytes}:
+        raise RecordError("configs must hold bytes")
     if len(_known_configs.by_number) > _MOST_CONFIGS:  # never inside a record
         _known_configs = _KnownConfigs()
     known = _known_configs
@@ -216,7 +219,7 @@ def _configs(content: dict[str, Any]) -> tuple[list[int], Mapping[int, KernelCon
 
 
 class _KnownConfigs:
-    """Configs by number: equal ones have the same, since records repeat the same few thousand."""
+    """Configs by number; equal configs share a number, since records repeat the same few thousand."""
 
     def __init__(self) -> None:
         self.by_number: dict[int, KernelConfig] = {}

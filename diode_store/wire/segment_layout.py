@@ -7,13 +7,12 @@ Layout of format 1, integers big-endian::
     ...
     end      marker (8) · number of frames (8) · CRC-32 of these (4)
 
-A payload is one record of ``diode_store.wire.codec``, compressed by zlib when the header's flag says so. The
-marker lets a reader continue after damage; the uid lets it skip a record it knows without decoding it; the end
-mark, which only sealing writes, tells a whole segment from one that was cut at the border of a frame. Every
-format keeps the header's length and the places of its magic, format and CRC, so that a newer one is known
-from a damaged one.
+A payload is one record of ``diode_store.wire.codec``, compressed by zlib if the header's flag says so. The marker lets
+a reader continue after damage. The uid lets a reader skip a known record without decoding it. Only sealing writes the
+end mark, which tells a whole segment from one that was cut between two frames.
 
-``diode_store.wire.segments`` reads them.
+Every format keeps the header's length and the places of its magic, format and CRC. So a reader can tell a newer segment
+from a damaged one. ``diode_store.wire.segments`` reads segments.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAGIC = b"\x89DIODE\r\n"
 FORMAT_VERSION = 1
 
 MARKER_STEM = b"\xf5\xd1\x0d\xe5\xec\x7f\x1a"
-"""What every marker begins with: where a reader continues after damage."""
+"""First bytes of every marker, where a reader continues after damage."""
 FRAME_MARKER = MARKER_STEM + b"\x01"
 END_MARKER = MARKER_STEM + b"\x02"
 
@@ -41,10 +40,10 @@ _CRC_BYTES = 4
 
 HEADER_BYTES = _HEADER.size
 FRAME_BYTES = _FRAME.size
-"""What a frame adds to its payload: its head, which stands before it."""
+"""Length of a frame's head, which precedes its payload."""
 END_BYTES = _END.size
 MAX_PAYLOAD_BYTES = MAX_RECORD_BYTES + MAX_RECORD_BYTES // 1000 + 64
-"""A longer length is damage. zlib adds at most 0.03% to what it cannot compress."""
+"""Most bytes of a payload; a longer length is damage. zlib adds at most 0.03% to incompressible data."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,10 @@ class Header:
     writer_id: bytes
     """16 bytes, another for each writer."""
     sequence: int
-    """Which of its writer's segments it is, from 0."""
+    """Number of the segment among its writer's, from 0."""
     compressed: bool
     format_version: int = FORMAT_VERSION
-    """Of another format than ours nothing else here can be relied on."""
+    """Format of the segment; the other fields mean nothing in another format than ours."""
 
     @classmethod
     def of(cls, raw: bytes) -> Header | None:
@@ -87,10 +86,10 @@ def pack_payload(record: bytes, *, compress: bool) -> bytes:
 
 
 def unpack_payload(payload: bytes) -> bytes:
-    """Return the record of a compressed payload, without ever making more of it than a record may have.
+    """Return the record of a compressed payload, never expanding more than a record may have.
 
     Raises:
-        SegmentError: it is no such payload; where zlib cannot read it, zlib's error is the cause.
+        SegmentError: the payload is damaged or too large; an error of zlib is the cause.
     """
     stream = zlib.decompressobj()
     try:
@@ -111,13 +110,13 @@ def frame_to_bytes(uid: bytes, payload: bytes) -> bytes:
 
 
 def frame_head(head: bytes) -> tuple[bytes, int]:
-    """Return the uid and the payload's length that the ``FRAME_BYTES`` from a frame's marker on name."""
+    """Return the uid and the payload's length from a frame's first ``FRAME_BYTES``."""
     _, uid, length, _ = _FRAME.unpack(head)
     return uid, length
 
 
 def is_whole_frame(head: bytes, payload: bytes) -> bool:
-    """Whether a frame's head and its payload are what was written, by the head's CRC."""
+    """Return whether a frame's head and payload are intact, by the head's CRC."""
     return head[-_CRC_BYTES:] == zlib.crc32(payload, zlib.crc32(head[:-_CRC_BYTES])).to_bytes(_CRC_BYTES)
 
 
@@ -127,7 +126,7 @@ def end_to_bytes(frames: int) -> bytes:
 
 
 def frames_counted(raw: bytes) -> int | None:
-    """Return how many frames a segment had whose end mark is ``raw``; None if that is no whole end mark."""
+    """Return the number of frames in an end mark; None if ``raw`` is no whole end mark."""
     if len(raw) != END_BYTES or not raw.startswith(END_MARKER) or not _ends_with_crc(raw):
         return None
     return int(_END.unpack(raw)[1])

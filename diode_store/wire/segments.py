@@ -1,7 +1,7 @@
 """Reads spool segments: the one place that distinguishes records from damage.
 
-Segments come from files, those that a writer still appends to included, and from streams, which may be compressed.
-Their bytes are described in ``diode_store.wire.segment_layout``.
+Segments come from files, which a writer may still append to, and from streams, which may be compressed.
+``diode_store.wire.segment_layout`` describes their bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from diode_store.errors import CodecError, OtherKindError, SegmentError, UnknownVersionError
 from diode_store.records import Measurement
+from diode_store.values.units import GIB, MIB
 from diode_store.wire.codec import decode_head, decode_record
 from diode_store.wire.segment_layout import (
     END_BYTES,
@@ -39,7 +40,13 @@ if TYPE_CHECKING:
 SEALED_SUFFIX = ".seg"
 OPEN_SUFFIX = ".open"
 
-_SCAN_BYTES = 2**20
+_SCAN_BYTES = MIB
+_FIRST_SCAN_BYTES = 2**12
+"""Size of the first look for the next marker; each further one is four times as large."""
+MOST_DAMAGE = 10_000
+"""Most stretches of damage told apart in a segment; the rest behind them counts as one."""
+MOST_LOOKED_AT_BYTES = GIB
+"""Most bytes of failing payloads in a segment, counted each time; the rest counts as one stretch of damage."""
 
 ReadAt = Callable[[int, int], bytes]
 """Takes an offset and a length; returns that many bytes, fewer only at the end.
@@ -59,6 +66,7 @@ class Reason(StrEnum):
     FRAMES_MISSING = "frames_missing"
     BAD_COMPRESSION = "bad_compression"
     BAD_RECORD = "bad_record"
+    OTHER_CONTENT = "other_content"
     NEWER_RECORD = "newer_record"
     NEWER_FORMAT = "newer_format"
 
@@ -74,7 +82,7 @@ class Frame(NamedTuple):
     """One frame, or, when ``error`` is set, one stretch of bytes that is none."""
 
     offset: int
-    """Where it begins in the segment, in bytes."""
+    """Offset of the frame in the segment, in bytes."""
     size: int
     """Bytes from there to its end."""
     uid: bytes | None
@@ -83,7 +91,7 @@ class Frame(NamedTuple):
     compressed: bool = False
     reason: Reason | None = None
     error: str | None = None
-    """What is wrong, without the file and the offset."""
+    """Description of the damage, without the file and the offset."""
 
     def record_bytes(self) -> bytes:
         """Return the encoded record.
@@ -96,23 +104,23 @@ class Frame(NamedTuple):
         return unpack_payload(self.payload) if self.compressed else self.payload
 
     def record(self) -> Record:
-        """Return the record it holds, of whichever kind.
+        """Return the record in this frame, of whichever kind.
 
         Raises:
             SegmentError: as for ``record_bytes``.
-            CodecError: it holds no valid record of its uid; ``UnknownVersionError`` when it is a newer one.
+            CodecError: no valid record with the frame's uid; ``UnknownVersionError`` for a newer one.
         """
         record = decode_record(self.record_bytes())
         self._check_uid(record.uid)
         return record
 
     def measurement(self) -> Measurement:
-        """Return the measurement it holds.
+        """Return the measurement in this frame.
 
         Raises:
-            OtherKindError: it holds a record of another kind.
+            OtherKindError: a record of another kind.
             SegmentError: as for ``record``.
-            CodecError: likewise.
+            CodecError: as for ``record``.
         """
         record = self.record()
         if not isinstance(record, Measurement):
@@ -120,7 +128,7 @@ class Frame(NamedTuple):
         return record
 
     def head(self) -> RecordHead:
-        """Return what its record says of the measurement, without the timings; raises what ``measurement`` does."""
+        """Return the head of the measurement, without the timings; raises the errors of ``measurement``."""
         head = decode_head(self.record_bytes())
         self._check_uid(head.uid)
         return head
@@ -154,10 +162,9 @@ def bytes_of_stream(stream: IO[bytes]) -> ReadAt:
 
 
 def read_segment(path: Path) -> Iterator[Frame]:
-    """Yield every frame of a segment, and every stretch of damage between them, in their order.
+    """Yield every frame of a segment, and every stretch of damage between frames, in order.
 
-    Its name shows whether the segment should be whole: behind the last frame of an unsealed one
-    (``.open``), the rest of a frame that its writer did not finish is left out.
+    An unsealed segment (``.open``) may end with a frame that its writer did not finish; that frame is left out.
 
     Raises:
         SegmentError: a format this version does not know.
@@ -189,18 +196,18 @@ class SegmentReader:
         self.header = self._read_header()
         """None when it is damaged."""
         self.good_frames = 0
-        """How many were yielded so far."""
+        """Number of frames yielded so far."""
         self.has_end_mark = False
-        """Whether it is whole to its end; known, as all that follows, once all frames were yielded."""
+        """True if the segment is whole to its end; like the next fields, final once all frames were yielded."""
         self.end = 0
         """Its size, in bytes."""
         self.whole_bytes = HEADER_BYTES if self.header else 0
-        """Where the last frame, or the damage to keep, ends; what is behind it in an unsealed segment is torn."""
-        self._found_damage = False
+        """End of the last frame, or of the damage to keep; bytes behind it in an unsealed segment are torn."""
+        self._damaged = self._looked_at = 0
 
     @property
     def torn_bytes(self) -> int:
-        """How much of an unsealed segment is an unfinished write."""
+        """Number of bytes of an unfinished write in an unsealed segment."""
         return 0 if self._sealed else self.end - self.whole_bytes
 
     def frames(self) -> Iterator[Frame]:
@@ -234,12 +241,12 @@ class SegmentReader:
     def _check_end(self, offset: int, counted: int) -> Iterator[Frame]:
         self.has_end_mark = True
         self.whole_bytes = self.end = offset + END_BYTES
-        if counted != self.good_frames and not self._found_damage:
+        if counted != self.good_frames and not self._damaged:
             message = f"the end mark counts {counted} frames, but {self.good_frames} are there"
             yield Frame(offset, END_BYTES, None, None, reason=Reason.FRAMES_MISSING, error=message)
 
     def _cut_short(self, held: list[Frame]) -> Frame:
-        """Return as one what is wrong at the end of a sealed segment that has no end mark."""
+        """Return the fault at the end of a sealed segment without an end mark, as one frame."""
         if held and held[0].offset == 0:
             return held[0]._replace(size=self.end)
         offset = held[0].offset if held else self.end
@@ -271,6 +278,7 @@ class SegmentReader:
             message = f"the frame's length of {length:,} bytes does not fit the {len(payload):,} left in the file"
             return self._damage(offset, Reason.BAD_LENGTH, message)
         if not is_whole_frame(head, payload):
+            self._looked_at += length
             return self._damage(offset, Reason.BAD_CRC, "the frame's CRC does not match its bytes")
         return Frame(offset, FRAME_BYTES + length, uid, payload, self._is_compressed(payload))
 
@@ -285,16 +293,24 @@ class SegmentReader:
         return self.header.compressed if self.header is not None else payload[:1] == b"\x78"
 
     def _damage(self, offset: int, reason: Reason, message: str) -> Frame:
-        self._found_damage = True
-        return Frame(offset, self._next_marker(offset + 1) - offset, None, None, reason=reason, error=message)
+        self._damaged += 1
+        if self._damaged <= MOST_DAMAGE and self._looked_at <= MOST_LOOKED_AT_BYTES:
+            return Frame(offset, self._next_marker(offset + 1) - offset, None, None, reason=reason, error=message)
+        end = offset
+        while window := self._read(end, _SCAN_BYTES):
+            end += len(window)
+        message = "too much damage comes before; the rest is not read"
+        return Frame(offset, end - offset, None, None, reason=Reason.NO_MARKER, error=message)
 
     def _next_marker(self, offset: int) -> int:
-        """Return where the next frame or end mark seems to begin, or where the segment ends."""
+        """Return the offset of the next frame or end mark, or of the end of the segment."""
+        size = _FIRST_SCAN_BYTES
         while True:
-            window = self._read(offset, _SCAN_BYTES)
+            window = self._read(offset, size)
             found = window.find(MARKER_STEM)
             if found >= 0:
                 return offset + found
-            if len(window) < _SCAN_BYTES:
+            if len(window) < size:
                 return offset + len(window)
             offset += len(window) - len(MARKER_STEM) + 1
+            size = min(4 * size, _SCAN_BYTES)

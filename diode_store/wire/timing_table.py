@@ -1,7 +1,7 @@
-"""The timings of a measurement as columns: what comes from a record and goes to a database by the thousand.
+"""The timings of a measurement as columns, for moving thousands of them from a record to a database.
 
-A ``TimingTable`` is a sequence of ``Timing`` like a tuple of them, and equal to that tuple, but makes one only when it
-is asked for: checks and rows are made from whole columns, which costs a tenth.
+A ``TimingTable`` is a sequence of ``Timing`` and equals the tuple of the same timings. It makes a ``Timing`` only on
+demand. Checks and rows use whole columns, which costs far less.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 def repeats_a_config(configs: Sequence[KernelConfig]) -> bool:
-    """Whether a config occurs twice; those that differ only in ``extra`` are one."""
+    """Return whether a config occurs twice; configs that differ only in ``extra`` are one."""
     return len(set(map(_KEY, configs))) != len(configs)
 
 
 class NumberedConfigs(Sequence[KernelConfig]):
-    """Configs that are known by numbers: what goes through by the thousand need not touch the configs themselves."""
+    """Configs known by numbers, so that moving thousands of them need not touch the configs."""
 
     __slots__ = ("_by_number", "numbers")
 
     def __init__(self, numbers: Sequence[int], by_number: Mapping[int, KernelConfig]) -> None:
-        """Hold the number of each, and what the numbers stand for; two configs never have the same number."""
+        """Hold each config's number, and a mapping from numbers to configs, which differ from one another."""
         self.numbers = numbers
         self._by_number = by_number
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of configs."""
         return len(self.numbers)
 
     def __iter__(self) -> Iterator[KernelConfig]:
@@ -73,23 +73,23 @@ class TimingTable(Sequence[Timing]):
         p10_us: Sequence[float | None],
         p90_us: Sequence[float | None],
     ) -> None:
-        """Hold the columns, which the caller has checked, also for a config that comes twice.
+        """Hold the columns, which the caller has checked, also for repeated configs.
 
         Args:
-            configs: one a timing.
-            runtimes_us: likewise; None unless the outcome is ok.
+            configs: config of each timing.
+            runtimes_us: runtimes; None unless the outcome is ok.
             outcomes: values of ``Outcome``, as plain text.
-            estimates: whether the runtime is an upper-side guess.
-            repeats: how many runs; None if that is not known.
-            p10_us: tenth percentile of the runs; likewise.
-            p90_us: ninetieth percentile of the runs; likewise.
+            estimates: true for an upper-side guess.
+            repeats: number of runs; None if unknown.
+            p10_us: tenth percentile of the runs; None if unknown.
+            p90_us: ninetieth percentile of the runs; None if unknown.
         """
         self.configs, self.runtimes_us, self.outcomes = configs, runtimes_us, outcomes
         self.estimates, self.repeats, self.p10_us, self.p90_us = estimates, repeats, p10_us, p90_us
 
     @classmethod
     def of(cls, timings: Sequence[Timing]) -> TimingTable:
-        """Return ``timings`` as a table; a table as it is.
+        """Return ``timings`` as a table; a table stays as it is.
 
         Raises:
             RecordError: a config comes twice.
@@ -102,7 +102,7 @@ class TimingTable(Sequence[Timing]):
         return cls(configs, runtimes_us, [outcome.value for outcome in outcomes], *others)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of timings."""
         return len(self.configs)
 
     def __iter__(self) -> Iterator[Timing]:

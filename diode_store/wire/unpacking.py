@@ -1,22 +1,22 @@
-"""Takes the map of a record apart, without decoding again what many records repeat.
+"""Splits the map of a record, without decoding repeated parts again.
 
-A sweep's records name the same hardware, the same environment and the same few thousand configs. These parts stay
-bytes until ``Interned`` is asked for what they hold, which decodes each distinct one once.
+A sweep's records name the same hardware, the same environment and the same few thousand configs. These parts stay bytes
+until ``Interned`` is asked for their value, which decodes each distinct one once.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgpack
 
 from diode_store.errors import CodecError
+from diode_store.values.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
-MAX_RECORD_BYTES = 64 * 2**20
+MAX_RECORD_BYTES = 64 * MIB
 """Larger payloads are refused, before they are decoded and before they are written."""
 MAX_ITEMS = 100_000
 """Most elements of one array or map inside a record."""
@@ -24,23 +24,14 @@ MAX_ITEMS = 100_000
 _T = TypeVar("_T")
 
 _MALFORMED = (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError)
-_SHORT_ARRAY = range(0x90, 0xA0)
-_ARRAY_HEADER_BYTES = {0xDC: 3, 0xDD: 5}
-_BINARY = {0xC4, 0xC5, 0xC6}
 _MOST_INTERNED_BYTES = 4096
-
-
-class RawArray(tuple[bytes, ...]):
-    """The elements of an array, each as the bytes it was encoded to, be they in a wrapping of their own or not."""
-
-    __slots__ = ()
 
 
 class Interned(Generic[_T]):
     """Builds a value from its bytes, once for the same bytes."""
 
     def __init__(self, build: Callable[[Any], _T], most: int = 2_000) -> None:
-        """Take what makes a value out of what the bytes hold, and how many are kept at most."""
+        """Take the function that makes a value from decoded bytes, and the largest number of values to keep."""
         self._build = build
         self._most = most
         self._known: dict[bytes, _T] = {}
@@ -71,10 +62,10 @@ class Interned(Generic[_T]):
 
 
 def unpack(raw: bytes) -> Any:
-    """Return what ``raw`` holds; arrays as tuples.
+    """Return the value in ``raw``; arrays as tuples.
 
     Raises:
-        CodecError: it is not one whole value, or larger than it can be.
+        CodecError: not one whole value, or a value that is too large.
     """
     # An array's header says its length, and that much memory is taken at once: never more than there are bytes.
     most = min(MAX_ITEMS, len(raw))
@@ -86,19 +77,16 @@ def unpack(raw: bytes) -> Any:
         raise _not_msgpack(error) from error
 
 
-def read_map(
-    payload: bytes, raw: Container[str], raw_arrays: Container[str] = (), skipped: Container[str] = ()
-) -> dict[str, Any]:
-    """Return the map that ``payload`` is.
+def read_map(payload: bytes, raw: Container[str], skipped: Container[str] = ()) -> dict[str, Any]:
+    """Return the map in ``payload``.
 
     Args:
         payload: an encoded record.
         raw: names of fields whose values stay bytes.
-        raw_arrays: names of fields that become a ``RawArray`` if they are arrays.
         skipped: names of fields to leave out.
 
     Raises:
-        CodecError: it is too large, or not one whole map.
+        CodecError: the payload is too large, or not one whole map.
     """
     if len(payload) > MAX_RECORD_BYTES:
         raise CodecError(f"a record of {len(payload):,} bytes is over the limit of {MAX_RECORD_BYTES:,}")
@@ -122,8 +110,6 @@ def read_map(
                 reader.skip()
             elif name in raw:
                 content[name] = _skipped(reader, payload)
-            elif name in raw_arrays and _is_array(payload, reader.tell()):
-                content[name] = _raw_array(reader, payload, most)
             else:
                 content[name] = reader.unpack()
     except _MALFORMED as error:
@@ -145,27 +131,6 @@ def _skipped(reader: Any, payload: bytes) -> bytes:
     start = reader.tell()
     reader.skip()
     return payload[start : reader.tell()]
-
-
-def _is_array(payload: bytes, offset: int) -> bool:
-    lead = payload[offset] if offset < len(payload) else 0
-    return lead in _SHORT_ARRAY or lead in _ARRAY_HEADER_BYTES
-
-
-def _raw_array(reader: Any, payload: bytes, most: int) -> RawArray:
-    start = reader.tell()
-    first = start + _ARRAY_HEADER_BYTES.get(payload[start], 1)
-    if first < len(payload) and payload[first] in _BINARY:
-        wrapped = reader.unpack()
-        if set(map(type, wrapped)) != {bytes}:
-            raise TypeError("not every element is binary")
-        return RawArray(wrapped)
-    length = reader.read_array_header()
-    if length > most:
-        raise ValueError(f"{length} exceeds max_array_len({most})")
-    tell, skip = reader.tell, reader.skip
-    ends = [tell(), *((skip(), tell())[1] for _ in range(length))]
-    return RawArray(payload[start:end] for start, end in pairwise(ends))
 
 
 def _not_msgpack(error: BaseException) -> CodecError:

@@ -1,4 +1,4 @@
-"""A table as a file, as `diode query` writes it."""
+"""Tables as files, in the formats of `diode query`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from diode_store.commands.results import json_lines
 from diode_store.query.csv_sql import lines_of
 
 if TYPE_CHECKING:
-    from diode_explorer.pages.questions import Answer
+    from diode_trainer.report.questions import Answer
 
 FORMATS = {"csv": "text/csv; charset=utf-8", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
 """Suffix → media type."""
 
 
 def as_bytes(table: pa.Table, suffix: str) -> bytes:
-    """Return a table in the format of a suffix of ``FORMATS``; JSON is a list of objects."""
+    """Return a table in a format of ``FORMATS``; JSON is a list of objects."""
     if suffix == "parquet":
         buffer = io.BytesIO()
         pyarrow.parquet.write_table(table, buffer)
@@ -29,6 +29,6 @@ def as_bytes(table: pa.Table, suffix: str) -> bytes:
 
 
 def as_table(answer: Answer) -> pa.Table:
-    """Return what was worked out without a query as a table."""
+    """Return a computed answer as a table."""
     columns = zip(*answer.rows, strict=True) if answer.rows else [[] for _ in answer.names]
     return pa.table(dict(zip(answer.names, map(pa.array, columns), strict=True)))

@@ -1,4 +1,4 @@
-"""The lake as it is now, for many readers at once: kept up to date behind them, answers kept until it changes."""
+"""The newest state of the lake for many readers: synced in the background, with cached answers."""
 
 from __future__ import annotations
 
@@ -10,76 +10,79 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from diode_explorer.pages.questions import Answer
 from diode_store.errors import DiodeError, QueryError, first_line
 from diode_store.lake.lake import lake_of
 from diode_store.lake.sync import sync
 from diode_store.query.analytics import open_lake
+from diode_store.query.limited import Session
+from diode_store.query.limits import Limits
 from diode_store.query.results import arrow_table, run_query
+from diode_trainer.report.questions import Answer, Typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import duckdb
     import pyarrow as pa
 
-    from diode_explorer.pages.questions import Question
     from diode_store.lake.lake import Lake
+    from diode_trainer.report.questions import Question
 
 log = logging.getLogger(__name__)
 
 MOST_ROWS = 2_000
-"""Of an answer that a page shows; what is downloaded has as many as ``MOST_DOWNLOADED``."""
+"""Maximum rows of an answer on a page; downloads have up to ``MOST_DOWNLOADED``."""
 MOST_DOWNLOADED = 1_000_000
 _MEMORY = "25%"
 _MOST_KEPT = 512
 _WORKED_OUT = ("best_times", "regret")
-"""Views that pages ask for again and again: each is worked out once for each state of the lake."""
+"""Views that pages query often, materialized once for each state of the lake."""
 _REST = 4
-"""How many times as long as a state took to make, nothing new is looked for: of 10 M timings one takes 2 s."""
+"""Pause between syncs, as a multiple of the last sync's duration."""
 _PATIENCE_S = 2.0
-"""With a sync under way at the end, which may wait for another process's; it may be cut off anywhere."""
+"""Seconds to wait at the end for a sync, which may wait for another process. Stopping it anywhere is safe."""
 
 
 class SlowQueryError(QueryError):
-    """A query took longer than it may."""
+    """A query exceeded its time limit."""
 
 
 class State:
-    """One state of the lake: its answers are kept, so that each is worked out once."""
+    """One state of the lake, which caches its answers."""
 
     def __init__(self, lake: Lake, limit_s: float, threads: int | None = None) -> None:
-        """Open the lake as it is, and work out what every page asks for.
+        """Open the lake as it is, and materialize the views that pages query often.
 
         Args:
-            lake: what to read.
-            limit_s: how long a query may take.
-            threads: how many work on a query; None for as many as there are processors. With one, sums come out the
-                same to the last bit.
+            lake: the lake.
+            limit_s: time limit of a query.
+            threads: threads of a query; None for one per processor. With one thread, sums are the same to the last bit.
         """
-        # Read before: should another process sync in between, this one looks again, and does not miss it.
+        # Read the generation first: if another process syncs in between, the next look finds a newer one.
         manifest = lake.manifest()
         self.generation = manifest.generation if manifest else 0
-        """What is new makes a higher one."""
+        """Increases whenever the lake changes."""
         self.connection = open_lake(lake, memory=_MEMORY, threads=threads)
         for view in _WORKED_OUT:
             self.connection.execute(
                 f"CREATE TABLE worked_out AS FROM {view}; DROP VIEW {view}; ALTER TABLE worked_out RENAME TO {view}"
             )
-        self._limit_s = limit_s
+        self._lake, self._limit_s = lake, limit_s
+        self._typed: Session | None = None
+        self._typing = threading.Lock()
         self._kept: dict[tuple[Any, ...], Future[Answer]] = {}
         self._lock = threading.Lock()
 
     def ask(self, question: Question, rows: int = MOST_ROWS) -> Answer:
-        """Return the answer, kept from before if it was asked already.
+        """Return the answer, from the cache if the question was asked before.
 
         Args:
-            question: what is asked.
-            rows: how many at most.
+            question: the question.
+            rows: maximum number of rows.
 
         Raises:
-            SlowQueryError: it takes too long.
-            QueryError: it is not one SELECT, or fails.
+            SlowQueryError: the query exceeds its time limit.
+            QueryError: the query is not one SELECT, or fails.
         """
         key = question.sql, tuple(question.bound.items()), rows
         with self._lock:
@@ -99,24 +102,44 @@ class State:
         return future.result()
 
     def table(self, question: Question) -> pa.Table:
-        """Return the answer as an Arrow table, of ``MOST_DOWNLOADED`` rows at most.
+        """Return the answer as an Arrow table of at most ``MOST_DOWNLOADED`` rows.
 
         Raises:
-            SlowQueryError: it takes too long.
-            QueryError: it is not one SELECT, or fails.
+            SlowQueryError: the query exceeds its time limit.
+            QueryError: the query is not one SELECT, or fails.
         """
+        if isinstance(question, Typed):
+            with self._session() as session:
+                return session.table(question.sql, ())
         with self._limited() as cursor:
             return arrow_table(cursor, f"SELECT * FROM ({question.sql}) LIMIT {MOST_DOWNLOADED}", question.bound)  # noqa: S608 - our own limit
 
+    def close(self) -> None:
+        """Release the lake, and end the process of typed queries."""
+        if self._typed is not None:
+            self._typed.close()
+        self.connection.close()
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """Yield the process of typed queries. It runs one at a time, since each may take a quarter of the memory."""
+        with self._typing:
+            if self._typed is None:
+                self._typed = Session(self._lake, Limits(self._limit_s, _MEMORY))
+            yield self._typed
+
     def _asked(self, question: Question, rows: int) -> Answer:
+        if isinstance(question, Typed):
+            with self._session() as session:
+                columns, found = session.rows(question.sql)
+                return _first(columns, found, rows)
         with self._limited() as cursor:
             result = run_query(cursor, question.sql, question.bound)
-            found = list(itertools.islice(result, rows + 1))
-        return Answer(result.columns, tuple(found[:rows]), is_cut=len(found) > rows)
+            return _first(result.columns, result, rows)
 
     @contextmanager
     def _limited(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a cursor whose queries are stopped at the limit."""
+        """Yield a cursor whose queries are interrupted at the time limit."""
         cursor = self.connection.cursor()
         began = time.monotonic()
         timer = threading.Timer(self._limit_s, cursor.interrupt)
@@ -132,20 +155,25 @@ class State:
             cursor.close()
 
 
+def _first(columns: Sequence[str], rows: Iterable[tuple[Any, ...]], most: int) -> Answer:
+    found = list(itertools.islice(rows, most + 1))
+    return Answer(tuple(columns), tuple(found[:most]), is_cut=len(found) > most)
+
+
 class Feed:
-    """Answers queries from the newest state of a lake that this process keeps up to date; a context manager."""
+    """The newest state of a lake that this process keeps up to date; a context manager."""
 
     def __init__(self, database: str, *, every_s: float = 5.0, limit_s: float = 10.0) -> None:
         """Sync once, and open the lake.
 
         Args:
             database: the warehouse: a URL, or the path of an SQLite file.
-            every_s: how often to look for new measurements.
-            limit_s: how long a query may take.
+            every_s: seconds between looks for new measurements.
+            limit_s: time limit of a query.
 
         Raises:
-            SchemaError: there is no warehouse, or one of another revision.
-            DatabaseError: it cannot be read.
+            SchemaError: there is no warehouse, or it has another revision.
+            DatabaseError: the warehouse cannot be read.
             LakeError: the lake cannot be written or read.
         """
         self._database, self._every_s, self._limit_s = database, every_s, limit_s
@@ -158,23 +186,23 @@ class Feed:
         self._thread = threading.Thread(target=self._keep_up, name="lake", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to keep up."""
+        """Start syncing."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop keeping up, and release the lake."""
+        """Stop syncing, and release the lake."""
         self._ends.set()
         self._thread.join(_PATIENCE_S)
-        self._state.connection.close()
+        self._state.close()
 
     @property
     def state(self) -> State:
-        """The newest state; what is made from it is consistent, and it stays while somebody holds it."""
+        """The newest state. A state is consistent, and stays open while anybody holds it."""
         return self._state
 
     def prepare(self, how: Callable[[State], None]) -> None:
-        """Have something done with each new state before it is shown, such as making the pages that most ask for."""
+        """Call ``how`` on each new state before it is shown, for example to make the most common pages."""
         how(self._state)
         self._prepare = how
 
@@ -188,13 +216,13 @@ class Feed:
                 if manifest is not None and manifest.generation != self._state.generation:
                     state = State(self._lake, self._limit_s)
                     self._prepare(state)
-                    # Who still reads from the state before holds it; it is released with the last of them.
+                    # Readers of the old state hold it; the last one releases it.
                     self._state = state
                 self._said = None
             except Exception as error:
                 if first_line(error) != self._said:
                     of_ours = isinstance(error, DiodeError)
-                    told = "the lake is not brought up to date: %s"
+                    told = "the lake cannot be updated: %s"
                     log.warning(told, first_line(error), exc_info=None if of_ours else error)
                 self._said = first_line(error)
             pause_s = max(self._every_s, _REST * (time.monotonic() - began))

@@ -1,4 +1,4 @@
-"""What every request must pass, and what every answer carries: who may ask, from where, and what a page may do."""
+"""Access checks of every request, and security headers of every answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 COOKIE = "diode-token"
 REFUSED = "refused %.20s %.200r: %s"
-"""What the log says of a request that is refused: its method and path, and why."""
+"""Log line of a refused request: method, path and reason."""
 _PARAMETER = "token"
 _MOST_BYTES_OF_URL, _MOST_PARAMETERS = 4_000, 20
 _OWN_SITE = frozenset({"same-origin", "none"})
@@ -39,7 +39,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is refused."""
+    """Reason why a request is refused."""
 
     status: int
     text: str
@@ -59,11 +59,11 @@ class Guard:
         """Guard ``app``.
 
         Args:
-            app: what is guarded.
-            refuse: makes the page that says why.
-            hosts: values of ``Host`` that are answered, in lower case; empty for any. Without a token it keeps out a
-                page of another site whose name was made to point here (DNS rebinding).
-            token: what a request must bring, as a bearer or in a cookie; None for nothing.
+            app: the site.
+            refuse: returns the page that states the reason.
+            hosts: accepted values of ``Host``, in lower case; empty for any. Without a token, this keeps out pages of
+                other sites whose names were made to point here (DNS rebinding).
+            token: token that a request must bring as a bearer or in a cookie; None for no token.
         """
         self._app, self._refuse, self._hosts, self._token = app, refuse, hosts, token
 
@@ -91,20 +91,20 @@ class Guard:
     def _refusal(self, scope: Scope, *, is_entering: bool) -> Refusal | None:
         headers = Headers(scope=scope)
         if scope["method"] not in {"GET", "HEAD"}:
-            return Refusal(405, "this site only shows; it takes no request that writes")
+            return Refusal(405, "this site is read-only")
         query = scope["query_string"]
         if len(scope["raw_path"]) + len(query) > _MOST_BYTES_OF_URL or query.count(b"&") >= _MOST_PARAMETERS:
             return Refusal(414, "this address is too long")
         if self._hosts and headers.get("host", "").lower() not in self._hosts:
-            return Refusal(421, f"this server is called {' or '.join(sorted(self._hosts))}")
+            return Refusal(421, f"this server answers to {' or '.join(sorted(self._hosts))}")
         if not _is_of_own_site(headers):
-            return Refusal(403, "another site asks for this; open it yourself")
+            return Refusal(403, "the request comes from another site; open this address yourself")
         if self._token is not None and not is_entering and not _is_known(scope, headers, self._token):
-            return Refusal(401, "a token is needed: open the address with ?token=… once, or send it as a bearer")
+            return Refusal(401, "a token is needed; open the address once with ?token=…, or send the token as a bearer")
         return None
 
     def _entering(self, scope: Scope, token: str) -> Response | None:
-        """Return what keeps the token in a cookie, so that it stays out of addresses; None if it is not in this one."""
+        """Return a redirect that moves the token from the address into a cookie; None without the token."""
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if not any(name == _PARAMETER and _is_right(value, token) for name, value in pairs):
             return None
@@ -112,17 +112,17 @@ class Guard:
         # A path of two slashes would be the address of another host.
         address = "/" + scope["path"].lstrip("/\\") + (f"?{rest}" if rest else "")
         response = RedirectResponse(address, status_code=303)
-        # Lax, not strict: a link from another site is to work, and nothing here can be changed by following one.
+        # Lax, not strict: links from other sites should work, and following a link changes nothing here.
         response.set_cookie(_cookie(scope), token, httponly=True, samesite="lax")
         return response
 
 
 def _is_of_own_site(headers: Headers) -> bool:
-    """Whether a page of this site asks, or somebody who types an address or follows a link to here."""
+    """Return whether the request comes from this site, a typed address or a followed link."""
     if "sec-fetch-site" in headers:
         is_visit = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         return is_visit or headers["sec-fetch-site"] in _OWN_SITE
-    # Neither with a handshake of a WebSocket nor over plain HTTP from another machine does a browser say more.
+    # In a WebSocket handshake, or over plain HTTP from another machine, a browser sends no more than the origin.
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
 
@@ -138,6 +138,6 @@ def _is_right(given: str, token: str) -> bool:
 
 
 def _cookie(scope: Scope) -> str:
-    """Return the name of the cookie: cookies are shared by all ports of a host."""
+    """Return the name of the cookie, with the port: all ports of a host share cookies."""
     _, port = scope.get("server") or ("", 0)
     return f"{COOKIE}-{port}"

@@ -1,4 +1,4 @@
-"""What the explorer's extra brings."""
+"""A check for the packages of the explorer's extra."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from diode_store.errors import SettingsError
 
 
 def check_installed(*packages: str) -> None:
-    """Check that packages of the extra ``web`` are there.
+    """Check that packages of the extra ``web`` are installed.
 
     Raises:
-        SettingsError: some are not.
+        SettingsError: some are missing.
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise SettingsError(f"{', '.join(missing)}: not installed; pip install 'torch-diode[web]'")
+        raise SettingsError(f"{', '.join(missing)} is not installed; run pip install 'torch-diode[web]'")

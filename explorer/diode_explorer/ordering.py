@@ -1,4 +1,4 @@
-"""The order of a table's rows, as a click on the head of a column asks for it."""
+"""Order of a table's rows, set by a click on a column's head."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from diode_explorer.pages.page import SORT, AddressError
-from diode_explorer.pages.questions import Answer, Extended, Question
+from diode_trainer.report.questions import Answer, Extended, Question
 
 if TYPE_CHECKING:
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Column, Table
+    from diode_trainer.report.parts import Column, Table
 
 _WRITTEN = re.compile(r"([a-z-]+)\.(\w+?)(-desc)?")
 
 
 @dataclass(frozen=True)
 class Order:
-    """By which column of which table, and whether the greatest comes first; written ``configs.runtime_us-desc``."""
+    """Column of a table and direction, written ``configs.runtime_us-desc``."""
 
     table: str
     column: str
     is_descending: bool
 
     def __str__(self) -> str:
-        """Return how an address has it."""
+        """Return the order as an address has it."""
         return f"{self.table}.{self.column}{'-desc' * self.is_descending}"
 
 
 def is_by(order: Order | None, table: Table, column: Column) -> TypeGuard[Order]:
-    """Whether an order is of a table by one of its columns."""
+    """Return whether an order is by this column of this table."""
     return order is not None and (order.table, order.column) == (table.name, column.name)
 
 
@@ -38,7 +38,7 @@ def asked_order(asked: Asked) -> Order | None:
     """Return the order that an address asks for.
 
     Raises:
-        AddressError: it is not written as one.
+        AddressError: the text is not an order.
     """
     text = asked.filters.get(SORT.name)
     if text is None:
@@ -50,10 +50,10 @@ def asked_order(asked: Asked) -> Order | None:
 
 
 def ordered(table: Table, order: Order | None) -> Table:
-    """Return a table in an order, if it is meant; rows that are equal in it, and what has no value, stay as they were.
+    """Return the table in this order, if the order is for this table. Equal rows and missing values keep their order.
 
     Raises:
-        AddressError: it has no such column.
+        AddressError: the table has no such column.
     """
     if order is None or order.table != table.name:
         return table
@@ -69,7 +69,7 @@ def ordered(table: Table, order: Order | None) -> Table:
 
 
 def next_order(table: Table, column: Column, order: Order | None) -> Order:
-    """Return what a click on a column's head asks for: numbers begin with the greatest, and a second click turns it."""
+    """Return the order after a click on a column's head: numbers descend first, and a second click reverses."""
     if is_by(order, table, column):
         return replace(order, is_descending=not order.is_descending)
     return Order(table.name, column.name, column.is_number)

@@ -1,7 +1,7 @@
-"""The pages of the site as files that need nothing but themselves: for a wiki, a mail or a pull request.
+"""Pages of the site as self-contained files, for a wiki, a mail or a pull request.
 
-Pictures are images in the page, in both colour schemes, and there is no script. Two reports of the same data are the
-same to the last byte, so that a version control system shows what changed.
+Pictures are images in the page, in both color schemes, and there is no script. Reports of equal data are equal to the
+last byte, so that a version control system shows what changed.
 """
 
 from __future__ import annotations
@@ -11,41 +11,37 @@ import hashlib
 import re
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from diode_explorer.pages import PAGES
-from diode_explorer.rendering import THEME, render, shown
+from diode_explorer.rendering import render, shown
 from diode_explorer.visit import Visit
 from diode_store.errors import ReportError
-from diode_store.files import is_another, write_durably
-from diode_trainer.report.rendering import as_image, as_vector
+from diode_store.system.files import is_another, write_durably
+from diode_trainer.report.drawing import BEGINNING, as_image, as_vector
+from diode_trainer.report.html import style
 from diode_trainer.report.theme import DARK, LIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from diode_explorer.background import Background, Progress, T, Task
     from diode_explorer.feed import State
     from diode_explorer.pages.page import Page
-    from diode_explorer.pages.questions import Value
-    from diode_explorer.rendering import Shown
+    from diode_trainer.report.html import Shown
+    from diode_trainer.report.questions import Value
+    from diode_trainer.report.specification import Spec
     from diode_trainer.report.theme import Palette
 
-BEGINNING = (
-    b'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="generator" content="diode report">'
-)
-"""What every page of a report begins with."""
 _FIRST = next(iter(PAGES))
 _PROBLEM, _MODEL = "problem", "model"
 _MOST_MODELS = 3
-"""Each is judged for it, which takes half a minute."""
-_STATIC = Path(__file__).parent / "static"
+"""Maximum number of pages of models, since evaluating one takes half a minute."""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _MODE = 0o644
 _MOST_VECTOR_BYTES = 120_000
-"""Of a picture as SVG; one with more marks is smaller as PNG."""
+"""Maximum bytes of a picture as SVG; a picture with more marks is smaller as PNG."""
 _UNNAMED = re.compile(r"[^a-z0-9.]+")
 
 Key = tuple[str, tuple[tuple[str, "Value"], ...]]
@@ -54,16 +50,16 @@ Key = tuple[str, tuple[tuple[str, "Value"], ...]]
 
 @dataclass
 class Contents:
-    """Which pages a report has. Those of single problems and models come in as other pages link to them."""
+    """Pages of a report. Links from other pages add the pages of single problems and models."""
 
     most_problems: int
-    """How many pages of single problems it has at most."""
+    """Maximum number of pages of single problems."""
     files: dict[Key, str] = field(default_factory=dict)
     waiting: deque[Key] = field(default_factory=deque)
-    """Those that are still to be written."""
+    """Pages to write."""
 
     def add(self, page: str, values: Mapping[str, Value]) -> str:
-        """Return the file of a page, which the report has from now on; the first of a page has its plain name."""
+        """Add a page to the report, and return its file. The first state of a page has the page's plain name."""
         key = (page, tuple(values.items()))
         if key not in self.files:
             is_first = all(of != page for of, _ in self.files)
@@ -72,7 +68,7 @@ class Contents:
         return self.files[key]
 
     def address(self, page: str, values: Mapping[str, Value]) -> str | None:
-        """Return the file of a page; None if the report does not have it."""
+        """Return the file of a page; None if the report does not have the page."""
         key = (page, tuple(values.items()))
         if key in self.files:
             return self.files[key]
@@ -83,17 +79,17 @@ class Contents:
 
 @dataclass(frozen=True, kw_only=True)
 class Printing(Visit):
-    """One page of a report in the making."""
+    """A page of a report that is being written."""
 
     contents: Contents
     background: Background
 
     def work_out(self, task: Task[T]) -> Progress[T]:
-        """Return what came of a task: a file can show nothing later."""
+        """Return the finished result of a task, since a file cannot show it later."""
         return self.background.wait(task)
 
     def address(self, page: str, values: Mapping[str, Value]) -> str | None:
-        """Return the file of a page; None if the report does not have it."""
+        """Return the file of a page; None if the report does not have the page."""
         return self.contents.address(page, values)
 
 
@@ -104,19 +100,19 @@ def pages_of(
     more: Sequence[tuple[str, Mapping[str, Value]]],
     most_problems: int,
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a report: name and content.
+    """Yield the name and content of each file of a report.
 
     Args:
         state: the lake.
-        background: works out what takes long.
-        device: what pages show that can show one alone; None for what they show by themselves.
-        more: further pages, or further states of them.
-        most_problems: how many pages of single problems there are at most.
+        background: runs long tasks.
+        device: device for pages that show a single one; None for each page's default.
+        more: further pages, or further states of pages.
+        most_problems: maximum number of pages of single problems.
 
     Raises:
         QueryError: a query fails.
-        NotThereError: ``more`` asks for what is not there.
-        ReportError: the packages that draw are missing.
+        NotThereError: ``more`` asks for something that is not there.
+        ReportError: packages that draw pictures are missing.
     """
     contents = Contents(most_problems)
     for page in _printed():
@@ -124,21 +120,21 @@ def pages_of(
     for name, values in more:
         contents.add(name, values)
     while contents.waiting:
-        # The list of all problems comes last: it would take the place of those that other pages point to.
+        # The list of all problems comes last: its links would take the places of the problems that other pages link to.
         key = min(contents.waiting, key=lambda each: each[0] == _PROBLEM and not dict(each[1]).get(_PROBLEM))
         contents.waiting.remove(key)
         yield contents.files[key], _printed_page(state, background, key, contents)
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:
-    """Write a report in place of the one that is there: all of it or nothing.
+    """Write a report in place of the previous one, whole or not at all.
 
     Raises:
-        ReportError: the folder holds other files by these names, or cannot be written.
+        ReportError: the folder holds other files with these names, or is not writable.
     """
     for name in files:
         if is_another(folder / name, BEGINNING):
-            raise ReportError(f"{folder / name} is there and is no page of a report; name another folder with -o")
+            raise ReportError(f"{folder / name} exists and is not a page of a report; name another folder with -o")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_durably({folder / name: content for name, content in files.items()}, mode=_MODE)
@@ -150,39 +146,45 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _printed() -> list[Page]:
-    """Return the pages that files can hold: not those that tell how things are at this moment."""
-    return [page for page in PAGES.values() if not page.is_live]
+    """Return the pages that files can hold."""
+    return [page for page in PAGES.values() if page.is_printed]
 
 
 def _printed_page(state: State, background: Background, key: Key, contents: Contents) -> bytes:
     name, items = key
     page, asked = PAGES[name], Printing(state, dict(items), contents=contents, background=background)
-    found = list(shown(page.parts(asked), asked))
-    homes = {each.name: next(f for (of, _), f in contents.files.items() if of == each.name) for each in _printed()}
+    parts = shown(page.parts(asked), asked)
+    files = {each.name: next(f for (of, _), f in contents.files.items() if of == each.name) for each in _printed()}
     text = render(
         "page.html",
+        title=page.title,
+        text=page.text,
+        menu=[(files[each.name], each.title, each is page) for each in _printed()],
         pages={each.name: each for each in _printed()},
         page=page,
         asked=asked,
-        shown=found,
-        images={each.part.name: _images(each) for each in found if each.spec is not None},
-        style=Markup(THEME + (_STATIC / "site.css").read_text(encoding="utf-8")),  # noqa: S704 - our own files
-        home=homes.__getitem__,
-        generation="",
+        shown=parts,
+        images={each.part.name: _images(each.spec) for each in _flat(parts) if each.spec},
+        style=style(),
+        policy=_POLICY,
         formats=(),
-        options={},
     )
     return text.encode()
 
 
-def _images(each: Shown) -> tuple[str, str]:
-    """Return a picture as addresses that hold it, for light and for dark."""
-    light, dark = (_image(each, palette) for palette in (LIGHT, DARK))
+def _flat(parts: Iterable[Shown]) -> Iterator[Shown]:
+    for part in parts:
+        yield from part.parts or (part,)
+
+
+def _images(spec: Spec) -> tuple[str, str]:
+    """Return a picture as data addresses, for light and for dark pages."""
+    light, dark = (_image(spec, palette) for palette in (LIGHT, DARK))
     return light, dark
 
 
-def _image(each: Shown, palette: Palette) -> str:
-    spec = {name: value for name, value in (each.spec or {}).items() if name not in {"title", "autosize"}}
+def _image(spec: Spec, palette: Palette) -> str:
+    spec = {name: value for name, value in spec.items() if name != "autosize"}
     content, kind = as_vector(spec, palette), "svg+xml"
     if len(content) > _MOST_VECTOR_BYTES:
         content, kind = as_image(spec, palette), "png"
@@ -190,7 +192,7 @@ def _image(each: Shown, palette: Palette) -> str:
 
 
 def _file_name(page: str, items: tuple[tuple[str, Value], ...], *, is_first: bool) -> str:
-    """Return a name that says what is on a page, and that no other page has."""
+    """Return a unique name that tells what the page shows."""
     if is_first:
         return "index.html" if page == _FIRST else f"{page}.html"
     said = "-".join(str(value) for name, value in items if name not in {_PROBLEM, "environment", "device"})

@@ -1,4 +1,4 @@
-"""The site: its pages, what can be downloaded of them, and what is said where something is wrong."""
+"""The site: pages, downloads and error pages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from diode_explorer.guarding import REFUSED, Guard
 from diode_explorer.ordering import asked_order, ordered
 from diode_explorer.pages import PAGES
 from diode_explorer.pages.page import AddressError, NotThereError
-from diode_explorer.pages.parts import Picture, Table
-from diode_explorer.pages.questions import Answer, Extended, Question
-from diode_explorer.rendering import PALETTES, THEME, render, shown
+from diode_explorer.rendering import address, render, shown
 from diode_explorer.visit import Visit
 from diode_store.errors import DiodeError, first_line
+from diode_trainer.report.html import STATIC, THEME, named
+from diode_trainer.report.parts import Picture, Table, flat
+from diode_trainer.report.questions import Answer, Extended, Question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ _FIRST = next(iter(PAGES))
 
 
 class _Files(StaticFiles):
-    """Files that browsers keep, and ask about before they use them again."""
+    """Static files that browsers cache and revalidate."""
 
     def file_response(self, *arguments: Any, **named: Any) -> Response:
         """Return a file, or that it has not changed."""
@@ -62,11 +63,11 @@ def make_site(
     """Return the site as an ASGI application.
 
     Args:
-        feed: what it shows.
-        spools: folders of this machine that it tells of.
-        background: works out what takes long; None to leave it out.
-        hosts: names under which it answers; empty for any.
-        token: what a request must bring; None for nothing.
+        feed: the lake.
+        spools: spools of this machine that the site reports on.
+        background: runs long tasks; None for no such tasks.
+        hosts: names that the site answers to; empty for any.
+        token: token that a request must bring; None for no token.
     """
     site = _Site(feed, tuple(spools), background)
     feed.prepare(site.prepare)
@@ -75,8 +76,8 @@ def make_site(
             Route("/", lambda _request: RedirectResponse(f"/{_FIRST}")),
             Route("/live", site.live),
             Route("/theme.css", lambda _request: Response(THEME, media_type="text/css")),
-            Route("/palettes.json", lambda _request: JSONResponse(PALETTES)),
             Mount("/static", _Files(directory=_STATIC)),
+            Mount("/drawing", _Files(directory=STATIC)),
             Route("/{page}", site.page),
             Route("/{page}/{part}.{suffix}", site.download),
         ],
@@ -87,13 +88,13 @@ def make_site(
 
 
 class _Site:
-    """Answers requests."""
+    """Handlers of requests."""
 
     def __init__(self, feed: Feed, spools: tuple[Path, ...], background: Background | None) -> None:
         self._feed, self._spools, self._background = feed, spools, background
 
     def prepare(self, state: State) -> None:
-        """Make every page once as it is without parameters, so that nobody waits for it."""
+        """Make every page once without parameters, so that no visitor waits for it."""
         for page in PAGES.values():
             try:
                 _rendered(page, Visit(state, {}, self._spools))
@@ -102,7 +103,7 @@ class _Site:
                 log.warning("/%s: %s", page.name, first_line(error), exc_info=None if of_ours else error)
 
     def live(self, _request: Request) -> Response:
-        """Say which state is shown."""
+        """Return the generation of the shown state."""
         return JSONResponse({"generation": self._feed.state.generation})
 
     def page(self, request: Request) -> Response:
@@ -111,13 +112,13 @@ class _Site:
         return HTMLResponse(_rendered(page, self._visit(request, page)))
 
     def download(self, request: Request) -> Response:
-        """Return what a part of a page shows as a file."""
+        """Return the rows of a part as a file."""
         page, suffix = _named(request), request.path_params["suffix"]
         visit = self._visit(request, page)
-        found = {part.name: part for part in page.parts(visit) if isinstance(part, Table | Picture)}
+        found = {part.name: part for part in flat(page.parts(visit)) if isinstance(part, Table | Picture)}
         part = found.get(request.path_params["part"])
         if part is None or suffix not in FORMATS:
-            has = f"{', '.join(found)}, each as {', '.join(FORMATS)}" if found else "nothing to download as it is asked"
+            has = f"{', '.join(found)}, each as {', '.join(FORMATS)}" if found else "no downloads with these filters"
             raise HTTPException(404, f"{page.title} has {has}")
         source = ordered(part, asked_order(visit)).source if isinstance(part, Table) else part.source
         table = _table(source, visit)
@@ -126,7 +127,7 @@ class _Site:
         return Response(as_bytes(table, suffix), media_type=FORMATS[suffix], headers=headers)
 
     def _visit(self, request: Request, page: Page) -> Visit:
-        filters = page.parse(request.query_params.multi_items())
+        filters = {**page.implied(), **page.parse(request.query_params.multi_items())}
         return Visit(self._feed.state, filters, self._spools, self._background)
 
 
@@ -138,33 +139,43 @@ def _table(source: Question | Answer | Extended, visit: Visit) -> pa.Table:
 
 
 def _rendered(page: Page, visit: Visit) -> str:
+    parts = shown(page.parts(visit), visit)
+    is_passing = page.is_live or any(part.is_passing for part in parts)
     return render(
-        "page.html",
+        "site.html",
+        title=page.title,
+        text=page.text,
+        menu=_menu(page),
         pages=PAGES,
         page=page,
         asked=visit,
-        shown=list(shown(page.parts(visit), visit)),
+        shown=parts,
         options={each.name: _options(visit, each) for each in page.shown(visit.filters)},
-        generation=visit.state.generation,
+        generation="" if is_passing else visit.state.generation,
         formats=FORMATS,
     )
 
 
+def _menu(here: Page | None = None) -> list[tuple[str, str, bool]]:
+    """Return the address and title of each page, and whether it is this one."""
+    return [(address(page.name, {}), page.title, page is here) for page in PAGES.values()]
+
+
 def _options(visit: Visit, parameter: Parameter) -> tuple[tuple[str, str], ...] | None:
-    """Return what a parameter may be, and how each is called."""
+    """Return the options of a parameter with their labels."""
     options = parameter.options
     if options is None:
         return None
     if isinstance(options, tuple):
         return tuple((option, option) for option in options if option != parameter.unset)
     rows = visit.ask(Question(options if isinstance(options, str) else options(visit.filters), visit.filters)).rows
-    return tuple((str(row[0]), str(row[-1])) for row in rows if row[0] is not None)
+    return tuple((str(row[0]), named(str(row[-1]))) for row in rows if row[0] is not None)
 
 
 def _named(request: Request) -> Page:
     page = PAGES.get(request.path_params["page"])
     if page is None:
-        raise HTTPException(404, f"there is no such page; there is {', '.join(PAGES)}")
+        raise HTTPException(404, f"there is no such page; the pages are {', '.join(PAGES)}")
     return page
 
 
@@ -187,8 +198,8 @@ def _refused(request: Request, status: int, text: str) -> Response:
 
 def _broken(request: Request, error: Exception) -> Response:
     log.error("%s: %s", request.url.path, first_line(error), exc_info=error)
-    return _error(500, "this page failed; the log of diode serve says why, please report it")
+    return _error(500, "this page failed; please report the error in the log of diode serve")
 
 
 def _error(status: int, text: str) -> Response:
-    return HTMLResponse(render("error.html", pages=PAGES, status=status, text=text), status_code=status)
+    return HTMLResponse(render("error.html", menu=_menu(), title=str(status), text=text), status_code=status)

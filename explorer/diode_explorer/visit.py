@@ -1,4 +1,4 @@
-"""What a page of the site is made from: one state of the lake, and what an address asks of it."""
+"""A request for a page: one state of the lake, and the parameters of the address."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
     from diode_explorer.background import Background, T, Task
     from diode_explorer.feed import State
-    from diode_explorer.pages.questions import Answer, Question, Value
+    from diode_trainer.report.questions import Answer, Question, Value
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One request for a page: what it asks for, and the state of the lake that answers it."""
+    """A request for a page, and the state of the lake that answers it."""
 
     state: State
     filters: Mapping[str, Value]
     spools: Sequence[Path] = ()
     background: Background | None = None
-    """None where nothing is to be begun that takes long."""
+    """Runs long tasks; None for no such tasks."""
 
     @property
     def generation(self) -> int:
-        """Return that of the state."""
+        """Return the generation of the state."""
         return self.state.generation
 
     def ask(self, question: Question) -> Answer:
-        """Return what the lake answers; the errors are those of the state."""
+        """Return the lake's answer; raises what the state raises."""
         return self.state.ask(question)
 
     def work_out(self, task: Task[T]) -> Progress[T]:
-        """Return how far a task is, and have it begun."""
+        """Return the progress of a background task, starting it if needed."""
         return Progress() if self.background is None else self.background.look(task)
 
     def address(self, page: str, values: Mapping[str, Value]) -> str | None:

@@ -1,8 +1,8 @@
-// Writes static/vega/vega.js and the licences of what is in it; run by `make web-scripts`.
+// Writes vega.js and the licenses of the packages in it; run by `make web-scripts`.
 import { readFileSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
 
-const folder = new URL("../diode_explorer/static/vega/", import.meta.url).pathname;
+const folder = new URL("../../trainer/diode_trainer/report/static/vega/", import.meta.url).pathname;
 const { dependencies } = JSON.parse(readFileSync("package.json"));
 const versions = Object.entries(dependencies).map(([name, version]) => `${name} ${version}`).join(", ");
 
@@ -10,7 +10,9 @@ const { metafile } = await build({
   entryPoints: ["vega.mjs"],
   bundle: true,
   minify: true,
-  format: "esm",
+  format: "iife", // a report holds this script in its page, where a module could not be imported
+  globalName: "vega",
+  footer: { js: "globalThis.vega = vega;" },
   target: "es2022",
   legalComments: "none",
   metafile: true,
@@ -21,8 +23,8 @@ const { metafile } = await build({
 const packages = new Set(
   Object.keys(metafile.inputs).map((path) => path.match(/.*node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1]).filter(Boolean),
 );
-const licences = [...packages].sort().map((name) => {
+const licenses = [...packages].sort().map((name) => {
   const { version, license } = JSON.parse(readFileSync(`node_modules/${name}/package.json`));
   return `${name} ${version} (${license})\n\n${readFileSync(`node_modules/${name}/LICENSE`, "utf8").trim()}\n`;
 });
-writeFileSync(`${folder}LICENSES.txt`, licences.join(`\n${"-".repeat(80)}\n\n`));
+writeFileSync(`${folder}LICENSES.txt`, licenses.join(`\n${"-".repeat(80)}\n\n`));

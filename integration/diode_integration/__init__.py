@@ -1,1 +1,1 @@
-"""From a model to a choice inside torch.compile."""
+"""The hook: from a model to a choice inside ``torch.compile``."""

@@ -1,4 +1,4 @@
-"""The base class of integrations of models with PyTorch, and the registry that engages them.
+"""Base class of integrations of models with PyTorch, and the registry that engages them.
 
 Engaging takes three steps: check that PyTorch has the interface, load a model, register it. A step may fail without
 harm; ``get_integration_status`` reports the state of each integration.
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from diode_store import safely
 from diode_store.errors import DiodeError, ModelError
-from diode_store.resources import trained_models_dir
+from diode_store.system.resources import trained_models_dir
+from diode_store.values import safely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,24 +33,24 @@ _BYTES_PER_MB = 1e6
 
 @dataclass(frozen=True)
 class ModelPointer:
-    """Where a model is stored and what it is for."""
+    """Location and purpose of a model."""
 
     model_name: str
-    """Its file name."""
+    """File name."""
     relative_path: str = "."
-    """Its folder, relative to ``folder``."""
+    """Folder, relative to ``folder``."""
     model_purpose: str = ""
     interface_name: str = "torch._inductor.choices"
     description: str = ""
     version: str = ""
-    dependencies: tuple[str, ...] = ("torch._inductor.choices",)
+    dependencies: Sequence[str] = ("torch._inductor.choices",)
     """Modules that must be importable."""
     folder: Path | None = None
-    """The folder of models; None for those that ship with torch-diode."""
+    """Folder of models; None for the models that ship with torch-diode."""
 
     @property
     def path(self) -> Path:
-        """The checkpoint.
+        """Path of the checkpoint.
 
         Raises:
             DiodeError: the installation is incomplete.
@@ -58,7 +58,7 @@ class ModelPointer:
         return (self.folder or trained_models_dir()) / self.relative_path / self.model_name
 
     def describe(self) -> dict[str, Any]:
-        """Return its entry in a manifest."""
+        """Return the model's entry in a manifest."""
         return {
             "name": self.model_name,
             "relative_path": self.relative_path,
@@ -69,7 +69,7 @@ class ModelPointer:
 
 
 class BaseIntegration(ABC):
-    """Engages the first usable of some models with one interface of PyTorch."""
+    """Engages the first usable one of its models with one interface of PyTorch."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class BaseIntegration(ABC):
         enable_fallback: bool = True,
         execute_order: int | None = None,
     ) -> None:
-        """Keep what to integrate.
+        """Keep the models to integrate.
 
         Args:
-            name: of the integration, unique in a registry.
+            name: name of the integration, unique in a registry.
             interface_name: the PyTorch interface that the models serve.
             model_pointers: the models, best first.
-            enable_fallback: go on without a model when none can be used; if False, ``integrate`` raises.
-            execute_order: its place among several integrations, lower first; the registry's choice when None.
+            enable_fallback: go on without a usable model; if False, ``integrate`` raises.
+            execute_order: place among several integrations, lower first; None leaves it to the registry.
         """
         self.name = name
         self.interface_name = interface_name
@@ -95,40 +95,49 @@ class BaseIntegration(ABC):
         self.enable_fallback = enable_fallback
         self.execute_order = execute_order
         self.state = "registered"
-        """``registered``, ``engaged NAME``, or what stopped it."""
+        """``registered``, ``engaged NAME``, or the obstacle."""
 
-    @abstractmethod
     def interface_problem(self) -> str | None:
-        """Return what this PyTorch is missing for the interface, or None."""
+        """Return why this PyTorch lacks the interface, as ``create_dummy_function`` raises; None if it does not."""
+        try:
+            self.create_dummy_function()
+        except Exception as error:  # noqa: BLE001 - somebody else's class; an interface may be missing in any way
+            return f"{self.interface_name} cannot be used: {safely.in_words(error)}"
+        return None
+
+    def create_dummy_function(self) -> Any:  # noqa: B027 - optional
+        """Use the interface to see that it exists; does nothing unless overridden."""
 
     @abstractmethod
     def load_model(self, pointer: ModelPointer) -> Any:
         """Load a model.
 
         Raises:
-            ModelError: it cannot be used.
+            ModelError: the model cannot be used.
         """
 
     @abstractmethod
-    def register_model(self, model: Any) -> None:
-        """Hand a loaded model to PyTorch.
+    def register_model(self, model: Any, pointer: ModelPointer | None = None) -> bool | None:
+        """Hand a loaded model to PyTorch; return False if PyTorch does not take the model.
 
         Raises:
-            DiodeError: PyTorch does not accept it.
+            DiodeError: PyTorch does not accept the model.
         """
 
-    @abstractmethod
-    def withdraw(self) -> None:
-        """Undo ``register_model``; harmless when nothing is registered."""
+    def enable_configs(self) -> bool | None:  # noqa: B027 - optional
+        """Have PyTorch ask the model; return False on failure. Does nothing unless overridden."""
+
+    def withdraw(self) -> None:  # noqa: B027 - optional
+        """Undo ``register_model``; harmless without a registered model. Does nothing unless overridden."""
 
     def integrate(self) -> bool:
         """Engage the first usable model.
 
         Returns:
-            Whether one is engaged.
+            Whether a model is engaged.
 
         Raises:
-            DiodeError: none is, and ``enable_fallback`` is False.
+            DiodeError: no model is usable, and ``enable_fallback`` is False.
         """
         try:
             self.state = f"engaged {self._engage().model_name}"
@@ -147,7 +156,9 @@ class BaseIntegration(ABC):
         for pointer in self.model_pointers:
             try:
                 self._check_dependencies(pointer)
-                self.register_model(self.load_model(pointer))
+                is_taken = self.register_model(self.load_model(pointer), pointer)
+                if is_taken is False or self.enable_configs() is False:
+                    raise ModelError(f"{pointer.model_name}: {self.interface_name} does not take it")  # noqa: TRY301
             except ModelError as error:
                 reasons.append(str(error))
             else:
@@ -167,18 +178,18 @@ class BaseIntegration(ABC):
 class IntegrationRegistry:
     """Integrations by name, engaged in a given order.
 
-    Of two that serve the same interface, such as Inductor's choices, the one engaged last is in effect.
+    If two serve the same interface, such as Inductor's choices, the one engaged last is in effect.
     """
 
     _entries: dict[str, tuple[int, BaseIntegration]] = field(default_factory=dict)
 
     def register(self, integration: BaseIntegration, execute_order: int | None = None) -> None:
-        """Add an integration; one of the same name is replaced.
+        """Add an integration, in place of one of the same name.
 
         Args:
-            integration: what to add.
-            execute_order: its place, lower first, equal ones as they were registered. When None its own
-                ``execute_order``; when that is None too, behind those that are registered.
+            integration: the integration.
+            execute_order: its place, lower first; equal ones follow in the order of registration. None takes the
+                integration's own ``execute_order``. If that is None too, the integration comes last.
         """
         self._entries.pop(integration.name, None)
         wanted = integration.execute_order if execute_order is None else execute_order
@@ -186,7 +197,7 @@ class IntegrationRegistry:
         self._entries[integration.name] = (behind if wanted is None else wanted, integration)
 
     def integrations(self) -> list[BaseIntegration]:
-        """Return the integrations in the order they are engaged in."""
+        """Return the integrations in the order of engagement."""
         return [entry for _, entry in sorted(self._entries.values(), key=lambda pair: pair[0])]
 
     def integrate_all(self) -> dict[str, bool]:
@@ -205,7 +216,7 @@ class IntegrationRegistry:
 
     @contextmanager
     def restored_on_error(self) -> Iterator[None]:
-        """Have what is registered now registered again if the block fails."""
+        """Restore the present registrations if the block fails."""
         entries = dict(self._entries)
         try:
             yield
@@ -222,7 +233,7 @@ _registry = IntegrationRegistry()
 
 
 def register_integration(integration: BaseIntegration, execute_order: int | None = None) -> None:
-    """Add an integration to the process's registry; lower orders are engaged first, None behind the others."""
+    """Add an integration to the process's registry; lower orders are engaged first, None last."""
     _registry.register(integration, execute_order)
 
 
@@ -241,7 +252,7 @@ def withdraw_all() -> None:
 
 
 def restored_on_error() -> AbstractContextManager[None]:
-    """Have what is registered in the process now registered again if the block fails."""
+    """Restore the process's present registrations if the block fails."""
     return _registry.restored_on_error()
 
 
@@ -253,10 +264,10 @@ def get_integration_status() -> dict[str, str]:
 def discover_and_register_integrations() -> dict[str, bool]:
     """Register the built-in integrations, then by name those of other distributions.
 
-    They have the orders 1, 2 and so on, but for one that has an ``execute_order`` of its own.
+    They get the orders 1, 2 and so on. An integration with an ``execute_order`` keeps its own.
 
     Returns:
-        By name whether it could be created; failures are logged and left out.
+        Whether each could be created, by name; failures are logged and left out.
     """
     installed = sorted((entry.name, entry.value) for entry in entry_points(group=ENTRY_POINTS))
     found = {**_BUILT_IN, **dict(installed)}

@@ -1,4 +1,4 @@
-"""The direct way to use a model: make a choices handler, install it."""
+"""Short forms for one model: make a choices handler, install it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def create_diode_choices(model_path: Path | str | None = None, **options: Any) -> DiodeInductorChoices:
+def create_diode_choices(
+    model_path: Path | str | None = None,
+    *,
+    device: str = "cpu",  # noqa: ARG001 - what upstream's callers give
+    **options: Any,
+) -> DiodeInductorChoices:
     """Return a choices handler without installing it.
 
     Args:
-        model_path: the checkpoint, or a model's name; the best shipped model when None.
-        options: further options of ``DiodeInductorChoices``.
+        model_path: the checkpoint, or a model's name; None for the user's and the shipped models.
+        device: ignored; upstream ran its model on this device, and the hook asks a model on the CPU.
+        options: further fields of ``diode_integration.settings.HookSettings``.
 
     Raises:
         DiodeError: an option has a value that cannot be used.
@@ -35,13 +41,11 @@ def install_diode_choices(
     """Let a model choose the kernels of every later ``torch.compile`` of this process.
 
     Args:
-        model_path: the checkpoint, or a model's name; the best shipped model when None.
-        top_k_configs: how many candidates Inductor still benchmarks, the same for every product; given, it asks for
-            "top_k" mode.
-        performance_threshold: likewise, keep candidates within this ratio of the best prediction.
+        model_path: the checkpoint, or a model's name; None for the user's and the shipped models.
+        top_k_configs: number of candidates that Inductor benchmarks for every product; asks for "top_k" mode.
+        performance_threshold: keep candidates within this ratio of the best prediction; asks for "top_k" mode.
         enable_fallback: without a usable model, let stock Inductor choose; if False, raise.
-        options: further options of ``DiodeInductorChoices``: ``mode``, ``kernel_price``, ``search_space``,
-            ``hardware``, ``unknown``, ``observe``, ``corrections``, ``picks``, ``spool``.
+        options: ``device`` of ``create_diode_choices``, and further fields of ``HookSettings``.
 
     Returns:
         The installed handler, for its ``get_stats()`` and ``decisions()``.

@@ -1,16 +1,17 @@
-"""The integration of matrix-product models with Inductor's kernel choices."""
+"""Integration of matrix-product models with Inductor's kernel choices."""
 
 from __future__ import annotations
 
 import difflib
-import inspect
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from diode_integration import install
 from diode_integration.base import BaseIntegration, ModelPointer
-from diode_integration.model_set import KnownModel, ModelSet, known_files
-from diode_integration.options import hardware_named, model_named
+from diode_integration.decide.models import KnownModel, ModelSet, known_files
+from diode_integration.inductor.process import missing_capability
 from diode_integration.registry import pointer_to
+from diode_integration.settings import HookSettings
 from diode_store.errors import DiodeError, ModelError, SettingsError
 from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MatmulIntegration(BaseIntegration):
-    """Installs ``DiodeInductorChoices`` with the user's models and the shipped ones, or with one that is named."""
+    """Installs ``DiodeInductorChoices`` with the user's and the shipped models, or with a named one."""
 
     def __init__(
         self,
@@ -36,16 +37,16 @@ class MatmulIntegration(BaseIntegration):
         execute_order: int | None = None,
         **options: Any,
     ) -> None:
-        """Keep what to install.
+        """Keep the models and options to install.
 
         Args:
-            model_pointers: the models, best first, of which the first usable one is asked; when None ``model``, or the
-                user's and the shipped ones.
-            model: a checkpoint or a model's name; when None the one that DIODE_MODEL names, if it does.
+            model_pointers: the models, best first; the first usable one is asked. None for ``model``, or the user's and
+                the shipped models.
+            model: a checkpoint or a model's name; None for DIODE_MODEL, if that is set.
             model_path: another name of ``model``.
-            enable_fallback: go on without a model when none can be used.
-            execute_order: its place among several integrations.
-            options: of ``DiodeInductorChoices``.
+            enable_fallback: go on without a usable model.
+            execute_order: place among several integrations.
+            options: fields of ``diode_integration.settings.HookSettings``.
 
         Raises:
             DiodeError: the installation is incomplete.
@@ -54,7 +55,7 @@ class MatmulIntegration(BaseIntegration):
         self._together: list[KnownModel] = []
         if model_pointers is None:
             try:
-                path = model_named(model if model is not None else model_path)
+                path = HookSettings.of(model_path=model if model is not None else model_path).checkpoint()
                 files = known_files(None) if path is None else []
                 self._together = [KnownModel.of_file(file) for file in files]
                 model_pointers = [pointer_to(file) for file in files] if path is None else [_pointer(path)]
@@ -84,7 +85,7 @@ class MatmulIntegration(BaseIntegration):
         return ModelPointer(f"{picks.file or 'the given picks'}, without a model")
 
     def _engage_together(self) -> ModelPointer:
-        """Engage all models that can be used, each of which is asked about what it knows."""
+        """Engage all usable models; each is asked about products that it knows."""
         problem = self.interface_problem()
         if problem is not None:
             raise DiodeError(problem)
@@ -95,26 +96,26 @@ class MatmulIntegration(BaseIntegration):
 
     def interface_problem(self) -> str | None:
         """Return what this PyTorch is missing for the choices hook, or None."""
-        return install.missing_capability()
+        return missing_capability()
 
     def load_model(self, pointer: ModelPointer) -> TimingModel:
         """Load a checkpoint.
 
         Raises:
-            ModelError: it cannot be used.
+            ModelError: the checkpoint cannot be used.
         """
         return artifact.load(pointer.path)
 
-    def register_model(self, model: Any) -> None:
+    def register_model(self, model: Any, pointer: ModelPointer | None = None) -> None:  # noqa: ARG002 - not needed
         """Install the hook, process-wide.
 
         Raises:
-            DiodeError: there is no such option, or it has a value that cannot be used, or PyTorch has no hook.
+            DiodeError: an option is unknown or has a value that cannot be used, or PyTorch has no place for the hook.
         """
         from diode_integration.choices import DiodeInductorChoices  # imports Inductor, which may be missing
 
         options = dict(self._options)
-        _check_names(options, inspect.signature(DiodeInductorChoices).parameters)
+        _check_names(options, [option.name for option in fields(HookSettings) if option.name != "from_environment"])
         if not self.enable_fallback:  # what is given raises; what stands in for it in the environment is logged
             if options.get("picks"):
                 options["picks"] = self._usable_picks()
@@ -122,17 +123,15 @@ class MatmulIntegration(BaseIntegration):
         self._installation = install.install(DiodeInductorChoices(model=model, **options))
 
     def _usable_picks(self) -> Picks | None:
-        """Return the picks that the hook would obey; None without any.
+        """Return the picks that the hook would use; None without any.
 
         Raises:
-            DiodeError: they are given as an option and cannot be used, and ``enable_fallback`` is False.
+            DiodeError: picks that are given as an option cannot be used, and ``enable_fallback`` is False.
         """
-        from diode_integration.picked import picks_named, read_for  # imports Inductor, which may be missing
-
         given = self._options.get("picks")
-        named = picks_named(given)
+        settings = HookSettings.of(picks=given, hardware=self._options.get("hardware"))
         try:
-            return read_for(named, hardware_named(self._options.get("hardware"))) if named else None
+            return settings.read_picks(settings.device())
         except DiodeError:
             if given and not self.enable_fallback:
                 raise
@@ -160,7 +159,7 @@ def _pointer(path: Path) -> ModelPointer:
 def create_matmul_integration(
     *, enable_fallback: bool = True, execute_order: int | None = None, **options: Any
 ) -> MatmulIntegration:
-    """Return the integration of the shipped models, or of ``model``; other ``options`` are of ``DiodeInductorChoices``.
+    """Return the integration of the shipped models, or of ``model``; ``options`` are fields of ``HookSettings``.
 
     Raises:
         DiodeError: the installation is incomplete.

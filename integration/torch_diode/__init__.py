@@ -1,9 +1,13 @@
-"""Importing this package lets the shipped models choose kernels in every later ``torch.compile``.
+"""Importing this package lets your and the shipped models choose kernels in every later ``torch.compile``.
 
-It is the only import of torch-diode with a side effect, and a cheap one: the hook and its model are loaded when the
-first compile imports Inductor. With ``DIODE_DISABLE=1`` it does nothing. If there is no usable model, if this PyTorch
-has no hook for one, or if no model knows this machine's GPU, that is logged once, and compiling works as if it had not
-been imported. To use models without it, see ``diode_integration``.
+No other import of torch-diode has a side effect. The import is cheap: the first compile, which imports Inductor, loads
+the hook and its model. With ``DIODE_DISABLE=1`` the import does nothing.
+
+Without a usable model, or without a place for the hook in this PyTorch, compiles work as if the package were not
+imported. The same holds if no model knows this machine's GPU. The log says so once. If a model is only near to knowing
+the GPU, the log says so once, and the model is asked with a wider margin.
+
+To use models without this import, see ``diode_integration``.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from diode_integration.chosen import ChosenKernels
-    from diode_integration.deferral import AfterInductor
-    from diode_integration.report import Report
+    from diode_integration.inductor.after_import import AfterInductor
+    from diode_integration.picks.compiled import ChosenKernels
+    from diode_integration.record.report import Report
 
 __all__ = ["get_integration_status", "get_stats", "install", "lock", "report", "reset_stats", "uninstall"]
 
@@ -30,22 +34,22 @@ _deferred: AfterInductor | None = None
 
 
 def install(**options: Any) -> bool:
-    """Install the shipped models now, in place of a handler that is installed; imports Inductor.
+    """Install the models now, in place of an installed handler; imports Inductor.
 
     Args:
-        options: ``model``, a checkpoint or a model's name, and any of ``DiodeInductorChoices``, such as ``mode``,
-            ``unknown`` and ``picks``. What is not given is taken from the environment (DIODE_MODEL, DIODE_MODE and so
-            on).
+        options: fields of ``diode_integration.settings.HookSettings``, such as ``mode``, ``unknown`` and ``picks``, and
+            ``model``: a checkpoint or a model's name. Environment variables (DIODE_MODEL, DIODE_MODE and so on) stand
+            in for missing options.
 
     Returns:
         Whether a model chooses kernels now; if not, the reason is logged.
 
     Raises:
-        DiodeError: options are given, and one is not known or has a value that cannot be used.
+        DiodeError: an option is unknown or has a value that cannot be used.
     """
     _cancel()
-    from diode_store import safely
     from diode_store.errors import DiodeError
+    from diode_store.values import safely
 
     try:
         reason = _install(options)
@@ -78,49 +82,48 @@ def get_integration_status() -> dict[str, str]:
 
 
 def get_stats() -> dict[str, float]:
-    """Return what the installed hook has done so far; empty when none is installed, as before the first compile."""
+    """Return counts and seconds of the installed hook; empty without one, as before the first compile."""
     choices = _handler()
     return choices.get_stats() if choices else {}
 
 
 def reset_stats() -> None:
-    """Have ``get_stats()`` count from 0 again; harmless when no hook is installed."""
+    """Reset ``get_stats()`` to 0; harmless without an installed hook."""
     if (choices := _handler()) is not None:
         choices.reset_stats()
 
 
 def report() -> Report:
-    """Return what the installed hook decided, op by op, and where the seconds of compiling went; print it to read it.
+    """Return the hook's decisions, op by op, and where the seconds of compiling went; print it to read it.
 
-    With ``DIODE_REPORT=1`` it is printed to stderr when the process ends.
+    With ``DIODE_REPORT=1`` the report goes to stderr when the process ends.
     """
-    from diode_integration.report import make_report
+    from diode_integration.record.report import make_report
 
     return make_report(_handler())
 
 
 def lock(path: Path | str, **options: Any) -> AbstractContextManager[ChosenKernels]:
-    """Record what is compiled within this context, whoever chose it, and write it to a picks file at the end.
+    """Record the compiles within this context, whoever chose, and write their choices to a picks file at the end.
 
-    The file is for ``install(picks=…)`` and ``DIODE_PICKS``. It is written also when the block raises. Nothing is
-    installed. Picks of the same device that are there are kept, but for problems that are compiled within.
+    The file is for ``install(picks=…)`` and ``DIODE_PICKS``. It is written even if the block raises. The context
+    installs nothing. Picks of the same device in the file are kept, except for problems that are compiled within.
 
     Args:
         path: the file.
-        options: ``replace=True`` starts anew instead of adding to what is there; ``device``: whose choices are
-            recorded, such as "cpu"; the GPU where there is one unless given.
+        options: ``replace=True`` starts anew instead of adding to the file. ``device``, such as "cpu", names the device
+            whose choices are recorded; without it the GPU if there is one.
 
     Raises:
-        DiodeError: at the beginning, the file that is there is damaged or of another device; at the end, it cannot be
-            written.
+        DiodeError: at the beginning, the file is damaged or of another device; at the end, it cannot be written.
     """
-    from diode_integration.lock import lock as locked
+    from diode_integration.picks.lock import lock as locked
 
     return locked(path, **options)
 
 
 def __getattr__(name: str) -> str:
-    """Return ``__version__``, which is looked up when it is asked for."""
+    """Return ``__version__``, which is looked up on demand."""
     if name == "__version__":
         from importlib.metadata import version
 
@@ -148,7 +151,7 @@ def _install(options: dict[str, Any]) -> str | None:
 
 def _install_with_inductor() -> None:
     """Install as soon as Inductor has been imported."""
-    from diode_integration.deferral import ENTRANCES, AfterInductor
+    from diode_integration.inductor.after_import import ENTRANCES, AfterInductor
 
     global _deferred  # noqa: PLW0603 - one installation a process
     if any(name in sys.modules for name in ENTRANCES):
@@ -184,12 +187,12 @@ def _cancel() -> None:
 
 
 def _say_if_uncovered() -> None:
-    from diode_store import safely
+    from diode_store.values import safely
 
     try:
-        from diode_integration import uncovered
+        from diode_integration.decide import notices
 
-        uncovered.say_at_import()
+        notices.say_at_import()
     except Exception as error:  # noqa: BLE001 - the import must not fail because of a log line
         safely.log(log, logging.DEBUG, f"cannot tell whether a model knows this machine: {safely.in_words(error)}")
 
@@ -197,7 +200,7 @@ def _say_if_uncovered() -> None:
 def _report_at_exit() -> None:
     if _handler() is None:  # nothing was compiled, or the hook was taken out
         return
-    from diode_store import safely
+    from diode_store.values import safely
 
     try:
         print(report(), file=sys.stderr)  # noqa: T201 - what it was asked for

@@ -24,14 +24,16 @@ from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.spool.spool import Spool
 from diode_collectors.spool.writer import SpoolWriter
-from diode_store import diagnosis
+from diode_store.command_line import diagnosis
+from diode_store.command_line.diagnosis import Finding, Level, Setup
 from diode_store.commands import warehouse_checks
-from diode_store.diagnosis import Finding, Level, Setup
 from diode_store.errors import SpoolError
+from diode_store.lake import sqlite
 from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.sync import sync
-from diode_store.settings import default_database_url
-from diode_store.urls import Address
+from diode_store.system.settings import default_database_url
+from diode_store.system.urls import Address
+from diode_store.warehouse import schema
 from diode_store.warehouse.store import Store
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def test_quick_checks_load_no_torch(database_path: Path) -> None:
     """What stands before torch is printed before torch is imported."""
     code = (
         "import sys\n"
-        "from diode_store.diagnosis import Setup, checks, findings\n"
+        "from diode_store.command_line.diagnosis import Setup, checks, findings\n"
         "for check in checks():\n"
         "    if check.name == 'torch': break\n"
         "    print(check.name, len(list(findings(check, Setup(sys.argv[1]), 300))) > 0)\n"
@@ -230,9 +232,11 @@ def test_no_warehouse_yet(tmp_path: Path) -> None:
     assert found.remedy == f"create it with `diode db upgrade --database {tmp_path / 'none.db'}`"
 
 
-def test_old_warehouse(tmp_path: Path) -> None:
+def test_old_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A warehouse of an older revision is a problem, and the remedy is the upgrade."""
     old = shutil.copy(Path(__file__).parents[1] / "data" / "warehouse-0001.db", tmp_path)
+    monkeypatch.setattr(schema, "HEAD_REVISION", "0099")
+    monkeypatch.setattr(sqlite, "REVISION", "0099")
     (found,) = warehouse_checks.check_warehouse(Setup(str(old)))
     assert (found.level, found.subject) == (Level.PROBLEM, "warehouse")
     assert found.remedy == f"run `diode db upgrade --database {old}`"
@@ -257,7 +261,7 @@ def test_server_that_is_away() -> None:
     (found,) = warehouse_checks.check_warehouse(Setup(f"postgresql://somebody:secret@127.0.0.1:{port}/warehouse"))
     assert (found.level, found.remedy) == (
         Level.PROBLEM,
-        "check the address, and that the server runs and takes connections",
+        "start the server, or check the URL's host and port",
     )
     assert "secret" not in f"{found.text} {found.remedy}"
 

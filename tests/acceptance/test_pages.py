@@ -24,6 +24,7 @@ PACKAGES = (
     "trainer/diode_trainer",
     "integration/diode_integration",
     "integration/torch_diode",
+    "tuning/diode_tuning",
     "explorer/diode_explorer",
 )
 
@@ -60,14 +61,17 @@ def test_every_room_is_named(package: str) -> None:
     [
         ("diode_store/warehouse/schema.py", r"^timings = Table\("),
         ("diode_store/query/views/fastest_configs.sql", r"VIEW fastest_configs"),
-        ("collectors/diode_collectors/feedback/records.py", r"milliseconds \* MICROSECONDS_PER_MILLISECOND"),
+        ("collectors/diode_collectors/feedback/records.py", r"milliseconds \* US_PER_MS"),
         ("trainer/diode_trainer/features.py", r"^FEATURE_VERSION ="),
-        ("integration/diode_integration/choices.py", r"except AbstentionError"),
+        ("diode_store/keys.py", r"^def content_key\("),
+        ("integration/diode_integration/decide/abstention.py", r"^def who_ranks\("),
+        ("integration/diode_integration/decide/abstention.py", r"^def why_vendor\("),
+        ("diode_store/ops.py", r"^OPS\b"),
         ("collectors/diode_collectors/spool/writer.py", r"def seal\("),
     ],
 )
 def test_what_a_newcomer_looks_for(path: str, holds: str) -> None:
-    """The files that the page names for six usual questions hold the answers."""
+    """The files that the page names for nine usual questions hold the answers."""
     assert path in named_paths(ARCHITECTURE)
     assert re.search(holds, (CHECKOUT / path).read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -87,22 +91,58 @@ def test_links_work_outside_the_repository() -> None:
     assert re.findall(r"\]\((?!https://)", README) == []
     assert used == set(defined)
     prefix = f"{project_urls()['Repository']}/blob/main/"
-    assert [url for url in defined.values() if not (CHECKOUT / url.removeprefix(prefix)).is_file()] == []
+    raw = prefix.replace("github.com", "raw.githubusercontent.com").replace("/blob/", "/")
+    paths = [url.removeprefix(prefix).removeprefix(raw) for url in defined.values()]
+    assert [path for path in paths if not (CHECKOUT / path).is_file()] == []
 
 
 def test_addresses_in_the_metadata() -> None:
     """The package names where it comes from, is documented and discussed."""
     assert set(project_urls()) == {"Homepage", "Repository", "Documentation", "Changelog", "Issues"}
-    assert f"site_url: {project_urls()['Documentation']}" in (CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert f'site_url = "{project_urls()["Documentation"]}"' in (CHECKOUT / "zensical.toml").read_text(encoding="utf-8")
+
+
+def pages() -> list[str]:
+    """Return each page that is committed, by its path below docs."""
+    found = (path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.md"))
+    return sorted(name for name in found if not name.startswith("reference/"))
 
 
 def test_every_page_is_listed() -> None:
-    """The first page and the site's navigation list each page once."""
-    pages = sorted(page.name for page in PAGES.glob("*.md"))
-    navigation = (CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8")
-    index = (PAGES / "index.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^\s+- ([\w-]+\.md)$", navigation, re.MULTILINE)) == pages
-    assert sorted([*re.findall(r"\]\(([\w-]+\.md)\)", index), "index.md"]) == pages
+    """The site's navigation lists each page once; the first page and that of results lead to all."""
+    navigation = (CHECKOUT / "zensical.toml").read_text(encoding="utf-8")
+    listed = [name for name in re.findall(r'"([\w/-]+\.md)"', navigation) if not name.startswith("reference/")]
+    assert sorted(listed) == pages()
+    led = {"index.md", *linked("index.md"), *linked("results/index.md"), *linked("results/what-helps-a-model.md")}
+    assert [name for name in pages() if name not in led] == []
+
+
+def linked(name: str) -> set[str]:
+    """Return the pages that a page links to, by their paths below docs."""
+    page = PAGES / name
+    targets = re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8"))
+    return {(page.parent / target).resolve().relative_to(PAGES).as_posix() for target in targets}
+
+
+@pytest.mark.parametrize("name", [name for name in pages() if name != "upstream.md"])  # names upstream's files
+def test_paths_of_the_pages(name: str) -> None:
+    """Each source file that a page names is there."""
+    named = re.findall(r"`([\w.-]+/[\w./-]+\.(?:py|toml|sh|seg))`", (PAGES / name).read_text(encoding="utf-8"))
+    assert [path for path in named if not (CHECKOUT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", pages())
+def test_commands_of_the_pages(name: str) -> None:
+    """Each command that a page shows exists and takes the options that it is shown with."""
+    shown = commands((PAGES / name).read_text(encoding="utf-8"))
+    assert [words for words in shown if unknown_options(words)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in pages() if name.startswith("results/") and "index" not in name])
+def test_results_say_where_they_are_from(name: str) -> None:
+    """A page of results names its date below the title, or leads to pages that do."""
+    text = (PAGES / name).read_text(encoding="utf-8")
+    assert re.match(r"# [^\n]+\n\n(\*\d{4}-\d\d-\d\d |Recipes that were tried)", text)
 
 
 @pytest.mark.parametrize("words", commands(README), ids=" ".join)

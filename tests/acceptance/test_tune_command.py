@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from lanes import long
+
 PROGRAMS = Path(sys.executable).parent
 USE = """
 import json, torch, torch_diode
@@ -89,7 +91,7 @@ def test_from_nothing_to_picked_kernels(user: User) -> None:
     assert "round 1 of 1: up to 12 problems in 600 s" in tuned.stderr
     assert tuned.stdout.splitlines()[-2:] == [
         f"hook   asks it first on {foreseen['hardware']}",
-        "use    import torch_diode in the next process; nothing is to be named",
+        "use    import torch_diode in a new process; no further setup is needed",
     ]
     assert user.models() == [Path(foreseen["model"]).stem]
     after = user.done(str(PROGRAMS / "python"), "-c", USE)
@@ -143,17 +145,18 @@ def test_interrupted(user: User) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert (process.returncode, "Traceback" in said) == (130, False)
-    assert said.endswith("interrupted; the same command goes on from here\n")
+    assert said.endswith("interrupted; run the same command to continue\n")
     other = user.run(*user.tune("--from-scratch"))
     assert other.returncode == 1
     told = " ".join(other.stderr.split())
-    assert "an interrupted run has another --from-scratch; repeat its options to go on, or give --restart" in told
+    assert "the interrupted run has another --from-scratch; repeat its options to continue, or give --restart" in told
     user.done(*user.tune("--from-scratch", "--restart"))
     assert list(user.data.glob("tune/*/run-*/spool/*.seg")) == []
     assert [path.name for path in user.runs()] == ["run-0001", "run-0002"]
     assert user.measured() == Counter(range(1, 13))
 
 
+@long
 def test_too_few_problems(user: User) -> None:
     """What cannot be learned from ends with what was measured kept, and says how to go on."""
     user.shapes.write_text(SHAPES[0])
@@ -161,7 +164,7 @@ def test_too_few_problems(user: User) -> None:
     assert (result.returncode, result.stdout) == (1, "")
     told = " ".join(result.stderr.split())
     assert re.search(r"error: [1-9] problems? measured on", told)
-    assert re.search(r"10 are needed to learn from; run it again, with a --budget of \dm, which adds to them", told)
+    assert re.search(r"training needs 10; run the command again with --budget \dm to add more", told)
 
 
 @pytest.mark.long
@@ -185,7 +188,7 @@ def test_for_a_program(user: User, tmp_path: Path) -> None:
     [
         (("--budget", "soon"), "--budget 'soon' is not a duration; write 90, 90s, 30m or 2h"),
         (("--budget", "0"), "--budget 0 leaves no time to measure"),
-        (("--hardware", "h200"), "a GPU elsewhere can only be planned for, with --dry-run"),
+        (("--hardware", "h200"), "a GPU elsewhere cannot be measured; add --dry-run"),
         (("--dtype", "int3"), "unknown dtype 'int3'"),
         (("--device", "tpu"), "unknown device 'tpu'"),
         (("--shape", "bogus"), "'bogus' is not a shape"),
@@ -195,8 +198,8 @@ def test_for_a_program(user: User, tmp_path: Path) -> None:
             ("--from-script", "missing.py --steps 1"),
             "--from-script 'missing.py --steps 1': no such file; name a Python",
         ),
-        (("--from-script", __file__, "--dtype", "bf16"), "a program says itself what its products are computed in"),
-        (("--from-script", __file__, "--dry-run", "--hardware", "h200"), "a program is compiled for this machine"),
+        (("--from-script", __file__, "--dtype", "bf16"), "--from-script takes the dtypes of the program"),
+        (("--from-script", __file__, "--dry-run", "--hardware", "h200"), "--from-script compiles for this machine"),
         (("--leave-out", "missing.txt"), "missing.txt: cannot read the shape set"),
     ],
 )
@@ -217,16 +220,18 @@ def test_planning_for_a_gpu_elsewhere(user: User) -> None:
     assert not user.data.exists()
 
 
+@long
 def test_planning_for_too_few_problems(user: User) -> None:
     """A dry run says in advance what the run itself would end with, and which budget is enough."""
     command = str(PROGRAMS / "diode"), "tune", "--dry-run", "--hardware", "h200", "--budget"
-    told = user.done(*command, "1s").stderr
-    said = r"^that makes (\d) problems, and 10 are needed to learn from; give a --budget of 2m$"
-    found = re.search(said, told.strip())
+    named, told = user.done(*command, "1s").stderr.splitlines()
+    assert named == "hardware: NVIDIA H200 (sm_90, 132 multiprocessors)"
+    said = r"^that makes (\d) problems, but training needs 10; give --budget 2m$"
+    found = re.search(said, told)
     assert found is not None
     (foreseen,) = json.loads(user.done(*command, "1s", "--json").stdout)
-    assert (str(foreseen["problems"]), foreseen["too_few"]) == (found[1], told.strip())
-    assert user.done(*command, "2m").stderr == ""
+    assert (str(foreseen["problems"]), foreseen["too_few"]) == (found[1], told)
+    assert user.done(*command, "2m").stderr.splitlines() == [named]
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,7 +23,15 @@ from lanes import long
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DATA = CHECKOUT / "collectors" / "diode_collectors" / "data"
-EXPLORER = CHECKOUT / "explorer" / "diode_explorer"
+PAGES = {
+    CHECKOUT / "explorer" / "diode_explorer": {"static/site.js", "templates/site.html"},
+    CHECKOUT / "trainer" / "diode_trainer" / "report": {
+        "static/vega/LICENSES.txt",
+        "static/page.css",
+        "templates/base.html",
+    },
+}
+"""Folder with templates and scripts → some of its files."""
 OURS = ("DIODE_", "PYTHON", *cheap_compiles.settings(Path()))
 """How variables begin that a user's shell does not have."""
 
@@ -64,32 +73,34 @@ def test_wheel_holds_what_runs(wheel: Path) -> None:
     assert "diode_store/query/views/fastest_configs.sql" in names
     for folder, suffix in (
         ("diode_store/_migrations/versions", ".py"),
-        ("diode_store/_migrations/versions", ".txt"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".pt"),
         ("diode_integration/_trained_models/matmul_kernel_runtime_prediction", ".json"),
         ("diode_collectors/ingest/monitoring", ".json"),
         ("diode_collectors/ingest/monitoring", ".yml"),
+        ("diode_collectors/problems/family_data", ".toml"),
     ):
         assert [n for n in names if n.startswith(folder) and n.endswith(suffix)], f"no {suffix} in {folder}"
 
 
 def test_wheel_holds_the_data(wheel: Path) -> None:
-    """The bundled measurements, the lists of their problems and their README are inside, byte for byte."""
+    """Bundled measurements, lists of problems and README are inside, byte for byte; the wheel stays under 40 MB."""
     archive = zipfile.ZipFile(wheel)
     prefix = "diode_collectors/data/"
     found = {name.removeprefix(prefix): archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
     assert found == {path.name: path.read_bytes() for path in DATA.iterdir()}
     assert sorted({Path(name).suffix for name in found}) == [".md", ".seg", ".txt"]
+    assert wheel.stat().st_size < 40_000_000
 
 
-def test_wheel_holds_the_explorer(wheel: Path) -> None:
-    """Its templates, styles, scripts and whose the scripts are; not what the scripts were made from, nor axe-core."""
+@pytest.mark.parametrize(("folder", "some"), PAGES.items())
+def test_wheel_holds_the_pages(wheel: Path, folder: Path, some: set[str]) -> None:
+    """Templates, styles, scripts and whose the scripts are; not what the scripts were made from, nor axe-core."""
     archive = zipfile.ZipFile(wheel)
-    prefix = "diode_explorer/"
+    prefix = f"{folder.relative_to(CHECKOUT / folder.relative_to(CHECKOUT).parts[0])}/"
     found = {name.removeprefix(prefix): archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
-    files = [path for path in EXPLORER.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    assert found == {str(path.relative_to(EXPLORER)): path.read_bytes() for path in files}
-    assert {"static/vega/LICENSES.txt", "static/site.css", "templates/base.html"} <= found.keys()
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert found == {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    assert some <= found.keys()
     assert [name for name in archive.namelist() if name.startswith("explorer/") or "axe" in name] == []
 
 
@@ -98,7 +109,7 @@ def test_wheel_says_whose_it_is(wheel: Path) -> None:
     names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/licenses/" in name]
     assert sorted(name.partition("/licenses/")[2] for name in names) == [
         "LICENSE",
-        "explorer/diode_explorer/static/vega/LICENSES.txt",
+        "trainer/diode_trainer/report/static/vega/LICENSES.txt",
     ]
 
 
@@ -128,18 +139,76 @@ def test_loop_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
             quickstart, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
         assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-4000:]
+        assert "1,401" in finished.stdout  # kernels that the hook ranked, although no Triton is installed
+        assert "it is ahead here" in finished.stdout
+        picture = re.search(r"Look at file://(\S+quickstart.html), then try:\n(  diode .*\n){3}", finished.stdout)
+        assert picture
+        assert "fastest kernel" in Path(picture[1]).read_text(encoding="utf-8")
         counted = subprocess.run(query, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        assert counted.stdout.splitlines() == ["n,failed", "254053,2"]
+        assert counted.stdout.splitlines() == ["n,failed", "448500,176"]
+    predict = [str(bin_directory / "diode"), "predict", "--shape", "mm:16x4096x4096/nt/bf16", "--hardware", "h200"]
+    said = subprocess.run(predict, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (said.returncode, ": keeps " in said.stdout) == (0, True), said.stderr
     serve = [str(bin_directory / "diode"), "serve"]
     said = subprocess.run(serve, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (said.returncode, "pip install 'torch-diode[web]'" in " ".join(said.stderr.split())) == (1, True)
 
 
-def installed(wheel: Path, directory: Path) -> Path:
-    """Install ``wheel`` and its pinned dependencies into a new environment; return its bin folder."""
+@long
+@pytest.mark.timeout(3600)
+def test_readme_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    """After its install line the commands of README run as they are, in order; no line needs a file of nobody's."""
+    bin_directory = installed(wheel, tmp_path / "venv", "web")
+    (tmp_path / "work").mkdir()
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
+        "XDG_DATA_HOME": str(tmp_path / "data-home"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "PATH": os.pathsep.join((str(bin_directory), os.environ["PATH"])),
+    }
+    for line in commands_of_readme():
+        # The server runs until it is told to end.
+        command = f"timeout --preserve-status 20 {line}" if line.startswith("diode serve") else line
+        shell = ["/bin/bash", "-c", command]
+        said = subprocess.run(
+            shell, cwd=tmp_path / "work", env=environment, capture_output=True, text=True, check=False
+        )
+        assert said.returncode == (130 if command != line else 0), f"{line}\n{said.stderr[-4000:]}"
+        assert "Traceback" not in said.stderr, f"{line}\n{said.stderr[-4000:]}"
+
+
+def commands_of_readme() -> list[str]:
+    """Return the commands that follow README's install line, without comments."""
+    page = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page.partition("\n## Use it\n")[2], re.MULTILINE | re.DOTALL)
+    lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_readme_uses_no_file_that_nobody_made() -> None:
+    """Each file that a command of README reads, an earlier one wrote."""
+    made: set[str] = set()
+    for line in commands_of_readme():
+        files = set(re.findall(r"(?<![\w./])[\w/-]+\.(?:jsonl|json|parquet|msgpack|html|pt)(?!\w)", line))
+        written = set(re.findall(r"(?:-o|--output|--report) (\S+)", line))
+        assert files - written <= made, line
+        made |= written
+
+
+def installed(wheel: Path, directory: Path, extra: str = "") -> Path:
+    """Install ``wheel`` and its pinned dependencies, and an extra, into a new environment; return its bin folder."""
     venv.create(directory, with_pip=True)
     python = directory / "bin" / "python"
     constraints = CHECKOUT / "constraints.txt"
-    command = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints), str(wheel)]
+    command = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--constraint",
+        str(constraints),
+        str(wheel) + (f"[{extra}]" if extra else ""),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return python.parent

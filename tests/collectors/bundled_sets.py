@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.spool.reading import measurements_in
 from diode_store.records import Measurement, Outcome
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +42,15 @@ class BundledSet:
     extra: frozenset[str]
     lists: Mapping[str, tuple[str, int]] = field(hash=False)
     """Name of a list of problems → search space and seed."""
+    sampled: tuple[str, int] | None = None
+    """Search space and seed of a set without lists."""
+    shared: int = 0
+    """Measurements with kernels that problems of a kind share."""
+    flags: Mapping[str, int] = field(default_factory=dict, hash=False)
+    device: str = "NVIDIA H200"
+    memory_bytes: int = 150_109_880_320
+    """Memory that the driver leaves of the published size."""
+    memory_mhz: int = 3_201
     completed_by: tuple[str, ...] = ()
     """Options of packing that say what records did not say yet when they were made."""
 
@@ -160,9 +169,84 @@ ODD_SIZES = BundledSet(
         "fp32": ("SAMPLE:16", 7),
     },
 )
-SETS = (FIRST, DEPLOYED, ODD_SIZES)
-LATER = (DEPLOYED, ODD_SIZES)
-"""Those that were timed as kernels run in a deployed model."""
+H100_DEPLOYED = BundledSet(
+    name="h100-2026-11-deployed",
+    day="2026-11-27",
+    measurements=1_499,
+    problems=1_499,
+    timings=69_834,
+    kernels=6_157,
+    of_vendor=1_878,
+    estimates=15_141,
+    outcomes={Outcome.OK: 69_704, Outcome.WRONG_RESULT: 130},
+    regimes={"graph": 1_113, "read_flush": 386},
+    layouts={"nt": 903, "nn": 371, "tn": 225},
+    unaligned=459,
+    throttle={"none": 1_409, "sw_power_cap": 90},
+    slow={"sw_power_cap": 33},
+    slowest_mhz=1_642,
+    fewest_runs=4,
+    extra=frozenset({"finals"}),
+    lists={"sample-42": ("SAMPLE:42", 11), "fp32": ("SAMPLE:16", 11)},
+    flags={"launch_not_hidden": 1},
+    device="NVIDIA H100 80GB HBM3",
+    memory_bytes=85_017_493_504,
+    memory_mhz=2_619,
+)
+H100_EXHAUSTIVE = BundledSet(
+    name="h100-2026-11-exhaustive",
+    day="2026-11-27",
+    measurements=39,
+    problems=39,
+    timings=20_542,
+    kernels=5_401,
+    of_vendor=51,
+    estimates=2_123,
+    outcomes={Outcome.OK: 20_542},
+    regimes={"graph": 34, "read_flush": 5},
+    layouts={"nt": 28, "nn": 9, "tn": 2},
+    unaligned=15,
+    throttle={"none": 39},
+    slow={},
+    slowest_mhz=1_980,
+    fewest_runs=7,
+    extra=frozenset({"finals"}),
+    lists={"list": ("EXHAUSTIVE", 7)},
+    device="NVIDIA H100 80GB HBM3",
+    memory_bytes=85_017_493_504,
+    memory_mhz=2_619,
+)
+H100_TUNED = BundledSet(
+    name="h100-2026-11-tuned",
+    day="2026-11-25",
+    measurements=7_261,
+    problems=5_522,
+    timings=104_071,
+    kernels=6_074,
+    of_vendor=9_307,
+    estimates=18_688,
+    outcomes={Outcome.OK: 104_027, Outcome.WRONG_RESULT: 44},
+    regimes={"graph": 5_239, "read_flush": 2_022},
+    layouts={"nt": 2_490, "nn": 1_819, "tn": 1_213},
+    unaligned=2_696,
+    throttle={"none": 6_401, "sw_power_cap": 860},
+    slow={"sw_power_cap": 824, "none": 27},
+    slowest_mhz=1_560,
+    fewest_runs=4,
+    extra=frozenset({"finals"}),
+    lists={},
+    sampled=("GUIDED:12", 0),
+    shared=3_525,
+    device="NVIDIA H100 80GB HBM3",
+    memory_bytes=85_017_493_504,
+    memory_mhz=2_619,
+)
+SETS = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED, FIRST, DEPLOYED, ODD_SIZES)
+"""In the order of their segments' names."""
+LATER = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED, DEPLOYED, ODD_SIZES)
+"""Sets that were timed as kernels run in a deployed model."""
+ON_H100 = (H100_DEPLOYED, H100_EXHAUSTIVE, H100_TUNED)
+FAILURES = sum(number for data in SETS for outcome, number in data.outcomes.items() if outcome != Outcome.OK)
 
 
 def all_measurements() -> Sequence[Measurement]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -64,7 +64,7 @@ def _devices_asked_once() -> Iterator[None]:
     real = devices._ask
 
     @functools.cache
-    def ask(kind: str) -> dict[str, Any]:
+    def ask(kind: str) -> tuple[list[devices.SweepDevice], str]:
         with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=""):
             return real(kind)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.records import Environment, Hardware, Measurement, Outcome, Problem, Source, TensorSpec, Timing
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload

@@ -16,7 +16,7 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import samples
 from decided import EVERY_FIELD, decision
 from diode_collectors.spool.reading import measurements_in
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.records import Measurement, Outcome, Timing
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
 from diode_store.warehouse.database import make_engine, write_transaction
 from diode_store.warehouse.hardware import add_alias
 from diode_store.warehouse.migrate import upgrade
@@ -40,8 +40,9 @@ LATER = datetime(2026, 12, 24, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
 def bundled() -> list[Measurement]:
-    """Return some of the measurements that ship, of every kind of problem, but none of the exhaustive ones."""
-    every = islice(measurements_in(bundled_data_dir()), 0, None, EVERY)
+    """Return some of the H200 measurements that ship, of every kind of problem, but none of the exhaustive ones."""
+    h200 = (measurements_in(path) for path in sorted(bundled_data_dir().glob("h200-*.seg")))
+    every = islice(chain.from_iterable(h200), 0, None, EVERY)
     return [measurement for measurement in every if len(measurement.timings) <= MOST_TIMINGS]
 
 

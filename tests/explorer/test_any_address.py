@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 NAMES = tuple(PAGES)
 _STATUSES = {200, 302, 307, 400, 404, 414}
 _ELEMENTS = re.compile(
-    "html|head|meta|title|link|script|body|header|nav|main|section|a|h1|h2|p|span|code|pre|details|summary|div|figure|dl"
-    "|dt|dd|form|label|input|select|option|button|table|thead|tbody|tr|th|td"
+    "html|head|meta|title|link|script|noscript|body|header|nav|main|section|a|h1|h2|h3|p|span|small|code|pre|details|summary|div|figure|dl"
+    "|dt|dd|form|label|input|textarea|select|option|button|table|thead|tbody|tr|th|td"
 )
 """What our pages are made of."""
 _FRAGMENTS = (

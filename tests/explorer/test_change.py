@@ -14,9 +14,9 @@ from diode_explorer.feed import Feed
 from diode_explorer.pages.change.page import CHANGE
 from diode_explorer.pages.change.pairs import SLICES
 from diode_explorer.pages.page import NotThereError
-from diode_store.noise import usual_sigma
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.records import TimingMethod
+from diode_store.timing.noise import usual_sigma
 from diode_store.warehouse.store import Store
 from paged import facts, faults, parts, rows
 
@@ -140,8 +140,8 @@ def test_what_broke_first_and_what_broke_most(feed: Feed) -> None:
     page = parts(feed, CHANGE)
     assert [row["ratio"] for row in rows(page["first"])] == pytest.approx([1.25, 1.1])
     assert [row["problem"] for row in rows(page["most"])] == [
-        "mm float16 4096x4096x4096 nn",
-        "mm float16 512x512x512 nn",
+        "mm fp16 4096x4096x4096 nn",
+        "mm fp16 512x512x512 nn",
     ]
     assert [row["ratio"] for row in rows(parts(feed, CHANGE, verdict="faster")["most"])] == [0.5]
 
@@ -209,7 +209,6 @@ def test_two_devices(feed: Feed, database_url: str, timed: Timed) -> None:
 def test_where_a_click_leads(feed: Feed) -> None:
     """A dot to its slice alone, a fact to the sides turned round."""
     page = parts(feed, CHANGE, slice="dtype")
-    assert page["change"].spec is not None
     assert [point["address"] for point in page["change"].spec["data"]["values"]] == [
         "/change?dtype=float16&slice=dtype",
         "/change?dtype=bfloat16&slice=dtype",
@@ -226,7 +225,7 @@ def test_one_environment_and_one_device(database_url: str, timed: Timed) -> None
     with Feed(database_url) as feed:
         page = parts(feed, CHANGE)
     assert facts(page["sides"]) == {"environments": "1", "devices": "1"}
-    assert "Run a sweep again" in str(page[""].part)
+    assert "repeat a sweep after" in str(page[""].part)
 
 
 def test_one_environment_and_two_devices(database_url: str, timed: Timed) -> None:
@@ -241,8 +240,8 @@ def test_one_environment_and_two_devices(database_url: str, timed: Timed) -> Non
 @pytest.mark.parametrize(
     ("filters", "said"),
     [
-        ({"before": "00"}, "no timings are of the environment 00"),
-        ({"by": "device", "after": "none"}, "no timings are of the device none"),
+        ({"before": "00"}, "the warehouse has no timings of the environment 00"),
+        ({"by": "device", "after": "none"}, "the warehouse has no timings of the device none"),
     ],
 )
 def test_sides_that_are_not_there(feed: Feed, filters: dict[str, Any], said: str) -> None:

@@ -20,13 +20,13 @@ from diode_explorer.pages.coverage.page import COVERAGE
 from diode_explorer.pages.coverage.picture import SHOWN
 from diode_explorer.pages.coverage.rooflines import FIGURES, peaks
 from diode_explorer.pages.page import NotThereError
-from diode_explorer.pages.parts import Command
-from diode_store.devices import KNOWN_DEVICES
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
+from diode_store.devices.known import KNOWN_DEVICES
 from diode_store.records import Hardware, ProblemShape
+from diode_store.timing.roofline import ITEMSIZES
 from diode_store.warehouse.store import Store
 from diode_trainer.features import roofline_us
-from diode_trainer.launch import ITEMSIZES
+from diode_trainer.report.parts import Command
 from paged import facts, faults, layer, parts, rows
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_other_axes_and_the_size_that_is_not_on_one(feed: Feed) -> None:
 def test_what_is_chosen_is_listed(feed: Feed) -> None:
     """A cell, or a whole row of them."""
     cell = rows(parts(feed, COVERAGE, m_from=64, n_from=2048)["chosen"])
-    assert [(row["problem"], row["speedup"]) for row in cell] == [("mm bfloat16 64x2048x4096 nn", 2.0)]
+    assert [(row["problem"], row["speedup"]) for row in cell] == [("mm bf16 64x2048x4096 nn", 2.0)]
     assert len(rows(parts(feed, COVERAGE, m_from=64)["chosen"])) == 4
     assert "chosen" not in parts(feed, COVERAGE)
 
@@ -186,14 +186,14 @@ def test_holes_lie_between_what_is_measured() -> None:
     #   4  x  .  .
     covered = {(1, 1), (1, 4), (2, 4), (4, 1)}
     assert holes(covered) == [Hole((1, 2), 3), Hole((2, 1), 2)]
-    assert [hole.neighbours for hole in holes(covered)] == [3, 2]
+    assert [hole.neighbors for hole in holes(covered)] == [3, 2]
     assert holes(set()) == []
 
 
 def test_a_hole_leads_to_the_command_that_measures_it(feed: Feed) -> None:
     """Of the usual kind and with the usual sizes of its row and column: here both K of its row are as frequent."""
     page = parts(feed, COVERAGE)
-    assert [(row["m_from"], row["n_from"], row["neighbours"]) for row in rows(page["holes"])] == [
+    assert [(row["m_from"], row["n_from"], row["neighbors"]) for row in rows(page["holes"])] == [
         (64, 512, 1),
         (64, 1024, 1),
     ]
@@ -208,7 +208,7 @@ def test_a_hole_leads_to_the_command_that_measures_it(feed: Feed) -> None:
 def test_what_does_not_fit_is_no_hole(database_url: str) -> None:
     """Between two long rows lies one that no memory holds; choosing it says so."""
     with Store.open(database_url) as store:
-        store.write([measured(1, (2**20, 2**3, 8), {A: 10.0}), measured(2, (2**20, 2**19, 8), {A: 10.0})])
+        store.write([measured(1, (2**20, 2**3, 8), {A: 10.0}), measured(2, (2**20, 2**19, 8), {A: 1e6})])
     with Feed(database_url) as feed:
         page = parts(feed, COVERAGE)
         starts = {row["n_from"] for row in rows(page["holes"])}
@@ -227,7 +227,7 @@ def test_what_no_sweep_measures_has_no_command(database_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("filters", "said"), [({"m_from": 3}, "powers of two"), ({"device": "none"}, "no device here")]
+    ("filters", "said"), [({"m_from": 3}, "power of two"), ({"device": "none"}, "no device named none")]
 )
 def test_what_is_not_there(feed: Feed, filters: dict[str, Any], said: str) -> None:
     """Is said in a line."""

@@ -14,12 +14,12 @@ from diode_explorer.feed import Feed
 from diode_explorer.judging.models import known_models
 from diode_explorer.pages import PAGES
 from diode_explorer.pages.decisions.page import DECISIONS
-from diode_explorer.pages.parts import Command, Facts, Note, Picture, Table
 from diode_explorer.rendering import linked, shown
 from diode_explorer.visit import Visit
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.query.results import run_query
 from diode_store.warehouse.store import Store
+from diode_trainer.report.parts import Command, Facts, Note, Picture, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +104,7 @@ def test_what_was_decided_and_what_it_cost(database: str) -> None:
         "regret": f"{(15 / 8 * 10 / 8) ** (1 / 3):.4f}",
         "within 2%": "33.3%",
         "worst": "1.88",
-        "of the vendor's time": f"{(0.8 * 1.5) ** (1 / 3):.3f}",
+        "relative to the vendor": f"{(0.8 * 1.5) ** (1 / 3):.3f}",
         "not measured yet": "2 picks",
         "not compiled": "1",
         "the hook took": "10.0 ms",
@@ -115,17 +115,17 @@ def test_what_was_decided_and_what_it_cost(database: str) -> None:
         (1.25, "aten::mm"),
         (1.0, "triton::mm 32x64x32 s3 w4"),
     ]
-    assert [row["model"] for row in worst] == ["v2_model", OTHER[:12], "v2_model"]
+    assert [row["model"] for row in worst] == ["v3_model", OTHER[:12], "v3_model"]
     assert [row["decisions"] for row in worst] == [2, 1, 1]
     policies = {(row["decided_by"], row["model"], row["policy"]): row for row in rows(found, "policies")}
     assert {key: row["decisions"] for key, row in policies.items()} == {
-        ("model", "v2_model", POLICY): 6,
+        ("model", "v3_model", POLICY): 6,
         ("stock", None, POLICY): 3,
         ("vendor", None, POLICY): 1,
         ("model", OTHER[:12], "zero/1"): 1,
     }
-    assert policies["model", "v2_model", POLICY]["regret"] == pytest.approx((15 / 8) ** 0.5)
-    assert policies["model", "v2_model", POLICY]["measured"] == 2
+    assert policies["model", "v3_model", POLICY]["regret"] == pytest.approx((15 / 8) ** 0.5)
+    assert policies["model", "v3_model", POLICY]["measured"] == 2
 
 
 def test_the_costliest_lead_to_their_problem(database: str) -> None:
@@ -157,7 +157,7 @@ def test_what_measures_the_rest(database: str) -> None:
     assert isinstance(part, Command)
     shapes = "--shape mm:67x256x128/nn/bf16 --shape mm:73x256x128/nn/bf16"
     assert part.command == f"diode-collect {shapes} --search-space EXHAUSTIVE"
-    assert part.text.startswith("Measures them. On a machine with an NVIDIA H200;")
+    assert part.text.startswith("Run this on a machine with NVIDIA H200, then `diode-ingest --once`.")
 
 
 def test_why_no_model_decided(database: str) -> None:
@@ -208,7 +208,7 @@ def test_the_shares_of_the_picture(database: str) -> None:
         spec = page(feed)["regret"].spec
     assert spec is not None
     curves = [(row["ranking"], row["loss_pct"], row["share_pct"]) for row in spec["data"]["values"]]
-    assert curves == [("v2_model", 0.0, 50), ("v2_model", 87.5, 100), (OTHER[:12], 25.0, 100)]
+    assert curves == [("v3_model", 0.0, 50), ("v3_model", 87.5, 100), (OTHER[:12], 25.0, 100)]
 
 
 def test_without_decisions(database_url: str) -> None:

@@ -16,17 +16,17 @@ from diode_explorer import site
 from diode_explorer.feed import Feed, SlowQueryError
 from diode_explorer.pages import cases
 from diode_explorer.pages.overview import OVERVIEW
-from diode_explorer.pages.questions import Question
 from diode_explorer.visit import Visit
 from diode_store.lake.sync import sync
 from diode_store.warehouse.store import Store
+from diode_trainer.report.questions import Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from diode_explorer.pages.parts import Part
     from diode_store.lake.lake import Lake
+    from diode_trainer.report.parts import Part
 
 
 def _count(feed: Feed) -> int:
@@ -39,11 +39,11 @@ def test_a_warehouse_that_goes_away(database_path: Path, tmp_path: Path, caplog:
     with Feed(str(database_path), every_s=0.05) as feed:
         aside = database_path.rename(tmp_path / "aside")
         ends = time.monotonic() + 20
-        while "the lake is not brought up to date" not in caplog.text:
+        while "the lake cannot be updated" not in caplog.text:
             assert time.monotonic() < ends
             time.sleep(0.05)
         time.sleep(0.5)
-        assert caplog.text.count("the lake is not brought up to date") == 1
+        assert caplog.text.count("the lake cannot be updated") == 1
         assert _count(feed) == 0
         aside.rename(database_path)
         with Store.open(str(database_path)) as store:

@@ -17,8 +17,8 @@ from diode_store.warehouse.store import Store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from diode_explorer.pages.questions import Value
     from diode_explorer.rendering import Shown
+    from diode_trainer.report.questions import Value
 
 
 def parts(feed: Feed, spools: tuple[Path, ...] = (), **filters: Value) -> dict[str, Shown]:
@@ -55,8 +55,9 @@ def test_lag_is_from_the_measurement_to_the_warehouse(database_url: str) -> None
     assert [row["machine"] for row in rows(only_a["lag"])] == ["a"]
     bars = [(str(row["began_at"]), row["measurements"]) for row in rows(day["arrivals"])]
     assert bars == [("2026-11-08 10:00:00", 1), ("2026-11-08 10:30:00", 1)]
-    assert day["arrivals"].spec is not None
     assert day["arrivals"].spec["data"]["values"][0]["ended_at"] == "2026-11-08T10:15:00Z"
+    axis = [day["arrivals"].spec["encoding"]["x"]["scale"][name]["expr"] for name in ("domainMin", "domainMax")]
+    assert axis == ["toDate('2026-11-07T10:45:00Z')", "toDate('2026-11-08T10:45:00Z')"]
 
 
 def test_what_waits_and_what_was_refused(database_url: str, tmp_path: Path) -> None:

@@ -18,29 +18,29 @@ from diode_explorer.judging.verdict import ALL, UNSEEN, Wanted
 from diode_explorer.pages import PAGES
 from diode_explorer.pages.model.page import MODEL
 from diode_explorer.pages.page import NotThereError
-from diode_explorer.pages.parts import Command, Facts, Note, Picture, Table
-from diode_explorer.pages.questions import Answer
 from diode_explorer.rendering import linked, shown
 from diode_explorer.visit import Visit
-from diode_store.columns import ConfigColumns
+from diode_store.candidates.columns import ConfigColumns
+from diode_store.candidates.names import kernel_config
 from diode_store.errors import DatasetError
 from diode_store.lake.lake import lake_of
 from diode_store.lake.sync import sync
-from diode_store.normalise import kernel_config
 from diode_store.records import Problem, TensorSpec
-from diode_store.resources import trained_models_dir
+from diode_store.system.resources import trained_models_dir
 from diode_store.warehouse.store import Store
 from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE
 from diode_trainer.catalogue import user_models_dir
+from diode_trainer.report.parts import Command, Facts, Note, Picture, Section, Table, flat
+from diode_trainer.report.questions import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from diode_explorer.pages.parts import Part
+    from diode_trainer.report.parts import Part
 
-SHIPPED = artifact.load(trained_models_dir() / MATMUL_PURPOSE / "v2_model.pt")
+SHIPPED = artifact.load(trained_models_dir() / MATMUL_PURPOSE / "v3_model.pt")
 CONFIGS = (kernel_config("mm", {}), *(samples.triton_config(block) for block in (16, 64, 128)))
 PROBLEMS = [samples.matmul(1000 + 3 * number, 2001, 515) for number in range(4)]
 LOST = (1.0, 1.5, 1.0, 1.2)
@@ -98,11 +98,11 @@ def visit(feed: Feed, background: Background | None = None, **filters: str) -> V
 def judged(asked: Visit) -> list[Part]:
     """Return the parts of the page once nothing is being judged any more."""
     ends = time.monotonic() + 100
-    found = list(MODEL.parts(asked))
+    found = list(flat(MODEL.parts(asked)))
     while any(isinstance(part, Note) and part.is_passing for part in found):
         assert time.monotonic() < ends
         time.sleep(0.1)
-        found = list(MODEL.parts(asked))
+        found = list(flat(MODEL.parts(asked)))
     return found
 
 
@@ -136,62 +136,77 @@ def test_the_models_there_are(database: str) -> None:
         (part,) = [part for part in found if isinstance(part, Table)]
         link = part.columns[0].link
         assert link is not None
-        assert linked(link, row, MODEL, asked, PAGES) == "/model?model=v2_model"
-        with pytest.raises(NotThereError, match=r"torn cannot be judged: .*the model's card is missing"):
+        assert linked(link, row, MODEL, asked, PAGES) == "/model?model=v3_model"
+        with pytest.raises(NotThereError, match=r"torn cannot be evaluated: .*the model's card is missing"):
             list(MODEL.parts(visit(feed, model="torn")))
-    assert (row["name"], row["hardware"], row["sha256"]) == ("v2_model", "NVIDIA H200", SHIPPED.sha256[:12])
+    assert (row["name"], row["hardware"], row["sha256"]) == (
+        "v3_model",
+        "NVIDIA H100 80GB HBM3, NVIDIA H200",
+        SHIPPED.sha256[:12],
+    )
     assert len(notes(found)) == 1
     assert "torn cannot be read: " in notes(found)[0]
+
+
+def test_a_single_model_is_shown_at_once() -> None:
+    """The shipped model alone needs no choice; a user's model beside it makes one."""
+    assert MODEL.implied() == {"model": "v3_model"}
+
+
+def test_two_models_are_a_choice(contrary: Path) -> None:
+    """Neither is shown before one is chosen."""
+    assert contrary.exists()
+    assert MODEL.implied() == {}
 
 
 def test_how_a_model_does(database: str, background: Background) -> None:
     """Its figures are those of its picks, the worst problem leads to its page, and the pictures are a report's."""
     with Feed(database) as feed:
-        asked = visit(feed, background, model="v2_model", by="op")
+        asked = visit(feed, background, model="v3_model", by="op")
         (waits,) = [part.text for part in MODEL.parts(asked) if isinstance(part, Note)]
-        assert "v2_model: being judged by at most 1,000 problems of NVIDIA H200: 0% done." in waits
+        assert "v3_model: being evaluated on at most 1,000 problems of NVIDIA H200, 0% done." in waits
         found = judged(asked)
-        cut = judged(visit(feed, background, model="v2_model", by="family"))
-        drawn = [each for each in shown(found, asked) if each.spec is not None]
-    (row,) = [row for row in table(found, "rankings") if row["is_model"]]
-    assert (row["ranking"], row["problems"], row["max_1"]) == ("v2_model", 4, pytest.approx(1.5))
+        sections = [part for part in MODEL.parts(asked) if isinstance(part, Section)]
+        cut = judged(visit(feed, background, model="v3_model", by="family"))
+        drawn = [each for each in shown(found, asked) if each.spec]
+    (row,) = [row for row in table(found, "rankings-1") if row["is_model"]]
+    assert (row["ranking"], row["problems"], row["max_1"]) == ("v3_model", 4, pytest.approx(1.5))
     assert row["regret_1"] == pytest.approx((1.5 * 1.2) ** 0.25)
     assert row["regret_3"] == 1.0
     assert row["within_2"] == 50.0
     problems = table(found, "problems")
     assert [row["regret"] for row in problems] == pytest.approx([1.5, 1.2, 1.0, 1.0])
     assert (problems[0]["problem_key"], problems[0]["best_us"]) == (PROBLEMS[1].key.hex(), 10.0)
-    assert "All problems are alike in op: mm." in notes(found)
-    by_family = {row["part"]: (row["problems"], row["max_1"]) for row in table(cut, "parts")}
+    (alike,) = [part for part in sections if part.name == "parts"]
+    assert (alike.text, alike.parts) == ("All problems are alike in op: mm.", ())
+    by_family = {row["part"]: (row["problems"], row["max_1"]) for row in table(cut, "parts-by-family")}
     assert by_family == {"even": (2, 1.0), "odd": (2, pytest.approx(1.5))}
     names = {each.part.name for each in drawn}
     assert {"regret-by-ranking", "regret-ecdf", "predicted-against-measured", "regret-map", "worst-times"} <= names
     (worst,) = [each.spec for each in drawn if each.part.name == "worst-times"]
-    assert worst is not None
     first = worst["data"]["values"][0]
     assert f"/problem?problem={PROBLEMS[1].key.hex()}&device=NVIDIA+H200" in first["address"]
-    assert notes(found)[0].startswith("Judged by 4 problems of NVIDIA H200.")
-    assert not [text for text in notes(found) if "has learned from" in text]
+    assert notes(found)[0].startswith("Evaluated on 4 problems of NVIDIA H200.")
+    assert not [text for text in notes(found) if "was trained on" in text]
     (command,) = [part.command for part in found if isinstance(part, Command)]
-    assert command == "diode evaluate --model v2_model --hardware 'NVIDIA H200' --by op --report v2_model.html"
+    assert command == "diode evaluate --model v3_model --hardware 'NVIDIA H200' --by op --report v3_model.html"
 
 
 def test_two_models(database: str, background: Background, contrary: Path) -> None:
     """Both are judged by the same problems: who is faster where, by how much."""
     assert contrary.exists()
     with Feed(database) as feed:
-        asked = visit(feed, background, model="v2_model", other="contrary")
+        asked = visit(feed, background, model="v3_model", other="contrary")
         found = judged(asked)
         scatter = next(each.spec for each in shown(found, asked) if each.part.name == "losses")
     assert [row["regret_1"] for row in table(found, "rankings")[:2]] == pytest.approx([(1.5 * 1.2) ** 0.25, 4.0])
     beside = facts(found, "beside")
-    assert beside["v2_model is faster on"] == "4 problems"
+    assert beside["v3_model is faster on"] == "4 problems"
     assert beside["contrary is faster on"] == "0 problems"
-    assert beside["first picks, in the mean"] == f"{100 * (4 / 1.8**0.25 - 1):.2f}%"
+    assert beside["first picks on average"] == f"{100 * (4 / 1.8**0.25 - 1):.2f}%"
     assert sorted(row["ratio"] for row in table(found, "better-1")) == pytest.approx([4 / 1.5, 4 / 1.2, 4.0, 4.0])
     assert table(found, "better-2") == []
-    assert scatter is not None
-    assert {point["better"] for point in scatter["data"]["values"]} == {"v2_model is faster"}
+    assert {point["better"] for point in scatter["data"]["values"]} == {"v3_model is faster"}
     assert sorted(point["first_pct"] for point in scatter["data"]["values"]) == pytest.approx([0, 0, 20, 50])
 
 
@@ -217,7 +232,7 @@ def test_by_which_problems(database: str) -> None:
     assert "left out boosted trees: fitting them takes a minute; `diode evaluate` does" in of_all.left_out
     without = judges(vendor=False)
     assert {one.picked for one in without.models[0].judged} <= {config.describe() for config in CONFIGS[1:]}
-    with pytest.raises(DatasetError, match="nothing was timed so"):
+    with pytest.raises(DatasetError, match="no timings with these filters can evaluate a model"):
         judges(regime="graph")
     told: list[float] = []
     judge(Wanted(models, "NVIDIA H200"), database, told.append)
@@ -230,17 +245,19 @@ def test_a_model_that_has_learned_from_what_it_is_judged_by(database_url: str) -
     with Store.open(database_url) as store:
         store.write([measured(1, LEARNED, 1.1)])
     with Feed(database_url) as feed, Background(database_url) as background:
-        found = judged(visit(feed, background, model="v2_model"))
-        none = judged(visit(feed, background, model="v2_model", problems="unseen"))
+        found = judged(visit(feed, background, model="v3_model"))
+        none = judged(visit(feed, background, model="v3_model", problems="unseen"))
         with pytest.raises(NotThereError, match="nothing was timed on 'NVIDIA H100'"):
-            list(MODEL.parts(visit(feed, background, model="v2_model", device="NVIDIA H100")))
-        with pytest.raises(NotThereError, match="nothing was timed so on this device"):
-            list(MODEL.parts(visit(feed, background, model="v2_model", regime="graph")))
+            list(MODEL.parts(visit(feed, background, model="v3_model", device="NVIDIA H100")))
+        with pytest.raises(
+            NotThereError, match=r"nothing was timed with these filters; remove the environment or regime$"
+        ):
+            list(MODEL.parts(visit(feed, background, model="v3_model", regime="graph")))
         with pytest.raises(NotThereError, match="there is no model 'x'"):
             list(MODEL.parts(visit(feed, background, model="x")))
-    (flattered,) = [text for text in notes(found) if "has learned from" in text]
+    (flattered,) = [text for text in notes(found) if "was trained on" in text]
     assert flattered == (
-        "v2_model has learned from all of them, so the figures flatter it: regret@1 of 1.1000. Its card says"
-        f" {SHIPPED.card.regret_at_1:.4f} on problems that were held out."
+        "v3_model was trained on all of them, so the figures flatter it: regret@1 is 1.1000. Its card says"
+        f" {SHIPPED.card.regret_at_1:.4f} on held-out problems."
     )
-    assert notes(none) == ["v2_model: every problem here was learned from, so none is left to judge by"]
+    assert notes(none) == ["v3_model: the models were trained on every problem here, so none is left to evaluate them"]

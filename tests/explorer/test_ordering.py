@@ -10,9 +10,9 @@ import pytest
 import samples
 from diode_explorer.ordering import Order, next_order, ordered
 from diode_explorer.pages.page import AddressError
-from diode_explorer.pages.parts import COUNT, Column, Table
-from diode_explorer.pages.questions import Answer, Extended, Question
 from diode_store.warehouse.store import Store
+from diode_trainer.report.parts import COUNT, Column, Table
+from diode_trainer.report.questions import Answer, Extended, Question
 from served import Site, ended, started
 
 if TYPE_CHECKING:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +18,9 @@ import samples
 from diode_explorer import needed
 from diode_explorer.commands.report import app
 from diode_store.warehouse.store import Store
+from lanes import long
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from click.testing import Result
 
 HOSTILE = "<script>alert('1')</script>"
@@ -48,6 +53,30 @@ def test_two_reports_are_the_same(warehouse: str, tmp_path: Path) -> None:
     assert [result.exit_code for result in results] == [0, 0], results[0].output
     assert read(tmp_path / "one") == read(tmp_path / "two")
     assert "index.html" in read(tmp_path / "one")
+
+
+def test_sigterm_ends_it_with_its_processes(warehouse: str, tmp_path: Path) -> None:
+    """It exits as after Ctrl-C, and what it had started is gone."""
+    program = Path(sys.executable).with_name("diode")
+    command = [program, "report", "--database", warehouse, "-o", tmp_path / "out"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not (children := children_of(process.pid)):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()[1]
+    assert (process.returncode, said) == (130, "")
+    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+    assert not (tmp_path / "out").exists()
+
+
+def children_of(pid: int) -> list[str]:
+    """Return the ids of the processes that a process has started."""
+    found: list[str] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += path.read_text().split()
+    return found
 
 
 def test_a_page_needs_nothing_but_itself(warehouse: str, tmp_path: Path) -> None:
@@ -98,6 +127,7 @@ def test_a_further_state_of_a_page_is_a_file_of_its_own(warehouse: str, tmp_path
     assert found["coverage.html"].count("<a ") == plain["coverage.html"].count("<a ")
 
 
+@long
 def test_a_report_takes_the_place_of_one(warehouse: str, tmp_path: Path) -> None:
     """Its pages that are no more are gone; what is no page of a report stays, and is never replaced."""
     folder = tmp_path / "out"
@@ -112,17 +142,17 @@ def test_a_report_takes_the_place_of_one(warehouse: str, tmp_path: Path) -> None
     assert after["notes.html"] == "<p>mine"
     (folder / "index.html").write_text("mine as well")
     result = run(warehouse, folder)
-    assert "index.html is there and is no page of a report" in str(result.exception)
+    assert "index.html exists and is not a page of a report" in str(result.exception)
     assert (folder / "index.html").read_text() == "mine as well"
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--page", "/nope"), "there is no such page; there is /overview"),
+        (("--page", "/nope"), "there is no such page; the pages are /overview"),
         (("--page", "/intake"), "there is no such page"),
         (("--page", "/problem?x=1"), "unknown parameter 'x'"),
-        (("--page", "/problem?problem=00"), "no such problem was timed so"),
+        (("--page", "/problem?problem=00"), "no such problem was timed with these filters"),
         (("--hardware", "nope"), "no hardware matches 'nope'"),
     ],
 )

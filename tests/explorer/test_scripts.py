@@ -8,7 +8,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
 SCRIPTS = CHECKOUT / "explorer" / "scripts"
-VEGA = CHECKOUT / "explorer" / "diode_explorer" / "static" / "vega"
+VEGA = CHECKOUT / "trainer" / "diode_trainer" / "report" / "static" / "vega"
 PERMISSIVE = {"Apache-2.0", "BSD-3-Clause", "ISC", "MIT", "0BSD", "BSD-2-Clause"}
 
 

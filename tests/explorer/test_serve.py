@@ -63,7 +63,7 @@ def test_a_filter_is_in_the_address(site: Site) -> None:
     assert "machine=%3Cscript%3E" in site.get("/overview").text
     assert '<a href="/overview">Clear</a>' in page.text
     assert "alert(&#39;&#39;1&#39;&#39;)" in page.text  # quotes are doubled, and escaped
-    assert "Nothing matches what is asked for." in site.get("/overview?device=none").text
+    assert "Nothing matches the filters." in site.get("/overview?device=none").text
 
 
 def test_downloads_are_what_is_shown(site: Site) -> None:
@@ -76,14 +76,16 @@ def test_downloads_are_what_is_shown(site: Site) -> None:
     assert csv.headers["content-disposition"] == 'attachment; filename="overview-machines.csv"'
 
 
-@pytest.mark.parametrize("path", ["/overview", "/live", "/theme.css", "/static/site.js", "/nope", "/overview?x=1"])
+@pytest.mark.parametrize(
+    "path", ["/overview", "/live", "/theme.css", "/static/site.js", "/drawing/draw.js", "/nope", "/overview?x=1"]
+)
 def test_every_answer_says_what_a_page_may_do(site: Site, path: str) -> None:
     """Nothing from elsewhere, no inline script, no frame; nothing is kept."""
     headers = site.get(path).headers
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "unsafe" not in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["cache-control"] == ("no-cache" if path.startswith("/static") else "no-store")
+    assert headers["cache-control"] == ("no-cache" if path.startswith(("/static", "/drawing")) else "no-store")
     assert "server" not in headers
 
 
@@ -97,13 +99,13 @@ def test_a_page_asks_for_nothing_from_elsewhere(site: Site) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/nope", 404, "there is no such page; there is overview"),
+        ("/nope", 404, "there is no such page; the pages are overview"),
         (
             "/overview/devices.exe",
             404,
-            "Overview has devices, environments, machines, stale, each as csv, json, parquet",
+            "Overview has gains, devices, environments, machines, stale, each as csv, json, parquet",
         ),
-        ("/overview/nope.csv", 404, "Overview has devices"),
+        ("/overview/nope.csv", 404, "Overview has gains, devices"),
         ("/overview?x=1", 400, "unknown parameter"),
         ("/overview?device=a&device=b", 400, "device is given twice"),
         ("/overview?device=%00", 400, "device is too long, or not printable"),
@@ -207,8 +209,8 @@ def test_a_token(database_url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--listen", "0.0.0.0:0"), "is open to others; give a --token-file"),
-        (("--listen", "somewhere"), "must be HOST:PORT"),
+        (("--listen", "0.0.0.0:0"), "other machines can reach --listen 0.0.0.0:0; give a --token-file"),
+        (("--listen", "somewhere"), "must be PORT or HOST:PORT"),
         (("--token-file", "absent"), "cannot be read (No such file or directory)"),
         (("--token-file", "short"), "16 letters and digits or more"),
         (("--token-file", "open"), "others can read it; chmod 600"),
@@ -231,13 +233,25 @@ def test_what_cannot_be_served(
     assert said in told
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_says_that_it_stopped(database_url: str, number: int) -> None:
+    """In one line, whether Ctrl-C or an operator ends it."""
+    site = started(database_url)
+    site.process.send_signal(number)
+    site.process.wait(timeout=20)
+    assert site.log.splitlines()[1:] == ["stopped"]
+    site.said.close()
+
+
 def test_a_port_in_use(database_url: str) -> None:
     """Is said with what to do."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        command = [str(PROGRAM), "serve", "--database", database_url, "--listen", f"127.0.0.1:{taken.getsockname()[1]}"]
+        port = taken.getsockname()[1]
+        command = [str(PROGRAM), "serve", "--database", database_url, "--port", str(port)]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 1
-    assert "address already in use; choose another --listen" in " ".join(result.stderr.split())
+    told = " ".join(result.stderr.split())
+    assert f"port {port} of 127.0.0.1 is in use; choose another with --port" in told
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

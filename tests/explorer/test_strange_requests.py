@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
 import shutil
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +14,14 @@ import pytest
 
 import samples
 from diode_store.warehouse.store import Store
+from lanes import long
 from served import Site, ended, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ENDS = b"Connection: close\r\n\r\n"
-NOTHING, WRITES = "there is nothing at this address", "this site only shows; it takes no request that writes"
+NOTHING, WRITES = "there is nothing at this address", "this site is read-only"
 MALFORMED = "Invalid HTTP request received."
 
 
@@ -62,7 +66,7 @@ def asking(site: Site, line: str | bytes, *headers: str | bytes) -> bytes:
         ("GET /over%00view HTTP/1.1", 404, "there is no such page"),
         ("GET /%ff%fe HTTP/1.1", 404, "there is no such page"),
         ("GET /overview/devices%2f..%2f..%2fsite.csv HTTP/1.1", 404, NOTHING),
-        ("GET /overview/%00.csv HTTP/1.1", 404, "Overview has devices"),
+        ("GET /overview/%00.csv HTTP/1.1", 404, "Overview has gains, devices"),
         ("GET /static/..%2f..%2fsite.py HTTP/1.1", 404, NOTHING),
         ("GET /static/%2e%2e/%2e%2e/site.py HTTP/1.1", 404, NOTHING),
         ("GET /static//etc/passwd HTTP/1.1", 404, NOTHING),
@@ -129,7 +133,7 @@ def test_another_site_opens_no_socket(site: Site) -> None:
     """A WebSocket handshake is a request like any other, whatever libraries are installed."""
     upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Origin: http://evil.example")
     status, page = said_to(site, asking(site, "GET /live HTTP/1.1", *upgrade, "Sec-WebSocket-Key: dGhlIHNhbXBsZQ=="))
-    assert (status, "another site asks for this" in page) == (403, True)
+    assert (status, "the request comes from another site" in page) == (403, True)
 
 
 def test_nothing_is_written(site: Site) -> None:
@@ -142,3 +146,37 @@ def test_nothing_is_written(site: Site) -> None:
     for sql in ("'; DROP TABLE timings; --", "' UNION SELECT * FROM read_csv('/etc/passwd') --", "$device"):
         assert site.get(f"/overview?device={sql.replace(' ', '+')}").status == 200
     assert Path(site.database).read_bytes() == before
+
+
+def _dripping(site: Site, count: int) -> list[socket.socket]:
+    """Return connections that have sent a part of a request."""
+    found = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(count)]
+    for each in found:
+        each.sendall(b"GET /live HTTP/1.1\r\nX-Slow: ")
+    return found
+
+
+def test_slow_connections_lose_their_places(site: Site) -> None:
+    """However many clients drip, whoever sends a whole request is answered; the oldest of them go first."""
+    slow = _dripping(site, 250)
+    try:
+        assert site.get("/live").status == 200
+        slow[0].settimeout(5)
+        with contextlib.suppress(ConnectionError):
+            assert slow[0].recv(1) == b""
+        slow[-1].sendall(b"\r\nHost: localhost:%d\r\n\r\n" % site.port)
+        assert slow[-1].recv(12) == b"HTTP/1.1 200"
+    finally:
+        for each in slow:
+            each.close()
+
+
+@long
+def test_a_request_has_one_deadline(site: Site) -> None:
+    """A client that goes on sending a byte now and then is dropped when the time for a whole request is over."""
+    (slow,) = _dripping(site, 1)
+    began = time.monotonic()
+    with slow, contextlib.suppress(ConnectionError):
+        while select.select([slow], [], [], 0.1)[0] == [] and time.monotonic() - began < 30:
+            slow.sendall(b"x")
+    assert 9 <= time.monotonic() - began < 15

@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.records import (
     DeviceState,
     Environment,

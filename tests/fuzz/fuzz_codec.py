@@ -22,7 +22,7 @@ with atheris.instrument_imports(
         "diode_store.wire.codec",
         "diode_store.wire.decision_map",
         "diode_store.wire.record_parts",
-        "diode_store.checks",
+        "diode_store.values.checks",
         "diode_store.wire.segment_layout",
         "diode_store.wire.segments",
     ]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 import torch
-from stand_ins import DOMAIN, card_of
 
 from diode_integration import base, registry
 from diode_trainer import artifact, catalogue
 from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
 from diode_trainer.models import MatmulTimingModel
+from stand_ins import DOMAIN, card_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

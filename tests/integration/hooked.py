@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from stand_ins import TileModel
 from torch._dynamo.utils import counters
 from torch._inductor import select_algorithm
 
-from diode_integration import final
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.inductor import entry
 from diode_integration.install import install
 from inductor_harness import block_time_ms, compile_and_run, triton_choices_on_cpu
+from stand_ins import TileModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,12 +75,12 @@ def watching(
     watch = Watch(run_vendor=run_vendor, fails=fails)
     functions = select_algorithm.get_algorithm_selector_cache().preprocessing_fns
     before = list(functions)
-    final.unregister()  # a test that asked a handler by itself left it, and it would come first
+    entry.unregister()  # a test that asked a handler by itself left it, and it would come first
     counters.clear()
     try:
         with triton_choices_on_cpu(time_ms=watch.time_ms, **harness):
             select_algorithm.add_preprocessing_fn(watch.before)
-            final.ensure_registered()
+            entry.ensure_registered()
             select_algorithm.add_preprocessing_fn(watch.after)
             yield watch
     finally:
@@ -101,7 +101,7 @@ def compile_op(op: str, handler: DiodeInductorChoices | None, **watched: Any) ->
             result = compile_and_run(function, *inputs)
         else:
             with install(handler):
-                final.ensure_registered()
+                entry.ensure_registered()
                 result = compile_and_run(function, *inputs)
     torch.testing.assert_close(result, function(*inputs), rtol=1e-4, atol=1e-3)
     return watch

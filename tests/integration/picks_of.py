@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from hooked import compile_op, hooked
-from stand_ins import H200
 
 from diode_collectors.inductor.device import detect_environment
+from diode_store.candidates.names import kernel_config
 from diode_store.exchange.picks import Pick, Picks
-from diode_store.normalise import kernel_config
 from diode_store.records import Environment
+from stand_ins import H200
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from diode_collectors.problems.problem import parse_problem
-from diode_integration.recording import Chooser, Recorder
-from diode_integration.stats import Decision, PredictedConfig, Stats
-from diode_store.devices import known_device
+from diode_integration.decide.decision import Decision, PredictedConfig
+from diode_integration.record.log import Stats
+from diode_integration.record.recorder import Chooser, Recorder
+from diode_store.devices.known import known_device
 from diode_store.kernels import KernelConfig
 
 CHILD_SECONDS = 30

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hooked import benchmarks, compile_op, each_op, each_path, hooked
-from stand_ins import DOMAIN, H200, TileModel, card_of
 from test_corrected import compiled_problem, write
 from test_predictor import columns, problem
 
-from diode_integration.policy import Mode, Policy, Spread, select
-from diode_integration.predictor import Predictor
+from diode_integration.decide.ranking import Predictor
 from diode_trainer.card import Calibration, Card
 from diode_trainer.corrections.corrections import Corrections, ProblemOffsets
+from diode_trainer.policy import Mode, Policy, Spread, select
 from diode_trainer.scoring import Prediction
+from stand_ins import DOMAIN, H200, TileModel, card_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
 CALIBRATION = Calibration(

@@ -10,11 +10,12 @@ from hooked import hooked, watching
 from torch._inductor import config as inductor_config
 
 from diode_collectors.inductor.adapter import columns_of_choices, config_of_ktc, problem_of_inputs
-from diode_integration.candidates import Candidates, KnownList, KnownLists, class_of
+from diode_integration.inductor.candidates import Candidates, KnownList, KnownLists, class_of
 from diode_integration.install import install
-from diode_store.columns import INT_COLUMNS
+from diode_store.candidates.columns import INT_COLUMNS
 from inductor_events import asked
 from inductor_harness import compile_and_run, cuda_choices
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,10 +93,10 @@ def compared(uid: str, known: KnownLists, met: dict[Key, int]) -> Callable[..., 
     ("uid", "dtype", "batch", "precision"),
     [
         ("triton::mm", torch.bfloat16, (), "highest"),
-        ("triton::mm", torch.float32, (), "highest"),
-        ("triton::mm", torch.float32, (), "high"),
+        pytest.param("triton::mm", torch.float32, (), "highest", marks=long),
+        pytest.param("triton::mm", torch.float32, (), "high", marks=long),
         ("triton::bmm", torch.float16, (3,), "highest"),
-        ("triton::mm_persistent_tma", torch.bfloat16, (), "highest"),
+        pytest.param("triton::mm_persistent_tma", torch.bfloat16, (), "highest", marks=long),
     ],
     ids=["mm-bf16", "mm-fp32", "mm-tf32", "bmm-fp16", "tma-bf16"],
 )

@@ -7,12 +7,12 @@ from unittest import mock
 import pytest
 import torch
 from hooked import OPS, benchmarks, compile_op, each_op, each_path, hooked, watching
-from stand_ins import TileModel
 from torch._inductor import select_algorithm
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION
 from diode_integration.install import install
 from inductor_harness import compile_and_run
+from stand_ins import TileModel
 
 FAVOURITES = ["triton 64x64x32 s3 w4", "triton 64x64x32 s2 w4", "triton 64x64x32 s4 w4"]
 
@@ -175,9 +175,10 @@ def test_stats_name_what_was_promised() -> None:
         "kept_alone",
         "failed_graphs",
     )
+    clock = ("clocked", "clocked_other", "clocked_by_prediction", "clock_failures", "seconds_clocked")
     counts = ("total_calls", "passed_through", "configs_filtered", "configs_kept")
     spooled = ("decisions_recorded", "decisions_unrecorded", "decisions_dropped")
-    assert stats == dict.fromkeys((*ops, *counts, *spooled, "seconds", "seconds_listing"), 0)
+    assert stats == dict.fromkeys((*ops, *clock, *counts, *spooled, "seconds", "seconds_listing"), 0)
 
 
 def test_listing_is_most_of_the_time() -> None:

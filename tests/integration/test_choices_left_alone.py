@@ -10,12 +10,12 @@ from unittest import mock
 import pytest
 import torch
 from hooked import OPS, compile_op, each_op, each_path, hooked, watching
-from stand_ins import DOMAIN, BrokenModel, TileModel, card_of
 
-from diode_integration import final
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.inductor import entry
 from diode_integration.install import install
 from inductor_harness import compile_and_run
+from stand_ins import DOMAIN, BrokenModel, TileModel, card_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def test_broken_model_leaves_stock(op: str, deferred: bool, caplog: pytest.LogCa
     assert handler.get_stats()["model_selections"] == 0
     assert handler.get_stats()["fallback_error"] >= 2
     assert [record.getMessage() for record in caplog.records if record.name == "diode_integration"] == [
-        "stock Inductor chooses: ZeroDivisionError: a bug in the model (logged once for each reason)"
+        "stock Inductor chooses: ZeroDivisionError: a bug in the model (logged once)"
     ]
 
 
@@ -78,7 +78,9 @@ def test_unknown_hardware_leaves_stock(op: str) -> None:
     assert handler.get_stats()["fallback_hardware"] >= 1
     (decision,) = handler.decisions()
     assert decision.abstained
-    assert "left to Inductor (hardware: the model knows NVIDIA H200, not" in decision.describe()
+    assert (
+        "left to Inductor (hardware: the model knows the architecture sm_90 (NVIDIA H200), not" in decision.describe()
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,13 +158,13 @@ def test_no_model_leaves_stock(tmp_path: Path) -> None:
 def test_unmarked_choices_are_left_alone() -> None:
     """A list without a mark of ours goes through the final selection untouched."""
     choices = [SimpleNamespace(annotations={}), SimpleNamespace()]
-    assert final.final_selection(choices) is choices
+    assert entry.final_selection(choices) is choices
 
 
 def test_final_selection_survives_a_bug() -> None:
     """An error in the final selection leaves the list as it was and is counted."""
     handler = hooked()
-    call = final.RankedCall(handler, "mm", ranking=None, ktcs=())  # type: ignore[arg-type]  # the bug
-    choices = [SimpleNamespace(annotations={final.ANNOTATION: final.Mark(call, 0)})]
-    assert final.final_selection(choices) is choices
+    call = entry.RankedCall("mm", ranking=None, ktcs=())  # type: ignore[arg-type]  # the bug
+    choices = [SimpleNamespace(annotations={entry.CallMark.KEY: entry.CallMark(handler, call, 0)})]
+    assert entry.final_selection(choices) is choices
     assert handler.get_stats()["fallback_error"] == 1

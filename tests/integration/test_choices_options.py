@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from hooked import OPS, compile_op, each_op, each_path, hooked
-from stand_ins import H200, TileModel
 from torch._inductor import config as inductor_config
 from torch._inductor.utils import fresh_cache
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.install import install
-from diode_integration.policy import Mode
 from diode_store.errors import HardwareError, ModelError, SettingsError
+from diode_trainer.policy import Mode
 from inductor_harness import compile_and_run, quiet_torch
+from stand_ins import H200, TileModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ def test_no_model_is_an_error_without_fallback(tmp_path: Path) -> None:
         (
             {"top_k_configs": 3, "kernel_price": 0.01},
             SettingsError,
-            "kernel_price is of adaptive mode, the other options of top_k mode; name a mode",
+            "kernel_price is for adaptive mode, the other options for top_k mode; name a mode",
         ),
         (
             {"hardware": "abacus"},

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hooked import compile_op, hooked
-from stand_ins import H200, TileModel
 
-from diode_store.columns import ConfigColumns
+from diode_store.candidates.columns import ConfigColumns
 from diode_store.errors import ModelError
 from diode_trainer.corrections.corrections import VENDOR, Corrections, ProblemOffsets
+from stand_ins import H200, TileModel, asked_about
 
 if TYPE_CHECKING:
     from diode_store.records import Problem
@@ -86,7 +86,7 @@ def test_corrections_are_part_of_the_cache_key(corrections: Path, tmp_path: Path
     keys = [hooked().uuid(), *(hooked(corrections=path).uuid() for path in (corrections, other))]
     assert len(set(keys)) == 3
     assert hooked(corrections=corrections).uuid() == keys[1]
-    assert keys[0].endswith("/choose")
+    assert "corrected" not in keys[0]
 
 
 def refusal(path: Path) -> str:
@@ -123,7 +123,9 @@ def test_corrections_that_cannot_be_read(tmp_path: Path, content: str | None) ->
 
 def test_a_home_that_nobody_has() -> None:
     """A path that cannot be made whole is one line too, and no obstacle for a compile."""
-    assert refusal(Path("~nobody-has-this-name/c.json")).startswith("~nobody-has-this-name/c.json: cannot find the ")
+    assert refusal(Path("~nobody-has-this-name/c.json")).startswith(
+        "~nobody-has-this-name/c.json: there is no such user"
+    )
     assert compile_op("mm", hooked(corrections="~nobody-has-this-name/c.json", mode="zero")).left == [["mm"]]
 
 
@@ -147,7 +149,7 @@ def test_corrected_predictions_are_cached(corrections: Path) -> None:
     handler = hooked(corrections=corrections)
     assert handler.models is not None
     problem, columns = compiled_problem(), ConfigColumns.from_rows([FAVOURITE])
-    first, again = (handler.models.asked_about(problem, H200).rank(problem, H200, columns) for _ in range(2))
+    first, again = (asked_about(handler.models, problem, H200).rank(problem, H200, columns) for _ in range(2))
     assert first.predicted_us is again.predicted_us
     assert first.corrected
     assert again.corrected

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_integration import deferral
-from diode_integration.deferral import AfterInductor
+from diode_integration.inductor import after_import
+from diode_integration.inductor.after_import import AfterInductor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ def entrances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (tmp_path / "broken_entrance.py").write_text("raise ImportError('broken')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     names = ("first_entrance", "second_entrance", "broken_entrance")
-    monkeypatch.setattr(deferral, "ENTRANCES", names)
+    monkeypatch.setattr(after_import, "ENTRANCES", names)
     before = list(sys.meta_path)
     yield
     sys.meta_path[:] = before

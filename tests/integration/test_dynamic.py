@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import torch
 from hooked import hooked, watching
-from stand_ins import TileModel
 from torch._inductor import config as inductor_config
 
 from diode_collectors.inductor import indexing
+from diode_integration.decide.decision import DecidedBy
+from diode_integration.decide.ranking import SizeRange
 from diode_integration.install import install
-from diode_integration.policy import ANY_RATIO
-from diode_integration.predictor import SizeRange
-from diode_integration.stats import DecidedBy
 from diode_store.records import is_vendor_template
+from diode_trainer.policy import ANY_RATIO
 from inductor_harness import quiet_torch
+from stand_ins import TileModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
 VENDOR_ALONE = {"max_autotune_gemm_backends": "ATEN", "fx_graph_cache": False}

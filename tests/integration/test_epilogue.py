@@ -10,25 +10,25 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from hooked import hooked, watching
-from stand_ins import H200, TileModel
 from test_adaptive import CALIBRATION
 from test_predictor import problem
 from torch._inductor import config as inductor_config
 from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
 
-from diode_integration import epilogue
+from diode_integration.decide.ranking import Ranking
+from diode_integration.inductor import products
 from diode_integration.install import install
-from diode_integration.policy import Mode, Policy, Spread, select
-from diode_integration.predictor import Ranking
+from diode_trainer.policy import Mode, Policy, Spread, select
 from inductor_harness import compile_and_run
+from stand_ins import H200, TileModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from diode_integration.stats import Decision
+    from diode_integration.decide.decision import Decision
 
 SIZE = 1024
 UNFUSED_US = 1.5 + 1e6 * 2 * 4 * SIZE**2 / 4.8e12
@@ -141,10 +141,10 @@ def test_a_long_way_is_not_looked_at() -> None:
             node.meta["val"] = torch.empty(8, 8, device="meta")
         return product
 
-    with mock.patch.object(epilogue, "_name", side_effect=epilogue._name) as asked:
-        assert epilogue._is_followed_cheaply(chain(900))
+    with mock.patch.object(products, "_name", side_effect=products._name) as asked:
+        assert products._is_followed_cheaply(chain(900))
         assert asked.call_count < 10 * 900
-    assert not epilogue._is_followed_cheaply(chain(1100))
+    assert not products._is_followed_cheaply(chain(1100))
 
 
 def test_nothing_is_counted_where_inductor_is_not_to_fuse() -> None:

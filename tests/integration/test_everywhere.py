@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from hooked import benchmarks, hooked
-from stand_ins import TileModel
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor_config
 from torch._inductor.utils import fresh_cache
 
+from diode_integration.decide.decision import DecidedBy
 from diode_integration.install import install
-from diode_integration.stats import DecidedBy
 from inductor_harness import quiet_torch
+from stand_ins import TileModel
 
 if TYPE_CHECKING:
     from pathlib import Path

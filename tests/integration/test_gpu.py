@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from hooked import benchmarks
-from stand_ins import DOMAIN, TileModel, card_of
 from torch._dynamo.utils import counters
+from torch._inductor import config as inductor_config
 from torch._inductor.utils import fresh_cache
 
+from diode_collectors.feedback.listening import AutotuningListener
 from diode_integration.choices import DiodeInductorChoices
 from diode_integration.install import install
-from diode_integration.report import make_report
+from diode_integration.record.report import make_report
+from diode_store.records import GRAPH, TimingMethod
 from inductor_harness import quiet_torch
+from stand_ins import DOMAIN, TileModel, card_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from diode_store.records import Measurement
 
 pytestmark = [
     pytest.mark.gpu,
@@ -99,6 +104,40 @@ def test_zero_mode_runs_a_template_with_what_follows() -> None:
     (decision,) = installed.decisions()
     assert not decision.chosen[0].config.is_vendor
     assert counters["inductor"]["extern_calls"] == 0
+
+
+@pytest.mark.parametrize("fusion", [True, False], ids=["deferred", "immediate"])
+def test_candidates_are_timed_as_deployed(fusion: bool) -> None:  # noqa: FBT001 - a parameter
+    """An addmm's candidates are timed in a graph, the record says so, and the result is right."""
+    setting = "benchmark_template_fusion"
+    name = setting if hasattr(inductor_config, setting) else "benchmark_epilogue_fusion"
+    heard: list[Measurement] = []
+    with inductor_config.patch({name: fusion}), hooked_gpu() as installed, AutotuningListener(heard.append):
+        torch.testing.assert_close(*compiled("addmm"), rtol=2e-2, atol=2e-1)
+    stats = installed.get_stats()
+    assert (stats["clocked"], stats["clock_failures"]) == (1, 0)
+    assert 0 < stats["seconds_clocked"] < 5
+    (measurement,) = heard
+    assert measurement.timing_method == TimingMethod("median", flush_l2=True, launch_hidden=True, regime=GRAPH)
+    assert len(measurement.timings) == 4
+    assert all(0.5 < (timing.runtime_us or 0) < 50 for timing in measurement.timings)
+
+
+def test_inductors_clock_can_be_asked_for() -> None:
+    """Then nothing is timed by the hook's."""
+    with hooked_gpu(clock="inductor") as installed:
+        torch.testing.assert_close(*compiled("mm"), rtol=2e-2, atol=2e-1)
+    assert installed.get_stats()["clocked"] == 0
+
+
+def test_the_clock_leaves_no_memory_behind() -> None:
+    """Operands, graphs and the buffer that empties the cache are gone; a workspace of the library's may stay."""
+    with hooked_gpu():
+        compiled("mm")
+        before = torch.cuda.memory_allocated()
+        compiled("bmm")
+        torch.cuda.synchronize()
+        assert torch.cuda.memory_allocated() - before < 2**20
 
 
 def test_the_report_of_a_compile() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hooked import OPS, compile_op, hooked
-from stand_ins import DOMAIN, TileModel, card_of
 
 from diode_collectors.feedback.collector import FeedbackCollector
 from diode_collectors.spool.spool import Spool
 from diode_store.wire.segments import read_segment
+from stand_ins import DOMAIN, TileModel, card_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diode_integration.hook_checks import check_hook, hook_finding
-from diode_store.devices import known_device
-from diode_store.diagnosis import Level, Setup
+from diode_store.command_line.diagnosis import Level, Setup
+from diode_store.devices.known import known_device
 from diode_store.exchange.picks import Picks
-from diode_store.resources import trained_models_dir
+from diode_store.system.resources import trained_models_dir
 from diode_trainer.card import MATMUL_PURPOSE, card_path, read_card
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from diode_store.diagnosis import Finding
+    from diode_store.command_line.diagnosis import Finding
 
 
 def findings() -> list[Finding]:
@@ -42,9 +42,9 @@ def test_what_the_hook_would_do() -> None:
     ("variable", "value", "said", "remedy"),
     [
         ("DIODE_MODEL", "nope", "DIODE_MODEL: no model 'nope'", "unset it for the models that are known"),
-        ("DIODE_MODE", "zer0", "DIODE_MODE: mode must be one of", "docs/hook.md"),
-        ("DIODE_TOP_K", "-1", "DIODE_TOP_K: must be a whole number", "docs/hook.md"),
-        ("DIODE_UNKNOWN", "never", "DIODE_UNKNOWN: ", "docs/hook.md"),
+        ("DIODE_MODE", "zer0", "DIODE_MODE: mode must be one of", "docs/hook-settings.md"),
+        ("DIODE_TOP_K", "-1", "DIODE_TOP_K: must be a whole number", "docs/hook-settings.md"),
+        ("DIODE_UNKNOWN", "never", "DIODE_UNKNOWN: ", "docs/hook-settings.md"),
         ("DIODE_PICKS", "none.json", "DIODE_PICKS: none.json: cannot read the picks", "diode lock"),
     ],
 )

@@ -7,12 +7,12 @@ import json
 import pytest
 import torch
 from hooked import compile_op, hooked
-from stand_ins import TileModel
 
 from diode_collectors.problems.problem import parse_problem
-from diode_integration.report import make_report, report_of
-from diode_integration.stats import DecidedBy, Decision, PredictedConfig
+from diode_integration.decide.decision import DecidedBy, Decision, PredictedConfig
+from diode_integration.record.report import make_report, report_of
 from diode_store.kernels import KernelConfig
+from stand_ins import TileModel
 
 TEMPLATE = KernelConfig("triton::mm", block_m=16, block_n=128, block_k=256, group_m=8, num_stages=3, num_warps=4)
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.compiler.config as compiler_config
 from hooked import OPS, hooked
-from stand_ins import TileModel
 from torch._dynamo.utils import counters
 from torch._inductor import choices as inductor_choices
 from torch._inductor import config as inductor_config
@@ -20,11 +19,12 @@ from torch._inductor.select_algorithm import get_algorithm_selector_cache
 from torch._inductor.utils import fresh_cache
 from torch._inductor.virtualized import V
 
-from diode_integration import final
-from diode_integration import install as install_module
-from diode_integration.install import install, installed, missing_capability, process_choices, uninstall
+from diode_integration.inductor import entry, process
+from diode_integration.inductor.process import missing_capability, process_choices
+from diode_integration.install import install, installed, uninstall
 from diode_store.errors import DiodeError
 from inductor_harness import quiet_torch
+from stand_ins import TileModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ def process_state() -> tuple[Any, ...]:
         [
             function
             for function in get_algorithm_selector_cache().preprocessing_fns
-            if function is final.final_selection
+            if function is entry.final_selection
         ],
     )
 
@@ -168,7 +168,7 @@ def test_uninstall_restores_everything() -> None:
     """Install changes the process's state and uninstall brings all of it back."""
     before = process_state()
     install(hooked())
-    final.ensure_registered()
+    entry.ensure_registered()
     assert process_state() != before
     uninstall()
     assert process_state() == before
@@ -359,7 +359,7 @@ def test_failed_install_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         if registers:
             patched.setattr(inductor_choices, "register_inductor_choices", fail)
         else:
-            patched.setattr(install_module, "_set_for_all_threads", fail)
+            patched.setattr(process, "_set_for_all_threads", fail)
         with pytest.raises(RuntimeError, match="half-way"):
             install(hooked())
     assert installed() is None
@@ -370,11 +370,11 @@ def test_failed_install_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_torch_without_the_capability_is_refused(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a torch without the hook, installing is an error of one line, outside of any compile."""
     if lacking == "hook":
-        monkeypatch.setattr(install_module, "InductorChoices", object)
+        monkeypatch.setattr(process, "InductorChoices", object)
         message = f"torch {torch.__version__} has no hook for kernel choices; torch-diode needs torch 2.10 or later"
     else:
-        monkeypatch.setattr(install_module, "inductor_config", object())
-        monkeypatch.setattr(install_module, "inductor_choices", object())
+        monkeypatch.setattr(process, "inductor_config", object())
+        monkeypatch.setattr(process, "inductor_choices", object())
         message = f"torch {torch.__version__} takes no process-wide choices handler; use torch 2.10 to 2.15"
     with pytest.raises(DiodeError) as refused:
         install(hooked())

@@ -6,7 +6,7 @@ import threading
 
 from torch._inductor import config as inductor_config
 
-from diode_integration.listing import searching
+from diode_integration.inductor.listing import searching
 
 
 def test_one_thread_lists_at_a_time() -> None:

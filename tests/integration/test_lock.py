@@ -13,24 +13,24 @@ import pytest
 import torch
 from hooked import OPS, compile_op, each_op, each_path, hooked, watching
 from picks_of import H200, OLD, VENDOR, here, problem_of, tile, write
-from stand_ins import TileModel
 from torch._inductor import config as inductor_config
 from torch._inductor import select_algorithm
 from torch._inductor.exc import InductorError
 from torch._inductor.utils import fresh_cache
 
 from diode_collectors.inductor.device import detect_hardware
-from diode_integration import final
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.decide.decision import DecidedBy
+from diode_integration.inductor import entry
 from diode_integration.install import install
-from diode_integration.lock import _write, lock
-from diode_integration.stats import DecidedBy
+from diode_integration.picks.lock import _write, lock
 from diode_store.errors import ExportError, PicksError
 from diode_store.exchange.picks import Pick, Picks
 from diode_store.exchange.picks_reading import read_picks
 from diode_store.records import Environment
 from inductor_harness import compile_and_run, quiet_torch, triton_choices_on_cpu
 from samples import matmul
+from stand_ins import TileModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,7 +132,7 @@ def test_real_cpp_kernels(tmp_path: Path) -> None:
             Picks.of(CPU, [replace(pick, configs=configs)]).write(path, force=True)
             handler = on_cpu(picks=path)
             seen: list[list[Any]] = []
-            with install(handler), final.listening(lambda _choices, left, seen=seen: seen.append(left)):
+            with install(handler), entry.listening(lambda _choices, left, seen=seen: seen.append(left)):
                 result = compile_and_run(torch.bmm, a, b)
             torch.testing.assert_close(result, torch.bmm(a, b), rtol=1e-4, atol=1e-3)
             if handler.get_stats()["picked_from_file"]:
@@ -312,14 +312,14 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         installation = install(hooked(mode="zero"))
     with installation:
         assert compile_op("mm", hooked(mode="zero")).left == [["mm"]]
-    assert final._listeners == []
+    assert entry._listeners == []
 
 
 def test_an_error_while_recording_is_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The compile goes on, and it is said once."""
-    monkeypatch.setattr("diode_integration.chosen.config_of_choice", lambda _choice: 1 / 0)
+    monkeypatch.setattr("diode_integration.picks.compiled.config_of_choice", lambda _choice: 1 / 0)
     with caplog.at_level(logging.WARNING), lock(tmp_path / "p.json"):
         compile_op("mm", None)
         compile_op("bmm", hooked(mode="zero"))

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hooked import compile_op
-from stand_ins import DOMAIN, H200, TileModel, card_of
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION
 from diode_integration import install
 from diode_integration.base import integrate_all, register_integration
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.decide.models import KnownModel, ModelSet
 from diode_integration.matmul import create_matmul_integration
-from diode_integration.model_set import KnownModel, ModelSet
-from diode_integration.predictor import AbstentionError
-from diode_store.devices import known_device
+from diode_store.devices.known import known_device
 from diode_store.errors import ModelError
 from diode_store.records import Problem, TensorSpec
 from diode_trainer import catalogue
-from diode_trainer.card import MATMUL_PURPOSE, CoveredHardware
-from diode_trainer.defaults import write_defaults
+from diode_trainer.card import MATMUL_PURPOSE
+from diode_trainer.catalogue import write_defaults
+from diode_trainer.covered import CoveredHardware
+from stand_ins import DOMAIN, H200, AbstainedError, TileModel, asked_about, card_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def test_the_first_that_knows_the_device_and_the_product_is_asked() -> None:
     without_bmm = replace(DOMAIN, ops=("mm",))
     models = ModelSet(known(model("1", OF_H100), model("2", without_bmm), model("3")))
     asked = [
-        models.asked_about(problem(op), device).model.sha256[0]
+        asked_about(models, problem(op), device).model.sha256[0]
         for op, device in (("mm", H200), ("bmm", H200), ("mm", H100))
     ]
     assert asked == ["2", "3", "1"]
@@ -81,21 +81,26 @@ def test_over_a_range_one_that_knows_all_of_it_comes_first() -> None:
     small = replace(DOMAIN, shapes={**DOMAIN.shapes, "m": (1, 512)})
     models = ModelSet(known(model("1", small), model("2")))
     within, beyond = problem(size=512), problem(size=2048)
-    asked = [models.asked_about(problem(), H200, others).model.sha256[0] for others in ([within], [within, beyond])]
+    asked = [asked_about(models, problem(), H200, others).model.sha256[0] for others in ([within], [within, beyond])]
     assert asked == ["1", "2"]
     alone = ModelSet(known(model("1", small)))
-    assert alone.asked_about(problem(), H200, [beyond]).model.sha256 == "1" * 64
+    assert asked_about(alone, problem(), H200, [beyond]).model.sha256 == "1" * 64
 
 
 def test_where_none_knows_it_the_reason_is_that_of_the_first_of_the_device() -> None:
     """Or, of a device that none knows, which devices the models know."""
     models = ModelSet(known(model("1", OF_H100), model("2", replace(DOMAIN, ops=("mm",)))))
-    with pytest.raises(AbstentionError, match=r"^op: the model knows mm, not bmm$"):
-        models.asked_about(problem("bmm"), H200)
-    with pytest.raises(AbstentionError, match=r"^hardware: the models know NVIDIA H100 80GB HBM3, NVIDIA H200, not"):
-        models.asked_about(problem("mm"), A10G)
-    with pytest.raises(AbstentionError, match=r"^hardware: the model knows NVIDIA H200, not NVIDIA A10G"):
-        ModelSet(known(model("1"))).asked_about(problem("mm"), A10G)
+    with pytest.raises(AbstainedError, match=r"^op: the model knows mm, not bmm$"):
+        asked_about(models, problem("bmm"), H200)
+    with pytest.raises(
+        AbstainedError,
+        match=r"^hardware: the models know the architectures sm_90 \(NVIDIA H100 80GB HBM3, NVIDIA H200\), not",
+    ):
+        asked_about(models, problem("mm"), A10G)
+    with pytest.raises(
+        AbstainedError, match=r"^hardware: the model knows the architecture sm_90 \(NVIDIA H200\), not NVIDIA A10G"
+    ):
+        asked_about(ModelSet(known(model("1"))), problem("mm"), A10G)
 
 
 def test_damaged_models_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -103,14 +108,14 @@ def test_damaged_models_are_passed_over(caplog: pytest.LogCaptureFixture) -> Non
     models = ModelSet([broken("1"), *known(model("2", OF_H100)), broken("3"), *known(model("4"))])
     assert models.first.model.sha256 == "2" * 64
     for _ in range(2):
-        assert models.asked_about(problem("mm"), H200).model.sha256 == "4" * 64
+        assert asked_about(models, problem("mm"), H200).model.sha256 == "4" * 64
     logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert logged == ["a model is left out: 1.pt: damaged", "a model is left out: 3.pt: damaged"]
     with pytest.raises(ModelError, match=r"^1\.pt: damaged; 2\.pt: damaged$"):
         ModelSet([broken("1"), broken("2")])
     alone = ModelSet([*known(model("2", OF_H100)), broken("3")])
-    with pytest.raises(AbstentionError, match=r"^no_model: 3\.pt: damaged$"):
-        alone.asked_about(problem("mm"), H200)
+    with pytest.raises(AbstainedError, match=r"^no_model: 3\.pt: damaged$"):
+        asked_about(alone, problem("mm"), H200)
 
 
 def test_only_what_is_asked_is_loaded() -> None:
@@ -123,10 +128,10 @@ def test_only_what_is_asked_is_loaded() -> None:
         return third
 
     models = ModelSet([*known(model("1")), KnownModel(third.card, third.sha256, load)])
-    models.asked_about(problem("mm"), H200)
+    asked_about(models, problem("mm"), H200)
     assert loaded == []
     for _ in range(2):
-        models.asked_about(problem("mm"), H100)
+        asked_about(models, problem("mm"), H100)
     assert loaded == [third]
 
 
@@ -156,8 +161,8 @@ def test_choices_and_decisions_say_whose_they_are() -> None:
 def test_equal_weights_with_different_cards_are_two_models() -> None:
     """A copy may be of another device, or damaged; what it is does not hang on the other."""
     models = ModelSet([broken("2"), *known(model("2")), *known(model("2", OF_H100))])
-    assert models.asked_about(problem(), H200).model.card.domain == DOMAIN
-    assert models.asked_about(problem(), H100).model.card.domain == OF_H100
+    assert asked_about(models, problem(), H200).model.card.domain == DOMAIN
+    assert asked_about(models, problem(), H100).model.card.domain == OF_H100
 
 
 # --- the user's models
@@ -187,7 +192,7 @@ def test_a_users_model_is_asked_without_being_named(save_model: SaveModel, regis
     for handler in (DiodeInductorChoices(), install.installed()):
         assert handler is not None
         assert handler.models is not None
-        names = [handler.models.asked_about(problem("mm"), device).model.card.name for device in (H100, H200)]
+        names = [asked_about(handler.models, problem("mm"), device).model.card.name for device in (H100, H200)]
         assert names == ["mine", "ships"]
     on_h100 = DiodeInductorChoices(hardware=H100)
     assert on_h100.models is not None
@@ -283,8 +288,8 @@ def test_a_model_that_is_replaced_meanwhile_is_not_asked(save_model: SaveModel) 
     mine.unlink()
     save_model("other", metrics=regret(1.0)).rename(mine)
     (mine.parent / "mine.json").write_text((mine.parent / "mine.json").read_text())
-    with pytest.raises(AbstentionError, match=r"^no_model: .*mine\.(pt|json): "):
-        handler.models.asked_about(problem(), H200)
+    with pytest.raises(AbstainedError, match=r"^no_model: .*mine\.(pt|json): "):
+        asked_about(handler.models, problem(), H200)
 
 
 def test_a_damaged_file_is_no_part_of_the_cache_key(save_model: SaveModel) -> None:

@@ -9,13 +9,14 @@ from unittest import mock
 
 import pytest
 from hooked import compile_op, hooked
-from stand_ins import TileModel
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION
-from diode_integration import final
-from diode_integration import install as install_module
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.inductor import entry
+from diode_integration.inductor.entry import ProcessChoices
+from diode_integration.inductor.process import process_choices
+from stand_ins import TileModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ class Refusing(dict[str, Any]):
 
     def __setitem__(self, name: str, value: object) -> None:
         """Raise for our keys."""
-        if name in {final.ANNOTATION, POLICY_ANNOTATION}:
+        if name in {entry.CallMark.KEY, POLICY_ANNOTATION}:
             raise MuteError
         super().__setitem__(name, value)
 
@@ -139,24 +140,28 @@ class Grudging(dict[str, Any]):
         raise MuteError
 
 
-@pytest.mark.parametrize("annotations", [Grudging(), {final.ANNOTATION: "another hook's"}], ids=["unreadable", "taken"])
+@pytest.mark.parametrize(
+    "annotations", [Grudging(), {entry.CallMark.KEY: "another hook's"}], ids=["unreadable", "taken"]
+)
 def test_choices_of_others_go_through_the_final_selection(annotations: dict[str, Any]) -> None:
     """What is not our mark is left alone, whatever it is."""
     choices = [Hostile(annotations)]
-    assert final.final_selection(choices) is choices
+    assert entry.final_selection(choices) is choices
 
 
 def test_an_uninstall_in_between_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that asks while another uninstalls gets one answer or the other, never an error."""
 
     class Vanishing:
-        """An installation that another thread removes as soon as it was looked at."""
+        """A handler that another thread uninstalls as soon as it was looked at."""
 
         def __bool__(self) -> bool:
-            install_module._installation = None
+            ProcessChoices.handler = None
             return True
 
-        choices = hooked()
+        def uuid(self) -> str:
+            """Return a key."""
+            return "vanishing"
 
-    monkeypatch.setattr(install_module, "_installation", Vanishing())
-    assert install_module.process_choices().uuid() == Vanishing.choices.uuid()
+    monkeypatch.setattr(ProcessChoices, "handler", Vanishing())
+    assert process_choices().uuid() == "vanishing"

@@ -6,14 +6,14 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-from stand_ins import TileModel
 
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.decide.abstention import Unknown
 from diode_integration.matmul import create_matmul_integration
-from diode_integration.options import model_named
-from diode_integration.policy import Mode
-from diode_integration.unknown import Unknown
+from diode_integration.settings import HookSettings
 from diode_store.errors import ModelError, SettingsError
+from diode_trainer.policy import Mode
+from stand_ins import TileModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,11 @@ def test_empty_variables_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a shell leaves them that unsets by assigning nothing."""
     for name in ("DIODE_MODE", "DIODE_TOP_K", "DIODE_UNKNOWN", "DIODE_MODEL"):
         monkeypatch.setenv(name, "")
-    assert (handler().policy.mode, handler().unknown, model_named(None)) == (Mode.TOP_K, Unknown.AUTO, None)
+    assert (handler().policy.mode, handler().unknown, HookSettings.of().checkpoint()) == (
+        Mode.TOP_K,
+        Unknown.AUTO,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,9 +91,9 @@ def test_a_model_is_found_by_path_and_by_name(save_model: SaveModel, monkeypatch
     path = save_model("mine")
     monkeypatch.setenv("HOME", str(path.parent))
     for text in ("mine", str(path), "~/mine.pt"):
-        assert model_named(text) == path
+        assert HookSettings.of(model_path=text).checkpoint() == path
         monkeypatch.setenv("DIODE_MODEL", text)
-        assert model_named(None) == path
+        assert HookSettings.of().checkpoint() == path
         assert DiodeInductorChoices().model.card.name == "mine"  # type: ignore[union-attr]
 
 
@@ -99,7 +103,7 @@ def test_an_unknown_model_is_said_by_name(
     """A handler made by hand goes on without a model and logs one line; the integration of the import says why."""
     save_model("mine")
     monkeypatch.setenv("DIODE_MODEL", "yours")
-    why = "DIODE_MODEL: no model 'yours', neither a file nor a known name; available: mine"
+    why = "DIODE_MODEL: no model 'yours', neither a file nor a known name; known models: mine"
     with caplog.at_level(logging.WARNING, "diode_integration"):
         assert DiodeInductorChoices().model is None
     assert [record.getMessage() for record in caplog.records] == [f"no usable model: {why}"]

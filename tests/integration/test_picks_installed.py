@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from conftest import SaveModel
-    from diode_integration.picking import FilePicks
+    from diode_integration.picks.search import FilePicks
 
 
 def obeyed() -> FilePicks | None:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from stand_ins import DOMAIN, H200, TileModel, card_of
 
-from diode_integration import predictor as predictor_module
-from diode_integration.predictor import AbstentionError, Predictor, check_domain, signature
-from diode_store.columns import ConfigColumns
+from diode_integration.decide import ranking as predictor_module
+from diode_integration.decide.models import KnownModel, ModelSet
+from diode_integration.decide.ranking import Predictor
+from diode_store.candidates.columns import ConfigColumns
 from diode_store.records import Problem, TensorSpec
 from diode_trainer import artifact
 from diode_trainer.card import Domain
+from stand_ins import H200, TileModel, asked_about, card_of
+from stand_ins import abstention as why_not
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,11 +37,10 @@ def columns(*rows: tuple[Any, ...]) -> ConfigColumns:
 
 
 def abstention(reason: str, **asked: Any) -> str:
-    """Return what a predictor says when it abstains for ``reason``."""
-    with pytest.raises(AbstentionError) as abstained:
-        Predictor(TileModel()).rank(**{"problem": problem(), "hardware": H200, "columns": columns(), **asked})
-    assert abstained.value.reason == reason
-    return str(abstained.value)
+    """Return why a model is not asked, which is for ``reason``."""
+    message = why_not(ModelSet([KnownModel.loaded(TileModel())]), **{"problem": problem(), "hardware": H200, **asked})
+    assert message.startswith(f"{reason}: ")
+    return message
 
 
 def test_ranks_what_it_knows() -> None:
@@ -51,16 +52,19 @@ def test_ranks_what_it_knows() -> None:
 
 
 def test_abstains_on_unknown_hardware() -> None:
-    """A device model that the card does not name is left to stock Inductor."""
-    message = abstention("hardware", hardware=replace(H200, name="NVIDIA H100 80GB HBM3"))
-    expected = "hardware: the model knows NVIDIA H200, not NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors)"
+    """A device of another architecture is left to stock Inductor; the reason names both."""
+    message = abstention("hardware", hardware=replace(H200, name="NVIDIA L4", arch="sm_89", multiprocessors=58))
+    expected = (
+        "hardware: the model knows the architecture sm_90 (NVIDIA H200), not NVIDIA L4 (sm_89, 58 multiprocessors)"
+    )
     assert message == expected
 
 
-@pytest.mark.parametrize("other", [{"arch": "sm_100"}, {"multiprocessors": 114}])
-def test_abstains_on_other_hardware_of_the_same_name(other: dict[str, Any]) -> None:
-    """The same name with another architecture or size is another device."""
-    abstention("hardware", hardware=replace(H200, **other))
+def test_abstains_on_another_architecture_of_the_same_name() -> None:
+    """The same name with another architecture is another device; with other multiprocessors it is a near one."""
+    abstention("hardware", hardware=replace(H200, arch="sm_100"))
+    ranking = Predictor(TileModel()).rank(problem(), replace(H200, multiprocessors=114), columns())
+    assert ranking.near_to == "NVIDIA H200"
 
 
 def test_abstains_on_unknown_op() -> None:
@@ -99,13 +103,14 @@ def test_abstains_on_unknown_layout() -> None:
 def test_abstains_outside_the_trained_shapes(size: dict[str, int], message: str) -> None:
     """A size outside what the training problems covered is left to stock Inductor; the limits are inside."""
     assert abstention("shape", problem=problem(**size)) == message
-    check_domain(problem(m=4096, n=1, k=4096).shape, H200, DOMAIN)
+    asked_about(ModelSet([KnownModel.loaded(TileModel())]), problem(m=4096, n=1, k=4096), H200)
 
 
 def test_empty_domain_is_open() -> None:
     """A bare state dict has no card and so no domain: it is asked about everything."""
-    check_domain(problem(dtype="float64").shape, replace(H200, name="any"), Domain())
-    assert Predictor(TileModel(card=card_of(Domain()))).knows("triton::anything")
+    models = ModelSet([KnownModel.loaded(TileModel(card=card_of(Domain())))])
+    asked = asked_about(models, problem(dtype="float64"), replace(H200, name="any"))
+    assert asked.knows("triton::anything")
 
 
 def test_knows_only_trained_templates() -> None:
@@ -122,14 +127,15 @@ def test_abstains_when_the_model_answers_another_question() -> None:
         def predict_us(self, *_asked: Any) -> NDArray[np.float64]:
             return np.ones(1)
 
-    with pytest.raises(AbstentionError, match=r"^features: the model gave \(1,\) times for 2 candidates$"):
-        Predictor(Short()).rank(problem(), H200, columns())
+    ranking = Predictor(Short()).rank(problem(), H200, columns())
+    assert abstention("features", defect=ranking.defect) == "features: the model gave (1,) times for 2 candidates"
 
 
 def test_abstains_when_nothing_can_run() -> None:
     """When no candidate can run on the device, stock Inductor decides."""
-    with pytest.raises(AbstentionError, match=r"^nothing_fits: none of the 1 candidates can run on NVIDIA H200$"):
-        Predictor(TileModel(template_us=np.inf)).rank(problem(), H200, columns(MM))
+    ranking = Predictor(TileModel(template_us=np.inf)).rank(problem(), H200, columns(MM))
+    message = abstention("nothing_fits", defect=ranking.defect)
+    assert message == "nothing_fits: none of the 1 candidates can run on NVIDIA H200"
 
 
 def test_a_kernel_is_ranked_once() -> None:
@@ -186,9 +192,3 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for m in (1, 2, 1, 3, 1, 2):
         asked.rank(problem(m=m), H200, columns())
     assert model.asked == 4
-
-
-def test_signature_is_of_the_candidates() -> None:
-    """Equal candidates have equal signatures of 16 bytes, whichever object holds them."""
-    assert signature(columns()) == signature(columns())
-    assert len(signature(columns())) == 16

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,13 +20,15 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel_inputs import KernelInputs
 from torch._inductor.kernel_template_choice import KernelTemplateChoice
-from torch._inductor.select_algorithm import AlgorithmSelectorCache, get_algorithm_selector_cache
+from torch._inductor.select_algorithm import AlgorithmSelectorCache, AutotuneArgs, get_algorithm_selector_cache
 from torch._inductor.utils import _use_conv_autotune_backend
 
-from diode_integration import retry
+import diode_integration
 from diode_integration.choices import DiodeInductorChoices
-from diode_integration.deferral import ENTRANCES
-from diode_integration.listing import _heuristic_registry
+from diode_integration.inductor import second_try
+from diode_integration.inductor.after_import import ENTRANCES
+from diode_integration.inductor.benchmark import _LEFT_TO_INDUCTOR
+from diode_integration.inductor.listing import _heuristic_registry
 
 
 def test_hook_has_the_signature_we_override() -> None:
@@ -118,8 +122,8 @@ def test_a_graph_is_compiled_by_one_function() -> None:
     assert spec is not None
     assert spec.origin is not None
     source = Path(spec.origin).read_text()
-    assert f"\ndef {retry.ENTRANCE}(" in source
-    assert f"mb_compiled_graph = {retry.ENTRANCE}(" in source  # looked up at each call
+    assert f"\ndef {second_try.ENTRANCE}(" in source
+    assert f"mb_compiled_graph = {second_try.ENTRANCE}(" in source  # looked up at each call
 
 
 def test_convolutions_have_a_lowering() -> None:
@@ -139,3 +143,48 @@ def test_what_follows_a_product_can_be_seen() -> None:
     """Lowering says at which node of the graph it is, and a setting whether Inductor fuses behind a template."""
     assert inspect.signature(GraphLowering.set_current_node).parameters
     assert inductor_config.epilogue_fusion is True
+
+
+def test_choices_are_benchmarked_by_one_method() -> None:
+    """The hook's clock stands in for it; it is given choices and tensors, and makes times of both."""
+    method = AlgorithmSelectorCache.__dict__["benchmark_choices"]
+    assert isinstance(method, classmethod)
+    assert list(inspect.signature(method.__func__).parameters)[:4] == [
+        "cls",
+        "choices",
+        "autotune_args",
+        "is_collective",
+    ]
+    assert callable(AlgorithmSelectorCache.benchmark_choice)
+    assert callable(AlgorithmSelectorCache._is_extern)
+    assert "extern" in inspect.signature(AutotuneArgs.get_benchmark_tensors).parameters
+
+
+def test_times_are_kept_under_a_key_of_inputs() -> None:
+    """The hook's clock adds itself to the key; without a benchmark the lookup returns what is kept."""
+    names = list(inspect.signature(AlgorithmSelectorCache.lookup).parameters)
+    assert names[:5] == ["self", "choices", "op", "inputs", "benchmark"]
+
+
+@pytest.mark.parametrize("name", _LEFT_TO_INDUCTOR)
+def test_settings_that_keep_inductors_benchmark(name: str) -> None:
+    """The hook's clock does not run under them."""
+    assert hasattr(inductor_config, name)
+
+
+def test_private_symbols_are_imported_in_one_room() -> None:
+    """Outside the hook's room ``inductor`` nothing imports Inductor's or Dynamo's modules, but for annotations."""
+    package = Path(diode_integration.__file__).parent
+    elsewhere = [path for path in package.rglob("*.py") if "inductor" not in path.relative_to(package).parts]
+    found = [f"{path.name}: {name}" for path in elsewhere for name in _imported(ast.parse(path.read_text()))]
+    assert [name for name in found if re.search(r": torch\._", name)] == []
+    assert len(elsewhere) > 15
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """Return the modules that code imports at run time."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return []
+    here = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    here += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+    return here + [name for child in ast.iter_child_nodes(node) for name in _imported(child)]

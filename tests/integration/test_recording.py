@@ -16,25 +16,27 @@ import pytest
 import torch
 from hooked import OPS, compile_op, hooked, watching
 from recording_fork import decision
-from stand_ins import DOMAIN, TileModel, card_of
 
 from diode_collectors.feedback.collector import FeedbackCollector
 from diode_collectors.inductor.device import detect_environment, detect_hardware
 from diode_collectors.spool.spool import Spool
-from diode_integration.choices import HOOK_VERSION, DiodeInductorChoices
+from diode_integration.decide.decision import DecidedBy, PredictedConfig
+from diode_integration.inductor.entry import HOOK_VERSION
 from diode_integration.install import install
-from diode_integration.recording import Chooser, Recorder
-from diode_integration.report import make_report
-from diode_integration.stats import DecidedBy, PredictedConfig, Stats
+from diode_integration.record.log import Stats
+from diode_integration.record.recorder import Chooser, Recorder
+from diode_integration.record.report import make_report
 from diode_store.decisions import DecisionRecord
 from diode_store.errors import SpoolError
 from diode_store.kernels import KernelConfig
 from diode_store.wire.segments import read_segment
-from diode_trainer.card import CoveredHardware
+from diode_trainer.covered import CoveredHardware
 from inductor_harness import compile_and_run
+from stand_ins import DOMAIN, TileModel, card_of
 
 if TYPE_CHECKING:
     from conftest import RunCommand
+    from diode_integration.choices import DiodeInductorChoices
 
 PICKS_A_TEMPLATE = TileModel(vendor_us=1000.0)
 CHOOSER = Chooser("zero/1/1.1", "zero", "a" * 64, 3)
@@ -131,7 +133,8 @@ def test_without_a_spool_nothing_is_imported_or_written(tmp_path: Path) -> None:
     code = (
         "import sys; from diode_integration.choices import DiodeInductorChoices\n"
         "handler = DiodeInductorChoices(mode='zero'); assert handler._recorder is None\n"
-        "print(*(name for name in sys.modules if name.startswith(('diode_collectors.spool', 'diode_integration.rec'))))"
+        "rooms = ('diode_collectors.spool', 'diode_integration.record.recorder')\n"
+        "print(*(name for name in sys.modules if name.startswith(rooms)))"
     )
     said = subprocess.check_output([sys.executable, "-W", "error", "-c", code], text=True, cwd=tmp_path)
     assert said.split() == []
@@ -185,9 +188,9 @@ def test_a_failed_graph_is_recorded(spool: Path, deferred: bool) -> None:  # noq
 def test_a_compile_that_fails_anyway_is_recorded_as_failed(spool: Path) -> None:
     """If the vendor's kernels do not help either, what was picked was never deployed; it is recorded once."""
     handler = hooked(PICKS_A_TEMPLATE, mode="zero", spool=spool)
-    with handler.graph.compiling():
-        handler.graph.settled(decision(16))
-        with pytest.raises(ZeroDivisionError), handler.graph.without_model("why"):
+    with handler.graphs.compiling():
+        handler.graphs.settled(decision(16))
+        with pytest.raises(ZeroDivisionError), handler.graphs.without_model("why"):
             fails(handler)
         assert counts(handler) == [0, 0, 0]
     handler.flush()
@@ -196,16 +199,16 @@ def test_a_compile_that_fails_anyway_is_recorded_as_failed(spool: Path) -> None:
 
 def fails(handler: DiodeInductorChoices) -> None:
     """Decide, and fail."""
-    handler.graph.settled(decision(32))
+    handler.graphs.settled(decision(32))
     raise ZeroDivisionError
 
 
 def compile_in_part(handler: DiodeInductorChoices, error: BaseException) -> None:
     """Decide in a graph and in one amid it, and raise ``error`` in the outer one."""
-    with handler.graph.compiling():
-        handler.graph.settled(decision(16))
-        with handler.graph.compiling():
-            handler.graph.settled(decision(32))
+    with handler.graphs.compiling():
+        handler.graphs.settled(decision(16))
+        with handler.graphs.compiling():
+            handler.graphs.settled(decision(32))
         raise error
 
 
@@ -224,14 +227,14 @@ def test_a_graph_amid_another(spool: Path) -> None:
     """Each graph's decisions are recorded when it is compiled, and a failure is its own."""
     handler = hooked(spool=spool)
     template = replace(decision(16), chosen=(PredictedConfig(KernelConfig("triton::mm", block_m=64), 1.0),))
-    with handler.graph.compiling():
-        handler.graph.settled(template)
-        with handler.graph.compiling():
-            assert not handler.graph.has_picked
-            handler.graph.settled(decision(32))
-        assert handler.graph.has_picked
-        with handler.graph.without_model("why"):
-            handler.graph.settled(decision(48))
+    with handler.graphs.compiling():
+        handler.graphs.settled(template)
+        with handler.graphs.compiling():
+            assert not handler.graphs.has_template
+            handler.graphs.settled(decision(32))
+        assert handler.graphs.has_template
+        with handler.graphs.without_model("why"):
+            handler.graphs.settled(decision(48))
     handler.flush()
     found = [(record.problem.shape.m, record.failure) for record in recorded(spool)]
     assert found == [(32, None), (16, "why"), (48, None)]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hooked import compile_op
-from stand_ins import DOMAIN
 
 from diode_integration import base, install, matmul
 from diode_integration.base import (
@@ -21,11 +20,13 @@ from diode_integration.base import (
     register_integration,
 )
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.inductor import process
 from diode_integration.matmul import create_matmul_integration
 from diode_integration.registry import ModelRegistry
 from diode_store.errors import DiodeError, ModelError
 from diode_trainer.artifact import load_shipped
 from diode_trainer.card import MATMUL_PURPOSE
+from stand_ins import DOMAIN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ class Recorder(BaseIntegration):
             raise ModelError(f"{pointer.model_name} is damaged")
         return pointer.model_name
 
-    def register_model(self, model: str) -> None:
+    def register_model(self, model: str, pointer: ModelPointer | None = None) -> None:  # noqa: ARG002
         """Remember it."""
         self.done.append(model)
 
@@ -208,7 +209,7 @@ def engaged_order(*orders: tuple[str, int | None, int | None]) -> list[str]:
     order: list[str] = []
 
     class Ordered(Recorder):
-        def register_model(self, _model: str) -> None:
+        def register_model(self, _model: str, _pointer: ModelPointer | None = None) -> None:
             order.append(self.name)
 
         def withdraw(self) -> None:
@@ -331,7 +332,7 @@ def test_matmul_integration_without_the_hook(
 ) -> None:
     """In a torch without the hook the integration says so and installs nothing."""
     save_model("v1")
-    monkeypatch.setattr(install, "InductorChoices", object)
+    monkeypatch.setattr(process, "InductorChoices", object)
     register_integration(create_matmul_integration())
     assert integrate_all() == {MATMUL_PURPOSE: False}
     assert "has no hook for kernel choices" in get_integration_status()[MATMUL_PURPOSE]

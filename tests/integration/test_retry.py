@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from hooked import OPS, each_op, each_path, hooked, watching
-from stand_ins import TileModel
 from torch._inductor import config as inductor_config
 
-from diode_integration import retry
+from diode_integration.inductor import second_try
 from diode_integration.install import install
 from inductor_harness import compile_and_run, quiet_torch
+from stand_ins import TileModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +47,8 @@ def test_the_vendors_kernel_takes_over(op: str, deferred: bool, caplog: pytest.L
     assert handler.get_stats()["failed_graphs"] == 1
     picked, kept = handler.decisions()
     assert picked.keeps_template
-    assert "the vendor's kernel is kept alone (failed: " in kept.describe()
-    said = "a kernel that was picked cannot be used, so the graph has the vendor's: "
+    assert "the vendor kernel is kept alone (failed: " in kept.describe()
+    said = "a kernel that was picked cannot be used, so the graph has the vendor kernels: "
     assert sum(record.getMessage().startswith(said) for record in caplog.records) == 1
 
 
@@ -72,7 +72,7 @@ def test_failures_of_others_are_not_ours(compile_fx: ModuleType, monkeypatch: py
         tries.append(1)
         raise ZeroDivisionError("a bug in Inductor")
 
-    monkeypatch.setattr(compile_fx, retry.ENTRANCE, fails)
+    monkeypatch.setattr(compile_fx, second_try.ENTRANCE, fails)
     with watching(), install(hooked(mode="zero")), pytest.raises(Exception, match="a bug in Inductor"):
         compile_and_run(OPS["mm"][0], *(torch.randn(shape) for shape in OPS["mm"][1]))
     assert len(tries) == 1
@@ -85,10 +85,10 @@ def test_a_second_failure_is_reported_as_the_first(compile_fx: ModuleType, monke
 
     def fails(*_args: object, **_kwargs: object) -> None:
         tries.append(1)
-        handler.graph.picked()
+        handler.graphs._thread.has_template = True
         raise ZeroDivisionError(f"failure {len(tries)}") from KeyError("its cause")
 
-    monkeypatch.setattr(compile_fx, retry.ENTRANCE, fails)
+    monkeypatch.setattr(compile_fx, second_try.ENTRANCE, fails)
     graph = torch.fx.symbolic_trace(torch.nn.ReLU())
     tuned = inductor_config.patch(max_autotune_gemm=True)
     with tuned, watching(), install(handler), pytest.raises(ZeroDivisionError, match="failure 1") as error:
@@ -108,10 +108,10 @@ def test_what_is_not_tried_again(
 
     def stopped(*_args: object, **_kwargs: object) -> None:
         tries.append(1)
-        handler.graph.picked()
+        handler.graphs._thread.has_template = True
         raise error
 
-    monkeypatch.setattr(compile_fx, retry.ENTRANCE, stopped)
+    monkeypatch.setattr(compile_fx, second_try.ENTRANCE, stopped)
     graph = None if error is ZeroDivisionError else torch.fx.symbolic_trace(torch.nn.ReLU())
     with inductor_config.patch(max_autotune_gemm=True), install(handler), pytest.raises(error):
         compile_fx.fx_codegen_and_compile(graph)
@@ -153,18 +153,18 @@ def test_the_second_try_compiles_the_graph_as_it_was(
 ) -> None:
     """Inductor's passes have made the first one's graph one with mutations, over which they would be wrong."""
     handler = hooked(mode="zero")
-    stock = getattr(compile_fx, retry.ENTRANCE)
+    stock = getattr(compile_fx, second_try.ENTRANCE)
     tries = []
 
     def fails_at_first(*args: Any, **kwargs: Any) -> Any:
         result = stock(*args, **kwargs)
         tries.append(result)
         if len(tries) == 1:
-            handler.graph.picked()
+            handler.graphs._thread.has_template = True
             raise ZeroDivisionError("behind all passes")
         return result
 
-    monkeypatch.setattr(compile_fx, retry.ENTRANCE, fails_at_first)
+    monkeypatch.setattr(compile_fx, second_try.ENTRANCE, fails_at_first)
     inputs = [torch.rand(8, 16), torch.rand(16, 16)]
     before = [each.clone() for each in inputs]
     torch._dynamo.reset()
@@ -178,17 +178,17 @@ def test_the_second_try_compiles_the_graph_as_it_was(
 
 def test_a_wrapper_that_came_later_stays(compile_fx: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uninstalling takes out what was put in, not what somebody else put around it."""
-    stock = getattr(compile_fx, retry.ENTRANCE)
-    monkeypatch.setattr(compile_fx, retry.ENTRANCE, stock)
+    stock = getattr(compile_fx, second_try.ENTRANCE)
+    monkeypatch.setattr(compile_fx, second_try.ENTRANCE, stock)
     installation = install(hooked(mode="zero"))
-    ours = getattr(compile_fx, retry.ENTRANCE)
+    ours = getattr(compile_fx, second_try.ENTRANCE)
 
     def theirs(*args: Any, **kwargs: Any) -> Any:
         return ours(*args, **kwargs)
 
-    setattr(compile_fx, retry.ENTRANCE, theirs)
+    setattr(compile_fx, second_try.ENTRANCE, theirs)
     installation.close()
-    assert getattr(compile_fx, retry.ENTRANCE) is theirs
+    assert getattr(compile_fx, second_try.ENTRANCE) is theirs
     function, shapes = OPS["mm"]
     inputs = [torch.randn(shape) for shape in shapes]
     torch.testing.assert_close(compile_and_run(function, *inputs), function(*inputs), rtol=1e-4, atol=1e-3)
@@ -196,7 +196,7 @@ def test_a_wrapper_that_came_later_stays(compile_fx: ModuleType, monkeypatch: py
 
 def test_uninstall_takes_the_guard_out(compile_fx: ModuleType) -> None:
     """Afterwards Inductor's own function is back."""
-    before = getattr(compile_fx, retry.ENTRANCE)
+    before = getattr(compile_fx, second_try.ENTRANCE)
     with install(hooked()):
-        assert getattr(compile_fx, retry.ENTRANCE) is not before
-    assert getattr(compile_fx, retry.ENTRANCE) is before
+        assert getattr(compile_fx, second_try.ENTRANCE) is not before
+    assert getattr(compile_fx, second_try.ENTRANCE) is before

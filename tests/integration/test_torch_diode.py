@@ -11,8 +11,10 @@ import pytest
 
 from diode_integration import install
 from diode_integration.choices import DiodeInductorChoices
+from diode_integration.inductor import process
 from diode_store.errors import DiodeError, SpoolError
-from diode_store.resources import trained_models_dir
+from diode_store.system.resources import trained_models_dir
+from lanes import long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +59,7 @@ def test_first_compile_installs_the_shipped_model(tmp_path: Path) -> None:
     assert hooked[4] == "InductorChoices {}"
 
 
+@long
 def test_a_report_is_printed_at_the_end_where_it_is_asked_for() -> None:
     """To stderr, once something was compiled; a program that compiles nothing has nothing to report."""
     code = "import torch, torch_diode; torch.compile(lambda a: a @ a)(torch.eye(16)); print('done')"
@@ -189,7 +192,7 @@ def test_an_option_that_cannot_be_used_changes_nothing(torch_diode: ModuleType, 
         ({"model": "missing"}, "no model 'missing'"),
         ({"model_path": "missing"}, "no model 'missing'"),
         ({"top_k": 3}, "has no option top_k; did you mean top_k_configs"),
-        ({"volume": 3}, "has no option volume; there are corrections, "),
+        ({"volume": 3}, "has no option volume; there are clock, corrections, "),
     ],
 )
 def test_install_refuses_options_that_cannot_be_used(
@@ -248,6 +251,6 @@ def test_install_without_the_hook_says_so(
 ) -> None:
     """In a torch without the hook there is a line that says which torch it takes."""
     save_model("v1")
-    monkeypatch.setattr(install, "InductorChoices", object)
+    monkeypatch.setattr(process, "InductorChoices", object)
     assert torch_diode.install() is False
     assert "needs torch 2.10 or later" in caplog.text

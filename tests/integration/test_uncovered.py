@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from hooked import hooked
-from stand_ins import DOMAIN
 
-from diode_integration import uncovered
+from diode_integration.decide import notices
+from stand_ins import DOMAIN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that says which GPUs the driver shows, and which device files there are."""
-    monkeypatch.setattr(uncovered, "_said", threading.Lock())
+    monkeypatch.setattr(notices, "_said", threading.Lock())
 
     def has(*gpus: str, device_file: bool = True) -> None:
         for number, name in enumerate(gpus):
             folder = tmp_path / "gpus" / f"0000:0{number}:00.0"
             folder.mkdir(parents=True)
             (folder / "information").write_text(f"Model: \t\t {name}\nIRQ:   \t\t 41\nGPU Excluded:\t No\n")
-        monkeypatch.setattr(uncovered, "_NVIDIA", tmp_path / "gpus")
-        monkeypatch.setattr(uncovered, "_GPU_DEVICES", (tmp_path,) if device_file else ())
+        monkeypatch.setattr(notices, "_NVIDIA", tmp_path / "gpus")
+        monkeypatch.setattr(notices, "_GPU_DEVICES", (tmp_path,) if device_file else ())
 
     return has
 
@@ -45,7 +45,10 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize(
     ("gpus", "words"),
-    [(("NVIDIA L4", "NVIDIA L4", "Tesla T4"), "does not know NVIDIA L4, Tesla T4"), ((), "finds no GPU")],
+    [
+        (("NVIDIA L4", "NVIDIA L4", "Tesla T4"), "does not know NVIDIA L4 (sm_89), Tesla T4 (sm_75)"),
+        ((), "finds no GPU"),
+    ],
     ids=["others", "none"],
 )
 def test_an_unknown_machine_is_named_once(
@@ -54,12 +57,12 @@ def test_an_unknown_machine_is_named_once(
     """The line names this machine's GPUs, those that the models know, and how to get a model; it comes once."""
     save_model("v1")
     machine(*gpus, device_file=bool(gpus))
-    uncovered.say_at_import()
-    uncovered.say_at_import()
+    notices.say_at_import()
+    notices.say_at_import()
     (line,) = said(caplog)
     assert line == (
-        f"torch-diode abstains: it {words}; its models are for NVIDIA H200. Stock Inductor chooses the kernels (in zero"
-        f" mode the vendor's are kept); {uncovered.REMEDY}"
+        f"torch-diode abstains: it {words}; its models are for NVIDIA H200 (sm_90). Stock Inductor chooses the kernels"
+        f" (in zero mode the vendor's are kept); {notices.REMEDY}"
     )
 
 
@@ -70,7 +73,7 @@ def test_a_machine_that_may_be_known_is_not_spoken_of(
     """One GPU that a model knows is enough; where the driver shows none but there is one, the hook will see."""
     save_model("v1")
     machine(*gpus)
-    uncovered.say_at_import()
+    notices.say_at_import()
     assert said(caplog) == []
 
 
@@ -80,7 +83,7 @@ def test_a_model_of_any_hardware_knows_every_machine(
     """A card that names no hardware leaves none out."""
     save_model("v1", domain=replace(DOMAIN, hardware=()))
     machine("NVIDIA L4")
-    uncovered.say_at_import()
+    notices.say_at_import()
     assert said(caplog) == []
 
 

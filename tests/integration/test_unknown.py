@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from hooked import OPS, benchmarks, compile_op, each_op, each_path, hooked, watching
-from stand_ins import DOMAIN, H200, BrokenModel, TileModel, card_of
 from torch._inductor import config as inductor_config
 from torch._inductor.utils import run_and_get_code
 
 from diode_collectors.inductor import indexing
 from diode_collectors.problems.problem import parse_problem
-from diode_integration import convolution, final
+from diode_integration.decide.abstention import Unknown, parse_unknown, why_vendor
+from diode_integration.decide.decision import DecidedBy
+from diode_integration.inductor import convolution, entry
+from diode_integration.inductor.listing import VendorCalls
 from diode_integration.install import install
-from diode_integration.policy import Mode
-from diode_integration.stats import DecidedBy
-from diode_integration.unknown import Unknown, VendorCalls, parse_unknown, why_vendor
 from diode_store.errors import SettingsError
+from diode_trainer.policy import Mode
 from inductor_harness import compile_and_run
+from stand_ins import DOMAIN, H200, BrokenModel, TileModel, card_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,10 +34,13 @@ if TYPE_CHECKING:
     from diode_integration.choices import DiodeInductorChoices
 
 
+CPU = torch.device("cpu")
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     yield
-    final.unregister()
+    entry.unregister()
 
 
 def outside(**options: str) -> DiodeInductorChoices:
@@ -57,7 +61,7 @@ def test_zero_mode_benchmarks_nothing_outside_the_domain(op: str, deferred: bool
     assert (stats["unknown_vendor"], stats["unknown_stock"], stats["model_selections"]) == (1, 0, 0)
     (decision,) = handler.decisions()
     assert (decision.decided_by, decision.abstained, decision.chosen) == (DecidedBy.VENDOR, True, ())
-    assert ": the vendor's kernel is kept alone (dtype: the model knows float16, not float32;" in decision.describe()
+    assert ": the vendor kernel is kept alone (dtype: the model knows float16, not float32;" in decision.describe()
 
 
 def test_the_vendors_kernel_that_adds_the_bias_is_taken() -> None:
@@ -77,7 +81,7 @@ def test_an_earlier_graph_says_nothing_of_this_one() -> None:
     with inductor_config.patch(max_autotune_gemm=True, max_autotune_gemm_backends="TRITON"):
         assert calls.kept(offer("addmm", ["triton::mm"])) is None
     assert calls.kept(offer("addmm", ["triton::mm"])) == []
-    calls.forget()
+    calls.calls.forget()
     assert calls.kept(offer("addmm", ["triton::mm"])) is None
 
 
@@ -118,7 +122,7 @@ def offer(op: str, templates: list[str], names: tuple[str, ...] = ("a", "b")) ->
     return SimpleNamespace(
         op_name=op,
         generators=dict.fromkeys(templates),
-        stock=lambda uid: [uid],
+        vendors=lambda: [uid for uid in templates if uid.startswith("aten::")],
         kernel_inputs=SimpleNamespace(nodes=lambda: nodes),
     )
 
@@ -142,9 +146,7 @@ def test_what_was_kept_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         compile_op("mm", handler)
         compile_op("bmm", handler)
     lines = [record.getMessage() for record in caplog.records if record.name == "diode_integration"]
-    assert lines == [
-        "the vendor's kernel is kept: dtype: the model knows float16, not float32 (logged once for each reason)"
-    ]
+    assert lines == ["the vendor kernel is kept: dtype: the model knows float16, not float32 (logged once)"]
 
 
 @pytest.mark.parametrize("options", [{"mode": "zero"}, {"mode": "top_k", "unknown": "stock"}], ids=str)
@@ -231,7 +233,7 @@ def convolved(handler: DiodeInductorChoices | None, kernel: int = 3) -> tuple[Wa
 
 
 def test_zero_mode_keeps_the_vendors_convolution() -> None:
-    """No template of a convolution is listed; in the other modes, and with "stock", Inductor tunes them."""
+    """No template of a convolution is listed; with "stock", and on an unknown device, Inductor tunes them."""
     (stock,) = convolved(None)[0].left
     assert len(stock) > 1
     handler = hooked(mode="zero")
@@ -241,10 +243,21 @@ def test_zero_mode_keeps_the_vendors_convolution() -> None:
     assert handler.get_stats()["unknown_vendor"] == 1
     (decision,) = handler.decisions()
     assert (decision.op, decision.hardware, decision.decided_by) == ("convolution", "cpu", DecidedBy.VENDOR)
-    for handler in (hooked(mode="zero", unknown="stock"), hooked(), hooked(mode="zero", observe=True)):
+    stocks = hooked(mode="zero", unknown="stock"), hooked(hardware="a10g"), hooked(mode="zero", observe=True)
+    for handler in stocks:
         (left,) = convolved(handler)[0].left
         assert len(left) == len(stock)  # Inductor numbers the templates' names
         assert handler.get_stats()["unknown_vendor"] == 0
+
+
+def test_no_mode_tunes_convolutions_on_a_gpu_that_a_model_knows() -> None:
+    """Inductor's benchmark chooses slower ones than the library does; on a CPU nothing says so."""
+    handler = hooked()
+    assert convolved(handler)[0].timed == []
+    (decision,) = handler.decisions()
+    assert decision.reason.endswith(convolution.SELDOM_WINS)
+    on_cpu = hooked(TileModel(card=card_of(DOMAIN)), hardware=None)
+    assert len(convolved(on_cpu)[0].left[0]) > 1
 
 
 def test_a_convolution_of_1x1_stays_one() -> None:
@@ -270,7 +283,7 @@ def test_without_the_vendors_there_is_nothing_to_keep() -> None:
     """Where Inductor is told to take templates only, it does."""
     handler = hooked(mode="zero")
     with inductor_config.patch(max_autotune_gemm=True, max_autotune_conv_backends="TRITON"):
-        assert not handler.keeps_vendors_convolution()
+        assert handler.why_vendors_convolution(CPU) is None
     with inductor_config.patch(max_autotune_gemm=True, max_autotune_conv_backends="ATEN,TRITON"):
-        assert handler.keeps_vendors_convolution()
-    assert not handler.keeps_vendors_convolution()  # no max-autotune is asked for
+        assert handler.why_vendors_convolution(CPU) is not None
+    assert handler.why_vendors_convolution(CPU) is None  # no max-autotune is asked for

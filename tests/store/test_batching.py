@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_store.batching import in_batches
+from diode_store.values.batching import in_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 import samples
-from diode_store.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
 from diode_store.records import KernelConfig
 
 VENDOR = KernelConfig("aten::mm")
@@ -60,3 +60,13 @@ def test_no_configs() -> None:
     columns = ConfigColumns.from_configs([])
     assert len(columns) == 0
     assert columns.template_mask(lambda _uid: True).tolist() == []
+
+
+def test_lists_are_equal_that_have_the_same_configs_in_the_same_order() -> None:
+    """What is kept for a list is found again, whichever object holds the list, and for no other list."""
+    columns = ConfigColumns.from_configs(CONFIGS)
+    assert {columns: "kept"}[ConfigColumns.from_configs(CONFIGS)] == "kept"
+    assert columns != ConfigColumns.from_configs(CONFIGS[::-1])
+    assert columns != replace(columns, allow_tf32=~columns.allow_tf32)
+    assert columns != columns.take(np.arange(3))
+    assert len(columns.digest) == 16

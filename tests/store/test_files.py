@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_store.files import is_another, try_lock, whole_file, write_at, write_durably
+from diode_store.system.files import is_another, try_lock, whole_file, write_at, write_durably
 
 if TYPE_CHECKING:
     from pathlib import Path

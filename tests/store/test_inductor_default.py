@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from diode_store.inductor_default import DEFAULT_CONFIGS, default_configs
+from diode_store.candidates.default_space import DEFAULT_CONFIGS, default_configs
 from diode_store.records import ProblemShape
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from diode_store.noise import BANDS_US, OTHER_SIGMAS, SIGMAS, band_of, sigmas_of, slowest_tie_us, usual_sigma
 from diode_store.query.noise_sql import noise_macros
 from diode_store.records import TimingMethod
+from diode_store.timing.noise import BANDS_US, OTHER_SIGMAS, SIGMAS, band_of, sigmas_of, slowest_tie_us, usual_sigma
 
 HIDDEN = TimingMethod("median", flush_l2=True, launch_hidden=True)
 SEEN = TimingMethod("median", flush_l2=True, launch_hidden=False)
@@ -79,8 +79,8 @@ def test_ties() -> None:
 
 
 def test_the_page_has_the_same_figures() -> None:
-    """docs/views.md has a line a method, in the same order, the others last."""
-    page = (Path(__file__).parents[2] / "docs" / "views.md").read_text(encoding="utf-8")
+    """docs/comparing.md has a line a method, in the same order, the others last."""
+    page = (Path(__file__).parents[2] / "docs" / "comparing.md").read_text(encoding="utf-8")
     _, _, section = page.partition("\n## Noise\n")
     rows = re.findall(r"^\|[^|]*\| (0[^|]*) \| ([^|]*) \| ([^|]*) \|$", section, re.MULTILINE)
     assert [tuple(map(float, row)) for row in rows] == [*(sigmas for _, sigmas in SIGMAS), OTHER_SIGMAS]

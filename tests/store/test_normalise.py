@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from diode_store.candidates.names import kernel_config, template_uid
 from diode_store.errors import RecordError
-from diode_store.normalise import kernel_config, template_uid
 from diode_store.records import KernelConfig
 
 # A choice of the same kernel as three sources say it; golden vectors of real ones are in tests/golden.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from diode_store.devices import AMD, NVIDIA
-from diode_store.inductor_default import GemmConfig
-from diode_store.pipelining import gemm_kernel, is_pipelined, kernel_of
+from diode_store.candidates.default_space import GemmConfig
+from diode_store.candidates.pipelining import gemm_kernel, is_pipelined, kernel_of
+from diode_store.devices.known import AMD, NVIDIA
 from diode_store.records import KernelConfig, ProblemShape
 
 

@@ -14,13 +14,13 @@ from unittest import mock
 import pytest
 
 from diode_store.errors import DiodeError
-from diode_store.private_folder import MARK, private_folder, remove_abandoned
+from diode_store.system.private_folder import MARK, private_folder, remove_abandoned
 
 PREFIX = "diode-test-"
 MAKE = """
 import os, subprocess, sys
 from pathlib import Path
-from diode_store.private_folder import private_folder
+from diode_store.system.private_folder import private_folder
 entered = private_folder("diode-test-", Path(sys.argv[1]))
 folder = entered.__enter__()
 (folder.path / "kept").touch()

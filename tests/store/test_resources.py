@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diode_store import resources
 from diode_store.errors import DiodeError
+from diode_store.system import resources
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -42,7 +42,8 @@ def test_incomplete_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_other_packages_are_not_imported() -> None:
     """Finding the models does not import the package that has them, and with it torch."""
     code = (
-        "import sys; from diode_store import resources; resources.trained_models_dir(); resources.bundled_data_dir();"
+        "import sys; from diode_store.system import resources; resources.trained_models_dir();"
+        "resources.bundled_data_dir();"
         "print(*sorted({'torch', 'diode_integration', 'diode_collectors'} & set(sys.modules)))"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from diode_store.errors import DatabaseError, DiodeError, SchemaError, SettingsError
-from diode_store.settings import Settings, default_database_url
-from diode_store.urls import has_password, is_url, redact, refuse_password_on_command_line, sqlite_path
+from diode_store.system.settings import Settings, default_database_url
+from diode_store.system.urls import has_password, is_url, redact, refuse_password_on_command_line, sqlite_path
 
 if TYPE_CHECKING:
     from conftest import RunCommand
@@ -73,6 +73,7 @@ def test_one_rule_for_the_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ("database = ?", "this is not TOML"),
         ("database = 3", "database must be a URL, or the path of an SQLite file"),
+        (f"database = {'[' * 200_000}", "this is nested too deep"),
         ("database = ''", "database must be a URL, or the path of an SQLite file"),
         ("database = 'postgresql://me:geheim@db/w'", "database holds a password, and others may read the file"),
     ],
@@ -93,7 +94,7 @@ def test_a_bad_settings_file_is_one_line(tmp_path: Path, text: str, message: str
 @pytest.mark.parametrize("name", ["DIODE_SPOOL", "DIODE_LAKE"])
 def test_the_home_of_nobody(name: str) -> None:
     """A tilde before somebody who does not exist is an error that names the variable."""
-    with pytest.raises(SettingsError, match=f"{name} names the home of a user who does not exist: '~no-such-user/x'"):
+    with pytest.raises(SettingsError, match=f"{name}: ~no-such-user/x: there is no such user; write the path out"):
         Settings.from_environment({name: "~no-such-user/x"})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from decided import decision
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.query import analytics, results
 from diode_store.records import KernelConfig, Outcome, Timing
 from samples import timings_of

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, CoveredHardware, Domain, card_path
+from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path
+from diode_trainer.covered import CoveredHardware
 from diode_trainer.features import CONFIG_FEATURES, FEATURE_VERSION, PROBLEM_FEATURES
 from diode_trainer.models import DeepMatmulTimingModel, TimingNetwork
 
@@ -25,7 +26,7 @@ DOMAIN = Domain(
     templates=("aten::mm", "triton::mm"),
     shapes={"b": (1, 1), "m": (8, 4096), "n": (8, 4096), "k": (8, 4096)},
 )
-CALIBRATION = Calibration(0.7, 2.5, 0.4, 0.6, 0.006, 1208)
+CALIBRATION = Calibration(0.7, 2.5, 0.4, 0.6, 0.006, 1208, 0.3, -0.2, -0.05, 0.1)
 CARD = Card("small", MATMUL_PURPOSE, "deep", FEATURE_VERSION, DOMAIN, metrics={"folds": 5}, command="diode-train")
 
 

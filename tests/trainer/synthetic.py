@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import samples
-from diode_store.columns import ConfigColumns
-from diode_store.devices import known_device
+from diode_store.candidates.columns import ConfigColumns
+from diode_store.devices.known import known_device
 from diode_store.records import Environment, Hardware, Measurement, ProblemShape, Source, Timing
 from diode_trainer.data.dataset import Examples, ExampleSet, canonical
 from diode_trainer.features import CONFIG_FEATURES, config_features, roofline_us
-from diode_trainer.training.train import Recipe
+from diode_trainer.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
 TMA = "triton::mm_persistent_tma"

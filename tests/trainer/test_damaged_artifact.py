@@ -19,10 +19,10 @@ from synthetic import MM
 
 from diode_store.errors import ModelError
 from diode_trainer import artifact
-from diode_trainer.card import card_path, read_card
+from diode_trainer.card import Calibration, card_path, read_card
 from diode_trainer.features import FEATURE_VERSION
+from diode_trainer.judging.verify import verify
 from diode_trainer.models import MatmulTimingModel, TimingNetwork
-from diode_trainer.verify import verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def test_card_of_another_model(network: TimingNetwork, saved: Path, tmp_path: Pa
         network.out_bias += 1
     artifact.save(tmp_path / "other.pt", network, CARD)
     card_path(tmp_path / "other.pt").replace(card_path(saved))
-    assert "damaged, or another model than its card's" in refusal(saved)
+    assert "damaged, or not the model of its card" in refusal(saved)
 
 
 CHANGED_DOMAINS: list[tuple[str, object]] = [
@@ -124,6 +124,14 @@ def test_calibration_comes_back(calibrated: Path) -> None:
     """What is known of the members' spread is in the checkpoint and on the card."""
     assert artifact.load(calibrated).card.calibration == CALIBRATION
     assert checkpoint(calibrated)["calibration"]["uncertainty"] == asdict(CALIBRATION)
+
+
+def test_calibration_of_an_older_card() -> None:
+    """One that does not know of odd rows and long lists takes all problems to be alike."""
+    old = {name: value for name, value in asdict(CALIBRATION).items() if not name.startswith(("odd", "length"))}
+    read = Calibration.from_plain(old)
+    assert (read.odd_spread, read.odd_offset, read.length_spread, read.length_offset) == (0.0, 0.0, 0.0, 0.0)
+    assert read.at(is_odd=True, length=1000) == read
 
 
 def test_model_without_calibration_loads(saved: Path) -> None:
@@ -240,3 +248,27 @@ def test_newer_card_fields_are_ignored(saved: Path) -> None:
     """What a newer version adds to a card does not make it unreadable."""
     edit_card(saved, mood="good")
     assert read_card(card_path(saved)).name == "small"
+
+
+def test_a_tensor_larger_than_its_file(saved: Path) -> None:
+    """One number that says it is 10^12 of them is refused before anything is made of it."""
+    change(saved, trained_on=torch.zeros(1, dtype=torch.int64).expand(10**12))
+    assert "has a tensor of 1,000,000,000,000 elements, which its file does not hold; train it again" in refusal(saved)
+
+
+def test_lists_of_the_same_list(saved: Path) -> None:
+    """Few references that stand for 10^12 entries are refused, also where only a message would name them all."""
+    widths: list[Any] = [8] * 10
+    for _ in range(11):
+        widths = [widths] * 10
+    change(saved, hidden_layer_widths=widths)
+    assert "has more than 1,000,000 plain values; train it again" in refusal(saved)
+
+
+def test_a_checkpoint_that_unpacks_to_more(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compressed archive is refused by the sizes in its directory."""
+    monkeypatch.setattr(artifact, "MAX_MODEL_BYTES", 2**20)
+    with zipfile.ZipFile(saved, "a", zipfile.ZIP_DEFLATED) as archive, archive.open("x/data/9", "w") as entry:
+        entry.write(bytes(2**20))
+    edit_card(saved, sha256=hashlib.sha256(saved.read_bytes()).hexdigest())
+    assert "unpacks to more than 1 MiB, the limit for a model" in refusal(saved)

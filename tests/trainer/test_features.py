@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import H200, MM, TRITON_ROWS, VENDOR_ROW, columns
 
-from diode_store.columns import ConfigColumns
-from diode_store.devices import KNOWN_DEVICES
+from diode_store.candidates.columns import ConfigColumns
+from diode_store.devices.descriptor import ARCHITECTURES, describe
+from diode_store.devices.known import KNOWN_DEVICES
 from diode_store.records import Hardware, ProblemShape
-from diode_trainer.descriptor import ARCHITECTURES, describe
 from diode_trainer.features import (
     CONFIG_FEATURES,
     PROBLEM_FEATURES,
@@ -21,7 +21,7 @@ from diode_trainer.features import (
     problem_features,
     roofline_us,
 )
-from diode_trainer.launch import Launch, Work, widest_access
+from diode_trainer.launch import ListTerms, Work, widest_access
 
 SIZES = st.integers(1, 2**20)
 SHAPES = st.builds(
@@ -70,6 +70,12 @@ def feature(name: str, *rows: tuple[object, ...], shape: ProblemShape = MM) -> l
     return [round(float(value), 4) for value in values]
 
 
+def terms(hardware: Hardware, *rows: tuple[object, ...]) -> ListTerms:
+    """Return how configs run products like ``MM``."""
+    listed = columns(*rows)
+    return ListTerms(listed, Work(MM, describe(hardware)).kind(listed))
+
+
 def triton(block_m: int, block_n: int, block_k: int, stages: int = 3, warps: int = 4) -> tuple[object, ...]:
     """Return a config's row."""
     return ("triton::mm", block_m, block_n, block_k, 8, stages, warps, False)
@@ -93,8 +99,8 @@ def test_batch_equals_single(shape: ProblemShape, rows: list[tuple[object, ...]]
     together = model_inputs(shape, H200, ConfigColumns.from_rows(rows))
     for i, row in enumerate(rows):
         alone = model_inputs(shape, H200, ConfigColumns.from_rows([row]))
-        np.testing.assert_array_equal(together.config[:, i], alone.config[:, 0])
-        assert together.possible[i] == alone.possible[0]
+        np.testing.assert_allclose(together.config()[:, i], alone.config()[:, 0], rtol=1e-5, atol=1e-5)
+        assert together.listed.possible[i] == alone.listed.possible[0]
 
 
 def test_names_are_unique() -> None:
@@ -107,7 +113,7 @@ def test_inputs_are_what_is_asked_for_one_by_one() -> None:
     """``model_inputs`` holds the features, the roofline and the vendor's kernels, without a second formula."""
     inputs = model_inputs(MM, H200, columns())
     np.testing.assert_array_equal(inputs.problem, problem_features(MM, H200))
-    np.testing.assert_array_equal(inputs.config.T, config_features(MM, H200, columns()))
+    np.testing.assert_array_equal(inputs.config().T, config_features(MM, H200, columns()))
     assert inputs.roofline_us == roofline_us(MM, H200)
     assert inputs.vendor.tolist() == [True] + [False] * (len(columns()) - 1)
 
@@ -193,7 +199,7 @@ def test_tensor_core_generation() -> None:
     assert feature("uses_wgmma", *rows, shape=replace(MM, dtype="float32")) == [0.0, 0.0, 0.0]
     assert feature("uses_wgmma", *tf32, shape=replace(MM, dtype="float32", tf32=True)) == [1.0, 0.0, 0.0]
     assert feature("uses_wgmma", *tf32, shape=replace(MM, dtype="float64")) == [0.0, 0.0, 0.0]
-    ampere = Launch(Work(MM, describe(Hardware("nvidia", "an A100", "sm_80", 108))), columns(*rows))
+    ampere = terms(Hardware("nvidia", "an A100", "sm_80", 108), *rows)
     assert not ampere.wgmma.any()
 
 
@@ -217,7 +223,7 @@ def test_tf32_changes_the_roofline() -> None:
 
 def test_shared_memory_counts_buffers() -> None:
     """With wgmma every stage is a buffer, without it one less."""
-    launch = Launch(Work(MM, describe(H200)), columns(triton(64, 64, 32, stages=3), triton(32, 96, 32, stages=3)))
+    launch = terms(H200, triton(64, 64, 32, stages=3), triton(32, 96, 32, stages=3))
     assert launch.shared_memory.tolist() == [3 * 2 * 128 * 32, 2 * 2 * 128 * 32]
 
 
@@ -232,16 +238,16 @@ def test_persistent_kernels_start_one_block() -> None:
 def test_fits_shared_memory_at_the_limit() -> None:
     """Five stages of 256 x 256 x 64 need 327,680 bytes of the 232,448 there are; three of them fit."""
     rows = (triton(256, 256, 64, stages=5, warps=8), triton(256, 256, 64, stages=3, warps=8), VENDOR_ROW)
-    assert model_inputs(MM, H200, columns(*rows)).possible.tolist() == [False, True, True]
+    assert model_inputs(MM, H200, columns(*rows)).listed.possible.tolist() == [False, True, True]
 
 
 def test_fits_shared_memory_when_nothing_is_pipelined() -> None:
     """A loop of one iteration, or loads too narrow for cp.async, need no buffers for later stages."""
     row = triton(256, 256, 64, stages=5, warps=8)
-    assert model_inputs(replace(MM, k=64), H200, columns(row)).possible.tolist() == [True]
-    assert model_inputs(replace(MM, k=1023, n=1023), H200, columns(row)).possible.tolist() == [True]
+    assert model_inputs(replace(MM, k=64), H200, columns(row)).listed.possible.tolist() == [True]
+    assert model_inputs(replace(MM, k=1023, n=1023), H200, columns(row)).listed.possible.tolist() == [True]
     persistent = ("triton::mm_persistent_tma", *row[1:])
-    assert model_inputs(replace(MM, k=64), H200, columns(persistent)).possible.tolist() == [False]
+    assert model_inputs(replace(MM, k=64), H200, columns(persistent)).listed.possible.tolist() == [False]
 
 
 def test_tf32_is_faster_than_fp32() -> None:
@@ -282,3 +288,12 @@ def test_all_triton_rows_differ() -> None:
     """Configs that differ in a parameter differ in their features."""
     rows = config_features(MM, H200, columns(*TRITON_ROWS))
     assert len(np.unique(rows, axis=0)) == len(TRITON_ROWS)
+
+
+def test_tma_kernels_of_a_single_row_are_impossible() -> None:
+    """With one row of A their results are wrong, so that no model may choose them; with two rows they may be."""
+    chosen = columns(
+        ("triton::mm_persistent_tma", 64, 64, 64, 8, 3, 4, False), ("triton::mm", 64, 64, 64, 8, 3, 4, False)
+    )
+    found = [model_inputs(replace(MM, m=m), H200, chosen).listed.possible.tolist() for m in (1, 2)]
+    assert found == [[False, True], [True, True]]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from diode_store.columns import ConfigColumns
-from diode_store.devices import known_device
+from diode_store.candidates.columns import ConfigColumns
+from diode_store.devices.known import known_device
 from diode_store.records import Hardware, ProblemShape
 from diode_trainer.features import (
     CONFIG_FEATURES,
@@ -79,7 +79,7 @@ def values(case: str) -> dict[str, NDArray[Any]]:
     return {
         "problem": problem_features(shape, hardware),
         "configs": config_features(shape, hardware, asked),
-        "fits": model_inputs(shape, hardware, asked).possible,
+        "fits": model_inputs(shape, hardware, asked).listed.possible,
     }
 
 

@@ -13,13 +13,13 @@ import torch
 from synthetic import H200, MM, VENDOR_ROW, columns
 from upstream_v1 import checkpoint, state_dict
 
-from diode_store.columns import ConfigColumns
+from diode_store.candidates.columns import ConfigColumns
 from diode_store.errors import ModelError
 from diode_store.records import ProblemShape
 from diode_trainer import artifact, matmul_v1
 from diode_trainer.card import card_path
+from diode_trainer.judging.verify import verify
 from diode_trainer.matmul_v1 import MatmulModelV1, config_features, problem_features
-from diode_trainer.verify import verify
 
 if TYPE_CHECKING:
     from conftest import RunCommand

@@ -10,7 +10,7 @@ import pytest
 from saved_models import CARD, small_network
 
 from diode_store.errors import ModelError, SettingsError
-from diode_trainer import artifact, catalogue, defaults
+from diode_trainer import artifact, catalogue
 from diode_trainer.card import MATMUL_PURPOSE, Card, read_card
 from diode_trainer.catalogue import ModelFile, in_order
 
@@ -126,9 +126,9 @@ def test_defaults_are_asked_first(three: list[str]) -> None:
 
 def test_defaults_are_kept(tmp_path: Path) -> None:
     """What is written is read again; without a file there are none."""
-    assert defaults.read_defaults(tmp_path) == ()
-    defaults.write_defaults(tmp_path / "new", ["p/b", "p/a"])
-    assert defaults.read_defaults(tmp_path / "new") == ("p/b", "p/a")
+    assert catalogue.read_defaults(tmp_path) == ()
+    catalogue.write_defaults(tmp_path / "new", ["p/b", "p/a"])
+    assert catalogue.read_defaults(tmp_path / "new") == ("p/b", "p/a")
 
 
 @pytest.mark.parametrize(
@@ -164,4 +164,4 @@ def test_damaged_defaults_are_an_error_with_a_remedy(tmp_path: Path, content: st
     """It names the file and what to do."""
     (tmp_path / "defaults.json").write_text(content, encoding="latin-1")
     with pytest.raises(SettingsError, match=r"defaults\.json: .*set them again with `diode models default NAME`"):
-        defaults.read_defaults(tmp_path)
+        catalogue.read_defaults(tmp_path)

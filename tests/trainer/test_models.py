@@ -38,7 +38,9 @@ def random_network(kind: type[TimingNetwork] = DeepMatmulTimingModel, **options:
 def test_prediction_has_a_value_for_each_member_problem_and_config(kind: type[TimingNetwork]) -> None:
     """(b, P) and (r, C) give (E, r)."""
     network = kind(*DIMENSIONS)
-    predicted = network(torch.zeros(2, DIMENSIONS[0]), torch.zeros(7, DIMENSIONS[1]), torch.arange(7) % 2)
+    predicted = network(
+        network.inputs(torch.zeros(2, DIMENSIONS[0]), torch.zeros(7, DIMENSIONS[1]), torch.arange(7) % 2)
+    )
     assert predicted.shape == (network.members, 7)
 
 
@@ -47,9 +49,11 @@ def test_config_is_predicted_on_its_problem() -> None:
     network = random_network()
     problem, config = torch.randn(3, DIMENSIONS[0]), torch.randn(5, DIMENSIONS[1])
     problem_of = torch.tensor([2, 0, 0, 1, 2])
-    together = network(problem, config, problem_of)
+    together = network(network.inputs(problem, config, problem_of))
     one = torch.zeros(1, dtype=torch.int64)
-    alone = [network(problem[p : p + 1], config[i : i + 1], one) for i, p in enumerate(problem_of.tolist())]
+    alone = [
+        network(network.inputs(problem[p : p + 1], config[i : i + 1], one)) for i, p in enumerate(problem_of.tolist())
+    ]
     torch.testing.assert_close(together, torch.cat(alone, 1), rtol=1e-4, atol=1e-4)
 
 
@@ -70,12 +74,11 @@ def test_unknown_type_is_refused(model_type: object) -> None:
 def test_members_do_not_mix() -> None:
     """Changing one member's weights changes its predictions only."""
     network = random_network()
-    problem, config = torch.randn(1, DIMENSIONS[0]), torch.randn(3, DIMENSIONS[1])
-    one = torch.zeros(3, dtype=torch.int64)
-    before = network(problem, config, one).detach()
+    inputs = torch.randn(3, sum(DIMENSIONS))
+    before = network(inputs).detach()
     with torch.no_grad():
         network.weights[0][1] += 1.0
-    changed = (network(problem, config, one).detach() != before).any(1)
+    changed = (network(inputs).detach() != before).any(1)
     assert changed.tolist() == [False, True, *([False] * (network.members - 2))]
 
 
@@ -93,7 +96,8 @@ def test_normalisation_leaves_vendors_alone() -> None:
     config = torch.zeros(2, DIMENSIONS[1])
     config[0, 0] = 1.0
     config[1, GENERATED] = 1.0
-    _, normalised = network.normalised(torch.zeros(1, DIMENSIONS[0]), config)
+    inputs = network.inputs(torch.zeros(1, DIMENSIONS[0]), config, torch.zeros(2, dtype=torch.int64))
+    normalised = inputs[:, : DIMENSIONS[1]]
     assert not normalised[0, 1:].any()
     expected = -network.normalisation.config_mean / network.normalisation.config_scale
     torch.testing.assert_close(normalised[1, GENERATED + 1 :], expected[GENERATED + 1 :])
@@ -120,8 +124,9 @@ def test_scorer_predicts_what_the_network_does(kind: type[TimingNetwork], widths
     """NumPy with the normalisation folded in gives the network's predictions, member by member."""
     network = random_network(kind, hidden_layer_widths=widths)
     problem, config = problem_features(MM, H200), config_features(MM, H200, columns())
-    inputs = network.normalised(torch.from_numpy(problem)[None], torch.from_numpy(config.copy()))
-    expected = network(*inputs, torch.zeros(len(config), dtype=torch.int64)).detach().numpy()
+    of_one = torch.zeros(len(config), dtype=torch.int64)
+    inputs = network.inputs(torch.from_numpy(problem)[None], torch.from_numpy(config.copy()), of_one)
+    expected = network(inputs).detach().numpy()
     np.testing.assert_allclose(Scorer(network)(problem, config), expected, rtol=2e-4, atol=2e-4)
 
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from synthetic import H200, MM, columns
 
+from diode_store.devices.descriptor import describe
 from diode_store.records import ProblemShape
-from diode_trainer.descriptor import describe
-from diode_trainer.launch import MOST_REGISTERS, Launch, Work
+from diode_trainer.launch import MOST_REGISTERS, ListTerms, Work
 
 Row = tuple[int, int, int, int, int]
 """Block sizes M, N and K, stages, warps."""
@@ -22,9 +22,10 @@ EVEN = ProblemShape("mm", "float16", 1, 333, 333, 128, "nt")
 FP32 = ProblemShape("mm", "float32", 1, 128, 128, 128, "nn")
 
 
-def launch(shape: ProblemShape, *rows: Row, template: str = "triton::mm") -> Launch:
+def launch(shape: ProblemShape, *rows: Row, template: str = "triton::mm") -> ListTerms:
     """Return how configs would run."""
-    return Launch(Work(shape, describe(H200)), columns(*((template, *row[:3], 8, *row[3:], False) for row in rows)))
+    listed = columns(*((template, *row[:3], 8, *row[3:], False) for row in rows))
+    return ListTerms(listed, Work(shape, describe(H200)).kind(listed))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ _OPTIONS = (
     "--host-resolver-rules=MAP evil.example 127.0.0.1",  # as a page of that name could have it
 )
 _PATIENCE_MS = 20_000
-_LONG_PATIENCE_MS = 120_000
+_LONG_PATIENCE_MS = 300_000
 _GIVEN_UP = "net::ERR_ABORTED"
 """Of a request whose page was left meanwhile, and of a navigation that became a download."""
 _INK = """canvas => {

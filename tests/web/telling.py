@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from diode_explorer.pages import PAGES
 
@@ -12,12 +13,20 @@ if TYPE_CHECKING:
     from served import Site
 
 NAMES = tuple(PAGES)
+SELECT = """\
+SELECT op, dtype, m, n, k, best_us, vendor_us
+FROM best_times
+WHERE triton_us < vendor_us / 2
+ORDER BY best_us DESC
+LIMIT 10"""
 
 
 def telling(site: Site, name: str) -> str:
     """Return the address of a page in the state that shows most of it."""
     if name in {"problem", "model"}:  # the problem with most configs; the model that the hook asks first
         return _first_link(site, f"/{name}", f"/{name}?")
+    if name == "sql":
+        return f"/sql?{urlencode({'q': SELECT})}"
     return f"/{name}"
 
 

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.web
 # All tests of a page ask the same server: some pages are worked out for half a minute, once.
-every_page = pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=pytest.mark.xdist_group(each)) for each in NAMES]
-)
+_EVERY = {each: pytest.param(each, marks=pytest.mark.xdist_group(each)) for each in NAMES}
+every_page = pytest.mark.parametrize("name", _EVERY.values())
+every_page_with_a_choice = pytest.mark.parametrize("name", [_EVERY[each] for each in NAMES if each != "sql"])
+"""The page of SQL has a box for text, and nothing to choose from."""
 
 _MOST_LINKS, _MOST_CHOICES = 100, 4
 _TYPED = "form.controls input:not([type=hidden])"
@@ -58,7 +59,7 @@ def test_a_page_has_its_pictures(visitor: Visitor, site: Site, name: str) -> Non
     """As many as its parts say."""
     visitor.open(telling(site, name))
     pictures = visitor.page.locator("figure.picture").count()
-    assert (pictures >= 1, len(visitor.ink())) == (name != "overview", pictures)
+    assert (pictures >= 1, len(visitor.ink())) == (name != "sql", pictures)
 
 
 @every_page
@@ -122,15 +123,13 @@ def test_a_choice_is_in_the_address(visitor: Visitor, name: str) -> None:
         assert visitor.page.locator(f"select[name={parameter}]").input_value() == value
 
 
-@every_page
+@every_page_with_a_choice
 def test_back_shows_what_was_there(visitor: Visitor, name: str) -> None:
     """After a choice and one more; and forward shows what was chosen."""
     visitor.open(f"/{name}")
     shown = [(visitor.path, _said(visitor, name))]
     for number in (0, 1):
-        select = visitor.page.locator("form.controls select").nth(number)
-        value = _another(select)
-        assert value is not None
+        select, value = _choices(visitor)[number]
         _choose(visitor, select, value)
         visitor.settled()
         shown.append((visitor.path, _said(visitor, name)))
@@ -139,6 +138,26 @@ def test_back_shows_what_was_there(visitor: Visitor, name: str) -> None:
         getattr(visitor.page, move)()
         visitor.settled()
         assert (visitor.path, _said(visitor, name)) == wanted
+
+
+@pytest.mark.xdist_group("sql")
+def test_back_shows_the_query_that_was_there(visitor: Visitor) -> None:
+    """With its rows; and forward shows those of the one that was typed, which stays in the box."""
+    page = visitor.open("/sql").page
+    assert page.locator("form.controls select").count() == 0
+    box = page.locator("form.controls textarea")
+    shown = [(page.url, visitor.text())]
+    box.fill("SELECT 41 + 1 AS answer")
+    with page.expect_navigation(wait_until="domcontentloaded"):
+        page.locator("form.controls button").press("Enter")
+    visitor.settled()
+    shown.append((page.url, visitor.text()))
+    assert "42" in shown[1][1]
+    for wanted, move in ((shown[0], "go_back"), (shown[1], "go_forward")):
+        getattr(page, move)()
+        visitor.settled()
+        assert (page.url, visitor.text()) == wanted
+        assert box.input_value() == "SELECT 41 + 1 AS answer"
 
 
 def _choose(visitor: Visitor, select: Locator, value: str) -> None:
@@ -152,6 +171,12 @@ def _said(visitor: Visitor, name: str) -> str:
     """Return what a page says; of one that tells of more than the lake without its numbers, which move."""
     said = visitor.text()
     return re.sub(r"[\d.,]+", "#", said) if PAGES[name].is_live else said
+
+
+def _choices(visitor: Visitor) -> list[tuple[Locator, str]]:
+    """Return what there is to choose, each with an option that is not chosen."""
+    selects = visitor.page.locator("form.controls select").all()
+    return [(select, value) for select in selects if (value := _another(select)) is not None]
 
 
 def _another(select: Locator) -> str | None:
@@ -172,7 +197,7 @@ def test_everything_can_be_reached_by_keys(visitor: Visitor, site: Site, name: s
     assert page.evaluate("document.activeElement.id") == "main"
     wanted = page.evaluate(
         """() => [...document.querySelectorAll(
-            "main :is(a[href], select, input:not([type=hidden]), button, summary, [tabindex='0'])"
+            "main :is(a[href], select, textarea, input:not([type=hidden]), button, summary, [tabindex='0'])"
         )].filter(each => each.checkVisibility()).slice(0, 80).map(each => each.outerHTML.slice(0, 200))"""
     )
     reached = []
@@ -183,11 +208,11 @@ def test_everything_can_be_reached_by_keys(visitor: Visitor, site: Site, name: s
     assert "<summary" in " ".join(wanted)
 
 
-@every_page
+@every_page_with_a_choice
 def test_keys_go_through_a_choice(visitor: Visitor, name: str) -> None:
     """Without showing each step; the button shows what was stepped to."""
     page = visitor.arrived(f"/{name}").page
-    select = page.locator("form.controls select").first
+    select, _ = _choices(visitor)[0]
     before, parameter = select.input_value(), select.get_attribute("name")
     select.focus()
     select.press("ArrowDown")

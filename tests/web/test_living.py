@@ -28,8 +28,8 @@ SHOWN = {"overview": "new-9", "intake": "new-9"}
 
 def test_new_measurements_appear(visitor_of: MakeVisitor, site: Site) -> None:
     """On every page that is open, without it being loaded again; pictures are drawn with them."""
-    # Some models are judged for half a minute; another test waits for that.
-    paths = {name: f"/{name}" if name == "model" else telling(site, name) for name in NAMES}
+    # A model is judged for half a minute; another test waits for that.
+    paths = {name: telling(site, name) for name in NAMES if name != "model"}
     visitors = {name: visitor_of().open(path) for name, path in paths.items()}
     for visitor in visitors.values():
         visitor.page.evaluate("window.isTheSame = true")
@@ -92,7 +92,7 @@ def test_without_a_clipboard(visitor: Visitor) -> None:
     section = visitor.page.locator("section").first
     section.locator("button.copy").click()
     expect(section.get_by_role("status")).to_have_text("Selected; copy it with Ctrl-C.")
-    assert visitor.page.evaluate("getSelection().toString()").startswith("WITH counted AS")
+    assert visitor.page.evaluate("getSelection().toString()").startswith("WITH cases AS (\n")
 
 
 def test_pictures_follow_the_scheme(visitor: Visitor, site: Site) -> None:

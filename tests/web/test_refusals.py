@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.web
 
-_ASKED_BY_ANOTHER = "another site asks for this; open it yourself"
+_ASKED_BY_ANOTHER = "the request comes from another site; open this address yourself"
 _ATTEMPTS = """async site => {
   const how = (promise) => promise.then((answer) => "got " + answer, (error) => "refused");
   const loaded = (name, property, path) => how(new Promise((got, refused) => {
@@ -92,7 +92,7 @@ def elsewhere(request: pytest.FixtureRequest, browser: Browser, site: Site, othe
         ("/nope", 404, "there is no such page"),
         ("/overview?torch=a&torch=b", 400, "torch is given twice"),
         ("/overview?<script>alert(1)</script>=1", 400, f"unknown parameter '{STRANGE}'"),
-        ("/problem?problem=0", 404, "no such problem was timed so"),
+        ("/problem?problem=0", 404, "no such problem was timed with these filters"),
         (f"/overview?device={'x' * 5000}", 414, "this address is too long"),
     ],
     ids=["page", "twice", "unknown", "problem", "long"],
@@ -134,7 +134,7 @@ def test_another_site_gets_nothing(elsewhere: Visitor, site: Site) -> None:
     assert set(elsewhere.page.evaluate(_ATTEMPTS, site.address).values()) == {"refused"}
     logged = site.log[before:]
     assert logged.count(_ASKED_BY_ANOTHER) >= 8
-    assert logged.count("takes no request that writes") >= 2
+    assert logged.count("this site is read-only") >= 2
     assert logged.count("Traceback") == 0
 
 
@@ -185,7 +185,7 @@ def test_another_site_sends_a_form(elsewhere: Visitor, site: Site) -> None:
         f"{site.address}/overview",
     )
     expect(elsewhere.page.locator("h1")).to_have_text("405")
-    expect(elsewhere.page.locator("main")).to_contain_text("this site only shows; it takes no request that writes")
+    expect(elsewhere.page.locator("main")).to_contain_text("this site is read-only")
 
 
 def test_a_name_that_was_made_to_point_here(browser: Browser, site: Site) -> None:
@@ -193,5 +193,5 @@ def test_a_name_that_was_made_to_point_here(browser: Browser, site: Site) -> Non
     visitor = Visitor.of(browser, f"http://evil.example:{site.port}")
     visitor.page.goto(f"{visitor.site}/overview")
     assert visitor.page.locator("h1").inner_text() == "421"
-    assert "this server is called 127.0.0.1:" in visitor.text()
+    assert "this server answers to 127.0.0.1:" in visitor.text()
     visitor.context.close()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_trainer.report.pictures import regret_by_ranking
-from diode_trainer.report.rendering import as_vector
-from diode_trainer.report.rows import RankingLoss
+from diode_trainer.report.drawing import as_vector
+from diode_trainer.report.evaluation.pictures import regret_by_ranking
+from diode_trainer.report.evaluation.rows import RankingLoss
 from diode_trainer.report.theme import DARK, LIGHT
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _OUTSIDE = """() => {
 def test_a_vector_has_room_for_its_labels(browser: Browser, palette: Palette) -> None:
     """Names of rankings are whole in the browser's font, also one that is as long as there is room for."""
     longest = "a model that has a name of so many words that"
-    names = ("v2_model", "ranking of other folds", "nvMatmulHeuristics", longest)
+    names = ("v3_model", "ranking of other folds", "nvMatmulHeuristics", longest)
     rows = [RankingLoss(name, k, 10.0 / k, 1 + 0.1 / k, 1.2, 2.0, 50) for name in names for k in (1, 5)]
     untitled = {name: value for name, value in regret_by_ranking(rows).items() if name not in {"title", "autosize"}}
     page = browser.new_page()

@@ -1,1 +1,1 @@
-"""From the views of the warehouse to a model and its card."""
+"""Train models on the warehouse's views, judge them, and store them with their cards."""

@@ -1,9 +1,10 @@
-"""A model on disk: ``NAME.pt``, a checkpoint of tensors and plain values, and ``NAME.json``, its card."""
+"""A model on disk: the checkpoint ``NAME.pt`` (tensors and plain values) and its card ``NAME.json``."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
 import zipfile
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from diode_store.candidates.pipelining import kernels_of
 from diode_store.errors import ModelError, first_line
-from diode_store.files import write_durably
-from diode_store.pipelining import kernels_of
+from diode_store.system.files import read_bounded, write_durably
 from diode_trainer import matmul_v1
 from diode_trainer.card import MATMUL_PURPOSE, Calibration, Card, Domain, card_path, read_card, shape_digest
 from diode_trainer.catalogue import shipped_models
@@ -33,37 +34,41 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
 _NORMALISATION = "normalisation."
 _UNCERTAINTY = "uncertainty"
-"""Where a checkpoint's calibration, which says what domain it is of, holds that of the members' spread."""
+"""Key in a checkpoint's "calibration" (its domain) of the calibration of the members' spread."""
 _PICKLE = b"\x80"
-"""The first byte of a file by ``pickle.dump``; one by ``torch.save`` is a zip."""
+"""First byte of a file by ``pickle.dump``; a file by ``torch.save`` is a zip."""
+MAX_MODEL_BYTES = 256 * 2**20
+"""Largest size of a model's file, and of its unpacked content."""
+_MAX_VALUES = 1_000_000
+"""Most plain values in a checkpoint: numbers, letters and entries outside its tensors."""
 _RETRAIN = "train it again with `diode-train`"
 
 
 @dataclass(frozen=True, eq=False)
 class TimingModel:
-    """A loaded model. Immutable, so any thread may ask it."""
+    """A loaded model. Immutable, so any thread may use it."""
 
     path: Path
     card: Card
     sha256: str
-    """Of the checkpoint's bytes."""
+    """SHA-256 of the checkpoint."""
     network: TimingNetwork | MatmulModelV1
     scorer: Scorer | V1Scorer
     trained_on: frozenset[int]
-    """Digests of the problems it learned from; none of a model that does not say."""
+    """Digests of the training problems; empty if the model does not list them."""
 
     def predict(
         self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns, *, exact: bool = False
     ) -> Prediction:
-        """Predict the runtime of each of n configs, and what each member says of the best of them.
+        """Predict the runtimes of n configs, with each member's prediction for the best of them.
 
-        It is inf for a config whose tiles do not fit the device's shared memory, and for one of a template that
-        the model was never trained on. Unless ``exact``, all members score only the best of a long list.
+        A runtime is inf if the tiles of a config exceed the device's shared memory, or if the model was not trained on
+        its template. Unless ``exact``, all members score only the best of a long list.
         """
         if isinstance(self.scorer, V1Scorer):
             kernels = kernels_of(columns, shape, hardware.vendor)
@@ -73,34 +78,34 @@ class TimingModel:
     def predict_us(
         self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns, *, exact: bool = False
     ) -> NDArray[np.float64]:
-        """Return only the runtimes that ``predict`` does: microseconds, shape (n,)."""
+        """Return the runtimes of ``predict`` in microseconds, shape (n,)."""
         return self.predict(shape, hardware, columns, exact=exact).runtime_us
 
     @property
     def ranks_some(self) -> bool:
-        """Whether it was made for some ops and templates alone, and predicts nothing at all for others."""
+        """True if the model predicts only for some ops and templates."""
         return isinstance(self.network, MatmulModelV1)
 
     def can_rank(self, shape: ProblemShape) -> bool:
-        """Whether it predicts anything for this problem."""
+        """Return whether the model predicts anything for this problem."""
         return not self.ranks_some or matmul_v1.can_rank(shape)
 
     def was_trained_on(self, shape: ProblemShape) -> bool:
-        """Whether the model learned from this very problem, so that it cannot be judged by it."""
+        """Return whether this problem is in the training data, so that it cannot judge the model."""
         return shape_digest(shape) in self.trained_on
 
 
 def save(path: Path | str, model: TimingNetwork, card: Card, *, trained_on: Iterable[ProblemShape] = ()) -> Card:
-    """Write ``model`` and its card; readers see the old files or the new ones, never a part.
+    """Write ``model`` and its card atomically.
 
     Args:
-        path: where the checkpoint goes; the card goes beside it, as ``.json``.
-        model: the trained network.
-        card: what to say about it; its ``sha256`` is filled in here.
-        trained_on: the problems it learned from.
+        path: path of the checkpoint; the card goes beside it, as ``.json``.
+        model: trained network.
+        card: description of the model; its ``sha256`` is filled in here.
+        trained_on: training problems.
 
     Returns:
-        The card as it was written.
+        The card as written.
 
     Raises:
         ModelError: the files cannot be written.
@@ -119,16 +124,16 @@ def save(path: Path | str, model: TimingNetwork, card: Card, *, trained_on: Iter
 
 
 def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
-    """Read a model and check that this torch-diode can use it.
+    """Read a model, and check that this torch-diode can use it.
 
     Args:
-        path: the checkpoint. Its card lies beside it as ``.json``; only a bare state dict and upstream's
-            ``v1_model.pt`` may come without one.
-        device: where the network's tensors are put; scoring itself is NumPy.
+        path: checkpoint, with its card beside it as ``.json``. Only a bare state dict and upstream's ``v1_model.pt``
+            may come without a card.
+        device: device of the network's tensors; scoring itself uses NumPy.
 
     Raises:
-        ModelError: a file is missing or damaged, has anything but tensors and plain values, does not belong to
-            its card, or was made for other features.
+        ModelError: a file is missing or damaged, holds more than tensors and plain values, does not match its card, or
+            was made for other features.
     """
     path = Path(path)
     content = _read(path)
@@ -164,20 +169,20 @@ def load(path: Path | str, *, device: str = "cpu") -> TimingModel:
 
 
 def card_of(path: Path | str) -> Card:
-    """Return a model's card: the one beside it, else that of a checkpoint which may come without one.
+    """Return the card beside a model, or the built-in card of a checkpoint that may come without one.
 
     Raises:
         ModelError: the card is damaged, or is missing and needed.
     """
     beside = card_path(Path(path))
-    return read_card(beside) if beside.exists() else load(path).card
+    return read_card(beside) if os.path.lexists(beside) else load(path).card
 
 
 def load_shipped(purpose: str = MATMUL_PURPOSE) -> TimingModel:
-    """Load the shipped model: the best of a purpose that this torch-diode can use.
+    """Load the best shipped model of a purpose that this torch-diode can use.
 
     Raises:
-        ModelError: none is shipped, or none can be used; the message says why.
+        ModelError: no model is shipped, or none can be used; the message says why.
         DiodeError: the installation is incomplete.
     """
     reasons = []
@@ -191,7 +196,7 @@ def load_shipped(purpose: str = MATMUL_PURPOSE) -> TimingModel:
 
 
 def _v1(path: Path, beside: Card | None, sha256: str, network: MatmulModelV1) -> TimingModel:
-    """Return upstream's model; a card that someone wrote for it may name it, not claim that it knows more."""
+    """Return upstream's model. A card beside it may name the model, but not claim a larger domain."""
     card = matmul_v1.card_of(path.stem, sha256)
     if beside is not None:
         claimed = replace(beside, model_type=card.model_type, feature_version=card.feature_version, domain=card.domain)
@@ -225,7 +230,7 @@ def _checkpoint(model: TimingNetwork, card: Card, trained_on: Iterable[ProblemSh
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bounded(path, MAX_MODEL_BYTES)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such model; `diode models list` shows where the models are") from None
     except OSError as error:
@@ -233,23 +238,27 @@ def _read(path: Path) -> bytes:
 
 
 def _card(path: Path, sha256: str) -> Card | None:
-    """Return the card beside ``path``, or None without one; a card of another file is refused."""
+    """Return the card beside ``path``, or None without one.
+
+    Raises:
+        ModelError: the card belongs to another file.
+    """
     beside = card_path(path)
-    if not beside.exists():
+    if not os.path.lexists(beside):
         return None
     card = read_card(beside)
     if card.sha256 != sha256:
         raise ModelError(
-            f"{path}: damaged, or another model than its card's: its SHA-256 is {sha256[:12]}…, the card says"
+            f"{path}: damaged, or not the model of its card: its SHA-256 is {sha256[:12]}…, the card says"
             f" {card.sha256[:12]}…; copy both files again"
         )
     return card
 
 
 def _differing(card: Card, parts: _Parts) -> list[str]:
-    """Return which fields of a card differ from the checkpoint.
+    """Return the fields of a card that differ from the checkpoint.
 
-    The card's SHA-256 guards the checkpoint's bytes, but nothing else guards the card's, by which the hook abstains.
+    The SHA-256 on the card guards the checkpoint, but nothing else guards the card, by which the hook abstains.
     """
     pairs: dict[str, tuple[Any, Any]] = {"feature_version": (card.feature_version, parts.feature_version)}
     if parts.is_checkpoint:  # a bare state dict does not say the rest
@@ -264,8 +273,13 @@ def _differing(card: Card, parts: _Parts) -> list[str]:
 def _unpickle(content: bytes, device: str) -> dict[str, Any]:
     if content.startswith(_PICKLE):
         raise ModelError("is a bare pickle, which could run code, so it is not loaded; save a state dict instead")
-    if not zipfile.is_zipfile(io.BytesIO(content)):
-        raise ModelError(f"not a whole checkpoint; copy it again or {_RETRAIN}")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        raise ModelError(f"not a whole checkpoint; copy it again or {_RETRAIN}") from None
+    if unpacked > MAX_MODEL_BYTES:
+        raise ModelError(f"unpacks to more than {MAX_MODEL_BYTES >> 20} MiB, the limit for a model; {_RETRAIN}")
     try:
         checkpoint = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except pickle.UnpicklingError:
@@ -276,14 +290,42 @@ def _unpickle(content: bytes, device: str) -> dict[str, Any]:
         raise ModelError(f"not a readable checkpoint ({first_line(error)}); copy it again or {_RETRAIN}") from None
     if not isinstance(checkpoint, dict):
         raise ModelError(f"holds a {type(checkpoint).__name__}, not a checkpoint; {_RETRAIN}")
+    _check_size(checkpoint)
     return checkpoint
 
 
+def _check_size(checkpoint: dict[str, Any]) -> None:
+    """Refuse values larger than their bytes: nested references to lists, or a tensor that repeats its storage.
+
+    Raises:
+        ModelError: there is such a value.
+    """
+    waiting: list[Any] = [checkpoint]
+    counted = 0
+    while waiting:
+        value = waiting.pop()
+        counted += 1
+        if isinstance(value, dict):
+            waiting.extend((*value.keys(), *value.values()))
+        elif isinstance(value, list | tuple | set | frozenset):
+            waiting.extend(value)
+        elif isinstance(value, str | bytes):
+            counted += len(value)
+        elif isinstance(value, int):
+            counted += value.bit_length()
+        elif (
+            isinstance(value, torch.Tensor) and value.numel() * value.element_size() > value.untyped_storage().nbytes()
+        ):
+            raise ModelError(f"has a tensor of {value.numel():,} elements, which its file does not hold; {_RETRAIN}")
+        if counted + len(waiting) > _MAX_VALUES:
+            raise ModelError(f"has more than {_MAX_VALUES:,} plain values; {_RETRAIN}")
+
+
 class _Parts(NamedTuple):
-    """The contents of a checkpoint."""
+    """Contents of a checkpoint."""
 
     state: dict[str, Any]
-    """With the normalisation."""
+    """State dict, including the normalization."""
     dimensions: NetworkDimensions
     model_type: str
     feature_version: int
@@ -295,7 +337,7 @@ class _Parts(NamedTuple):
 
 
 def _parts(checkpoint: dict[str, Any]) -> _Parts:
-    """Take a checkpoint, or a bare state dict, apart."""
+    """Split a checkpoint, or a bare state dict, into its parts."""
     if "model_state_dict" not in checkpoint:
         dimensions = dimensions_of(checkpoint)
         model_type = "base" if dimensions.members == 1 else "deep"

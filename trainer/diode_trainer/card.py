@@ -1,49 +1,28 @@
-"""A model's card: its purpose, its origin and how good it is; one JSON file beside the checkpoint."""
+"""The card of a model: its purpose, origin and quality, in a JSON file beside the checkpoint."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diode_store.devices import describe
 from diode_store.errors import ModelError, first_line
 from diode_store.keys import content_key
+from diode_store.system.files import read_bounded
+from diode_trainer.covered import NEAR_MARGIN, CoveredHardware, DeviceCheck, Standing, standing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from diode_store.records import Hardware, ProblemShape
 
 _FEW_TRITON_CONFIGS = 250
-"""A sweep of Inductor's DEFAULT list has some 20, and as many again for each size that it scales them down for; ten
-problems with 50 drawn from its EXHAUSTIVE list have 500."""
+"""Fewer measured Triton configs make a model narrow. A sweep of Inductor's DEFAULT list measures some 20, and as many
+again for each size that scales them down. Ten problems with 50 sampled from the EXHAUSTIVE list have 500.
+"""
 MATMUL_PURPOSE = "matmul_kernel_runtime_prediction"
-
-
-@dataclass(frozen=True)
-class CoveredHardware:
-    """One device model whose timings the model was trained on."""
-
-    name: str
-    arch: str
-    multiprocessors: int
-    vendor: str = "nvidia"
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> CoveredHardware:
-        """Rebuild what ``asdict`` made.
-
-        Raises:
-            TypeError: ``content`` is not that.
-        """
-        found = cls(**content)
-        texts = (found.name, found.arch, found.vendor)
-        if not isinstance(found.multiprocessors, int) or not all(isinstance(text, str) for text in texts):
-            raise TypeError("its hardware is none")
-        return found
 
 
 class Miss(NamedTuple):
@@ -52,36 +31,51 @@ class Miss(NamedTuple):
     reason: str
     """One word: hardware, op, dtype, layout or shape."""
     summary: str
-    """In a few words, the same for all problems alike."""
+    """Short description, equal for similar problems."""
     detail: str
-    """A line for a person, of this very problem."""
+    """One line for a person about this problem."""
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Where a model can be trusted: what its training problems covered."""
+    """Problems and devices that a model can be trusted on, as its training data covered them."""
 
     hardware: tuple[CoveredHardware, ...] = ()
     ops: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
-    """``tf32`` is float32 that may be multiplied as TF32, ``float32`` the rest of it."""
+    """``tf32`` is float32 that may use TF32, ``float32`` is IEEE float32."""
     layouts: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Smallest and largest b, m, n and k."""
+    device_checks: tuple[DeviceCheck, ...] = ()
+    """Results of leaving out each device, for architectures with several devices."""
 
-    def covers(self, hardware: Hardware) -> bool:
+    def standing(self, hardware: Hardware | CoveredHardware) -> Standing:
+        """Return how well the model knows a device, and why."""
+        return standing_of(self.hardware, self.device_checks, hardware)
+
+    def covers(self, hardware: Hardware | CoveredHardware) -> bool:
+        """Return whether the model knows a device well enough to decide alone."""
+        return self.standing(hardware).is_known
+
+    def learned_from(self, hardware: Hardware) -> bool:
         """Return whether the model was trained on this device model, or on any."""
         identity = (hardware.name, hardware.arch, hardware.multiprocessors)
-        return not self.hardware or identity in {(d.name, d.arch, d.multiprocessors) for d in self.hardware}
+        return not self.hardware or identity in {device.identity for device in self.hardware}
 
-    def misses(self, shape: ProblemShape, hardware: Hardware) -> Iterator[Miss]:
-        """Yield what of a device and a problem is not covered; what the domain leaves empty is open."""
-        if not self.covers(hardware):
-            names = dict.fromkeys(device.name for device in self.hardware)
-            detail = f"the model knows {', '.join(names)}, not {describe([hardware])}"
-            yield Miss("hardware", f"hardware {hardware.name}", detail)
-        # Of float32 a model knows what was asked of it: it may have learned from TF32 alone, or from IEEE alone.
+    def misses(self, shape: ProblemShape, hardware: Hardware, *, near: bool = False) -> Iterator[Miss]:
+        """Yield every way in which a problem on a device is outside the domain; empty fields accept anything.
+
+        Args:
+            shape: problem.
+            hardware: device.
+            near: accept a device that the model is only near to.
+        """
+        standing = self.standing(hardware)
+        if not standing.is_known and not (near and standing.is_near):
+            yield Miss("hardware", f"hardware {hardware.name}", standing.reason)
+        # A model may know float32 as TF32 alone, or as IEEE alone.
         for name, value, known in (
             ("op", shape.op, self.ops),
             ("dtype", shape.arithmetic, self.dtypes),
@@ -97,10 +91,10 @@ class Domain:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Domain:
-        """Rebuild what ``asdict`` made.
+        """Rebuild a domain from the result of ``asdict``.
 
         Raises:
-            TypeError, KeyError, ValueError: ``content`` is not that.
+            TypeError, KeyError, ValueError: ``content`` is not such a result.
         """
         return cls(
             hardware=tuple(CoveredHardware.from_plain(device) for device in content["hardware"]),
@@ -109,41 +103,84 @@ class Domain:
             layouts=tuple(content["layouts"]),
             templates=tuple(content["templates"]),
             shapes={name: (int(low), int(high)) for name, (low, high) in content["shapes"].items()},
+            device_checks=tuple(DeviceCheck.from_plain(check) for check in content.get("device_checks", ())),
         )
+
+
+_USUAL_LENGTH, _LENGTHS = 64, (8, 1024)
+"""Length of list that spreads and log-odds refer to, and the range of lengths that they depend on."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a model's spread is worth, fitted to problems that it had not seen."""
+    """Calibration of a model's uncertainty, fitted to problems outside its training data."""
 
     spread: float
-    """By what the spread of the members is multiplied."""
+    """Factor on the spread of the ensemble members."""
     vendor_spread: float
-    """The same for how much slower than predicted a vendor's kernel may be."""
+    """Factor on the spread for how much slower than predicted a vendor kernel may be."""
     within_offset: float
     within_slope: float
-    """The log-odds that the first choice is within 2% of the best are the offset plus the slope times those drawn."""
+    """The log-odds that the first choice is within 2% of the best are the offset plus the slope times the log-odds of
+    the draws.
+    """
     kernel_price: float
-    """The relative gain for which a kernel is worth timing, so that one kernel a problem is timed in the mean."""
+    """Relative gain that makes a kernel worth timing; higher for kernels that compile slowly."""
     problems: int
-    """To how many problems this was fitted."""
+    """Number of problems in the fit of the calibration."""
+    odd_spread: float = 0.0
+    """Log of the factor on both spreads if the rows of an operand are not whole 16 bytes."""
+    odd_offset: float = 0.0
+    """Addition to the log-odds in that case."""
+    length_spread: float = 0.0
+    """Log of the factor on both spreads for each doubling of the list from 64 candidates."""
+    length_offset: float = 0.0
+    """Addition to the log-odds for each doubling."""
+
+    def widened(self, factor: float) -> Calibration:
+        """Return the calibration for predictions that scatter by ``factor`` more."""
+        return replace(self, spread=self.spread * factor, vendor_spread=self.vendor_spread * factor)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Calibration:
-        """Rebuild what ``asdict`` made.
+        """Rebuild a calibration from the result of ``asdict``; older cards lack the fields that have a default.
 
         Raises:
-            TypeError, KeyError, ValueError: ``content`` is not that.
+            TypeError, KeyError, ValueError: ``content`` is not such a result.
         """
-        numbers: dict[str, Any] = {field.name: float(content[field.name]) for field in fields(cls)}
+        known = [field.name for field in fields(cls) if field.default is MISSING or field.name in content]
+        numbers: dict[str, Any] = {name: float(content[name]) for name in known}
         if not all(math.isfinite(number) for number in numbers.values()):
             raise ValueError("a number of the calibration is not finite")
         return cls(**numbers | {"problems": int(content["problems"])})
 
+    def at(self, *, is_odd: bool, length: int) -> Calibration:
+        """Return the calibration for one list, with the terms for its kind applied.
+
+        Args:
+            is_odd: whether the rows of an operand are not whole 16 bytes.
+            length: number of candidates in the list.
+        """
+        doublings = length_in_doublings(length)
+        return replace(
+            self.widened(math.exp(self.odd_spread * is_odd + self.length_spread * doublings)),
+            within_offset=self.within_offset + self.odd_offset * is_odd + self.length_offset * doublings,
+            odd_spread=0.0,
+            odd_offset=0.0,
+            length_spread=0.0,
+            length_offset=0.0,
+        )
+
+
+def length_in_doublings(length: int) -> float:
+    """Return the doublings from 64 candidates to ``length``, limited to the calibrated range."""
+    shortest, longest = _LENGTHS
+    return math.log2(min(max(length, shortest), longest) / _USUAL_LENGTH)
+
 
 @dataclass(frozen=True)
 class Card:
-    """Everything a reader of ``NAME.json`` learns about ``NAME.pt``."""
+    """Content of ``NAME.json``, which describes ``NAME.pt``."""
 
     name: str
     purpose: str
@@ -155,40 +192,47 @@ class Card:
     training: Mapping[str, Any] = field(default_factory=dict)
     """Hyperparameters, seed, epochs and seconds."""
     command: str = ""
-    """What to run to make this model again."""
+    """Command line that reproduces the model."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     baselines: Mapping[str, Any] = field(default_factory=dict)
     compared: Mapping[str, Any] = field(default_factory=dict)
-    """With other models on problems that none of both had seen, by the other's SHA-256: its ``name``, how many
-    ``problems``, and both geometric means, ``regret_at_1`` and ``its_regret_at_1``."""
+    """Comparisons with other models, on problems outside the training data of both, by the other's SHA-256. Each has
+    the other's ``name``, the number of ``problems``, and the geometric means ``regret_at_1`` and ``its_regret_at_1``.
+    """
     calibration: Calibration | None = None
-    """What the spread of its members is worth; None if nothing was held out to learn that from."""
+    """Calibration of the members' spread; None if no problems were held out."""
     notes: str = ""
-    """How to read the figures."""
+    """Hints for reading the figures."""
     sha256: str = ""
-    """Of the checkpoint's bytes."""
+    """SHA-256 of the checkpoint."""
     created_at: str = ""
     torch: str = ""
     licence: str = "Apache-2.0"
 
     @property
     def hardware(self) -> tuple[CoveredHardware, ...]:
-        """The device models whose timings it was trained on."""
+        """Device models in the training data."""
         return self.domain.hardware
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """The ops it was trained on."""
+        """Ops in the training data."""
         return self.domain.ops
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The dtypes it was trained on."""
+        """Dtypes in the training data."""
         return self.domain.dtypes
+
+    def calibration_on(self, hardware: Hardware) -> Calibration | None:
+        """Return the calibration for a device, widened if the model is only near to the device."""
+        if self.calibration is None or not self.domain.standing(hardware).is_near:
+            return self.calibration
+        return self.calibration.widened(NEAR_MARGIN)
 
     @property
     def regret_at_1(self) -> float | None:
-        """How much slower than the best its first pick is, on problems it was not trained on; None if not judged."""
+        """Geometric mean of regret@1 on problems outside the training data; None if the model was not judged."""
         try:
             regret = float(self.metrics["all_choices"]["regret"]["1"]["geomean"])
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -197,7 +241,7 @@ class Card:
 
     @property
     def narrow_note(self) -> str | None:
-        """A line about a model that learned from few of the kernels that the hook ranks; None if it did not."""
+        """Warning about a model that learned from few of the kernels that the hook ranks, or None."""
         return narrow_note(self.data.get("triton_configs"))
 
     def to_json(self) -> str:
@@ -205,25 +249,14 @@ class Card:
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
 
-def similar_device(cards: Iterable[Card], hardware: Hardware) -> str:
-    """Return the name of the device, of those that models know, that is most like one; empty if none is like it.
-
-    It has the same architecture and, by ratio, the nearest number of multiprocessors.
-    """
-    known = [device for card in cards for device in card.hardware]
-    alike = [device for device in known if (device.vendor, device.arch) == (hardware.vendor, hardware.arch)]
-    distances = [abs(math.log(max(device.multiprocessors, 1) / max(hardware.multiprocessors, 1))) for device in alike]
-    return alike[distances.index(min(distances))].name if alike else ""
-
-
 def shape_digest(shape: ProblemShape) -> int:
-    """Return a 64-bit digest of ``shape``, by which a checkpoint says that its model learned from it."""
+    """Return a 64-bit digest of ``shape``; a checkpoint lists the digests of its training problems."""
     parts = [shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout]
     return int.from_bytes(content_key("shape", 1, parts)[:8], "big", signed=True)
 
 
 def narrow_note(triton_configs: Any) -> str | None:
-    """Return a line about how many Triton configs were measured, with a remedy behind the semicolon; None if enough."""
+    """Return a warning if few Triton configs were measured, with a remedy after the semicolon; None if enough were."""
     if not isinstance(triton_configs, int) or not 0 < triton_configs < _FEW_TRITON_CONFIGS:
         return None
     return (
@@ -236,7 +269,7 @@ _TEXTS = ("name", "purpose", "model_type", "sha256", "created_at")
 
 
 def card_path(checkpoint: Path) -> Path:
-    """Return where the card of a checkpoint is."""
+    """Return the path of a checkpoint's card."""
     return checkpoint.with_suffix(".json")
 
 
@@ -244,10 +277,10 @@ def read_card(path: Path) -> Card:
     """Read a card.
 
     Raises:
-        ModelError: it is missing, not JSON or not a card.
+        ModelError: the file is missing, not JSON or not a card.
     """
     try:
-        content = _object(json.loads(path.read_bytes()))
+        content = _object(json.loads(read_bounded(path)))
         known = {name: value for name, value in content.items() if name in {f.name for f in fields(Card)}}
         for name in ("data", "training", "metrics", "baselines", "compared"):
             _object(known.get(name, {}))
@@ -264,7 +297,7 @@ def read_card(path: Path) -> Card:
 def _check_texts(content: Mapping[str, Any]) -> None:
     for name in _TEXTS:
         if not isinstance(content.get(name, ""), str):
-            raise TypeError(f"its {name} is no text")
+            raise TypeError(f"its {name} is not a text")
 
 
 def _object(content: Any) -> dict[str, Any]:
@@ -274,5 +307,5 @@ def _object(content: Any) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what is wrong with a card; a KeyError says no more than the name."""
+    """Describe an error in a card; the text of a KeyError is only a name."""
     return f"it has no {error}" if isinstance(error, KeyError) else first_line(error)

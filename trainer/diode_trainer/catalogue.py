@@ -1,47 +1,54 @@
-"""Lists the models that ship with torch-diode and the user's own, in the order in which they are asked."""
+"""Find the models that ship with torch-diode and the user's own, and order them by preference."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from diode_store.errors import DiodeError, ModelError
-from diode_store.resources import trained_models_dir
+from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
+from diode_store.system.files import entries_below, expanded, read_bounded, real_path, write_durably
+from diode_store.system.resources import trained_models_dir
 from diode_trainer.card import MATMUL_PURPOSE, Card, card_path, read_card
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from diode_trainer.covered import CoveredHardware
 
 MODEL_SUFFIX = ".pt"
-"""How the names of checkpoints end."""
+"""Suffix of checkpoints."""
 _FEWEST_COMPARED = 10
-"""Problems of a comparison; fewer say little of which model is better."""
+"""Fewest problems of a comparison that decides which model is better."""
+_DEFAULTS_FILE = "defaults.json"
+_SET_AGAIN = "set them again with `diode models default NAME`, after removing the file"
 
 
 class ModelFile(NamedTuple):
-    """A checkpoint and what its card says."""
+    """Checkpoint with its card."""
 
     path: Path
     card: Card
 
 
 def user_models_dir() -> Path:
-    """Return the folder of the user's models, where ``diode-train`` puts new ones; it need not exist yet."""
-    from diode_store.settings import data_dir  # needs platformdirs, which may be missing in a compiling process
+    """Return the folder of the user's models, which need not exist; ``diode-train`` writes there."""
+    from diode_store.system.settings import data_dir  # needs platformdirs, which may be missing in a compiling process
 
     return data_dir() / "models"
 
 
 def name_for(device: str) -> str:
-    """Return what the model of a device is called: ``nvidia-h200`` for NVIDIA H200."""
+    """Return the default name of a device's model: ``nvidia-h200`` for NVIDIA H200."""
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 
 def best_first(folder: Path) -> list[ModelFile]:
-    """Return the models under ``folder``, best first; those whose card is missing or damaged are left out."""
+    """Return the models under ``folder`` with a readable card, best first."""
     return in_order(_with_cards(folder))
 
 
@@ -55,14 +62,14 @@ def shipped_models(purpose: str = MATMUL_PURPOSE) -> list[ModelFile]:
 
 
 def known_models(purpose: str = MATMUL_PURPOSE, *, preferred: Sequence[str] = ()) -> list[ModelFile]:
-    """Return the user's models and the shipped ones of a purpose, in the order in which they are asked.
+    """Return the user's and the shipped models of a purpose in the order in which the hook asks them.
 
-    They lie in the folder of their purpose: one that was written elsewhere is not asked unless it is named. A shipped
-    model comes behind the user's one of its name.
+    Only models in the folder of their purpose count; models elsewhere must be named. A shipped model follows the user's
+    model of the same name.
 
     Args:
-        purpose: what they are for.
-        preferred: those to ask first, as ``defaults.read_defaults`` returns them; the others follow, best first.
+        purpose: purpose of the models.
+        preferred: models to put first, as ``read_defaults`` returns them; the others follow, best first.
 
     Raises:
         DiodeError: the installation is incomplete.
@@ -81,12 +88,19 @@ def known_models(purpose: str = MATMUL_PURPOSE, *, preferred: Sequence[str] = ()
     return [model for model in known if model.card.purpose == purpose]
 
 
-def in_order(models: Iterable[ModelFile]) -> list[ModelFile]:
-    """Return models in the order in which they are asked about what several of them know, best first.
+def covered_devices() -> Iterator[CoveredHardware]:
+    """Yield the devices of the known models in their order; nothing if the models are missing."""
+    with contextlib.suppress(DiodeError):
+        for model in known_models():
+            yield from model.card.hardware
 
-    Of two that were judged by the same problems of a device that both know, which the card of the later one says, it is
-    the one with the lower regret@1 there. Of those that none left is known to beat, the one with the lowest regret@1 of
-    its own comes next, and of equal ones the newest. Models without a figure come last.
+
+def in_order(models: Iterable[ModelFile]) -> list[ModelFile]:
+    """Order models by how well they rank, best first.
+
+    If two models were evaluated on the same unseen problems of a device that both know, the one with lower regret@1
+    there comes first; the later card has this comparison. Among models that no remaining model beats, the lowest own
+    regret@1 comes first, then the newest. Models without a figure come last.
     """
     newest_first = sorted(models, key=lambda model: model.card.created_at, reverse=True)
     left = sorted(newest_first, key=_own_regret)
@@ -94,7 +108,7 @@ def in_order(models: Iterable[ModelFile]) -> list[ModelFile]:
     ordered: list[ModelFile] = []
     while left:
         still = {id(model) for model in left}
-        # Comparisons may go round in a circle; then the one with the lowest regret of its own breaks it.
+        # If comparisons form a circle, the model with the lowest own regret comes first.
         unbeaten = [model for model in left if not any(id(better) in still for better in worse_than[id(model)])]
         ordered.append((unbeaten or left)[0])
         left.remove(ordered[-1])
@@ -106,19 +120,20 @@ def _own_regret(model: ModelFile) -> float:
 
 
 def _ranks_better(card: Card, other: Card) -> bool:
-    """Return whether one of the two says that ``card`` has the lower regret on problems that both were judged by.
+    """Return whether a comparison on either card gives ``card`` the lower regret.
 
-    At equal regret it is the one that says so, being the later one.
+    If both regrets are equal, the card with the comparison wins, as the later one.
     """
-    devices = {(device.name, device.arch, device.multiprocessors) for device in card.hardware}
-    if not devices & {(device.name, device.arch, device.multiprocessors) for device in other.hardware}:
+    if not any(card.domain.covers(device) for device in other.hardware) and not any(
+        other.domain.covers(device) for device in card.hardware
+    ):
         return False
     own, its = _compared(card, other), _compared(other, card)
     return own[0] <= own[1] if own is not None else its is not None and its[0] > its[1]
 
 
 def _compared(card: Card, other: Card) -> tuple[float, float] | None:
-    """Return regret@1 of both on the problems that ``card`` says they were judged by; None if it says too little."""
+    """Return regret@1 of both models from the comparison on ``card``; None without a usable comparison."""
     try:
         found = card.compared[other.sha256]
         regrets = float(found["regret_at_1"]), float(found["its_regret_at_1"])
@@ -129,7 +144,7 @@ def _compared(card: Card, other: Card) -> tuple[float, float] | None:
 
 
 def list_models() -> list[Path]:
-    """Return every model's checkpoint, damaged ones too: the user's first, then the shipped ones."""
+    """Return the checkpoints of all models, damaged ones included: the user's first, then the shipped ones."""
     found = _checkpoints(user_models_dir())
     with contextlib.suppress(DiodeError):
         found += _checkpoints(trained_models_dir())
@@ -142,7 +157,7 @@ def long_name(path: Path) -> str:
 
 
 def asked_first(preferred: Sequence[str] = ()) -> list[Path]:
-    """Return every model's checkpoint, those that are asked in their order, then all others."""
+    """Return the checkpoints of all models: first those that the hook asks, in its order, then the others."""
     asked: list[Path] = []
     with contextlib.suppress(DiodeError):
         asked = [model.path for model in known_models(preferred=preferred)]
@@ -150,14 +165,14 @@ def asked_first(preferred: Sequence[str] = ()) -> list[Path]:
 
 
 def find_own_model(text: str) -> Path:
-    """Return the checkpoint of the user's model that ``text`` means: ``NAME`` or ``PURPOSE/NAME``.
+    """Return the checkpoint of the user's model with a ``NAME`` or ``PURPOSE/NAME``.
 
     Raises:
-        ModelError: it is unknown, or none of the user's.
+        ModelError: the model does not exist, or is not one of the user's.
     """
     path, folder = find_model(text), user_models_dir()
-    if path.suffix != MODEL_SUFFIX or not path.parent.resolve().is_relative_to(folder.resolve()):
-        raise ModelError(f"{path}: this is none of your own models, which are in {folder}")
+    if path.suffix != MODEL_SUFFIX or not real_path(path.parent).is_relative_to(real_path(folder)):
+        raise ModelError(f"{path}: not one of your own models, which are in {folder}")
     return path
 
 
@@ -165,7 +180,7 @@ def remove(path: Path) -> None:
     """Remove the files of a model.
 
     Raises:
-        ModelError: one cannot be removed.
+        ModelError: a file cannot be removed.
     """
     for file in files_of(path):
         try:
@@ -175,13 +190,13 @@ def remove(path: Path) -> None:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files of a model that there are: its checkpoint, its card and its history."""
+    """Return the existing files of a model: checkpoint, card and history."""
     files = (path, card_path(path), path.with_name(f"{path.stem}.history.json"))
-    return [file for file in files if file.exists() or file.is_symlink()]
+    return [file for file in files if os.path.lexists(file)]
 
 
 def _with_cards(folder: Path) -> list[ModelFile]:
-    """Return the models under ``folder`` whose card can be read."""
+    """Return the models under ``folder`` with a readable card."""
     models = []
     for path in _checkpoints(folder):
         with contextlib.suppress(ModelError):
@@ -190,25 +205,70 @@ def _with_cards(folder: Path) -> list[ModelFile]:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    return sorted(folder.rglob(f"*{MODEL_SUFFIX}"))
+    return sorted(Path(entry.path) for entry, _ in entries_below(folder) if entry.name.endswith(MODEL_SUFFIX))
 
 
 def find_model(text: str) -> Path:
-    """Return the checkpoint that ``text`` means: a path, ``NAME`` or ``PURPOSE/NAME``.
+    """Return the checkpoint for a path, ``NAME`` or ``PURPOSE/NAME``.
 
     Raises:
-        ModelError: it is unknown, or several have that name; the message lists them.
+        ModelError: no model has this name, or several have it; the message lists them.
     """
-    path = Path(text).expanduser()
-    if path.is_file():
+    path = expanded(text, ModelError)
+    if os.path.isfile(path):  # noqa: PTH113 - unlike Path.is_file, it raises nothing
         return path
     models = list_models()
     wanted = text.removesuffix(MODEL_SUFFIX)
     found = [model for model in models if wanted in (model.stem, long_name(model))]
     if not found:
         names = ", ".join(sorted({model.stem for model in models})) or "none; train one with `diode-train`"
-        raise ModelError(f"no model {text!r}, neither a file nor a known name; available: {names}")
+        raise ModelError(f"no model {text!r}, neither a file nor a known name; known models: {names}")
     if len({model.parent.name for model in found}) > 1:
         raise ModelError(f"{text!r} is the name of several models; name one: {', '.join(map(str, found))}")
-    # The user's model of a name hides the shipped one.
+    # The user's model hides a shipped model of the same name.
     return found[0]
+
+
+def read_defaults(folder: Path) -> tuple[str, ...]:
+    """Return the default models as ``PURPOSE/NAME``, the latest first; none without a file.
+
+    Args:
+        folder: folder of the user's models.
+
+    Raises:
+        SettingsError: the file cannot be read, or is not a list of models.
+    """
+    path = folder / _DEFAULTS_FILE
+    try:
+        content = json.loads(read_bounded(path))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: cannot read the default models ({first_line(error)}); {_SET_AGAIN}") from None
+    names = content.get("models") if isinstance(content, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SettingsError(f"{path}: not a list of default models; {_SET_AGAIN}")
+    return tuple(names)
+
+
+def known_defaults() -> tuple[str, ...]:
+    """Return the default models of the user.
+
+    Raises:
+        SettingsError: the file cannot be read, or is not a list of models.
+    """
+    return read_defaults(user_models_dir())
+
+
+def write_defaults(folder: Path, names: Sequence[str]) -> None:
+    """Replace the list of default models.
+
+    Raises:
+        SettingsError: the file cannot be written.
+    """
+    path = folder / _DEFAULTS_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_durably({path: (json.dumps({"models": list(names)}, indent=2) + "\n").encode()}, mode=0o644)
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot write the default models ({error.strerror or error})") from None

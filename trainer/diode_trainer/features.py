@@ -1,28 +1,31 @@
-"""What a model sees of a matrix product, a device and the kernels that could run it.
+"""Features of a matrix product, a device and candidate kernels, as a model sees them.
 
-Vectorised over one problem and many configs, in NumPy alone, and used by the trainer and by the hook alike. Every
-size, ratio and time is a base-2 logarithm, so that ratios become differences. Raise ``FEATURE_VERSION`` with any
-change to a formula, here, in ``launch`` or in ``descriptor``: a model only ever sees what it was trained on.
+The code is vectorized over one problem and many configs, uses NumPy alone, and serves the trainer and the hook. Sizes,
+ratios and times are base-2 logarithms, so that ratios become differences. Raise ``FEATURE_VERSION`` with any change to
+a formula here, in ``launch`` or in ``descriptor``: a model only ever sees what it was trained on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_trainer.descriptor import describe
-from diode_trainer.launch import MOST_REGISTERS, Launch, Work
+from diode_store.devices.descriptor import describe
+from diode_store.ops import OPS
+from diode_trainer.launch import BYTES_IN_FLIGHT, MOST_REGISTERS, TERMS, ListTerms, Work, launch_terms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
+    from diode_trainer.launch import Kind
 
 FEATURE_VERSION = 3
 
-# Output tiles of about these sizes are what cuBLAS chooses among, so the vendor's time depends on them.
+# cuBLAS chooses among output tiles of about these sizes, so the vendor kernel's time depends on them.
 _VENDOR_TILES = ((64, 64), (64, 256), (128, 128), (128, 256))
 
 PROBLEM_FEATURES = (
@@ -52,10 +55,11 @@ PROBLEM_FEATURES = (
     *(f"log_waves_{m}x{n}" for m, n in _VENDOR_TILES),
     *(f"log_quantisation_{m}x{n}" for m, n in _VENDOR_TILES),
 )
-"""Names of the problem's features, in order."""
+"""Names of the problem features, in order."""
+_FIRST_FLAG = PROBLEM_FEATURES.index("is_fp16")
 
 VENDOR_FLAGS = ("is_vendor", "is_vendor_bias")
-"""The first config features, and all that a vendor kernel has."""
+"""The first config features, and the only ones of a vendor kernel."""
 _FLAGS = (
     *VENDOR_FLAGS,
     "is_generated",
@@ -106,52 +110,89 @@ _LOGS = (
     "log_estimate",
 )
 CONFIG_FEATURES = (*_FLAGS, *_NUMBERS, *_LOGS)
-"""Names of a config's features, in order."""
+"""Names of the config features, in order."""
 GENERATED = CONFIG_FEATURES.index("is_generated")
-"""Which feature says that a config is not a vendor's."""
+"""Index of the feature that marks configs other than vendor kernels."""
 _FIRST_LOG = len(_FLAGS) + len(_NUMBERS)
 
 
-class ModelInputs(NamedTuple):
-    """What a model is told of one problem and n configs, and what is certain without it."""
+class ListFeatures:
+    """Features of the n configs of a list that all problems of a kind share, in part or in full."""
 
-    problem: NDArray[np.float32]
-    """Shape (P,), in the order of ``PROBLEM_FEATURES``."""
-    config: NDArray[np.float32]
-    """Shape (C, n), in the order of ``CONFIG_FEATURES``: a row for each feature, which is how they are computed."""
-    vendor: NDArray[np.bool_]
-    """Which configs are a vendor's kernels, shape (n,)."""
-    possible: NDArray[np.bool_]
-    """Which configs' operand tiles fit into the shared memory of one block, shape (n,).
+    def __init__(self, columns: ConfigColumns, kind: Kind) -> None:
+        self.terms = terms = ListTerms(columns, kind)
+        self.possible = terms.possible
+        """Mask of the configs that can run and compute the product, shape (n,).
 
-    It is True where that is unsure: it refuses none of the configs that ran in the bundled H200 measurements."""
-    roofline_us: float
+        The mask is True if it is uncertain whether the tiles fit.
+        """
+        self.known = np.empty((len(CONFIG_FEATURES), len(columns)), dtype=np.float32)
+        """Shape (C, n): shared summands of the features; the terms of a problem are added."""
+        rows = (terms.vendor, terms.bias, *_flags(terms), *_logs(terms))
+        for row, values in zip(self.known, rows, strict=True):
+            row[:] = values
+        np.log2(self.known[_FIRST_LOG:], out=self.known[_FIRST_LOG:])
+        self.known[len(VENDOR_FLAGS) :, terms.vendors] = 0
+
+
+class ModelInputs:
+    """Features of one problem and n configs, and the configs that are certain to fail.
+
+    The config features are ``listed.known + mix @ terms``, so a model's first layer can use this sum directly.
+    """
+
+    def __init__(self, work: Work, listed: ListFeatures) -> None:
+        self.listed = listed
+        self.roofline_us = work.roofline_us
+        self.problem = _of_problem(work)
+        """Shape (P,), in the order of ``PROBLEM_FEATURES``."""
+        self.mix = _MIX.copy()
+        """Shape (C + P + 1, T): weight of each of ``terms`` in each config feature, problem feature and in a 1."""
+        self.mix[_SHIFTED, TERMS.index("generated")] = _shifts(work)
+        self.mix[len(CONFIG_FEATURES) : -1, TERMS.index("one")] = self.problem
+        self.terms = launch_terms(work, listed.terms)
+        """Shape (T, n), in the order of ``TERMS``."""
+
+    def config(self) -> NDArray[np.float32]:
+        """Return the features of the configs, shape (C, n): a row for each, as in ``CONFIG_FEATURES``."""
+        return self.listed.known + self.mix[: len(CONFIG_FEATURES)] @ self.terms
+
+    def rows(self, some: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the features of some configs, followed by those of the problem and ones, shape (C + P + 1, s)."""
+        rows: NDArray[np.float32] = self.mix @ self.terms.take(some, 1)
+        rows[: len(CONFIG_FEATURES)] += self.listed.known.take(some, 1)
+        return rows
+
+    @property
+    def vendor(self) -> NDArray[np.bool_]:
+        """Mask of the vendor kernels, shape (n,)."""
+        return self.listed.terms.vendor
 
 
 def model_inputs(shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> ModelInputs:
-    """Return everything that a model needs for the configs of one problem on one device."""
+    """Return a model's inputs for the configs of one problem on one device."""
     work = Work(shape, describe(hardware))
-    launch = Launch(work, columns)
-    return ModelInputs(_of_problem(work), _of_configs(launch, columns), launch.vendor, _fits(launch), work.roofline_us)
+    return ModelInputs(work, ListFeatures(columns, work.kind(columns)))
 
 
 def roofline_us(shape: ProblemShape, hardware: Hardware) -> float:
-    """Return the least time the device could need, in microseconds.
+    """Return a lower bound of the time on the device, in microseconds.
 
-    The longer of arithmetic at peak and memory at full bandwidth (Williams et al., "Roofline", 2009), plus the
-    floor of a launch. The peak is TF32's where that is allowed.
+    The bound is the longer of arithmetic at peak and memory at full bandwidth (Williams et al., "Roofline", 2009), plus
+    the floor of a launch. The peak is TF32's if TF32 is allowed.
     """
     return Work(shape, describe(hardware)).roofline_us
 
 
 def problem_features(shape: ProblemShape, hardware: Hardware) -> NDArray[np.float32]:
-    """Return what is known of the problem alone, shape (P,), in the order of ``PROBLEM_FEATURES``."""
+    """Return the features of the problem alone, shape (P,), in the order of ``PROBLEM_FEATURES``."""
     return _of_problem(Work(shape, describe(hardware)))
 
 
 def _of_problem(work: Work) -> NDArray[np.float32]:
     shape = work.shape
-    sizes = [
+    waves = [shape.b * -(-shape.m // m) * -(-shape.n // n) / work.device.multiprocessors for m, n in _VENDOR_TILES]
+    logs = [
         shape.b,
         shape.m,
         shape.n,
@@ -164,109 +205,135 @@ def _of_problem(work: Work) -> NDArray[np.float32]:
         work.bytes_moved / work.device.l2_bytes,
         shape.m / shape.n,
         shape.k / (shape.m * shape.n) ** 0.5,
+        work.access_a,
+        work.access_b,
+        work.access_c,
+        *waves,
+        *(math.ceil(each) / each for each in waves),
     ]
     flags = [
         shape.dtype == "float16",
         shape.dtype == "bfloat16",
         shape.dtype == "float32",
         shape.tf32,
-        shape.op in ("bmm", "baddbmm"),
-        shape.op in ("addmm", "baddbmm"),
+        OPS[shape.op].is_batched,
+        OPS[shape.op].has_bias,
         shape.layout[0] == "t",
         shape.layout[1] == "t",
     ]
-    access = [work.access_a, work.access_b, work.access_c]
-    tiles = np.array([shape.b * -(-shape.m // m) * -(-shape.n // n) for m, n in _VENDOR_TILES], dtype=np.float64)
-    waves = tiles / work.device.multiprocessors
-    logs = np.log2([*access, *waves, *(np.ceil(waves) / waves)])
-    return np.concatenate([np.log2(sizes), flags, logs]).astype(np.float32)
+    features = [math.log2(each) for each in logs]
+    features[_FIRST_FLAG:_FIRST_FLAG] = flags
+    return np.array(features, dtype=np.float32)
 
 
 def config_features(shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float32]:
-    """Return what is known of each config on this problem and device, shape (n, C), as in ``CONFIG_FEATURES``.
+    """Return the features of each config on this problem and device, shape (n, C), as in ``CONFIG_FEATURES``.
 
-    A vendor kernel hides its parameters: all but its ``VENDOR_FLAGS`` are 0.
+    A vendor kernel hides its parameters, so its features other than ``VENDOR_FLAGS`` are 0.
     """
-    return _of_configs(Launch(Work(shape, describe(hardware)), columns), columns).T
+    return model_inputs(shape, hardware, columns).config().T
 
 
-def _of_configs(launch: Launch, columns: ConfigColumns) -> NDArray[np.float32]:
-    bias = columns.template_mask(lambda template: template == "aten::bias_addmm")
-    rows = (launch.vendor, bias, *_flags(launch), *_geometry(launch), *_costs(launch))
-    features = np.array(rows, dtype=np.float32)  # (C, n)
-    np.log2(features[_FIRST_LOG:], out=features[_FIRST_LOG:])
-    features[len(VENDOR_FLAGS) :, launch.vendor] = 0
-    return features
-
-
-def _fits(launch: Launch) -> NDArray[np.bool_]:
-    # A loop of one iteration needs no buffers at all: Triton may hand its tiles over in registers.
-    in_registers = ~launch.tma & (launch.k_iterations <= 1)
-    fits = launch.shared_memory <= launch.work.device.shared_memory_per_block_bytes
-    result: NDArray[np.bool_] = launch.vendor | in_registers | fits
-    return result
-
-
-def _flags(launch: Launch) -> tuple[NDArray[Any], ...]:
+def _flags(terms: ListTerms) -> tuple[Any, ...]:
+    of_problem = 0
     return (
-        ~launch.vendor,
-        launch.tma,
-        launch.wgmma,
-        launch.turns_over,
-        launch.allow_tf32,
-        launch.k_iterations * launch.block_k == launch.work.shape.k,
-        launch.k_iterations == 1,
-        launch.stages,
-        launch.stages == 1,
-        launch.busy,
+        ~terms.vendor,
+        terms.tma,
+        terms.wgmma,
+        terms.turns_over,
+        terms.allow_tf32,
+        of_problem,
+        terms.one_iteration,
+        terms.stages,
+        terms.stages == 1,
+        of_problem,
     )
 
 
-def _geometry(launch: Launch) -> tuple[NDArray[Any], ...]:
-    shape = launch.work.shape
+def _logs(terms: ListTerms) -> tuple[Any, ...]:
+    """Return the arguments of the logarithms, without the factors that depend on the problem."""
+    of_problem, layout, operand_bytes = 1, terms.kind.layout, terms.bytes_a + terms.bytes_b
     return (
-        launch.block_m,
-        launch.block_n,
-        launch.block_k,
-        launch.warps,
-        launch.group_m,
-        launch.buffers_a,
-        launch.buffers_b,
-        launch.tiles_m,
-        launch.tiles_n,
-        launch.k_iterations,
-        launch.waves,
-        launch.block_waves,
-        launch.tiles_m * launch.block_m / shape.m,
-        launch.tiles_n * launch.block_n / shape.n,
-        launch.k_iterations * launch.block_k / shape.k,
-        np.ceil(launch.waves) / launch.waves,
-        launch.busiest / launch.block_waves,
+        terms.block_m,
+        terms.block_n,
+        terms.block_k,
+        terms.warps,
+        terms.group_m,
+        terms.buffers_a,
+        terms.buffers_b,
+        of_problem,
+        of_problem,
+        of_problem,
+        1 / terms.occupancy,
+        of_problem,
+        terms.block_m,
+        terms.block_n,
+        terms.block_k,
+        terms.occupancy,
+        of_problem,
+        terms.accumulators,
+        terms.demand,
+        np.maximum(terms.demand / MOST_REGISTERS, 1),
+        terms.loads,
+        terms.stores,
+        terms.shared_memory,
+        terms.occupancy,
+        terms.warps,
+        terms.block_m * terms.block_n / (terms.block_m + terms.block_n),
+        operand_bytes,
+        terms.outstanding,
+        # Contiguous bytes in one row of an operand's tile.
+        (terms.block_m if layout[0] == "t" else terms.block_k) * terms.itemsize,
+        (terms.block_k if layout[1] == "t" else terms.block_n) * terms.itemsize,
+        terms.compute_us,
+        operand_bytes * np.float32(1e6 / terms.kind.device.architecture.l2_bandwidth),
+        BYTES_IN_FLIGHT / terms.outstanding,
+        of_problem,
+        terms.issue_us,
+        of_problem,
     )
 
 
-def _costs(launch: Launch) -> tuple[NDArray[Any], ...]:
-    work, shape = launch.work, launch.work.shape
-    roofline = np.float32(work.roofline_us)
-    return (
-        launch.accumulators,
-        launch.demand,
-        np.maximum(launch.demand / MOST_REGISTERS, 1),
-        launch.loads,
-        launch.stores,
-        launch.shared_memory,
-        launch.occupancy,
-        launch.resident * launch.warps,
-        launch.block_m * launch.block_n / (launch.block_m + launch.block_n),
-        launch.traffic / np.float32(work.bytes_moved),
-        launch.in_flight,
-        # Bytes that are contiguous in memory in one row of an operand's tile.
-        (launch.block_m if shape.layout[0] == "t" else launch.block_k) * work.itemsize,
-        (launch.block_k if shape.layout[1] == "t" else launch.block_n) * work.itemsize,
-        launch.compute_us / roofline,
-        launch.l2_us / roofline,
-        launch.memory_us / roofline,
-        launch.latency_us / roofline,
-        launch.issue_us / roofline,
-        launch.estimate_us / roofline,
-    )
+_MIXED: dict[str, tuple[str, ...]] = {
+    "even_k": ("even_k",),
+    "busy_multiprocessors": ("busy",),
+    "log_tiles_m": ("log_tiles_m",),
+    "log_tiles_n": ("log_tiles_n",),
+    "log_k_iterations": ("log_k_iterations",),
+    "log_waves": ("log_block_waves",),
+    "log_block_waves": ("log_block_waves",),
+    "log_padding_m": ("log_tiles_m",),
+    "log_padding_n": ("log_tiles_n",),
+    "log_padding_k": ("log_k_iterations",),
+    "log_quantisation": ("log_full_waves", "-log_block_waves"),
+    "log_block_quantisation": ("log_busiest", "-log_block_waves"),
+    "log_resident_warps": ("log_resident",),
+    "log_traffic": ("log_block_waves", "log_k_iterations"),
+    "log_in_flight": ("log_held",),
+    "log_compute_time": ("log_busiest", "log_k_iterations"),
+    "log_l2_time": ("log_block_waves", "log_k_iterations", "-log_busy"),
+    "log_memory_time": ("-log_fed",),
+    "log_latency_time": ("log_full_waves", "log_per_tile"),
+    "log_issue_time": ("log_busiest", "log_k_iterations"),
+    "log_estimate": ("log_estimate_us",),
+}
+"""Terms of the problem that each feature is a sum of, beside the shared part of the list."""
+_MIX = np.zeros((len(CONFIG_FEATURES) + len(PROBLEM_FEATURES) + 1, len(TERMS)), dtype=np.float32)
+_MIX[-1, TERMS.index("one")] = 1
+for _feature, _names in _MIXED.items():
+    for _name in _names:
+        _MIX[CONFIG_FEATURES.index(_feature), TERMS.index(_name.removeprefix("-"))] = -1 if _name[0] == "-" else 1
+_TIMES = tuple(name for name in CONFIG_FEATURES if name.endswith("_time"))
+_SHIFTED = [
+    CONFIG_FEATURES.index(name)
+    for name in ("log_padding_m", "log_padding_n", "log_padding_k", "log_traffic", *_TIMES, "log_estimate")
+]
+"""Features with the same addition from a problem for all configs other than vendor kernels."""
+
+
+def _shifts(work: Work) -> list[float]:
+    shape, roofline = work.shape, work.roofline_us
+    waves = work.device.multiprocessors / work.bytes_moved
+    times = (1, 1, 1e6 * work.memory_s, 1, 1, 1)
+    factors = (1 / shape.m, 1 / shape.n, 1 / shape.k, waves, *(time / roofline for time in times))
+    return [math.log2(factor) for factor in factors]

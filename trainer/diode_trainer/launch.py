@@ -1,154 +1,180 @@
-"""How a GEMM kernel occupies a device: tiles, waves, shared memory, registers and rough times.
+"""Analytical sketch of how a GEMM kernel occupies a device: tiles, waves, shared memory, registers and rough times.
 
-An analytical sketch, not a simulator: its figures are inputs of a learned model, which corrects them.
+The figures are not a simulation. They are features of a learned model, which corrects them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from diode_store.operands import row_lengths
-from diode_store.pipelining import NARROWEST_ASYNC_BYTES
+from diode_store.candidates.operands import row_lengths
+from diode_store.candidates.pipelining import NARROWEST_ASYNC_BYTES
 from diode_store.records import is_vendor_template
+from diode_store.timing.roofline import ITEMSIZES, LAUNCH_US, OTHER_ITEMSIZE, roofline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
+    from diode_store.devices.descriptor import Descriptor
     from diode_store.records import ProblemShape
-    from diode_trainer.descriptor import Descriptor
 
     Floats = NDArray[np.float32]
 
-ITEMSIZES = {
-    **dict.fromkeys(("float64", "int64"), 8),
-    **dict.fromkeys(("float32", "int32"), 4),
-    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
-    **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
-}
-"""Bytes of one element."""
-
-LAUNCH_US = 2.0
-"""Floor of the roofline: no GEMM was seen to take much less, however small (H200)."""
-_TILE_LATENCY_US = 1.0
-"""Prologue and epilogue of one output tile, order of magnitude (H200)."""
 _ITERATION_LATENCY = 0.7
-"""What a K iteration adds to that when nothing hides it, as a share: one round trip to memory."""
+"""Latency of an exposed K iteration (a round trip to memory), as a share of an output tile's prologue and epilogue."""
 _ISSUE_US = 2e-3
-"""A multiprocessor issues a warp's load every few cycles, order of magnitude."""
-_BYTES_IN_FLIGHT = 32_768.0
-"""Loads a multiprocessor keeps outstanding at full bandwidth (Little's law: 36 GB/s x 0.9 us)."""
+"""Order of magnitude of the time in which a multiprocessor issues a warp's load."""
+BYTES_IN_FLIGHT = 32_768.0
+"""Outstanding loads of a multiprocessor at full bandwidth (Little's law: 36 GB/s x 0.9 us)."""
 _WIDEST_ACCESS = 16
 """Bytes of the widest global load (PTX ld.global.v4.b32)."""
 _WARP = 32
 _OTHER_REGISTERS = 30.0
-"""Registers a thread needs beside those below, which are rough: they fit 3,845 kernels of the bundled measurements, as
-Triton 3.6 and ptxas compile them for sm_90, to a quarter where rows are aligned and to a half where they are not
-(standard deviation), and tell 74 of 113 that spill 256 bytes or more, at 58 false alarms."""
+"""Registers of a thread beside those below. These coefficients are rough fits to kernels that Triton and ptxas compiled
+for sm_90.
+"""
 _PER_ACCUMULATOR = 1.1
 _PER_OPERAND = 0.4
-"""For each register of an operand tile, where mma takes it from registers; wgmma reads shared memory."""
+"""Per register of an operand tile that mma reads from registers; wgmma reads shared memory."""
 _PER_NARROW_LOAD = 1.0
-"""For each load that goes through registers, being too narrow for cp.async: its value and its address."""
+"""Per load through registers (its value and address), for loads too narrow for cp.async."""
 _PER_UNROLLED = 0.6
-"""Without tensor cores the loop over a tile's K is unrolled: for each of its steps and the root of the accumulators."""
+"""Per step of the unrolled loop over a tile's K without tensor cores, times the root of the accumulators."""
 _PER_UNROLLED_ALONE = 1.0
-"""Likewise, where K is one tile, so that its loads are unrolled with it."""
+"""The same if K is one tile, which unrolls its loads as well."""
+MOST_SECONDS = 3.0
+"""Longest acceptable compile time; slower kernels have so many products per thread that they run out of registers."""
+_BASE_S = 0.3
+_S_PER_PRODUCT = 1.33e-3
 MOST_REGISTERS = 255
 """Registers a thread can address (CUDA C programming guide)."""
 _RESERVED_SHARED_MEMORY = 1024
-"""Bytes CUDA keeps of every block's shared memory (CUDA C programming guide, compute capability 8.0 on)."""
+"""Bytes of shared memory that CUDA reserves per block (CUDA C programming guide, compute capability 8.0 on)."""
 _MOST_BLOCKS = 32
 """Resident blocks of one multiprocessor (CUDA C programming guide)."""
 _WGMMA_ROWS = 64
 """Rows of a warp group's tensor-core instruction (PTX wgmma.mma_async m64nNk16)."""
 _WGMMA_WARPS = 4
+_FLOAT32 = "float32"
 _K_CONTIGUOUS = "nt"
-"""The layout of which both operands have K contiguous."""
+"""Layout in which both operands have K contiguous."""
+_ADDS_BIAS = "aten::bias_addmm"
 _HALF = 2
 """Bytes of a half-precision element."""
 
 _EFFICIENCY = np.array([0.7, 0.5, 0.8, 0.2], dtype=np.float32)
-"""Share of the peak that a tile reaches, by what computes it: no tensor cores, mma, wgmma, wgmma that turns over."""
+"""Share of the peak that a tile reaches without tensor cores, with mma, with wgmma, and with transposing wgmma."""
 
-# What an absent parameter is taken for, so that no formula divides by zero.
+# Neutral values of absent parameters, so that no formula divides by zero.
 _NEUTRAL = {"block_m": 128, "block_n": 128, "block_k": 64, "group_m": 8, "num_stages": 4, "num_warps": 8}
 
 
 class Work:
-    """What one problem requires of one device."""
+    """Demands of one problem on one device."""
 
     def __init__(self, shape: ProblemShape, device: Descriptor) -> None:
         self.shape = shape
         self.device = device
-        self.itemsize = ITEMSIZES.get(shape.dtype, 4)
-        self.flops = 2.0 * shape.b * shape.m * shape.n * shape.k
-        elements = shape.m * shape.k + shape.k * shape.n + shape.m * shape.n
-        self.bytes_moved = float(self.itemsize * shape.b * elements)
-        self.compute_s = self.flops / device.peak_flops(self.itemsize, tf32=shape.tf32)
-        self.memory_s = self.bytes_moved / device.memory_bandwidth
-        self.roofline_us = 1e6 * max(self.compute_s, self.memory_s) + LAUNCH_US
+        bound = roofline(shape, device)
+        self.itemsize, self.flops, self.bytes_moved = bound.itemsize, bound.flops, bound.bytes_moved
+        self.compute_s, self.memory_s, self.roofline_us = bound.compute_s, bound.memory_s, bound.us
         self.access_a, self.access_b, self.access_c = (
             widest_access(extent, self.itemsize) for extent in (*row_lengths(shape), shape.n)
         )
 
+    def kind(self, columns: ConfigColumns) -> Kind:
+        """Return the properties that the terms of a list depend on."""
+        short_k = min(self.shape.k, max(columns.largest_block_k, _NEUTRAL["block_k"]) + 1)
+        access = (self.access_a, self.access_b, self.access_c)
+        return Kind(self.shape.dtype, self.shape.layout, access, short_k, self.shape.m == 1, self.device)
+
 
 def widest_access(extent: int, itemsize: int) -> int:
-    """Return the bytes of the widest load that rows of ``extent`` elements keep aligned, at most 16."""
+    """Return the bytes, at most 16, of the widest load that stays aligned in rows of ``extent`` elements."""
     return min((extent & -extent) * itemsize, _WIDEST_ACCESS)
 
 
-class Launch:
-    """How each of n configs would run one problem; every array has shape (n,)."""
+class Kind(NamedTuple):
+    """Properties of a problem and a device that the terms of a list depend on."""
 
-    def __init__(self, work: Work, columns: ConfigColumns) -> None:
-        self.work = work
+    dtype: str
+    layout: str
+    access: tuple[int, int, int]
+    """Bytes of the widest loads of A and B, and of the widest stores."""
+    short_k: int
+    """K if a config of the list may cover it in one iteration; else a number that none covers."""
+    is_row: bool
+    """True if A has one row."""
+    device: Descriptor
+
+
+class ListTerms:
+    """Terms of each config of a list for all problems of a kind; arrays have shape (n,) unless stated otherwise.
+
+    Terms that depend on the sizes of a problem are in ``Launch``.
+    """
+
+    def __init__(self, columns: ConfigColumns, kind: Kind) -> None:
+        self.kind = kind
+        self.itemsize = ITEMSIZES.get(kind.dtype, OTHER_ITEMSIZE)
         self.vendor = columns.template_mask(is_vendor_template)
+        self.vendors = np.flatnonzero(self.vendor)
+        self.bias = columns.template_mask(_ADDS_BIAS.__eq__)
         self.tma = columns.template_mask(_is_tma)
         self.allow_tf32 = columns.allow_tf32
-        self.block_m, self.block_n, self.block_k, self.group_m, self.stages, self.warps = _numbers(columns)
-        is_half = np.bool_(work.itemsize <= _HALF)
-        # Of float32 the tensor cores take TF32 alone.
-        self.tensor_cores = is_half | (self.allow_tf32 & np.bool_(work.shape.dtype == "float32"))
+        numbers = _numbers(columns)
+        self.block_m, self.block_n, self.block_k, self.group_m, self.stages, self.warps = numbers
+        self.blocks = numbers[:3]
+        is_half = np.bool_(self.itemsize <= _HALF)
+        # For float32 the tensor cores support TF32 only.
+        self.tensor_cores = is_half | (self.allow_tf32 & np.bool_(kind.dtype == "float32"))
         large = (self.block_m >= _WGMMA_ROWS) & (self.warps >= _WGMMA_WARPS)
-        self.wgmma = self.tensor_cores & large & work.device.architecture.has_wgmma
-        # wgmma reads TF32 with K contiguous only (PTX wgmma.mma_async); Triton turns the other layouts over first.
-        self.turns_over = self.wgmma & ~is_half & np.bool_(work.shape.layout != _K_CONTIGUOUS)
-        self._tile()
+        self.wgmma = self.tensor_cores & large & kind.device.architecture.has_wgmma
+        # wgmma reads TF32 only with K contiguous (PTX wgmma.mma_async); Triton transposes the other layouts first.
+        self.turns_over = self.wgmma & ~is_half & np.bool_(kind.layout != _K_CONTIGUOUS)
+        self.one_iteration = self.block_k >= kind.short_k
+        self._buffer()
         self._occupy()
         self._time()
 
-    def _tile(self) -> None:
-        shape = self.work.shape
-        self.tiles_m = np.ceil(shape.m / self.block_m)
-        self.tiles_n = np.ceil(shape.n / self.block_n)
-        self.k_iterations = np.ceil(shape.k / self.block_k)
-        self.tiles = shape.b * self.tiles_m * self.tiles_n
-        self.block_waves = self.tiles / np.float32(self.work.device.multiprocessors)
-        self.busiest = np.ceil(self.block_waves)
-        """Tiles of the busiest multiprocessor."""
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        """Mask of the configs that compute correctly and whose operand tiles fit into the shared memory of a block.
+
+        With one row of A, persistent-TMA kernels give wrong results.
+        """
+        # A loop of one iteration needs no buffers: Triton may pass its tiles in registers.
+        in_registers = ~self.tma & self.one_iteration
+        fits = self.shared_memory <= self.kind.device.shared_memory_per_block_bytes
+        result: NDArray[np.bool_] = self.vendor | in_registers | fits
+        return result & ~self.tma if self.kind.is_row else result
+
+    def _buffer(self) -> None:
+        self.bytes_a = self.itemsize * self.block_m * self.block_k
+        self.bytes_b = self.itemsize * self.block_n * self.block_k
+        self.buffers_a, self.buffers_b = self._pipeline_buffers()
+        self.shared_memory = self.bytes_a * self.buffers_a + self.bytes_b * self.buffers_b
+        single_a, single_b = self.bytes_a * (self.buffers_a > 1), self.bytes_b * (self.buffers_b > 1)
+        self.outstanding = self.shared_memory - single_a - single_b
+        """Bytes of outstanding loads of a block."""
 
     def _occupy(self) -> None:
-        work, architecture = self.work, self.work.device.architecture
-        bytes_a = work.itemsize * self.block_m * self.block_k
-        bytes_b = work.itemsize * self.block_n * self.block_k
-        self.operand_bytes = bytes_a + bytes_b
-        """Bytes of one A tile and one B tile."""
-        self.buffers_a, self.buffers_b = self._pipeline_buffers()
-        self.shared_memory = bytes_a * self.buffers_a + bytes_b * self.buffers_b
-        self.outstanding = self.shared_memory - bytes_a * (self.buffers_a > 1) - bytes_b * (self.buffers_b > 1)
-        """Bytes of loads that a block keeps under way."""
+        (access_a, access_b, access_c), architecture = self.kind.access, self.kind.device.architecture
         threads = _WARP * self.warps
         self.accumulators = self.block_m * self.block_n / threads
-        loads_a = np.maximum(bytes_a / (work.access_a * threads), 1)
-        loads_b = np.maximum(bytes_b / (work.access_b * threads), 1)
+        loads_a = np.maximum(self.bytes_a / (access_a * threads), 1)
+        loads_b = np.maximum(self.bytes_b / (access_b * threads), 1)
         self.loads = loads_a + loads_b
         """Load instructions of a thread in an iteration."""
         self.loads[self.tma] = 1
+        self.stores = np.maximum(self.accumulators * (self.itemsize / access_c), 1)
+        """Store instructions of a thread at the end of a tile; an addition needs as many loads."""
         self.demand = self._register_demand(threads, loads_a, loads_b)
-        """Registers a thread would like to have, which may be more than there are."""
+        """Registers that a thread needs, possibly more than it can have."""
         registers = np.minimum(self.demand, MOST_REGISTERS)
         blocks = np.minimum(
             architecture.shared_memory_bytes / (self.shared_memory + _RESERVED_SHARED_MEMORY),
@@ -157,72 +183,117 @@ class Launch:
         # A persistent kernel starts one block on every multiprocessor.
         self.occupancy = np.maximum(np.minimum(np.floor(blocks), _MOST_BLOCKS), 1)
         self.occupancy[self.tma] = 1
-        self.waves = self.block_waves / self.occupancy
-        self.resident = np.minimum(self.occupancy, self.busiest)
 
     def _pipeline_buffers(self) -> tuple[Floats, Floats]:
-        """Return how many copies of a tile of A and of B Triton's software pipeline keeps in shared memory.
+        """Return how many copies of the tiles of A and B Triton's software pipeline keeps in shared memory.
 
-        With wgmma the tensor cores still read a stage while the next is loaded, so it needs all of them, else one
-        less; loops of one iteration are not pipelined. Nor are the loads of an operand that are too narrow for
-        cp.async, whatever those of the other. Fits what compiled and what ran out of shared memory in the bundled
-        H200 measurements.
+        With wgmma the tensor cores read a stage while the next is loaded, which needs all stages; otherwise one less is
+        enough. Loops of one iteration are not pipelined. Loads of an operand too narrow for cp.async are not pipelined
+        either. This matches which bundled configs compiled, and which ran out of shared memory.
         """
         pipelined: Floats = np.maximum(self.stages - ~self.wgmma, 1)
-        pipelined[~self.tma & (self.k_iterations <= 1)] = 1
+        pipelined[~self.tma & self.one_iteration] = 1
         narrow = np.where(self.tma, pipelined, 1)
-        wide_a, wide_b = (access >= NARROWEST_ASYNC_BYTES for access in (self.work.access_a, self.work.access_b))
+        wide_a, wide_b = (access >= NARROWEST_ASYNC_BYTES for access in self.kind.access[:2])
         return pipelined if wide_a else narrow, pipelined if wide_b else narrow
 
     def _register_demand(self, threads: Floats, loads_a: Floats, loads_b: Floats) -> Floats:
-        work = self.work
-        operands = self.operand_bytes * (_PER_OPERAND / 4) / threads
+        operands = (self.bytes_a + self.bytes_b) * (_PER_OPERAND / 4) / threads
         operands[self.wgmma] = 0
-        if work.itemsize > _HALF:
-            per_step = np.where(self.k_iterations <= 1, _PER_UNROLLED_ALONE, _PER_UNROLLED)
+        if self.itemsize > _HALF:
+            per_step = np.where(self.one_iteration, _PER_UNROLLED_ALONE, _PER_UNROLLED)
             unrolled = per_step * self.block_k * np.sqrt(self.accumulators)
             operands = np.where(self.tensor_cores, operands, unrolled)
         demand: Floats = self.accumulators * _PER_ACCUMULATOR + operands + _OTHER_REGISTERS
-        for access, loads in ((work.access_a, loads_a), (work.access_b, loads_b)):
+        for access, loads in zip(self.kind.access, (loads_a, loads_b), strict=False):
             if access < NARROWEST_ASYNC_BYTES:
                 demand += _PER_NARROW_LOAD * loads * ~self.tma
         return demand
 
     def _time(self) -> None:
-        work, device = self.work, self.work.device
-        flops = (
-            np.where(
-                self.allow_tf32,
-                np.float32(device.peak_flops(work.itemsize, tf32=True)),
-                np.float32(device.peak_flops(work.itemsize)),
-            )
-            / device.multiprocessors
+        device = self.kind.device
+        flops = np.where(
+            self.allow_tf32,
+            np.float32(device.peak_flops(self.itemsize, tf32=True)),
+            np.float32(device.peak_flops(self.itemsize)),
         )
         # Each kind is one of those before it.
         efficiency = _EFFICIENCY[self.tensor_cores.astype(np.intp) + self.wgmma + self.turns_over]
-        tile_flops = 2e6 * self.block_m * self.block_n * self.block_k
-        self.compute_us = self.busiest * self.k_iterations * tile_flops / (flops * efficiency)
-        self.traffic = self.tiles * self.k_iterations * self.operand_bytes
-        """Bytes read through L2."""
-        self.busy = np.minimum(self.block_waves, 1)
-        """Share of the multiprocessors that have a tile at all."""
-        self.l2_us = self.traffic * (1e6 / (device.architecture.l2_bandwidth * device.multiprocessors)) / self.busy
-        resident = np.minimum(self.block_waves, self.resident)
-        self.in_flight = resident * self.outstanding
-        """Bytes of loads outstanding on a multiprocessor."""
-        self.memory_us = 1e6 * work.memory_s * np.maximum(1, _BYTES_IN_FLIGHT / self.in_flight)
-        # An iteration waits for the operand that is loaded last.
-        hidden = np.minimum(np.minimum(self.buffers_a, self.buffers_b), self.k_iterations)
-        per_tile = 1 + self.k_iterations * _ITERATION_LATENCY / hidden
-        self.latency_us = np.ceil(self.waves) * _TILE_LATENCY_US * per_tile
-        self.issue_us = self.busiest * self.k_iterations * self.loads * (self.warps * _ISSUE_US)
-        slowest = np.maximum(
-            np.maximum(self.compute_us, self.l2_us),
-            np.maximum(self.memory_us, self.latency_us),
-        )
-        self.estimate_us = slowest + LAUNCH_US
-        self.stores = np.maximum(self.accumulators * (self.work.itemsize / self.work.access_c), 1)
-        """Store instructions of a thread at the end of a tile; as many loads where something is added."""
+        work = 2e6 * self.block_m * self.block_n * self.block_k
+        self.compute_us = work / (flops / device.multiprocessors * efficiency)
+        """Arithmetic time of an iteration; the next terms are per iteration too."""
+        self.issue_us = self.loads * (self.warps * _ISSUE_US)
+        self.latency = _ITERATION_LATENCY / np.minimum(self.buffers_a, self.buffers_b)
+        """Latency that an iteration adds, as a share of the tile latency; it waits for the last operand."""
+        us_of_a_byte = 1e6 / device.architecture.l2_bandwidth
+        self.log_l2_us = np.log2((self.bytes_a + self.bytes_b) * np.float32(us_of_a_byte))
+        """Time to read an iteration's tiles through L2."""
+        self.log_compute_us, self.log_occupancy = np.log2(self.compute_us), np.log2(self.occupancy)
+        self.log_missing = np.log2(BYTES_IN_FLIGHT / self.outstanding)
+        """Number of blocks that use the full bandwidth."""
+
+
+TERMS = (
+    "log_tiles_m",
+    "log_tiles_n",
+    "log_k_iterations",
+    "log_block_waves",
+    "log_busiest",
+    "log_busy",
+    "log_full_waves",
+    "log_per_tile",
+    "log_resident",
+    "log_held",
+    "log_fed",
+    "log_estimate_us",
+    "busy",
+    "even_k",
+    "generated",
+    "one",
+)
+"""Names of the terms of a config on a problem, in order; for a vendor kernel all but ``one`` are 0.
+
+``busiest``: tiles of the busiest multiprocessor. ``busy``: share of the multiprocessors that have a tile.
+``full_waves``: waves of blocks, with the last one counted as full. ``per_tile``: latency of a tile. ``resident``:
+blocks that run on a multiprocessor at once, and ``held``: their mean. ``fed``: the resident blocks, limited to those
+that use the full bandwidth.
+"""
+_LOGS_AT_ONCE = TERMS.index("log_resident")
+
+
+def launch_terms(work: Work, terms: ListTerms) -> Floats:
+    """Return the terms of each config of a list on a problem, shape (len(TERMS), n)."""
+    shape = work.shape
+    rows = np.empty((len(TERMS), len(terms.vendor)), dtype=np.float32)
+    tiles_m, tiles_n, k_iterations, waves, busiest, log_busy, full_waves, per_tile = logs = rows[:_LOGS_AT_ONCE]
+    resident, held, fed, estimate, busy, even_k, generated, one = rows[_LOGS_AT_ONCE:]
+    generated[:] = one[:] = 1
+    sizes = np.array(((shape.m,), (shape.n,), (shape.k,)), dtype=np.float32)
+    np.ceil(sizes / terms.blocks, out=rows[:3])
+    np.multiply(tiles_m, np.float32(shape.b), out=waves)
+    np.multiply(waves, tiles_n, out=waves)
+    np.divide(waves, np.float32(work.device.multiprocessors), out=waves)
+    np.ceil(waves, out=busiest)
+    np.minimum(waves, one, out=busy)
+    log_busy[:] = busy
+    np.equal(k_iterations * terms.block_k, np.float32(shape.k), out=even_k, casting="unsafe")
+    np.ceil(waves / terms.occupancy, out=full_waves)
+    # In a loop shorter than its pipeline each iteration waits for the one before it.
+    np.add(np.maximum(k_iterations * terms.latency, np.float32(_ITERATION_LATENCY)), one, out=per_tile)
+    np.log2(logs, out=logs)
+    np.minimum(terms.log_occupancy, busiest, out=resident)
+    np.minimum(waves, resident, out=held)
+    np.minimum(terms.log_missing, held, out=fed)
+    np.subtract(terms.log_missing, fed, out=estimate)
+    estimate += np.float32(math.log2(1e6 * work.memory_s))
+    np.maximum(estimate, busiest + k_iterations + terms.log_compute_us, out=estimate)
+    np.maximum(estimate, waves - log_busy + k_iterations + terms.log_l2_us, out=estimate)
+    np.maximum(estimate, full_waves + per_tile, out=estimate)
+    np.exp2(estimate, out=estimate)
+    estimate += np.float32(LAUNCH_US)
+    np.log2(estimate, out=estimate)
+    rows[:-1, terms.vendors] = 0
+    return rows
 
 
 def _is_tma(template: str) -> bool:
@@ -230,9 +301,40 @@ def _is_tma(template: str) -> bool:
 
 
 def _numbers(columns: ConfigColumns) -> Floats:
-    """Return a row for each of ``_NEUTRAL``, shape (6, n)."""
+    """Return a row for each parameter of ``_NEUTRAL``, shape (6, n)."""
     numbers = np.empty((len(_NEUTRAL), len(columns)), dtype=np.float32)
     for row, name in zip(numbers, _NEUTRAL, strict=True):
         row[:] = getattr(columns, name)
     np.copyto(numbers, np.array([[neutral] for neutral in _NEUTRAL.values()], dtype=np.float32), where=numbers <= 0)
     return numbers
+
+
+def compile_seconds(shape: ProblemShape, columns: ConfigColumns) -> Floats | None:
+    """Return the CPU seconds to compile each of n configs, shape (n,); None if all are quick.
+
+    Without tensor cores Triton unrolls the loop over a tile's K into one instruction per product of a thread. So the
+    time grows with the products. Vendor kernels and kernels with tensor cores, which compile within about a second, get
+    0.
+
+    Args:
+        shape: problem.
+        columns: configs.
+    """
+    if shape.dtype != _FLOAT32 or columns.allow_tf32.all():
+        return None
+    unrolled = ~columns.allow_tf32 & ~columns.template_mask(is_vendor_template)
+    threads = np.maximum(columns.num_warps, 1) * _WARP
+    products = columns.block_m * columns.block_n * (columns.block_k / threads)
+    seconds: Floats = np.where(unrolled, _BASE_S + _S_PER_PRODUCT * products, 0).astype(np.float32)
+    return seconds
+
+
+def takes_too_long(seconds: Floats, runtime_us: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return a mask of the configs that compile too slowly, shape (n,); empty if no other config can run.
+
+    Args:
+        seconds: compile time of each config, shape (n,).
+        runtime_us: runtime of each config, shape (n,); inf if it cannot run.
+    """
+    too_long: NDArray[np.bool_] = seconds > MOST_SECONDS
+    return too_long if np.isfinite(runtime_us[~too_long]).any() else np.zeros_like(too_long)

@@ -1,8 +1,8 @@
-"""Upstream torch-diode's first model, ``MatmulModelV1``: its features, its network, and what it can rank.
+"""Upstream torch-diode's first model, ``MatmulModelV1``: its features, its network, and the problems it can rank.
 
-Read from upstream's revision 6656d0c, so that its ``v1_model.pt`` is judged beside our models, as upstream's
-``ModelWrapper`` asks it. It has 7 features of the problem and 5 of the config, knows nothing of the device, and was
-trained on Triton's ``mm`` template alone: it cannot rank a vendor's kernel, another template or another op.
+This follows upstream's revision 6656d0c, to judge its ``v1_model.pt`` beside our models, as upstream's ``ModelWrapper``
+asks it. The model has 7 features of the problem and 5 of the config, and none of the device. It was trained on Triton's
+``mm`` template alone, so it cannot rank vendor kernels, other templates or other ops.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from diode_store.errors import ModelError
+from diode_store.values.units import US_PER_MS
 from diode_trainer.card import MATMUL_PURPOSE, Card, Domain
 
 if TYPE_CHECKING:
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
 MODEL_TYPE = "v1"
 PROBLEM_FEATURES = ("dtype_size", "dim_m", "dim_n", "dim_k", "total_gb", "total_gflop", "flops_per_byte")
-"""In the network's order. A dtype's size is in bits, traffic in 1e9 bytes, work in 1e9 operations."""
+"""Problem features in the network's order. Dtype sizes are in bits, traffic in 1e9 bytes, work in 1e9 operations."""
 CONFIG_FEATURES = ("block_k", "block_m", "block_n", "num_stages", "num_warps")
-"""Likewise; BLOCK_K comes first."""
+"""Config features in the network's order."""
 FEATURE_VERSION = 1
-"""Of these features, which never change."""
+"""Version of these features, which never change."""
 
-# Of the natural logarithm of each feature, over the timings that upstream trained on.
+# Mean and scale of the natural logarithm of each feature, over upstream's training data.
 _PROBLEM_MEAN = (2.78275084, 8.23996746, 7.27791873, 7.92035942, -2.39558163, 3.40679233, 5.80237395)
 _PROBLEM_SCALE = (0.08322756, 2.31893439, 1.65605574, 2.15447078, 2.19682881, 2.99600806, 1.24328795)
 _CONFIG_MEAN = (3.95781827, 4.19478321, 4.19098234, 0.9045909, 1.28331208)
@@ -53,18 +54,17 @@ NOTES = (
 _STACK = "linear_relu_stack."
 _FIRST = f"{_STACK}0.weight"
 _STEP = 3
-"""A linear layer, its batch norm and its activation."""
+"""Modules per layer: linear, batch norm and activation."""
 _KERNEL_OVERHEAD_MS = 0.00541
 """Upstream's default: the shortest time in its data."""
 _NORM_EPSILON = 1e-5
-_MICROSECONDS_PER_MILLISECOND = 1000.0
 _LONGEST_REASON = 300
-"""PyTorch lists every tensor that is missing."""
+"""Limit for error messages; PyTorch lists every missing tensor."""
 _RETRAIN = "get a whole copy of upstream's v1_model.pt, or train a model with `diode-train`"
 
 
 class MatmulModelV1(nn.Module):
-    """A multilayer perceptron with batch norms; what it predicts is added to the overhead of a launch."""
+    """A multilayer perceptron with batch norms, whose prediction is added to the overhead of a launch."""
 
     model_type = MODEL_TYPE
 
@@ -72,7 +72,7 @@ class MatmulModelV1(nn.Module):
         super().__init__()
         self.hidden_layer_widths = hidden_layer_widths
         self.kernel_overhead = kernel_overhead
-        """In milliseconds."""
+        """Milliseconds of a launch."""
         layers: list[nn.Module] = []
         width = len(PROBLEM_FEATURES) + len(CONFIG_FEATURES)
         for after in hidden_layer_widths:
@@ -81,21 +81,21 @@ class MatmulModelV1(nn.Module):
         self.linear_relu_stack = nn.Sequential(*layers, nn.Linear(width, 1))
 
     def forward(self, problem: Tensor, config: Tensor) -> Tensor:
-        """Predict the natural logarithm of milliseconds, shape (n, 1), of n rows of normalised features."""
+        """Predict log milliseconds, shape (n, 1), from n rows of normalized features."""
         log_time: Tensor = self.linear_relu_stack(torch.cat((problem, config), 1))
         return torch.logaddexp(log_time, torch.full_like(log_time, math.log(self.kernel_overhead)))
 
 
 def is_v1(checkpoint: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint, or a bare state dict, is of this network."""
+    """Return whether a checkpoint, or a bare state dict, is of this network."""
     return _FIRST in _state_of(checkpoint)
 
 
 def network_of(checkpoint: Mapping[str, Any]) -> MatmulModelV1:
-    """Rebuild the network of a checkpoint, or of a bare state dict.
+    """Rebuild the network from a checkpoint, or from a bare state dict.
 
     Raises:
-        ModelError: it has other features, or tensors that do not fit together.
+        ModelError: the features differ, or the tensors do not fit together.
     """
     state = _state_of(checkpoint)
     try:
@@ -111,17 +111,17 @@ def network_of(checkpoint: Mapping[str, Any]) -> MatmulModelV1:
 
 
 def card_of(name: str, sha256: str) -> Card:
-    """Return the card of a model that came without one."""
+    """Return the card of a model that has none."""
     return Card(name, MATMUL_PURPOSE, MODEL_TYPE, FEATURE_VERSION, DOMAIN, notes=NOTES, sha256=sha256)
 
 
 def can_rank(shape: ProblemShape) -> bool:
-    """Whether the model was made for problems of this op and dtype."""
+    """Return whether the model was made for problems of this op and dtype."""
     return shape.op in _OPS and shape.dtype in _DTYPE_BITS
 
 
 def problem_features(shape: ProblemShape) -> NDArray[np.float64]:
-    """Return the normalised features of a problem, shape (7,)."""
+    """Return the normalized features of a problem, shape (7,)."""
     bits = _DTYPE_BITS[shape.dtype]
     m, n, k = shape.m, shape.n, shape.k
     gigabytes = (m * k + k * n + m * n) * bits / 8 / 1e9
@@ -132,7 +132,7 @@ def problem_features(shape: ProblemShape) -> NDArray[np.float64]:
 
 
 def config_features(columns: ConfigColumns) -> NDArray[np.float64]:
-    """Return the normalised features of configs that have all five, shape (n, 5)."""
+    """Return the normalized features of configs that have all five, shape (n, 5)."""
     features = np.stack([getattr(columns, name) for name in CONFIG_FEATURES], axis=1)
     normalised: NDArray[np.float64] = (np.log(features) - _CONFIG_MEAN) / _CONFIG_SCALE
     return normalised
@@ -140,7 +140,7 @@ def config_features(columns: ConfigColumns) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """A linear layer with its batch norm folded in."""
+    """A linear layer that includes its batch norm."""
 
     weight: NDArray[np.float64]
     """(out, in)."""
@@ -149,9 +149,9 @@ class _Layer:
 
 
 class V1Scorer:
-    """Scores the configs of one problem in NumPy; immutable, so any thread may use it.
+    """Scores the configs of one problem in NumPy. Immutable, so any thread may use it.
 
-    In float64: upstream's float32 is up to 1e-5 off that, and so would be ours, the other way.
+    Scores are float64, to which upstream's float32 is as close as any float32 would be.
     """
 
     def __init__(self, network: MatmulModelV1) -> None:
@@ -161,9 +161,9 @@ class V1Scorer:
         self._log_overhead = math.log(network.kernel_overhead)
 
     def predict_us(self, shape: ProblemShape, _hardware: Hardware, columns: ConfigColumns) -> NDArray[np.float64]:
-        """Return the predicted runtime of each config in microseconds, shape (n,).
+        """Return the predicted runtimes in microseconds, shape (n,).
 
-        It is inf for what the model cannot rank: a vendor's kernel, another template, and all of another op.
+        A runtime is inf if the model cannot rank the config: for vendor kernels, other templates and other ops.
         """
         predicted = np.full(len(columns), np.inf)
         if not can_rank(shape):
@@ -185,11 +185,11 @@ class V1Scorer:
             np.maximum(hidden, 0, out=hidden)
         logs = self._last.weight @ hidden + self._last.bias  # (1, n)
         milliseconds: NDArray[np.float64] = np.exp(np.logaddexp(logs[0], self._log_overhead))
-        return milliseconds * _MICROSECONDS_PER_MILLISECOND
+        return milliseconds * US_PER_MS
 
 
 def _folded(stack: nn.Sequential, at: int) -> _Layer:
-    """Return the linear layer at ``at``, scaled and shifted as the batch norm behind it does, if there is one."""
+    """Return the linear layer at ``at``, with the batch norm after it, if any, folded in."""
     state = {name: value.double().numpy() for name, value in stack.state_dict().items()}
     weight, bias = state[f"{at}.weight"], state[f"{at}.bias"]
     norm = f"{at + 1}."
@@ -206,7 +206,7 @@ def _state_of(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _widths(state: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the widths of the hidden layers, which the linear layers' weights tell."""
+    """Return the widths of the hidden layers from the weights of the linear layers."""
     weights = {int(name.split(".")[1]): value for name, value in state.items() if name.endswith(".weight")}
     linear = [weights[at].shape for at in sorted(weights) if weights[at].ndim == 2]  # noqa: PLR2004 - (out, in)
     expected = len(PROBLEM_FEATURES) + len(CONFIG_FEATURES)
@@ -217,7 +217,7 @@ def _widths(state: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _overhead(checkpoint: Mapping[str, Any]) -> float:
-    """Return the overhead that the checkpoint was trained with; a bare state dict does not say."""
+    """Return the launch overhead of a checkpoint's training; a bare state dict gets the default."""
     overhead = float(checkpoint.get("kernel_overhead", _KERNEL_OVERHEAD_MS))
     if not 0 < overhead < math.inf:
         raise ModelError(f"kernel_overhead must be positive milliseconds, not {overhead}; {_RETRAIN}")

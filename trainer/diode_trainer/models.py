@@ -1,9 +1,9 @@
-"""The networks: from the features of a problem and its configs to log(runtime / roofline).
+"""Networks that map features of a problem and its configs to log(runtime / roofline).
 
-A ``TimingNetwork`` is a stack of E multilayer perceptrons ("members") that are trained and evaluated together;
-what they predict is averaged. ``MatmulTimingModel`` has one member, ``DeepMatmulTimingModel`` several: they
-disagree where there was little to learn from, and their mean ranks better than any of them. It may have a scout, a
-small network that was taught to predict what they do.
+A ``TimingNetwork`` is an ensemble of E multilayer perceptrons ("members") that are trained and evaluated together, and
+whose predictions are averaged. ``MatmulTimingModel`` has one member, ``DeepMatmulTimingModel`` several. Members
+disagree where they learned little, and their mean ranks better than any member. An ensemble may have a scout, a small
+network that learned to predict the mean of the members.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from diode_trainer.features import GENERATED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_SCOUT = "scout."
+"""Prefix of the names of a scout's tensors."""
+
 
 class Normalisation(nn.Module):
-    """Mean and scale of each feature; buffers, so that a state dict alone is a whole model."""
+    """Mean and scale of each feature, as buffers, so that a state dict alone is a whole model."""
 
     problem_mean: Tensor
     problem_scale: Tensor
@@ -39,9 +42,9 @@ class Normalisation(nn.Module):
 
 
 class TimingNetwork(nn.Module):
-    """E multilayer perceptrons over (problem features, config features).
+    """An ensemble of E multilayer perceptrons over (problem features, config features).
 
-    The first layer is split, so that a problem's part of it is computed once for all of its configs.
+    The first layer is split, so that the problem's part is computed once for all configs.
     """
 
     model_type: ClassVar[str] = ""
@@ -72,13 +75,13 @@ class TimingNetwork(nn.Module):
         self.out_weight = nn.Parameter(torch.empty(self.members, widths[-1], 1))
         self.out_bias = nn.Parameter(torch.zeros(self.members, 1, 1))
         self.scout: TimingNetwork | None = None
-        """Says which of many configs the members should score at all; None where they score all."""
+        """Network that selects the configs for the members to score; None if they score all."""
         if scout_widths:
             self.scout = MatmulTimingModel(problem_feature_dim, config_feature_dim, scout_widths)
         self.initialise()
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
-        """Draw new weights after He et al. 2015; the last layer starts small, near the mean of the targets."""
+        """Draw new weights after He et al. 2015; the last layer starts small, near the mean target."""
         scale = math.sqrt(2 / (self.problem_feature_dim + self.config_feature_dim))
         nn.init.normal_(self.problem_weight, std=scale, generator=generator)
         nn.init.normal_(self.config_weight, std=scale, generator=generator)
@@ -87,37 +90,57 @@ class TimingNetwork(nn.Module):
             nn.init.normal_(weight, std=math.sqrt(2 / weight.shape[1]), generator=generator)
         nn.init.normal_(self.out_weight, std=0.3 * math.sqrt(1 / self.hidden_layer_widths[-1]), generator=generator)
 
-    def normalised(self, problem: Tensor, config: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both with mean 0 and scale 1 over the training set; vendor rows keep their zeros."""
-        to = self.normalisation
-        is_generated = config[..., GENERATED, None]
-        return (problem - to.problem_mean) / to.problem_scale, (
-            config - is_generated * to.config_mean
-        ) / to.config_scale
+    def inputs(self, problem: Tensor, config: Tensor, problem_of: Tensor) -> Tensor:
+        """Return the inputs of ``forward``: features with mean 0 and scale 1 over the training data.
 
-    def forward(self, problem: Tensor, config: Tensor, problem_of: Tensor) -> Tensor:
-        """Predict log(runtime / roofline).
+        The zeros of vendor kernels stay zeros.
 
         Args:
-            problem: (b, P), normalised.
-            config: (r, C), normalised; those of all problems behind one another.
-            problem_of: (r,) whose each config is, from 0 to b - 1.
+            problem: (b, P) features.
+            config: (r, C) features of the configs of all problems, concatenated.
+            problem_of: (r,) problem of each config, from 0 to b - 1.
 
         Returns:
-            (E, r): what each member predicts.
+            (r, C + P)
         """
-        of_problem = self.problem_bias + problem @ self.problem_weight  # (E, b, width)
-        # One product for both: a column for each problem picks its part, which is faster than an index.
-        picks = torch.nn.functional.one_hot(problem_of, len(problem)).to(config.dtype)  # (r, b)
-        both = torch.cat((config, picks), 1) @ torch.cat((self.config_weight, of_problem), 1)
-        hidden = torch.relu_(both)  # (E, r, width)
+        to = self.normalisation
+        is_generated = config[:, GENERATED, None]
+        of_problem = (problem - to.problem_mean) / to.problem_scale
+        return torch.cat(((config - is_generated * to.config_mean) / to.config_scale, of_problem[problem_of]), 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return each member's prediction of log(runtime / roofline), (E, r), from (r, C + P) ``inputs``."""
+        weight = torch.cat((self.config_weight, self.problem_weight), 1)
+        hidden = torch.relu_(torch.baddbmm(self.problem_bias, inputs.expand(self.members, -1, -1), weight))
         for weight, bias in zip(self.weights, self.biases, strict=True):
             hidden = torch.relu_(torch.baddbmm(bias, hidden, weight))
         return torch.baddbmm(self.out_bias, hidden, self.out_weight).squeeze(-1)
 
+    def of_members(self, members: slice) -> TimingNetwork:
+        """Return a network of some of the members, without a scout."""
+        return self._like({name: value[members] for name, value in self._member_parameters().items()})
+
+    @staticmethod
+    def joined(networks: Sequence[TimingNetwork]) -> TimingNetwork:
+        """Return a network of the members of several networks with equal normalization, without a scout."""
+        states = [network._member_parameters() for network in networks]  # noqa: SLF001 - of this class
+        return networks[0]._like({name: torch.cat([state[name] for state in states]) for name in states[0]})  # noqa: SLF001
+
+    def _member_parameters(self) -> dict[str, Tensor]:
+        """Return the parameters of the members by name, without those of the scout."""
+        return {name: value for name, value in self.named_parameters() if not name.startswith(_SCOUT)}
+
+    def _like(self, parameters: dict[str, Tensor]) -> TimingNetwork:
+        """Return a network with the same normalization and other members."""
+        members = len(parameters["out_bias"])
+        with torch.random.fork_rng(devices=[]):  # what the constructor draws is replaced
+            like = type(self)(self.problem_feature_dim, self.config_feature_dim, self.hidden_layer_widths, members)
+        like.load_state_dict({**parameters, **self.normalisation.state_dict(prefix="normalisation.")})
+        return like.to(self.out_bias.device)
+
 
 class MatmulTimingModel(TimingNetwork):
-    """One multilayer perceptron."""
+    """A single multilayer perceptron."""
 
     model_type = "base"
     default_widths = (96, 96, 96)
@@ -125,7 +148,7 @@ class MatmulTimingModel(TimingNetwork):
 
 
 class DeepMatmulTimingModel(TimingNetwork):
-    """Several multilayer perceptrons whose predictions are averaged."""
+    """An ensemble of multilayer perceptrons."""
 
     model_type = "deep"
     default_widths = (64, 64, 64)
@@ -141,7 +164,7 @@ def model_class(model_type: str) -> type[TimingNetwork]:
     """Return the network class called ``model_type``.
 
     Raises:
-        ModelError: it is unknown; the message lists the known ones.
+        ModelError: the type is unknown; the message lists the known ones.
     """
     try:
         return MODEL_TYPES[model_type]
@@ -150,7 +173,7 @@ def model_class(model_type: str) -> type[TimingNetwork]:
 
 
 class NetworkDimensions(NamedTuple):
-    """What a network is built with."""
+    """Arguments of a network's constructor."""
 
     problem_feature_dim: int
     config_feature_dim: int
@@ -160,15 +183,11 @@ class NetworkDimensions(NamedTuple):
     """Empty without a scout."""
 
 
-_SCOUT = "scout."
-"""What the names of a scout's tensors begin with."""
-
-
 def dimensions_of(state_dict: Mapping[str, Tensor]) -> NetworkDimensions:
-    """Return the dimensions of the network that a state dict is of.
+    """Return the dimensions of the network of a state dict.
 
     Raises:
-        ModelError: it is not the state dict of a ``TimingNetwork``.
+        ModelError: the state dict is not of a ``TimingNetwork``.
     """
     try:
         _, problem_dim, _ = state_dict["problem_weight"].shape
@@ -182,7 +201,7 @@ def dimensions_of(state_dict: Mapping[str, Tensor]) -> NetworkDimensions:
 
 
 def _members_and_widths(state_dict: Mapping[str, Tensor], of: str = "") -> tuple[int, tuple[int, ...]]:
-    """Return those of the network whose tensors' names begin with ``of``."""
+    """Return the members and widths of the network whose tensors have the prefix ``of``."""
     members, last, _ = state_dict[f"{of}out_weight"].shape
     layers = sum(name.startswith(f"{of}weights.") for name in state_dict)
     return members, (*(state_dict[f"{of}weights.{layer}"].shape[1] for layer in range(layers)), last)

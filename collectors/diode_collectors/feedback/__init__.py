@@ -1,1 +1,1 @@
-"""Listens inside a compile and records what Inductor times."""
+"""Listen inside a compile and record what Inductor times."""

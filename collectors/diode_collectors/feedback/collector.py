@@ -1,4 +1,4 @@
-"""Keeps what Inductor's autotuner measures: a listener, and a writer that spools in the background what it hears."""
+"""Listen to Inductor's autotuner and spool its measurements in the background."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from diode_collectors.feedback.listening import AutotuningListener, FeedbackStats
 from diode_collectors.spool.background import DEFAULT_QUEUE_RECORDS, DEFAULT_SEAL_EVERY_S, BackgroundWriter
 from diode_collectors.spool.writer import DEFAULT_SPOOL_BYTES, SpoolWriter
-from diode_store.checks import shown
 from diode_store.errors import SettingsError, SpoolError
+from diode_store.values.checks import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +24,9 @@ _MOST_SEAL_EVERY_S = 365 * 24 * 60 * 60
 
 
 class FeedbackCollector(AutotuningListener):
-    """Spools every matrix product that Inductor autotunes in this process, while it is started.
+    """Spools every matrix product that Inductor autotunes in this process while the collector runs.
 
-    Use it as a context manager, or call ``start`` and ``stop``, each once.
+    Use it as a context manager, or call ``start`` and ``stop`` once each.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class FeedbackCollector(AutotuningListener):
 
         Args:
             directory: the spool.
-            queue_records: how many records may wait for the writer.
-            max_bytes: how large the spool may grow.
-            seal_every_s: after how many seconds at most records are handed over to ``diode-ingest``, which leaves
-                the segment of a living process alone until then.
+            queue_records: most records that may wait for the writer.
+            max_bytes: size limit of the spool.
+            seal_every_s: longest time until records are handed over. ``diode-ingest`` does not touch the open segment
+                of a living process.
 
         Raises:
             SettingsError: one of the numbers is invalid.
@@ -64,10 +64,10 @@ class FeedbackCollector(AutotuningListener):
         )
 
     def start(self) -> None:
-        """Begin to collect; harmless when it already does.
+        """Start to collect; do nothing if the collector runs already.
 
         Raises:
-            SpoolError: it was stopped before, or started by the process that this one was forked from.
+            SpoolError: the collector was stopped before, or started before this process was forked.
         """
         if self._background.thread.is_alive():
             return
@@ -81,7 +81,7 @@ class FeedbackCollector(AutotuningListener):
         super().start()
 
     def finish(self) -> None:
-        """Put what was collected on the disk and hand it over."""
+        """Write what was collected to the disk and hand it over."""
         self._background.stop()
         atexit.unregister(self.stop)
 

@@ -1,4 +1,4 @@
-"""How many of the compiled matrix products a collector saw, and what became of the others."""
+"""Count the compiled matrix products by what became of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Fate(StrEnum):
-    """What became of one matrix product; each is a field of ``Coverage``."""
+    """Fate of one matrix product; each member is a field of ``Coverage``."""
 
     RECORDED = "recorded"
     REPLAYED = "replayed"
@@ -54,9 +54,9 @@ _IN_WORDS = {
 
 @dataclass(frozen=True)
 class Coverage:
-    """The matrix products that Inductor compiled while a collector listened, by what became of them.
+    """Counts of the matrix products that Inductor compiled while a collector listened.
 
-    ``total`` is the sum of all others but ``cached_graphs``.
+    ``total`` is the sum of all other counts except ``cached_graphs``.
     """
 
     total: int = 0
@@ -64,7 +64,7 @@ class Coverage:
     replayed: int = 0
     """Recorded, but with timings that came back from Inductor's autotuning cache."""
     single_choice: int = 0
-    """There was nothing to choose from."""
+    """Products with one choice only."""
     max_autotune_off: int = 0
     deterministic: int = 0
     """``torch._inductor.config.deterministic`` takes a choice without timing it."""
@@ -73,33 +73,35 @@ class Coverage:
     distributed: int = 0
     """``torch._inductor.config.distributed_max_autotune_gemm`` had another rank time it."""
     pointwise: int = 0
-    """Inductor made a sum of products of it before it came to choosing, as with a single row."""
+    """Products that Inductor turned into pointwise arithmetic before choosing, such as those with a single row."""
     no_valid_choice: int = 0
     """Every choice failed, which ends the compile."""
     unfinished: int = 0
-    """Choices were offered and no timing came: the compile failed, or goes on."""
+    """Products whose choices were offered but never timed: the compile failed or is still running."""
     failed: int = 0
-    """The autotuner reported it, but no record could be made or handed on."""
+    """Products that the autotuner reported but that could not be recorded or handed on."""
     dropped: int = 0
-    """A record was made and lost: the queue or the spool was full or could not be written."""
+    """Records lost because the queue or the spool was full or could not be written."""
     unexplained: int = 0
-    """Lowered, and never seen by the autotuner."""
+    """Products that were lowered but never seen by the autotuner."""
     cached_graphs: int = 0
-    """Graphs that came whole from Inductor's FX graph cache or AOTAutograd's cache. Nothing in them is lowered again,
-    so their matrix products cannot be counted, and ``total`` leaves them out."""
+    """Graphs that came whole from Inductor's FX graph cache or AOTAutograd's cache.
+
+    Nothing in them is lowered again, so their products cannot be counted.
+    """
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of them were observed, that is, recorded or replayed, and none was in a cached graph."""
+        """True if every product was recorded or replayed and no graph came from a cache."""
         return self.recorded + self.replayed == self.total and not self.cached_graphs
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Counts by what became of the products, in words; zero counts are left out."""
+        """Counts that are not zero, keyed by a phrase for each fate."""
         return {words: count for fate, words in _IN_WORDS.items() if (count := getattr(self, fate))}
 
     def __str__(self) -> str:
-        """One line for a person."""
+        """Return the counts in one line."""
         line = f"matrix products compiled: {self.total}"
         if self.total:
             line += f" ({', '.join(f'{count} {words}' for words, count in self.reasons.items())})"
@@ -110,10 +112,10 @@ class Coverage:
 
 
 class CoverageLedger:
-    """Counts matrix products by what becomes of them; a listener reports to it."""
+    """Counts the fates that a listener reports."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
+        """Start at zero."""
         self._fates: Counter[Fate] = Counter()
         self._lock = threading.Lock()
         self._watches: dict[str, CounterWatch] = {}
@@ -122,7 +124,7 @@ class CoverageLedger:
         self._plus = 0
 
     def begin(self) -> None:
-        """Watch torch's counters from here."""
+        """Start to watch torch's counters."""
         self._watches = {
             "lowered": CounterWatch("aten_mm_info", lambda key: "grouped" not in key),
             "pointwise": CounterWatch("inductor", _POINTWISE.__contains__),
@@ -131,7 +133,7 @@ class CoverageLedger:
         }
 
     def end(self) -> None:
-        """Watch no more, and keep what was counted."""
+        """Stop watching torch's counters and keep the counts."""
         self._before = self._counted()
         self._watches = {}
 
@@ -150,7 +152,7 @@ class CoverageLedger:
             self._move(offer, _fate_of_list(len(choices)))
 
     def heard(self, offer: ChoiceList | None, fate: Fate) -> None:
-        """Note what became of the list of choices of an event, if it was seen."""
+        """Note the fate of the list of choices behind an event, if that list was seen."""
         with self._lock:
             if offer is None:
                 self._fates[fate] += 1
@@ -161,8 +163,8 @@ class CoverageLedger:
         """Return the counts so far.
 
         Args:
-            dropped: how many records were lost.
-            silent: how many times Inductor benchmarked choices and did not report it: all of them failed.
+            dropped: number of lost records.
+            silent: number of benchmarks that Inductor did not report because all choices failed.
         """
         with self._lock:
             parts, counted = Counter(self._fates), self._counted()
@@ -185,10 +187,10 @@ class CoverageLedger:
 
 
 class CounterWatch:
-    """How far some of torch's counters moved since this was made, also where they were cleared meanwhile."""
+    """Measures how far some of torch's counters move, even when they are cleared meanwhile."""
 
     def __init__(self, group: str, wanted: Callable[[str], bool]) -> None:
-        """Watch those of ``group`` whose name is ``wanted``."""
+        """Watch the counters of ``group`` whose name is ``wanted``."""
         self._group = group
         self._wanted = wanted
         self._seen: list[Any] = []
@@ -196,7 +198,7 @@ class CounterWatch:
         self._before = self._sum()
 
     def look(self) -> None:
-        """Take note if the counters were cleared: those before keep their last values."""
+        """Notice cleared counters and keep their last values."""
         from torch._dynamo.utils import counters
 
         current = counters[self._group]
@@ -204,7 +206,7 @@ class CounterWatch:
             self._seen.append(current)
 
     def moved(self) -> int:
-        """Return by how much they grew."""
+        """Return by how much the counters grew."""
         self.look()
         return max(0, self._sum() - self._before)
 
@@ -213,7 +215,7 @@ class CounterWatch:
 
 
 def inside_a_choice() -> bool:
-    """Whether Inductor lowers the inside of a choice (``decompose_k`` is a graph of its own), not a user's product."""
+    """Return True while Inductor lowers the inside of a choice, such as the graph of ``decompose_k``."""
     from torch._inductor.virtualized import V
 
     name = getattr(V.graph, "name", None)
@@ -225,7 +227,7 @@ _CHOICE_GRAPH = re.compile(r"^benchmark_|(decompose_k|contiguous)_\w*mm_")
 
 
 def _fate_of_list(choices: int) -> Fate:
-    """Return what Inductor will do with a list of so many choices, by the settings of this moment."""
+    """Return the fate that Inductor's current settings give a list of this many choices."""
     from torch._inductor import config
 
     if choices == 1:
@@ -240,7 +242,7 @@ def _fate_of_list(choices: int) -> Fate:
 
 
 def _is_distributed(config: Any) -> bool:
-    """Whether ranks share the work: the choice of another rank comes back as the only one."""
+    """Return True if ranks share the work; then another rank's choice comes back as the only one."""
     import torch.distributed
 
     asked = getattr(config, "distributed_max_autotune_gemm", False)

@@ -1,7 +1,7 @@
-"""Listens to Inductor's autotuner and makes a record of each matrix product that it times.
+"""Listen to Inductor's autotuner and make a record of each matrix product that it times.
 
-A saver runs inside the user's compile, which an exception would abort and a wait would slow down. A listener does
-neither: it turns the event into a record, hands that on, and counts whatever goes wrong.
+A feedback saver runs inside the user's compile: an exception would abort the compile, and a wait would slow it down.
+The listener therefore only makes a record, hands it on, and counts failures.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 from diode_collectors.feedback.coverage import Coverage, CoverageLedger, Fate, inside_a_choice
 from diode_collectors.feedback.offered import ChoiceList, OfferedChoices
 from diode_collectors.feedback.records import ReplayDetector, measurement_from_feedback
-from diode_store import safely
-from diode_store.records import MATMUL_OPERANDS
-from diode_store.safely import in_words
+from diode_store.ops import OPS
+from diode_store.values import safely
+from diode_store.values.safely import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FeedbackStats:
-    """What became of the events so far."""
+    """Counts of the events so far."""
 
     events: int = 0
     """Autotuning events that Inductor reported."""
     recorded: int = 0
-    """Events made into records; those not dropped are where they should be or on their way."""
+    """Events made into records. Records that were not dropped are stored or on their way."""
     timings: int = 0
     """Timings in these records."""
     replays: int = 0
@@ -49,11 +49,11 @@ class FeedbackStats:
 
 
 class AutotuningListener:
-    """Hands on a record of every matrix product that Inductor autotunes in this process, while it listens.
+    """Hands on a record of every matrix product that Inductor autotunes in this process.
 
-    Give it ``take``, or derive from it and override ``take``. That runs in the compiling thread: it must not block,
-    and what it raises is counted as a failure and goes no further. Use it as a context manager, or call ``start``
-    and ``stop``; it may be started again after it was stopped.
+    Pass ``take``, or override it. ``take`` runs in the compiling thread and must not block. An exception of ``take``
+    counts as a failure and goes no further. Use the listener as a context manager, or call ``start`` and ``stop``; it
+    can be started again.
     """
 
     def __init__(self, take: Callable[[Measurement], None] | None = None) -> None:
@@ -71,16 +71,16 @@ class AutotuningListener:
 
     @property
     def stats(self) -> FeedbackStats:
-        """What became of the events so far."""
+        """Counts of the events so far."""
         return self._stats
 
     def coverage(self) -> Coverage:
-        """Return what became of the matrix products that were compiled while this listened."""
+        """Counts of the matrix products compiled while this listened, by fate."""
         silent = self._silent + (self._replays.silent if self._replays is not None else 0)
         return self._ledger.coverage(dropped=self.stats.dropped, silent=silent)
 
     def start(self) -> None:
-        """Begin to listen. Starting twice is harmless."""
+        """Start to listen; do nothing if it listens already."""
         from torch._inductor.select_algorithm import add_feedback_saver
 
         if self._replays is not None:
@@ -92,17 +92,17 @@ class AutotuningListener:
         add_feedback_saver(self._saver)
 
     def stop(self) -> None:
-        """Listen no more, and log what was covered: as a warning if something was not observed, else as information.
+        """Stop listening and log the coverage, as a warning if it is incomplete.
 
-        Stopping twice, or what never started, is harmless.
-        In a forked child nothing was started: there are none of our threads to wait for, and locks may be held.
+        Do nothing if it does not listen, or in a forked child, which has none of the threads and may hold locks
+        forever.
         """
         from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
         if self._replays is None or os.getpid() != self._pid:
             return
         cache = get_algorithm_selector_cache()
-        # A new list: a saver may be running over the old one, and others' savers are none of our business.
+        # A new list: a compile may be iterating over the old one, and savers of others stay.
         cache.feedback_saver_fns = [saver for saver in cache.feedback_saver_fns if saver is not self._saver]
         self._offered.unregister()
         self._ledger.end()
@@ -110,11 +110,11 @@ class AutotuningListener:
         self._replays = None
         self.finish()
         covered = self.coverage()
-        # Python shows warnings even where logging is not set up, so an incomplete collection is noticed.
+        # Python shows warnings even without a logging setup, so an incomplete collection is noticed.
         safely.log(log, logging.INFO if covered.is_complete else logging.WARNING, str(covered))
 
     def finish(self) -> None:
-        """Finish what was taken; called once it has stopped listening."""
+        """Finish the records that were taken; called after listening has stopped."""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -128,7 +128,7 @@ class AutotuningListener:
         self.stop()
 
     def take(self, measurement: Measurement) -> None:
-        """Hand a record on, as the user asked. Runs in the compiling thread."""
+        """Hand a record on. Runs in the compiling thread."""
         if self._given_take is not None:
             self._given_take(measurement)
 
@@ -138,7 +138,7 @@ class AutotuningListener:
         self.say_once(f"autotuning records are dropped: {reason}")
 
     def say_once(self, message: str) -> None:
-        """Log a warning, unless one that begins likewise (up to the first colon) was logged before; never raise."""
+        """Log a warning unless one with the same text up to the first colon was logged before. Never raises."""
         kind = message.partition(":")[0]
         if kind not in self._said:
             self._said.add(kind)
@@ -147,12 +147,12 @@ class AutotuningListener:
     def _on_feedback(
         self, timings: Any = None, name: Any = None, input_nodes: Any = (), choices: Any = (), *_: Any, **__: Any
     ) -> None:
-        """Take one event; torch passes more arguments in some versions than in others."""
+        """Take one event. Some versions of torch pass more arguments than others."""
         if os.getpid() != self._pid:  # a forked child was not asked to collect, and it has none of our threads
             return
         try:
             self._count(events=1)
-            if name not in MATMUL_OPERANDS:
+            if name not in OPS:
                 self._count(unsupported=1)
                 return
             self._hear(timings, name, input_nodes, choices)
@@ -174,7 +174,7 @@ class AutotuningListener:
         self._count(recorded=1, timings=len(measurement.timings), replays=int(is_replay))
 
     def _on_offer(self, choices: Sequence[Any], offer: ChoiceList) -> None:
-        """Take note of what Inductor is about to choose from."""
+        """Note the choices that Inductor is about to time."""
         if os.getpid() != self._pid:
             return
         if self._replays is not None and not inside_a_choice():

@@ -1,9 +1,9 @@
-"""Remembers which choices Inductor was to choose from.
+"""Remember the choices that Inductor offered.
 
-A choice that does not compile is dropped before any feedback saver is called: it is neither among the timings nor
-among the choices of the event. Inductor's preprocessing functions see the whole list before, for every op. Ours
-changes nothing. A list may wait for its event until the scheduler runs, behind any number of others, so it is found
-again by the choices themselves, and held only as long as Inductor holds them.
+Inductor drops a choice that does not compile before it calls any feedback saver. Such a choice is missing from the
+timings and from the event's choices. Inductor's preprocessing functions see the whole list of every op earlier, so we
+register one that changes nothing. An event may follow its list much later, so the list is found again by its choices.
+A list is held only as long as Inductor holds the choices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ChoiceList:
-    """One list of choices that Inductor offered, and what became of it: ``fate``, which its owner sets."""
+    """One list of choices that Inductor offered, with the ``fate`` that its owner sets."""
 
     def __init__(self, choices: Sequence[Any]) -> None:
         """Hold ``choices`` without keeping them alive."""
@@ -26,7 +26,7 @@ class ChoiceList:
     def lost(self, seen: Iterable[Any]) -> list[Any]:
         """Return the choices that Inductor marked as failed and that are not among ``seen``.
 
-        Where Inductor compiles for several sizes of one symbol, each size has choices and an event of its own.
+        If Inductor compiles for several sizes of one symbol, each size has its own choices and event.
         """
         known = set(map(id, seen))
         alive = [choice for held in self._choices if (choice := held()) is not None]
@@ -41,35 +41,35 @@ class ChoiceList:
 
 
 class OfferedChoices:
-    """Every list of choices that Inductor's autotuner is given, while it is registered."""
+    """Remembers every list of choices that Inductor's autotuner gets while this is registered."""
 
     def __init__(self, on_offer: Callable[[Sequence[Any], ChoiceList], None]) -> None:
-        """Call ``on_offer`` with each list; it must not raise."""
+        """Call ``on_offer``, which must not raise, with each list."""
         self._on_offer = on_offer
         self._offers: WeakKeyDictionary[Any, ChoiceList] = WeakKeyDictionary()
         self._preprocess = self._remember  # one bound method: removing goes by identity
 
     def register(self) -> None:
-        """Begin to remember."""
+        """Start to remember."""
         from torch._inductor.select_algorithm import add_preprocessing_fn
 
         add_preprocessing_fn(self._preprocess)
 
     def unregister(self) -> None:
-        """Remember no more; Inductor's own preprocessing and that of others stays."""
+        """Stop remembering; all other preprocessing functions stay."""
         from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
         cache = get_algorithm_selector_cache()
-        # A new list: a compile may be running over the old one.
+        # A new list: a compile may be iterating over the old one.
         cache.preprocessing_fns = [known for known in cache.preprocessing_fns if known is not self._preprocess]
         self._offers.clear()
 
     def __len__(self) -> int:
-        """Return how many choices are remembered."""
+        """Return the number of remembered choices."""
         return len(self._offers)
 
     def of(self, choices: Iterable[Any]) -> ChoiceList | None:
-        """Return the list that the first known one of ``choices`` was in."""
+        """Return the list that held the first known one of ``choices``."""
         for choice in choices:
             try:
                 offer = self._offers.get(choice)
@@ -80,7 +80,7 @@ class OfferedChoices:
         return None
 
     def _remember(self, choices: Any) -> Any:
-        """Take note of a list of choices and return it unchanged."""
+        """Note a list of choices and return it unchanged."""
         try:
             offer = ChoiceList(choices)
             for choice in choices:

@@ -1,7 +1,7 @@
-"""One feedback event of Inductor's autotuner as a ``Measurement``.
+"""Convert one feedback event of Inductor's autotuner to a ``Measurement``.
 
-This is where Inductor's milliseconds become microseconds and its ``inf`` an outcome. A sweep, which times
-kernels itself, converts its own times in ``sweep.lane.measuring``.
+Inductor's milliseconds become microseconds here, and its ``inf`` becomes an outcome. A sweep times kernels itself and
+converts its own times in ``sweep.lane.measuring``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from diode_collectors.inductor.adapter import POLICY_ANNOTATION, annotations_of, config_of_choice
 from diode_collectors.inductor.choice_lists import problem_of_choices, template_hashes_of
+from diode_collectors.inductor.clocked import clocked_of, method_of
 from diode_collectors.inductor.device import collector_version, detect_environment, detect_hardware, device_uuid
 from diode_store.errors import RecordError
 from diode_store.records import (
@@ -29,16 +30,16 @@ from diode_store.records import (
     Timing,
     TimingMethod,
 )
+from diode_store.values.units import US_PER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     TimingOf = Callable[[Any, KernelConfig, float], Timing]
 
-MICROSECONDS_PER_MILLISECOND = 1000.0
 _BENCHMARKS = "select_algorithm_autotune"
 
-# What Inductor's benchmarkers return. None of them hides the launch but the one that asks the profiler.
+# Statistic of each of Inductor's benchmarkers. Only the one that asks the profiler hides the launch.
 _METHODS = {
     "InductorBenchmarker": TimingMethod(statistic="min", flush_l2=True, launch_hidden=False),
     "TritonBenchmarker": TimingMethod(statistic="median", flush_l2=True, launch_hidden=False),
@@ -48,14 +49,14 @@ _CPU_METHOD = TimingMethod(statistic="median", flush_l2=False, launch_hidden=Fal
 
 
 class ReplayDetector:
-    """Tells timings that Inductor took from those its cache gave back.
+    """Distinguishes fresh timings from those that Inductor's cache replays.
 
-    Inductor counts its benchmarks. An event for which that count has not moved since the last one brought
-    cached timings, bit for bit those of an earlier event. A compiled graph that comes from a cache moves the count
-    too, by as much as when it was compiled, so a listener that sees Inductor begin to choose calls ``look``.
+    Inductor counts its benchmarks. If the count has not moved since the last event, an event brings cached timings, bit
+    for bit those of an earlier event. A compiled graph that comes from a cache moves the count too, so a listener calls
+    ``look`` when Inductor begins to choose.
 
-    The count is the process's, so this assumes that one compile runs at a time, as Dynamo's compile lock sees to.
-    Were two to run at once, the benchmarks of one could make a replay in the other pass for a measurement.
+    The count belongs to the process, and Dynamo's compile lock lets one compile run at a time. If two ran at once, the
+    benchmarks of one could make a replay in the other look like a measurement.
     """
 
     def __init__(self) -> None:
@@ -66,23 +67,23 @@ class ReplayDetector:
 
     @property
     def silent(self) -> int:
-        """How many benchmarks no event followed: all choices failed, and Inductor gave up."""
+        """Number of benchmarks that no event followed: all choices failed, and Inductor gave up."""
         return self._silent + (0 if _graph_cache_hits() != self._hits else self._unseen()[0])
 
     def look(self) -> None:
-        """Forget what moved the count up to now; to be called when Inductor is about to choose."""
+        """Forget what moved the count so far; call this when Inductor is about to choose."""
         self._silent = self.silent
         self._keep()
 
     def is_replay(self) -> bool:
-        """Return whether nothing was benchmarked since the last call (or since this was made)."""
+        """Return True if nothing was benchmarked since the last call, or since this was made."""
         moved, is_replay = self._unseen()
         self._silent += max(0, moved - 1)
         self._keep()
         return is_replay
 
     def _unseen(self) -> tuple[int, bool]:
-        """Return by how much the count moved, and whether it did not."""
+        """Return how far the count moved, and whether it stood still."""
         counter = _counters("inductor")
         before = self._seen if counter is self._counter else 0  # torch clears its counters by making new ones
         return counter[_BENCHMARKS] - before, counter[_BENCHMARKS] == before
@@ -94,26 +95,27 @@ class ReplayDetector:
 
 
 class RecordContext(TypedDict, total=False):
-    """What a listener knows of an event and Inductor does not report; every field may be left out."""
+    """Facts about an event that only the listener knows; every field may be left out."""
 
     uid: bytes
     source: Source
-    """Who started this compile; ``Source.FEEDBACK`` if not said."""
+    """Origin of the compile; ``Source.FEEDBACK`` by default."""
     is_replay: bool
-    """Whether the timings came back from Inductor's cache."""
+    """True if the timings came from Inductor's cache."""
     sweep_id: str | None
-    """Which sweep started this compile."""
+    """Sweep that started the compile."""
     sample_seed: int | None
     """Seed of the sweep's problems."""
     family: str | None
-    """The family of problems that the sweep took this one from."""
+    """Family of problems that the sweep took this problem from."""
     search_space: str | None
-    """Which configs were listed; Inductor's setting if not said."""
+    """Set of configs that were listed; Inductor's setting by default."""
     timing_method: TimingMethod | None
-    """How the times were taken; as Inductor's benchmarker does if not said."""
+    """Method of timing. By default the one that the hook's clock notes on the choices, else that of Inductor's
+    benchmarker."""
     device_state: DeviceState
     flags: tuple[str, ...]
-    """Why not to trust the timings."""
+    """Reasons not to trust the timings."""
     extra: Mapping[str, Any]
 
 
@@ -129,17 +131,17 @@ def measurement_from_feedback(
 ) -> Measurement:
     """Return an autotuning event as a record.
 
-    A config that several choices share keeps its fastest time. Choices that do not say what they are
-    are left out and counted in ``extra["unreadable_choices"]``.
+    Choices with the same config keep the fastest time. Choices that do not describe themselves are left out and counted
+    in ``extra["unreadable_choices"]``.
 
     Args:
-        timings: choice → milliseconds; ``inf`` where it failed.
+        timings: choice → milliseconds; ``inf`` for a failed choice.
         name: Inductor's name of the op.
         input_nodes: the op's inputs, the bias first.
-        choices: what was to be timed; only asked who listed it.
-        lost: choices that did not compile, and so are in neither of the two.
-        timing_of: makes the timing of a choice from the choice, its config and its milliseconds, for callers that
-            know more than a runtime: repeats, percentiles, why it failed.
+        choices: the choices of the event, which say who listed them.
+        lost: choices that did not compile, which are in neither of the two.
+        timing_of: makes the timing of a choice from the choice, its config and its milliseconds. Callers pass it when
+            they know repeats, percentiles or the reason of a failure.
         context: the rest of the record, see ``RecordContext``.
 
     Raises:
@@ -159,15 +161,14 @@ def measurement_from_feedback(
         device_uuid=device_uuid(device),
         collector_version=collector_version(),
         choice_policy=choice_policy([*readable, *choices]),
-        **_with_defaults(context, device.type),
+        **_with_defaults(context, device.type, timings),
     )
 
 
 def choice_policy(choices: Iterable[Any]) -> str:
     """Return who listed ``choices``: ``stock``, or the hook that filtered them.
 
-    Our hook marks the choices themselves, and only those it filtered. Any other handler that
-    overrides Inductor's list counts as a filter.
+    Our hook marks the choices that it filtered. Any other handler that overrides Inductor's list counts as a filter.
     """
     for choice in choices:
         said = annotations_of(choice).get(POLICY_ANNOTATION)
@@ -184,14 +185,14 @@ def choice_policy(choices: Iterable[Any]) -> str:
     return f"hook:{type(owner).__name__}"
 
 
-def _with_defaults(context: RecordContext, device_type: str) -> dict[str, Any]:
-    """Return ``context`` with the defaults of an autotuning event, where ``Measurement`` has others."""
+def _with_defaults(context: RecordContext, device_type: str, timings: Mapping[Any, float]) -> dict[str, Any]:
+    """Return ``context`` with the defaults of an autotuning event, which differ from those of ``Measurement``."""
     return {
         **context,
         "uid": context.get("uid") or uuid.uuid4().bytes,
         "source": context.get("source", Source.FEEDBACK),
         "search_space": context.get("search_space") or _search_space(),
-        "timing_method": context.get("timing_method") or _timing_method(device_type),
+        "timing_method": context.get("timing_method") or method_of(timings) or _timing_method(device_type),
     }
 
 
@@ -215,7 +216,7 @@ def _hardware(name: str, device: Any) -> Hardware:
 def _timings(
     name: str, timings: Mapping[Any, float], lost: Sequence[Any], timing_of: TimingOf
 ) -> tuple[tuple[Timing, ...], list[Any], int]:
-    """Return each config's best timing in the order first seen, the choices read, and how many were unreadable."""
+    """Return each config's best timing in the order first seen, the choices read, and the number of unreadable ones."""
     found: dict[KernelConfig, Timing] = {}
     readable: list[Any] = []
     unreadable = 0
@@ -234,10 +235,14 @@ def _timings(
     return tuple(found.values()), readable, unreadable
 
 
-def _timing(_choice: Any, config: KernelConfig, milliseconds: float) -> Timing:
+def _timing(choice: Any, config: KernelConfig, milliseconds: float) -> Timing:
+    clocked = clocked_of(choice, milliseconds)
+    timing = clocked.timing(config) if clocked is not None else None
+    if timing is not None:
+        return timing
     if not math.isfinite(milliseconds) or milliseconds <= 0:
         return Timing(config, None, Outcome.FAILED_UNSPECIFIED)
-    return Timing(config, milliseconds * MICROSECONDS_PER_MILLISECOND)
+    return Timing(config, milliseconds * US_PER_MS)
 
 
 def _lost(config: KernelConfig) -> Timing:
@@ -245,7 +250,7 @@ def _lost(config: KernelConfig) -> Timing:
 
 
 def _says_more(timing: Timing, other: Timing) -> bool:
-    """Whether to keep ``timing`` rather than ``other``: the faster one, and of two failures the one with a reason."""
+    """Return True to keep ``timing``: it is faster than ``other``, or both failed and it has a reason."""
     if timing.runtime_us is not None:
         return other.runtime_us is None or timing.runtime_us < other.runtime_us
     return other.outcome is Outcome.FAILED_UNSPECIFIED

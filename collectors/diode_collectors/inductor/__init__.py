@@ -1,1 +1,1 @@
-"""Inductor's objects as records; the only package of the collectors that the hook imports."""
+"""Inductor's objects as records, and the clock that times its kernels."""

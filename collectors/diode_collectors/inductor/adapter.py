@@ -1,8 +1,7 @@
-"""Inductor's inputs and choices as records.
+"""Read Inductor's inputs and choices as records.
 
-The only home of ``torch._inductor`` types beside ``inductor_records``. Collectors and the hook both come through
-here, so that what is recorded and what a model is asked cannot differ. Nothing goes by torch's version: what an
-object offers decides. Tested with torch 2.11, 2.13 and 2.15; ``torch._inductor`` is imported only when used.
+Collectors and the hook both use this module, so a recorded problem and a question to a model cannot differ. The code
+tests for attributes, never for torch's version. ``torch._inductor`` is imported only when used.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_collectors.inductor.device import detect_environment, detect_hardware
-from diode_store.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.names import kernel_config, template_uid
 from diode_store.errors import RecordError
-from diode_store.normalise import kernel_config, template_uid
 from diode_store.records import KernelConfig, Problem, Scalar, TensorSpec, is_vendor_template
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 POLICY_ANNOTATION = "diode_choice_policy"
-"""Key in the ``annotations`` of a choice under which a hook that filtered the list names itself."""
+"""Key in a choice's ``annotations`` under which a hook that filtered the list leaves its name."""
 
 _NUMBERS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 _get_numbers = itemgetter(*_NUMBERS)
@@ -46,7 +45,7 @@ _ARGUMENT = re.compile(r"(\w+)=('[^']*'|[^,\s]+)")
 _TILE_ORDER = ("BLOCK_M", "BLOCK_K", "BLOCK_N")
 _COUNTER = re.compile(r"_\d+$")
 _FLOAT32 = "float32"
-# What a choice's info_dict says besides its parameters.
+# Keys of a choice's info_dict that are not parameters.
 _NOT_PARAMETERS = frozenset({"backend", "name", "op_type", "kernel_call_name"})
 
 
@@ -56,7 +55,7 @@ def problem_of_inputs(kernel_inputs: Any, op_name: str, sizes: Mapping[Any, int]
     Args:
         kernel_inputs: as the choices hook gets them; symbolic sizes count as their hints.
         op_name: as the hook gets it, such as ``mm`` or ``mm-ah``.
-        sizes: symbol → what it counts as instead.
+        sizes: symbol → value to use instead of its hint.
 
     Raises:
         RecordError: an op or inputs that are not a known matrix product.
@@ -78,12 +77,12 @@ def problem_of_nodes(
     """Return the problem of an op over Inductor's input nodes.
 
     Args:
-        op_name: Inductor's name of the op; ``mm-ah`` is how AutoHeuristic asks for an ``mm``.
+        op_name: Inductor's name of the op; AutoHeuristic asks for an ``mm`` as ``mm-ah``.
         input_nodes: IR nodes in Inductor's order (bias first).
-        scalars: ``alpha`` and ``beta``; only values that are not 1 make another problem.
-        out_dtype: torch dtype of the output; only one that is not the inputs' makes another problem.
-        hint_override: the size that stands for every symbolic one, where Inductor compiles for several.
-        sizes: symbol → what it counts as instead of its hint.
+        scalars: ``alpha`` and ``beta``; only values other than 1 make another problem.
+        out_dtype: torch dtype of the output; it makes another problem only if it is not the dtype of the inputs.
+        hint_override: size of every symbolic dimension when Inductor compiles for several sizes.
+        sizes: symbol → value to use instead of its hint.
 
     Raises:
         RecordError: an op or inputs that are not a known matrix product.
@@ -116,7 +115,7 @@ def config_of_ktc(ktc: Any) -> KernelConfig:
 def columns_of_choices(ktcs: Sequence[Any]) -> ConfigColumns:
     """Return the columns of many ``KernelTemplateChoice``, in their order.
 
-    The same values as ``config_of_ktc`` for each, a hundred times faster: this runs in every hooked compile.
+    The values equal those of ``config_of_ktc``. Vectorized, because every hooked compile calls this.
     """
     groups = [(template, list(group)) for template, group in groupby(ktcs, key=attrgetter("template"))]
     uids = [template_uid(template.uid) for template, _ in groups]
@@ -137,8 +136,8 @@ def columns_of_choices(ktcs: Sequence[Any]) -> ConfigColumns:
 def config_of_choice(choice: Any) -> KernelConfig:
     """Return the config of a ``ChoiceCaller`` that was timed.
 
-    What the choices hook listed carries its ``KernelTemplateChoice``. Others (C++, CUTLASS, subgraphs, lowerings
-    with their own lists) are read from their printed form.
+    A choice from the choices hook carries its ``KernelTemplateChoice``. Other choices (C++, CUTLASS, subgraphs,
+    lowerings with lists of their own) are read from their printed form.
 
     Raises:
         RecordError: a choice that does not describe itself well enough.
@@ -165,7 +164,7 @@ def config_of_choice(choice: Any) -> KernelConfig:
 
 
 def annotations_of(choice: Any) -> Mapping[str, Any]:
-    """Return what was attached to a choice; empty where this version of torch attaches nothing, and for garbage."""
+    """Return the annotations of a choice; empty if this version of torch has none, or if they are garbage."""
     try:
         found = getattr(choice, "annotations", None)
     except Exception:  # noqa: BLE001 - this is asked of whatever a feedback saver is told
@@ -179,7 +178,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def hinted(expressions: Iterable[Any], hint_override: int | None = None) -> tuple[int, ...]:
-    """Return sizes or strides as numbers, symbolic ones by Inductor's hints."""
+    """Return sizes or strides as numbers, with Inductor's hints for symbols."""
     expressions = tuple(expressions)
     try:
         return tuple(int(expression) for expression in expressions)
@@ -234,7 +233,7 @@ def _scalars_of(arguments: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def _is_float32(kernel_inputs: Any) -> bool:
-    """Whether TF32 means anything for these inputs; Triton ignores the flag for any other dtype."""
+    """Return True if TF32 means anything for these inputs; Triton ignores the flag for other dtypes."""
     operands = kernel_inputs.mat1mat2() if hasattr(kernel_inputs, "mat1mat2") else kernel_inputs.nodes()
     return dtype_name(operands[0].get_dtype()) == _FLOAT32
 
@@ -258,7 +257,7 @@ def _numbers_of(uid: str, group: list[Any]) -> NDArray[np.int32]:
 
 
 def _tf32_of(uid: str, group: list[Any]) -> NDArray[np.bool_]:
-    """Return shape (n,): whether each of one template's choices may use TF32."""
+    """Return which choices of one template may use TF32, shape (n,)."""
     if is_vendor_template(uid) or not _is_float32(group[0].inputs):
         return np.zeros(len(group), np.bool_)
     values = [_parameters(ktc).get("ALLOW_TF32", ktc.extra_kwargs.get("ALLOW_TF32", False)) for ktc in group]
@@ -278,7 +277,7 @@ def _literal(text: str) -> Any:
 
 
 def _arguments_of_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a Triton choice's ``info_dict`` says of its arguments, for one without a description."""
+    """Return the arguments in a Triton choice's ``info_dict``, for a choice without a description."""
     tile = ast.literal_eval(info["tile_shape"])
     arguments = dict(zip(_TILE_ORDER, tile, strict=True))
     names = {"GROUP_M": "GROUP_M", "num_stages": "num_stages", "num_warps": "num_warps", "allow_tf32": "ALLOW_TF32"}

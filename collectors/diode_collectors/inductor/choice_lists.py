@@ -1,4 +1,4 @@
-"""What the choices of one op say of it together: its problem, and the templates that made them."""
+"""Derive the problem and the templates of an op from its choices."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def problem_of_choices(name: str, input_nodes: Sequence[Any], choices: Sequence[Any]) -> Problem:
-    """Return the problem of an op whose choices are known.
+    """Return the problem of an op from its choices.
 
     Args:
         name: Inductor's name of the op.
         input_nodes: its inputs, the bias first.
-        choices: which know its scalars and the dtype of its output.
+        choices: the choices, which know the op's scalars and the dtype of its output.
 
     Raises:
         RecordError: an op or inputs that are not a known matrix product.
@@ -33,14 +33,14 @@ def problem_of_choices(name: str, input_nodes: Sequence[Any], choices: Sequence[
 
 
 def template_hashes_of(choices: Iterable[Any]) -> dict[str, str]:
-    """Return template uid → SHA-256 of its source, of the templates that have one."""
+    """Return template uid → SHA-256 of its source, for the templates that have a source."""
     templates = (getattr(annotations_of(choice).get("ktc"), "template", None) for choice in choices)
     found = {template.uid: getattr(template, "src_hash", None) for template in templates if template is not None}
     return {uid: digest for uid, digest in found.items() if digest}
 
 
 def _scalars(choices: Sequence[Any]) -> dict[str, Any]:
-    """Return alpha and beta: the inputs that the choices were made for know them, and so do ATen calls."""
+    """Return alpha and beta, which the choices' inputs and ATen calls know."""
     for choice in choices:
         ktc = annotations_of(choice).get("ktc")
         if ktc is not None:

@@ -1,4 +1,4 @@
-"""What this process would time on, and with: the device as ``Hardware``, the software as ``Environment``."""
+"""Describe this process's device as ``Hardware`` and its software as ``Environment``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from diode_store.devices import AMD, NVIDIA, with_known_attributes
+from diode_store.devices.known import AMD, NVIDIA, with_known_attributes
 from diode_store.records import UNKNOWN, Environment, Hardware
 
 _CPU_VENDORS = {"AuthenticAMD": AMD, "GenuineIntel": "intel"}
@@ -21,7 +21,7 @@ _KILO = 1000
 
 
 def detect_hardware(device: Any) -> Hardware | None:
-    """Return the device model behind a ``torch.device`` or its name, or None for any other kind."""
+    """Return the device model behind a ``torch.device`` or its name; None for an unsupported kind."""
     import torch
 
     device = torch.device(device)
@@ -33,7 +33,7 @@ def detect_hardware(device: Any) -> Hardware | None:
 
 
 def device_uuid(device: Any) -> str | None:
-    """Return the UUID of one GPU, which tells the machines of a fleet apart; None for a CPU."""
+    """Return the UUID of a GPU, which distinguishes the machines of a fleet; None for a CPU."""
     import torch
 
     device = torch.device(device)
@@ -45,7 +45,7 @@ def device_uuid(device: Any) -> str | None:
 
 @cache
 def detect_environment() -> Environment:
-    """Return the versions that timings made in this process depend on. Never names the host."""
+    """Return the versions that this process's timings depend on, never the host's name."""
     import torch
 
     if torch.version.hip:
@@ -65,10 +65,10 @@ def detect_environment() -> Environment:
 
 
 def use_torchs_assembler() -> None:
-    """Name Triton's assembler; call it before torch is imported.
+    """Select the assembler of torch's package for Triton; call this before torch is imported.
 
-    Inductor's compile workers use the one in torch's package and their parent process another, so that the parent
-    would compile each kernel once more before it times it.
+    Inductor's compile workers use that assembler by default, but their parent process does not. The parent would
+    compile each kernel once more before timing it.
     """
     torch = find_spec("torch")
     ptxas = Path(torch.origin).parent / "bin" / "ptxas" if torch and torch.origin else None
@@ -78,7 +78,7 @@ def use_torchs_assembler() -> None:
 
 @cache
 def collector_version() -> str | None:
-    """Return the version of torch-diode that collects, or None where it runs from a bare checkout."""
+    """Return the version of the installed torch-diode; None in a bare checkout."""
     try:
         return metadata.version("torch-diode")
     except metadata.PackageNotFoundError:
@@ -93,10 +93,10 @@ def _gpu(index: int) -> Hardware:
 
 
 def hardware_of_properties(properties: Any, *, is_amd: bool) -> Hardware:
-    """Return what ``torch.cuda.get_device_properties`` says as ``Hardware``.
+    """Return ``torch.cuda.get_device_properties`` as ``Hardware``.
 
-    What it leaves out comes from the table of known devices; the bandwidth of an unknown one is the theoretical
-    figure of its memory's clock and bus, where this torch tells them.
+    The table of known devices completes it. For an unknown device the bandwidth is computed from the memory's clock and
+    bus width, if this torch reports them.
     """
     told = Hardware(
         vendor=AMD if is_amd else NVIDIA,

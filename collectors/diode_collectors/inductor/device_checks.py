@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.inductor.driver import Driver
-from diode_store.diagnosis import Finding, ok, problem, warning
+from diode_store.command_line.diagnosis import Finding, ok, problem, warning
+from diode_store.command_line.render import counted
 from diode_store.errors import first_line
 from diode_store.records import UNKNOWN
-from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from diode_store.diagnosis import Setup
+    from diode_store.command_line.diagnosis import Setup
 
 _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA_ID, _DISPLAY_CLASS = "0x10de", "0x03"
@@ -24,17 +24,17 @@ _GET_TORCH = "install the build for your GPU from https://pytorch.org/get-starte
 
 
 def check_driver(_setup: Setup) -> Iterator[Finding]:
-    """Yield which GPUs the driver sees; torch is not needed."""
+    """Yield which GPUs the driver sees. This needs no torch."""
     yield driver_finding(Driver.ask(), amd=_AMD_DRIVER.exists(), on_bus=_nvidia_gpus_on_bus())
 
 
 def driver_finding(driver: Driver, *, amd: bool, on_bus: int) -> Finding:
-    """Return the findings that follow from a driver's answer.
+    """Return the finding that follows from a driver's answer.
 
     Args:
-        driver: what NVIDIA's said.
-        amd: whether AMD's is loaded.
-        on_bus: how many NVIDIA GPUs the PCI bus has.
+        driver: the answer of NVIDIA's driver.
+        amd: True if AMD's driver is loaded.
+        on_bus: number of NVIDIA GPUs on the PCI bus.
     """
     if driver.error is not None:
         return problem(
@@ -75,7 +75,7 @@ def check_torch(_setup: Setup) -> Iterator[Finding]:
 
 
 def torch_finding(build: str, by_driver: Sequence[str], by_torch: Sequence[str]) -> Finding:
-    """Return what follows from the GPUs that the driver and a build of torch see, given by name."""
+    """Return the finding that follows from the names of the GPUs that the driver and a build of torch see."""
     if by_torch and len(by_torch) >= len(by_driver):
         return ok("torch GPU", f"{build} sees {_listed(by_torch)}")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

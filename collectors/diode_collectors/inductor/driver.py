@@ -1,4 +1,4 @@
-"""NVIDIA's driver and its GPUs, asked through NVML: that needs neither torch nor a CUDA context."""
+"""Ask NVIDIA's driver for its GPUs through NVML, without torch and without a CUDA context."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Driver:
 
     version: str = ""
     gpus: tuple[str, ...] = ()
-    """Their names."""
+    """Names of the GPUs."""
     error: str | None = None
-    """Why it was not asked, or does not answer although it is there."""
+    """Reason why the driver was not asked, or why it does not answer although it is there."""
 
     @classmethod
     def ask(cls) -> Driver:
-        """Ask through NVML; without a driver there are no GPUs and no error."""
+        """Ask the driver; without one there are no GPUs and no error."""
         try:
             import pynvml
         except ImportError:

@@ -1,1 +1,1 @@
-"""From spools into the warehouse: one pass, and the daemon around it."""
+"""Move records from spools into the warehouse: one pass, and the daemon around it."""

@@ -1,6 +1,6 @@
-"""`diode-ingest run`: moves spooled records into the warehouse until stopped.
+"""Run the daemon: move spooled records into the warehouse until stopped.
 
-A small loop around ``ingest_once``. Logs, health and metrics listen to it as ``Observer``.
+This is a small loop around ``ingest_once``. Logs, health and metrics follow it as ``Observer``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from diode_collectors.ingest.probe import PROBE_INTERVAL_S, probe
 from diode_collectors.spool.files import changed_ns
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, SchemaError, SettingsError, SpoolError
-from diode_store.urls import sqlite_path
+from diode_store.system.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestProgress
+    from diode_collectors.ingest.report import IngestProgress
     from diode_collectors.ingest.settings import DaemonSettings
     from diode_store.errors import DiodeError
     from diode_store.warehouse.store import Store
@@ -35,32 +35,32 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "Reload", "Reloaded", "backoff_s", "run_daemon"]
 
 LOOK_S = 0.1
-"""From one look at a spool's folder to the next; a look is one system call."""
+"""Seconds between two looks at a spool's folder; a look is one system call."""
 TURN_S = 2.0
-"""Longest turn of a spool while others wait."""
+"""Longest turn of a spool in seconds while others wait."""
 _GUARD_S = 1.0
 
 
 class Reloaded(NamedTuple):
-    """The settings as read again."""
+    """Settings after a reload."""
 
     settings: DaemonSettings
     open_store: Callable[[], Store] | None = None
     """Opens the warehouse if its address has changed."""
     changes: tuple[str, ...] = ()
-    """Settings that have changed."""
+    """Names of the settings that changed."""
     kept: tuple[str, ...] = ()
-    """Settings that would have changed but need a restart."""
+    """Names of the settings whose new values need a restart."""
 
 
 @dataclass(frozen=True)
 class Reload:
-    """A request to read the settings again, and how that is done."""
+    """A request to read the settings again, and the function that reads them."""
 
     read: Callable[[], Reloaded]
-    """Raises ``SettingsError`` when they cannot be used."""
+    """Reads the settings; raises ``SettingsError`` if they cannot be used."""
     asked: threading.Event = field(default_factory=threading.Event)
-    """Set it, from another thread, to ask."""
+    """Set by another thread to ask for a reload."""
 
 
 def run_daemon(
@@ -73,19 +73,19 @@ def run_daemon(
 ) -> None:
     """Ingest from the settings' spools until ``stop`` is set, then finish the batch and return.
 
-    A failure of the database or of a spool is retried with back-off; nothing is lost meanwhile.
+    After a failure of the database or a spool, the daemon retries with back-off. Nothing is lost meanwhile.
 
     Args:
-        settings: the spools, made if they are not there, and how to work on them.
+        settings: the spools, which are made if missing, and how to work on them.
         open_store: opens the warehouse; called again after a failure.
-        stop: set it, from another thread, to end the daemon.
+        stop: set by another thread to end the daemon.
         observers: called at each event.
-        reload: how to change the settings while it runs.
+        reload: changes the settings of a running daemon.
 
     Raises:
-        SpoolError: another process works on one of these spools, it cannot be made, or it was deleted.
-        SchemaError: when it starts, the database is absent or has another schema revision.
-        DatabaseError: when it starts, the file is no database.
+        SpoolError: a spool is in use by another process, cannot be made, or was deleted.
+        SchemaError: at the start, there is no database or it has another schema revision.
+        DatabaseError: at the start, the file is no database.
     """
     with contextlib.ExitStack() as locks:
         works = [_Work(spool, locks.enter_context(Spool(spool).lock())) for spool in settings.spool]
@@ -94,15 +94,15 @@ def run_daemon(
 
 @dataclass
 class _Work:
-    """A spool, and when its next pass is due."""
+    """A spool, and the time of its next pass."""
 
     spool: Path
     is_deleted: Callable[[], bool]
-    """Returns whether the locked folder was deleted."""
+    """Returns True if the locked folder was deleted."""
     due_at: float = float("-inf")
     failures: int = 0
     changed_ns: int | None = None
-    """When the folder last changed before the last pass."""
+    """Time of the folder's last change before the last pass."""
 
 
 class _Daemon:
@@ -159,7 +159,7 @@ class _Daemon:
         self._tell(lambda o: o.stopped())
 
     def _is_due(self, work: _Work) -> bool:
-        """Whether to make a pass over a spool: it is due, or its folder has changed."""
+        """Return True if a spool's pass is due or its folder has changed."""
         if self._stop.is_set() or self._verdict.holds:
             return False
         if time.monotonic() >= work.due_at:
@@ -174,13 +174,13 @@ class _Daemon:
         return min(LOOK_S, max(0.0, until_due))
 
     def _pass(self, work: _Work) -> None:
-        """Make one pass over a spool and set when the next one is due."""
+        """Make one pass over a spool and set the time of the next."""
         if work.is_deleted():
-            # Its writers make a new one, which another daemon may have locked by now.
+            # Writers make a new folder, which another daemon may have locked by now.
             raise SpoolError(f"{work.spool} was deleted while the daemon worked on it; start the daemon again")
         begin = time.monotonic()
         self._turn_began = None
-        # Before anything is read: what comes meanwhile changes it once more.
+        # Before anything is read, so that a segment that arrives during the pass counts as a change.
         work.changed_ns = changed_ns(work.spool)
         try:
             store = self._opened()
@@ -191,7 +191,7 @@ class _Daemon:
                 on_progress=partial(self._progressed, work.spool),
             )
         except DatabaseError as error:
-            # At the start this is the operator's mistake; later the database has become unreachable.
+            # At the start this is the operator's mistake; later the database has gone away.
             if not self._was_open and (isinstance(error, SchemaError) or _is_no_database(error)):
                 raise
             self._database_failed(work, error)
@@ -211,9 +211,9 @@ class _Daemon:
         return self._store
 
     def _probe_database(self) -> None:
-        """Ask an open warehouse now and then whether it still answers; passes over empty spools do not.
+        """Ask an open warehouse now and then whether it still answers, because passes over empty spools do not.
 
-        One that failed is opened again by the next pass, or here while the guard lets none begin.
+        After a failed probe, the next pass opens the warehouse again. While the guard holds passes back, this does.
         """
         if self._store is None:
             if self._was_open and self._verdict.holds and time.monotonic() >= self._works[0].due_at:
@@ -239,7 +239,7 @@ class _Daemon:
         return self._stop.is_set() or self._verdict.holds or self._is_others_turn()
 
     def _is_others_turn(self) -> bool:
-        """Whether others have waited long enough, counted from the pass's first progress: it must make some."""
+        """Return True if other spools have waited long enough since the pass's first progress."""
         if len(self._works) == 1 or self._turn_began is None:
             return False
         return time.monotonic() - self._turn_began > TURN_S
@@ -251,12 +251,12 @@ class _Daemon:
         self._look_at_disks()
 
     def _database_failed(self, work: _Work, error: DiodeError) -> None:
-        """Delay every spool: they share the database."""
+        """Delay every spool, since all share the database."""
         self._close()
         due_at = time.monotonic() + self._failed(work, error, self._database_failures)
         self._database_failures += 1
         for each in self._works:
-            # An idle spool may have its next pass much later; its own failures keep their longer wait.
+            # The next pass of an idle spool may be far off, and a spool that failed itself keeps its longer wait.
             each.due_at = max(each.due_at, due_at) if each.failures else due_at
 
     def _failed(self, work: _Work, error: DiodeError, failures: int) -> float:
@@ -265,7 +265,7 @@ class _Daemon:
         return retry_s
 
     def _look_at_disks(self) -> None:
-        """Pause or resume as the guard says; at most once a second, as it costs some system calls."""
+        """Pause or resume as the guard says. Looks at most once a second, because a look takes system calls."""
         now = time.monotonic()
         if now - self._guarded_at < _GUARD_S:
             return
@@ -286,7 +286,7 @@ class _Daemon:
         try:
             new = self._reload.read()
         except SettingsError as error:
-            # The name of an exception is gone after its block, so it is bound to the call.
+            # Python unbinds an exception's name after its block, so the call binds the exception itself.
             self._tell(partial(_tell_not_reloaded, error))
             return
         self._use(new.settings)
@@ -307,14 +307,14 @@ def _tell_not_reloaded(error: DiodeError, observer: Observer) -> None:
 
 
 def _is_no_database(error: DiodeError) -> bool:
-    """Whether the file is not an SQLite database, for which retrying is no use."""
+    """Return True if the file is not an SQLite database, which no retry mends."""
     return getattr(error.__cause__ or error.__context__, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
 
 
 def backoff_s(failures: int, settings: DaemonSettings) -> float:
-    """Return how long to wait after ``failures`` earlier failures in a row, in seconds.
+    """Return the seconds to wait after ``failures`` earlier failures in a row.
 
-    Doubles up to a limit; a random part, up to half, keeps daemons from coming back all at once.
+    The wait doubles up to a limit. A random part of up to half keeps daemons from coming back all at once.
     """
     longest = min(settings.backoff_most_s, settings.backoff_first_s * 2.0 ** min(failures, 60))
     return random.SystemRandom().uniform(longest / 2, longest)

@@ -1,4 +1,4 @@
-"""Runs a command's work on several spools, one after another."""
+"""Run a command's work on several spools, one after another."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class SpoolOutcome(Generic[_Result]):
 
 
 def in_json(shown: Sequence[Mapping[str, object]], sums: Mapping[str, object]) -> Mapping[str, object]:
-    """Return what ``--json`` prints: the object of the only spool, or the sums, with each one's in ``spools``."""
+    """Return what ``--json`` prints: the object of the only spool, or the sums with each spool in ``spools``."""
     return shown[0] if len(shown) == 1 else {**sums, "spools": shown}
 
 
 def on_each(spools: Sequence[Path], work: Callable[[Path], _Result]) -> list[SpoolOutcome[_Result]]:
-    """Call ``work`` with each spool; of several, one that fails does not stop the others.
+    """Call ``work`` with each spool. A failure does not stop the other spools.
 
     Raises:
-        SpoolError: it failed with the only one.
+        SpoolError: it failed with the only spool.
     """
     outcomes: list[SpoolOutcome[_Result]] = []
     for spool in spools:

@@ -1,4 +1,4 @@
-"""Limits Python's garbage collector, which would take a tenth of the time and find nothing."""
+"""Limit Python's garbage collector, which costs time here and finds nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# New objects, collections of the young and of the older before the next ones are looked at. Records have no cycles.
+# Thresholds of gc.set_threshold: new objects, young collections, older collections. Records have no cycles.
 _SELDOM = (50_000, 20, 100)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Pause collection while modules are loaded."""
+    """Pause collection while modules load."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -27,7 +27,7 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def ingesting() -> Iterator[None]:
-    """Exclude what is loaded by now, which stays, and collect seldom while records come and go."""
+    """Exclude the objects loaded so far, and collect rarely while records come and go."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(*_SELDOM)

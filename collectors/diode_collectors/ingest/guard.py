@@ -1,10 +1,9 @@
-"""Pauses ingesting before a disk is full or a quarantine too large, and resumes it afterwards.
+"""Pause ingesting before a disk is full or a quarantine too large, and resume it afterwards.
 
-- Little space on the disk of the SQLite file: ingesting pauses. SQLite would soon fail, in the middle of a write.
-- Little space on the disk of a spool, with the warehouse elsewhere: reported, and ingesting goes on, since that
-  makes room there.
-- A quarantine above its limit: its oldest damaged stretches, which cannot be read, are removed. Whole records that
-  only a newer torch-diode can read are never removed: if they alone are above the limit, ingesting pauses.
+- Little space on the disk of the SQLite file: ingesting pauses, because SQLite would soon fail in the middle of a
+write. - Little space on a spool's disk, with the warehouse elsewhere: reported. Ingesting goes on and makes room there.
+- A quarantine above its limit: its oldest damaged stretches, which cannot be read, are removed. Whole records are never
+  removed; if they alone exceed the limit, ingesting pauses.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _RESUME_DIVISOR = 10
-"""A tenth more than the limit must be free again, so that it does not alternate."""
+"""Ingesting resumes when a tenth more than the limit is free, so that it does not alternate."""
 
 
 class Verdict(NamedTuple):
@@ -30,11 +29,11 @@ class Verdict(NamedTuple):
     problems: tuple[str, ...] = ()
     """A line for each problem, with the remedy."""
     holds: bool = False
-    """Whether ingesting pauses."""
+    """True while ingesting pauses."""
 
 
 def free_bytes(path: Path) -> int | None:
-    """Return the bytes a user may still write where ``path`` is or will be; None if unknown."""
+    """Return the bytes that a user may still write where ``path`` is or will be; None if unknown."""
     for place in (path, *path.absolute().parents):
         try:
             found = os.statvfs(place)
@@ -47,7 +46,7 @@ def free_bytes(path: Path) -> int | None:
 
 
 class Guard:
-    """Watches the file systems and quarantines of some spools and of the warehouse."""
+    """Watches the file systems and quarantines of spools, and the file system of the warehouse."""
 
     def __init__(
         self,
@@ -58,14 +57,14 @@ class Guard:
         quarantine_bytes: int,
         free: Callable[[Path], int | None] = free_bytes,
     ) -> None:
-        """Watch from now on.
+        """Start to watch.
 
         Args:
             spools: the spools.
             database_file: the SQLite file; None for a warehouse elsewhere.
-            min_free_bytes: how much must be free on each file system.
-            quarantine_bytes: how large a quarantine may grow.
-            free: how much is free where a path is.
+            min_free_bytes: bytes that must be free on each file system.
+            quarantine_bytes: size limit of a quarantine.
+            free: returns the free bytes at a path.
         """
         self._spools = [Spool(path) for path in spools]
         self._database_file = database_file
@@ -75,7 +74,7 @@ class Guard:
         self._low: set[Path] = set()
         self._looked: dict[Path, tuple[int | None, str | None]] = {}
         self.trimmed: list[tuple[Path, int]] = []
-        """Spools and how many files their quarantine lost; the reader clears the list."""
+        """Spools and the number of files that each quarantine lost; the reader clears the list."""
 
     def look(self) -> Verdict:
         """Look at the disks, and at each quarantine that has changed."""
@@ -97,7 +96,7 @@ class Guard:
             self._low.discard(path)
             return None
         self._low.add(path)
-        # Without the figure, which changes all the time, so that the same problem is reported once.
+        # Without the figure, which changes all the time, so that one problem is reported once.
         return f"{path}: less than {self._min_free_bytes:,} bytes are free"
 
     def _full_quarantines(self) -> list[str]:
@@ -124,6 +123,7 @@ class Guard:
         if size - freed <= self._quarantine_bytes:
             return None
         return (
-            f"{spool.quarantine_directory}: above its limit of {self._quarantine_bytes:,} bytes with records that a "
-            "newer torch-diode can read; upgrade and move them back into the spool, or move them elsewhere"
+            f"{spool.quarantine_directory}: above its limit of {self._quarantine_bytes:,} bytes with whole records,"
+            " which are never removed; `diode-ingest status` counts their reasons; move those of a newer torch-diode"
+            " back into the spool once it is installed, and the others elsewhere"
         )

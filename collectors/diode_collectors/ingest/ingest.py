@@ -1,111 +1,41 @@
-"""From a spool into the warehouse: one pass, which stores every record exactly once.
+"""Move records from a spool into the warehouse in one pass that stores every record exactly once.
 
-A batch is committed durably before the segments it came from are removed, so a crash in between delivers a
-segment again; the records' unique uids make the second delivery a look-up. What is not a record goes to quarantine
-and the rest is ingested. The database's errors end the pass and leave its segments where they are.
+A batch is committed durably before its segments are removed. A crash in between delivers a segment again; the unique
+uids of its records turn the second delivery into a look-up. Damaged data goes to quarantine, and the rest is ingested.
+An error of the database ends the pass and leaves the segments where they are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from diode_collectors.ingest.batches import Batch, Committing, Pending
+from diode_collectors.ingest.report import LISTED_REJECTIONS, IngestProgress, IngestReport, Rejection, remedy
 from diode_collectors.spool.files import unreadable
+from diode_collectors.spool.quarantine import BY_WORTH
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import CodecError, SegmentError, SpoolError
 from diode_store.records import Measurement
+from diode_store.values.checks import other_content
+from diode_store.wire.segment_layout import FRAME_BYTES, MAX_PAYLOAD_BYTES
 from diode_store.wire.segments import OPEN_SUFFIX, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from diode_store.warehouse.store import Store
     from diode_store.wire.segments import Frame
 
 _CHUNK_FRAMES = 500
-_WORTH_A_LOOK = 8
 _CHUNK_BYTES = 4 * 2**20
-_LISTED_REJECTIONS = 100
+MOST_ENTRIES = 100
+"""Most rejections of one segment that become files of their own. With more, the whole segment is kept too."""
+MOST_ENTRY_BYTES = MAX_PAYLOAD_BYTES + FRAME_BYTES
+"""Largest rejection that becomes a file of its own, in bytes."""
 
-_UPGRADE = "then move it from the quarantine back into the spool"
-_DAMAGED = "what is left of it is in the quarantine; measure again what it held"
 _WOULD_GO = "ingesting would put it into quarantine"
-_REMEDIES = {
-    Reason.NEWER_FORMAT: _UPGRADE,
-    Reason.NEWER_RECORD: _UPGRADE,
-    Reason.BAD_RECORD: "it is in the quarantine; report it to the author of the collector",
-}
-
-
-class Rejection(NamedTuple):
-    """A part of a segment that is not a record."""
-
-    segment: str
-    """The segment's name."""
-    offset: int
-    """Where it begins in there, in bytes."""
-    reason: Reason
-    message: str
-    """The problem and its remedy, in one line."""
-
-    def __str__(self) -> str:
-        """Return one line with place, problem and remedy."""
-        return f"{self.segment} at offset {self.offset}: {self.message}"
-
-
-@dataclass(frozen=True)
-class IngestReport:
-    """What a pass did; in a dry run, what it would have done."""
-
-    segments: int = 0
-    """Segments read to their end, and removed."""
-    measurements: int = 0
-    """New ones that are now in the warehouse."""
-    duplicates: int = 0
-    """Records that were there already, of either kind."""
-    timings: int = 0
-    """Timings of the new measurements."""
-    decisions: int = 0
-    """New decisions of the hook that are now in the warehouse."""
-    rejected: int = 0
-    """Frames and stretches of damage that went to quarantine."""
-    rejected_by_reason: Mapping[str, int] = field(default_factory=dict)
-    rejections: tuple[Rejection, ...] = ()
-    """The first hundred of them."""
-    torn_bytes: int = 0
-    """Unfinished writes that were cut off segments whose writer died."""
-    unreadable: tuple[str, ...] = ()
-    """A line for each segment that could not be read; it was left where it is."""
-    stopped: bool = False
-    """Whether it was asked to end early."""
-
-    def __add__(self, other: IngestReport) -> IngestReport:
-        """Return what both passes did together."""
-        reasons = Counter(self.rejected_by_reason) + Counter(other.rejected_by_reason)
-        return IngestReport(
-            segments=self.segments + other.segments,
-            measurements=self.measurements + other.measurements,
-            duplicates=self.duplicates + other.duplicates,
-            timings=self.timings + other.timings,
-            decisions=self.decisions + other.decisions,
-            rejected=self.rejected + other.rejected,
-            rejected_by_reason=dict(reasons),
-            rejections=(self.rejections + other.rejections)[:_LISTED_REJECTIONS],
-            torn_bytes=self.torn_bytes + other.torn_bytes,
-            unreadable=self.unreadable + other.unreadable,
-            stopped=self.stopped or other.stopped,
-        )
-
-
-class IngestProgress(NamedTuple):
-    """How far a pass has come."""
-
-    report: IngestReport
-    done_bytes: int
-    total_bytes: int
 
 
 def ingest_once(
@@ -119,43 +49,43 @@ def ingest_once(
 ) -> IngestReport:
     """Ingest everything that waits in a spool.
 
-    Two at once do no harm, but gain nothing: take ``Spool.lock`` to be the only one.
+    Two passes at once do no harm, but gain nothing; ``Spool.lock`` keeps others out.
 
     Args:
-        spool_dir: the spool; one that does not exist is empty.
-        store: where to.
-        dry_run: only count; neither the spool nor the warehouse is changed.
+        spool_dir: the spool; a missing folder counts as empty.
+        store: the warehouse.
+        dry_run: only count; change neither the spool nor the warehouse.
         should_stop: called between batches; once it returns True, the pass ends with what it has committed.
         on_progress: called now and then with the progress of the pass.
         leave_out: names of segments to skip.
 
     Raises:
-        DatabaseError: the database failed; what was not committed is still in the spool.
-        SpoolError: the spool cannot be read or written; likewise.
+        DatabaseError: the database failed; uncommitted records are still in the spool.
+        SpoolError: the spool cannot be read or written; uncommitted records are still there.
     """
     work = _Pass(Spool(spool_dir), store, dry_run=dry_run, should_stop=should_stop, leave_out=leave_out)
     return work.run(on_progress or (lambda _progress: None))
 
 
-def remedy(reason: Reason) -> str:
-    """Return what to do about something that was put into quarantine for ``reason``."""
-    return _REMEDIES.get(reason, _DAMAGED)
-
-
 class _Tally:
-    """The counts of a pass while it runs."""
+    """Counts of a running pass."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.rejections: list[Rejection] = []
+        self.doubts: list[str] = []
         self.unreadable: list[str] = []
         self.stopped = False
 
     def reject(self, rejection: Rejection) -> None:
         self.reasons[rejection.reason.value] += 1
-        if len(self.rejections) < _LISTED_REJECTIONS:
+        if len(self.rejections) < LISTED_REJECTIONS:
             self.rejections.append(rejection)
+
+    def doubt(self, lines: Sequence[str]) -> None:
+        self.counts["doubtful"] += len(lines)
+        self.doubts += lines[: LISTED_REJECTIONS - len(self.doubts)]
 
     def report(self) -> IngestReport:
         counts = self.counts
@@ -165,6 +95,8 @@ class _Tally:
             duplicates=counts["duplicates"],
             timings=counts["timings"],
             decisions=counts["decisions"],
+            doubtful=counts["doubtful"],
+            doubts=tuple(self.doubts),
             torn_bytes=counts["torn_bytes"],
             rejected=self.reasons.total(),
             rejected_by_reason=dict(self.reasons),
@@ -194,10 +126,13 @@ class _Pass:
         self._tally = _Tally()
         self._batch = Batch()
         self._committing = Committing(store)
-        # Uids that the store cannot know of yet: those not committed, in a dry run those of the whole pass.
+        # Uids that a dry run would have stored.
         self._seen: set[bytes] = set()
-        # Segments with a part that could not be put aside, on a full disk say; they stay, the others are ingested.
+        # Segments with a part that could not be quarantined, for example on a full disk. They stay in the spool.
         self._left: dict[Path, SpoolError] = {}
+        self._put_aside: Counter[Path] = Counter()
+        # Segments with too many rejections for files of their own. They go into quarantine whole after ingesting.
+        self._crowded: dict[Path, tuple[Reason, str]] = {}
 
     def run(self, on_progress: Callable[[IngestProgress], None]) -> IngestReport:
         try:
@@ -260,36 +195,42 @@ class _Pass:
         return self._tally.stopped
 
     def _take(self, path: Path, chunk: Sequence[Frame]) -> None:
-        """Decode what is new of some frames; commit whenever a batch is full."""
-        # A few records are cheaper to decode than to ask for; storing asks once more, for a whole batch.
-        asks = self._dry_run or len(chunk) >= _WORTH_A_LOOK
-        known = self._store.known(frame.uid for frame in chunk if frame.uid is not None) if asks else set()
+        """Decode frames and commit full batches. Replays are decoded too: their uid may stand for something else."""
+        decoded = []
         for frame in chunk:
             if frame.error is not None:
                 self._reject(path, frame, frame.reason or Reason.NO_MARKER, frame.error)
-            elif frame.uid in known or frame.uid in self._seen:
-                self._tally.counts["duplicates"] += 1
-            else:
-                self._decode(path, frame)
+                continue
+            try:
+                pending = Pending(frame.record(), path, frame)
+            except (SegmentError, CodecError) as error:
+                self._reject(path, frame, Reason.of(error), str(error))
+                continue
+            if self._dry_run:
+                decoded.append(pending)
+                continue
+            self._batch.add(pending)
             if self._batch.is_full():
                 self._commit()
+        self._count(decoded)
 
-    def _decode(self, path: Path, frame: Frame) -> None:
-        try:
-            record = frame.record()
-        except (SegmentError, CodecError) as error:
-            self._reject(path, frame, Reason.of(error), str(error))
-            return
-        self._seen.add(record.uid)
-        if not self._dry_run:
-            self._batch.add(Pending(record, path, frame))
-        elif isinstance(record, Measurement):
-            self._tally.counts.update(measurements=1, timings=len(record.timings))
-        else:
-            self._tally.counts.update(decisions=1)
+    def _count(self, decoded: Sequence[Pending]) -> None:
+        """Count records as a dry run."""
+        known = self._store.known(pending.record.uid for pending in decoded)
+        others = set(map(id, self._store.contradicted(pending.record for pending in decoded)))
+        for record, path, frame in decoded:
+            if id(record) in others:
+                self._reject(path, frame, Reason.OTHER_CONTENT, other_content(record.uid))
+            elif record.uid in known or record.uid in self._seen:
+                self._tally.counts["duplicates"] += 1
+            elif isinstance(record, Measurement):
+                self._tally.counts.update(measurements=1, timings=len(record.timings))
+            else:
+                self._tally.counts.update(decisions=1)
+            self._seen.add(record.uid)
 
     def _commit(self) -> None:
-        """Have the batch committed after the one before it."""
+        """Finish the batch before, then start to commit this one."""
         self._finish()
         batch, self._batch = self._batch, Batch()
         self._committing.start(batch)
@@ -297,25 +238,23 @@ class _Pass:
             self._finish()
 
     def _finish(self) -> None:
-        """Count what was committed, put aside what was refused, and remove the finished segments."""
+        """Count the committed records, quarantine the refused ones, and remove the finished segments."""
         written = self._committing.finish()
         if written is None:
             return
-        batch, counts, refused = written
-        self._tally.counts.update(counts)
-        for pending, message in refused:
+        self._tally.counts.update(written.counts)
+        self._tally.doubt(written.doubts)
+        for pending, reason, message in written.refused:
             try:
-                self._reject(pending.segment, pending.frame, Reason.BAD_RECORD, message)
+                self._reject(pending.segment, pending.frame, reason, message)
             except SpoolError as error:
                 self._left.setdefault(pending.segment, error)
-        if not self._dry_run:
-            self._seen -= batch.uids()
-        for path in batch.completes:
+        for path in written.batch.completes:
             if path in self._left:
                 continue
             if not self._dry_run:
                 try:
-                    self._spool.remove(path)
+                    self._remove(path)
                 except SpoolError as error:
                     self._left[path] = error
                     continue
@@ -327,12 +266,29 @@ class _Pass:
             if frame.size == _size(path):
                 self._spool.quarantine_segment(path, reason, rejection.message)
             else:
-                self._spool.quarantine(path, frame, reason, rejection.message)
+                self._put(path, frame, reason, rejection.message)
         self._tally.reject(rejection)
+
+    def _put(self, path: Path, frame: Frame, reason: Reason, message: str) -> None:
+        """Put a frame into quarantine, or note that its whole segment goes there."""
+        self._put_aside[path] += 1
+        if self._put_aside[path] <= MOST_ENTRIES and frame.size <= MOST_ENTRY_BYTES:
+            self._spool.quarantine(path, frame, reason, message)
+        elif path not in self._crowded or _worth(reason) > _worth(self._crowded[path][0]):
+            self._crowded[path] = reason, message
+
+    def _remove(self, path: Path) -> None:
+        """Remove an ingested segment, or quarantine it if not all of its rejections are there."""
+        crowded = self._crowded.pop(path, None)
+        if crowded is None:
+            self._spool.remove(path)
+        else:
+            self._spool.quarantine_segment(path, *crowded)
+        del self._put_aside[path]
 
     def _reject_segment(self, path: Path, message: str) -> None:
         if path.suffix == OPEN_SUFFIX:
-            # Only in a dry run: otherwise adopting it has failed already.
+            # Only in a dry run: otherwise the segment could not be adopted either.
             self._tally.unreadable.append(f"{path}: {message}")
             return
         reason = Reason.NEWER_FORMAT
@@ -345,8 +301,13 @@ class _Pass:
         return _WOULD_GO if self._dry_run else remedy(reason)
 
 
+def _worth(reason: Reason) -> int:
+    """Return how useful the bytes may still be; damage is removed first when room is needed."""
+    return BY_WORTH.index(reason) if reason in BY_WORTH else -1
+
+
 def _chunks(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
-    """Group frames so that one look-up serves many and few are in memory."""
+    """Group frames so that few are in memory and one look-up serves many."""
     chunk: list[Frame] = []
     size = 0
     for frame in frames:
@@ -361,6 +322,6 @@ def _chunks(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
-    except FileNotFoundError:
+        return path.lstat().st_size
+    except OSError:
         return 0

@@ -1,6 +1,6 @@
-"""Sealed segments from spools or files of an exchange format, so that data which ships can be made again.
+"""Make sealed segments from spools or files of an exchange format, to ship them.
 
-The same input gives the same bytes (with the same zlib): the writer id is a digest of the records.
+The same input gives the same bytes (with the same zlib), because the writer id is a digest of the records.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from diode_collectors.spool.reading import NO_SEGMENT, SEGMENT_SUFFIXES, records
 from diode_collectors.spool.writer import DEFAULT_SEGMENT_BYTES
 from diode_store.errors import ImportFileError
 from diode_store.exchange.importing import read_strictly
-from diode_store.files import write_durably
 from diode_store.records import Measurement, Outcome
+from diode_store.system.files import write_durably
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_store.wire.segments import SEALED_SUFFIX
@@ -33,15 +33,15 @@ _TO_BE_SHIPPED = 0o644
 
 @dataclass(frozen=True)
 class Unsaid:
-    """What measurements that do not say it themselves are to say."""
+    """Values for measurements that lack them."""
 
     families: Mapping[bytes, str] = field(default_factory=dict)
-    """A problem's key → the family it was swept for."""
+    """A problem's key → the family that it was swept for."""
     regime: str | None = None
-    """The regime of how kernels were timed."""
+    """Regime in which the kernels were timed."""
 
     def told(self, record: Record) -> Record:
-        """Return ``record`` with what it did not say; of a decision nothing is missing."""
+        """Return ``record`` with its missing values filled in; a decision lacks nothing."""
         if not isinstance(record, Measurement):
             return record
         measurement = record
@@ -54,7 +54,7 @@ class Unsaid:
 
 
 class PackReport(NamedTuple):
-    """What was packed."""
+    """Counts of the packed records."""
 
     segments: tuple[Path, ...]
     measurements: int
@@ -64,7 +64,7 @@ class PackReport(NamedTuple):
     of_a_family: int
     """Measurements that name the family they were swept for."""
     decisions: int
-    """Decisions of the hook, which are packed as they are."""
+    """Decisions of the hook, which are packed unchanged."""
 
 
 @dataclass
@@ -90,15 +90,15 @@ def pack(
     """Write records as sealed segments: ``NAME-0000.seg``, ``NAME-0001.seg`` and so on.
 
     Args:
-        files: spools, segments, or files in the format of ``diode_store.exchange.jsonl``; gzip is understood.
-        output: the folder; made if it is not there. Segments of the same names are replaced.
-        context: what the files do not say themselves. Its data set and licence replace those of a spool's or
-            segment's measurements.
-        name: how the segments' names begin.
-        unsaid: what measurements that do not say it are to say.
+        files: spools, segments, or files in the format of ``diode_store.exchange.jsonl``, which may be gzipped.
+        output: the folder; made if missing. Segments of the same names are replaced.
+        context: values that the files lack. Its data set and licence replace those of a spool's or segment's
+            measurements.
+        name: beginning of the segments' names.
+        unsaid: values for measurements that lack them.
         anonymous: leave out the host and its GPUs.
-        segment_bytes: the size at which the next segment is begun.
-        on_progress: called with the number of records just done.
+        segment_bytes: size at which the next segment begins.
+        on_progress: called with the number of records just packed.
 
     Raises:
         ImportFileError: a file cannot be read, or a line or record is bad; nothing was written.
@@ -130,7 +130,7 @@ def _records(path: Path, context: ImportContext) -> Iterator[Record]:
         return
     said = {name: value for name in ("dataset", "licence") if (value := getattr(context, name)) is not None}
     found = False
-    for segment, frames in segments_of(path):
+    for segment, frames in segments_of(path, strict=True):
         found = True
         for record in records_of(segment, frames):
             yield replace(record, **said) if isinstance(record, Measurement) else record
@@ -139,7 +139,7 @@ def _records(path: Path, context: ImportContext) -> Iterator[Record]:
 
 
 def _frames(records: Iterable[Record], totals: _Totals) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the uid and the frame of each record, the first of those that are the same."""
+    """Yield the uid and the frame of each record, without repeated records."""
     seen = set()
     for record in records:
         if record.uid in seen:

@@ -1,4 +1,4 @@
-"""Probes the warehouse: an idle daemon would not notice that its database is gone."""
+"""Probe the warehouse, because an idle daemon would not notice that its database is gone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from diode_store.errors import DatabaseError
 if TYPE_CHECKING:
     from diode_store.warehouse.store import Store
 
-PROBE_INTERVAL_S = 5.0
-"""Time from one probe to the next; on SQLite one takes about a millisecond."""
+PROBE_INTERVAL_S = 3.0
+"""Seconds from one probe to the next."""
 PROBE_TIMEOUT_S = 5.0
 
 
 def probe(store: Store, timeout_s: float = PROBE_TIMEOUT_S) -> None:
     """Return once ``store`` has answered.
 
-    It is asked in a thread of its own: a server that hangs, or a file system that does, may never return.
+    A thread asks, because a server or file system that hangs may never return.
 
     Raises:
         DatabaseError: it failed, or gave no answer within ``timeout_s``.

@@ -1,7 +1,7 @@
-"""The settings of ``diode-ingest``: a TOML file, the environment over it, and the command line over both.
+"""Declare the settings of ``diode-ingest``: a TOML file, the environment over it, and the command line over both.
 
-Each setting is declared once, as a field of ``DaemonSettings``; options, variables, keys of the file, defaults, checks
-and the table in docs/running.md follow from ``SETTINGS``.
+Each setting is one field of ``DaemonSettings``. Options, variables, keys of the file, defaults, checks and the table in
+docs/running.md follow from ``SETTINGS``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_store.errors import SettingsError
-from diode_store.settings import (
+from diode_store.system.files import expanded, real_path
+from diode_store.system.settings import (
     DATABASE_VARIABLE,
     Settings,
     database_address,
@@ -19,7 +20,8 @@ from diode_store.settings import (
     read_settings_file,
     settings_file,
 )
-from diode_store.urls import Address, parse_address
+from diode_store.system.urls import Address, parse_address
+from diode_store.values.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS = ("text", "json")
 OFF = "off"
-MIB = 2**20
 _MOST_S = 1e9
 _FOLDERS = "must be a folder or a list of folders"
 
@@ -45,7 +46,7 @@ def _folders(value: object) -> tuple[Path, ...]:
     folders = tuple(_folder(each) for each in (value if isinstance(value, list | tuple) else [value]))
     if not folders:
         raise ValueError(_FOLDERS)
-    if len({folder.resolve() for folder in folders}) < len(folders):
+    if len({real_path(folder) for folder in folders}) < len(folders):
         raise ValueError("must be different folders")
     return folders
 
@@ -53,15 +54,12 @@ def _folders(value: object) -> tuple[Path, ...]:
 def _folder(value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ValueError(_FOLDERS)
-    try:
-        return Path(value).expanduser()
-    except RuntimeError:  # the home of a user who does not exist
-        raise ValueError(_FOLDERS) from None
+    return expanded(value, lambda _said: ValueError(f"{_FOLDERS}, of users who exist"))
 
 
 def _seconds(least: float) -> Callable[[object], float]:
     def parsed(value: object) -> float:
-        # A bool is an int to Python; "not a number" fails both comparisons.
+        # To Python a bool is an int; "not a number" fails both comparisons.
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _MOST_S:
             raise ValueError(f"must be seconds, from {least:g} to {_MOST_S:g}")
         return float(value)
@@ -102,14 +100,14 @@ def _setting(
     needs_restart: bool = False,
     **default: Any,
 ) -> Any:
-    """Declare a setting: how a value is read, its placeholder and help text, and how its default is shown."""
+    """Declare a setting: its parser, its placeholder and help text, and the text of its default."""
     how = {"parse": parse, "metavar": metavar, "text": text, "shown": default_text, "needs_restart": needs_restart}
     return field(**default, metadata=how)
 
 
 @dataclass(frozen=True)
 class DaemonSettings:
-    """Every setting of ``diode-ingest``; the names are the keys of the file.
+    """All settings of ``diode-ingest``; the field names are the keys of the file.
 
     Raises:
         SettingsError: two settings contradict each other.
@@ -184,7 +182,7 @@ class DaemonSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check settings that must fit together."""
+        """Check settings that depend on each other."""
         if self.backoff_first_s > self.backoff_most_s:
             raise SettingsError(
                 f"backoff_first_s ({self.backoff_first_s:g}) must not be above backoff_most_s "
@@ -194,32 +192,32 @@ class DaemonSettings:
 
 @dataclass(frozen=True)
 class Setting:
-    """What follows from the declaration of a setting."""
+    """Properties of a setting, derived from its declaration."""
 
     name: str
-    """Its key in the file."""
+    """Key in the file."""
     type_name: str
     metavar: str
     text: str
-    """What it does, for help and documentation."""
+    """Effect of the setting, for help and documentation."""
     default: str
-    """The default as text."""
+    """Default as text."""
     needs_restart: bool
-    """Whether SIGHUP leaves it as it is."""
+    """True if SIGHUP does not change it."""
     _parse: Callable[[object], Any]
 
     @property
     def option(self) -> str:
-        """The option, without the unit."""
+        """Name of the option, without the unit."""
         return f"--{self.name.removesuffix('_s').replace('_', '-')}"
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
+        """Name of the environment variable."""
         return DATABASE_VARIABLE if self.name == "database" else f"DIODE_{self.name.upper()}"
 
     def parse(self, value: object) -> Any:
-        """Return ``value``, from a file, the environment or the command line, as ``DaemonSettings`` holds it.
+        """Return a value from a file, the environment or the command line as ``DaemonSettings`` holds it.
 
         Raises:
             ValueError: it cannot be used; the message says what it must be.
@@ -255,11 +253,11 @@ SETTINGS = {
 
 
 def load(given: Mapping[str, object], config: Path | None) -> DaemonSettings:
-    """Return the settings: what is ``given``, else what the file says, else the defaults.
+    """Return the settings: a ``given`` value comes first, then the file, then the default.
 
     Args:
         given: setting → value from the command line or the environment.
-        config: the file; the one that ``settings_file`` finds when None.
+        config: the file; None for the one that ``settings_file`` finds.
 
     Raises:
         SettingsError: a value cannot be used; the message names its place.

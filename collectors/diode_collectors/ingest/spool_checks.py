@@ -7,19 +7,27 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diode_store.diagnosis import Finding, ok, problem, problem_of, problem_of_settings, warning
+from diode_store.command_line.diagnosis import (
+    Finding,
+    ok,
+    on_a_network,
+    problem,
+    problem_of,
+    problem_of_settings,
+    warning,
+)
+from diode_store.command_line.render import counted
 from diode_store.errors import DatabaseError, DiodeError, SettingsError
-from diode_store.files import barrier_to
-from diode_store.render import counted
-from diode_store.settings import Settings, settings_file
+from diode_store.system.files import barrier_to, real_path
+from diode_store.system.settings import Settings, settings_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from diode_collectors.ingest.settings import DaemonSettings
     from diode_collectors.spool.spool import SpoolStatus
-    from diode_store.diagnosis import Setup
-    from diode_store.urls import Address
+    from diode_store.command_line.diagnosis import Setup
+    from diode_store.system.urls import Address
 
 _ANSWER_S = 3.0
 _IDLE = "not running, and nothing waits"
@@ -35,6 +43,7 @@ def check(setup: Setup) -> Iterator[Finding]:
         if settings_file() is None:  # it is the environment
             return
         settings = _settings(Path(os.devnull))  # what the environment says can still be looked at
+    yield from on_a_network(None, settings.spool)
     for spool in settings.spool:
         yield from _check_spool(spool, settings)
     yield from _check_writers(settings)
@@ -76,9 +85,9 @@ def _check_spool(spool: Path, settings: DaemonSettings) -> Iterator[Finding]:
 
 
 def _check_writers(settings: DaemonSettings) -> Iterator[Finding]:
-    """Warn if the collectors, which do not read the settings file, write where no daemon looks."""
+    """Warn if collectors, which do not read the settings file, write where no daemon looks."""
     own = Settings.from_environment().spool_dir
-    if own.resolve() in {spool.resolve() for spool in settings.spool}:
+    if real_path(own) in {real_path(spool) for spool in settings.spool}:
         return
     file = settings_file()
     remedy = f"set DIODE_SPOOL, or spool in {file}" if file else "set DIODE_SPOOL to one of its spools"
@@ -109,6 +118,7 @@ def _troubles(status: SpoolStatus, settings: DaemonSettings) -> Iterator[Finding
     if status.quarantined:
         text = f"{counted(status.quarantined, 'record')} in {status.directory / QUARANTINE_NAME}"
         yield warning("spool", text, "see `diode-ingest status` for the reasons")
+    yield from (problem_of("spool", line) for line in status.unreadable)
     free = free_bytes(status.directory)
     if free is not None and free < settings.min_free_bytes:
         yield problem("spool", f"{status.directory}: {free:,} bytes are free on its disk", "make room")
@@ -148,7 +158,7 @@ def _readiness(listen: Address) -> tuple[int, str]:
 
 
 def _differ(one: str, other: str) -> bool:
-    from diode_store.urls import sqlite_path
+    from diode_store.system.urls import sqlite_path
 
     try:
         return (sqlite_path(one) or one) != (sqlite_path(other) or other)

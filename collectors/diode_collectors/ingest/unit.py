@@ -1,4 +1,4 @@
-"""The shipped systemd unit with an operator's own paths, and a settings file for it."""
+"""Fill the shipped systemd unit with an operator's paths, and write a settings file for it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,35 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.ingest.settings import SETTINGS, DaemonSettings
 from diode_store.errors import SettingsError
-from diode_store.settings import APP_NAME, FILE_NAME, data_dir, default_settings_file, own_database_file, own_spool_dir
-from diode_store.urls import Address
+from diode_store.system.settings import (
+    APP_NAME,
+    FILE_NAME,
+    data_dir,
+    default_settings_file,
+    own_database_file,
+    own_spool_dir,
+)
+from diode_store.system.urls import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Iterator
 
 _NAME = "diode-ingest.service"
+_READ, _ENTER = 0o4, 0o1
 _PLAIN_PATH = re.compile(r"/[\w./+@=,-]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
 class User:
-    """The user that the daemon runs as; it need not exist before its folders are needed."""
+    """User that the daemon runs as. The user need not exist until its folders are needed."""
 
     name: str
     is_me: bool
 
     @classmethod
     def named(cls, name: str | None) -> User:
-        """Return the user of that name, or the one who runs this process.
+        """Return the user of that name, or this process's user.
 
         Raises:
             SettingsError: no name was given, and this process's user has none.
@@ -48,7 +56,7 @@ class User:
         return cls(name or str(me), name in (None, me))
 
     def settings_file(self) -> Path:
-        """Return the settings file that this user's commands read when none is named."""
+        """Return the settings file that this user's commands read by default."""
         return default_settings_file() if self.is_me else self._home() / ".config" / APP_NAME / FILE_NAME
 
     def data_dir(self) -> Path:
@@ -56,10 +64,22 @@ class User:
         return data_dir() if self.is_me else self._home() / ".local" / "share" / APP_NAME
 
     def own(self, path: Path) -> None:
-        """Make a new file or folder this user's."""
+        """Give this user a new file or folder."""
         if not self.is_me:
             entry = pwd.getpwnam(self.name)
             os.chown(path, entry.pw_uid, entry.pw_gid)
+
+    def can_read(self, file: Path) -> bool:
+        """Return True if modes let this user read ``file`` and enter its folders, or if the user does not exist yet."""
+        if self.is_me:
+            return os.access(file, os.R_OK)
+        try:
+            entry = pwd.getpwnam(self.name)
+        except KeyError:
+            return True
+        groups = os.getgrouplist(self.name, entry.pw_gid)
+        wanted = {file: _READ, **dict.fromkeys(file.resolve().parents, _ENTER)}
+        return not entry.pw_uid or all(_allows(path.stat(), entry.pw_uid, groups, bit) for path, bit in wanted.items())
 
     def _home(self) -> Path:
         try:
@@ -71,14 +91,34 @@ class User:
             ) from None
 
 
+def _allows(found: os.stat_result, uid: int, groups: Container[int], bit: int) -> bool:
+    shift = 6 if found.st_uid == uid else 3 if found.st_gid in groups else 0
+    return bool(found.st_mode >> shift & bit)
+
+
+def obstacles(user: User, file: Path, writes: Iterable[Path]) -> Iterator[str]:
+    """Yield a line for each reason why the daemon could not start: the problem and its remedy.
+
+    Args:
+        user: user of the daemon.
+        file: settings file of the daemon.
+        writes: folders that the unit lets it write.
+    """
+    if not user.can_read(file):
+        yield f"{user.name} cannot read {file}; change its owner or mode, or those of its folders"
+    for folder in dict.fromkeys(writes):
+        if not folder.is_dir():
+            yield f"{folder} does not exist; create it for {user.name} before the daemon starts"
+
+
 def default_settings(user: User) -> DaemonSettings:
-    """Return the defaults as they are for ``user``."""
+    """Return the default settings of ``user``."""
     data = user.data_dir()
     return DaemonSettings(database=str(own_database_file(data)), spool=(own_spool_dir(data),))
 
 
 def settings_text(settings: DaemonSettings) -> str:
-    """Return a settings file that names the database and the spool, and shows every other default in a comment."""
+    """Return a settings file that sets the database and the spool, and shows every other default in a comment."""
     lines = ["# Settings of diode-ingest; those in comments are the defaults."]
     for each in fields(settings):
         value = getattr(settings, each.name)
@@ -89,7 +129,7 @@ def settings_text(settings: DaemonSettings) -> str:
 
 
 def write_defaults(file: Path, settings: DaemonSettings, user: User) -> None:
-    """Write a settings file and make the spool's folder, both for ``user`` alone.
+    """Write a settings file and make the spool's folder, both private to ``user``.
 
     Raises:
         SettingsError: one of them cannot be made.
@@ -125,10 +165,10 @@ def unit_text(program: Path, config: Path, user: str, writes: Iterable[Path]) ->
     """Return the unit file.
 
     Args:
-        program: ``diode-ingest`` itself.
-        config: its settings file.
-        user: whom the process runs as.
-        writes: the folders it writes.
+        program: path of ``diode-ingest``.
+        config: settings file of the daemon.
+        user: name of the daemon's user.
+        writes: folders that the daemon may write.
 
     Raises:
         SettingsError: a path or name that a unit file cannot hold unchanged.
@@ -154,8 +194,11 @@ def program_path() -> Path:
 
 
 def _fit(path: Path) -> str:
-    """Return ``path`` for a unit file; one with blanks, quotes or ``%`` would mean something else there."""
-    text = str(path.expanduser().absolute())
+    """Return ``path`` for a unit file; refuse blanks, quotes and ``%``, which mean something else there."""
+    text = str(path.absolute())
     if not _PLAIN_PATH.fullmatch(text):
-        raise SettingsError(f"{text}: a unit file cannot hold this path as it is; use one without blanks or signs")
+        raise SettingsError(
+            f"{text}: a unit file cannot hold this path as it is; use one without blanks or signs for --config, for the"
+            " paths in that file and for the environment of torch-diode"
+        )
     return text

@@ -1,4 +1,4 @@
-"""Checks segments frame by frame, as ingesting does, and changes nothing."""
+"""Check segments frame by frame, as ingesting does, without changing anything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diode_collectors.spool.files import open_segment, unreadable
+from diode_collectors.spool.files import check_one_name, open_segment, open_to_read, unreadable
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import CodecError, SegmentError, SpoolError
 from diode_store.records import Measurement
@@ -24,22 +24,22 @@ _INGEST = "`diode-ingest` keeps the good records and puts this into quarantine"
 
 @dataclass(frozen=True)
 class Validation:
-    """The contents of a segment."""
+    """Contents of a segment."""
 
     file: Path
     frames: int
-    """How many good records."""
+    """Number of good records."""
     timings: int
     decisions: int
-    """How many of the records are decisions of the hook."""
+    """Number of records that are decisions of the hook."""
     torn_bytes: int
-    """An unfinished write at the end of an unsealed segment: no error, ingesting cuts it off."""
+    """Bytes of an unfinished write at the end of an unsealed segment. Not an error: ingesting cuts them off."""
     problems: tuple[str, ...]
     """A line for each problem: place, problem and remedy."""
 
 
 def segments_of(paths: Iterable[Path]) -> list[Path]:
-    """Return ``paths`` with the segments of each folder in its place.
+    """Return ``paths`` with each folder replaced by its segments.
 
     Raises:
         SpoolError: there are no segments.
@@ -54,10 +54,15 @@ def segments_of(paths: Iterable[Path]) -> list[Path]:
     return segments
 
 
-def validate(path: Path) -> Validation:
-    """Check one segment, sealed or still being written."""
+def validate(path: Path, *, is_named: bool = False) -> Validation:
+    """Check one segment, sealed or still being written.
+
+    Args:
+        path: the segment.
+        is_named: a user named it, so it may be a symbolic link and lie anywhere.
+    """
     try:
-        fd = open_segment(path, os.O_RDONLY)
+        fd = _open_named(path) if is_named else open_segment(path, os.O_RDONLY)
     except FileNotFoundError as error:
         return Validation(path, 0, 0, 0, 0, (f"cannot be read: {error.strerror}; check the path",))
     except OSError as error:
@@ -70,6 +75,16 @@ def validate(path: Path) -> Validation:
         return Validation(path, 0, 0, 0, 0, (unreadable(error),))
     finally:
         os.close(fd)
+
+
+def _open_named(path: Path) -> int:
+    fd = open_to_read(path)
+    try:
+        check_one_name(path, os.fstat(fd))
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _segments(path: Path) -> list[Path]:
@@ -96,7 +111,7 @@ def _validate(path: Path, reader: SegmentReader) -> Validation:
 
 
 def _record_in(frame: Frame) -> Record | str:
-    """Return the record in a frame, or what is wrong with it."""
+    """Return the record in a frame, or the reason why it is bad."""
     if frame.error is not None:
         return f"{frame.error}; {_INGEST}"
     try:

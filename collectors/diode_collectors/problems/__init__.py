@@ -1,1 +1,1 @@
-"""Which matrix products a sweep measures: typed, drawn, or taken from models and files. Needs no torch."""
+"""Matrix products for a sweep to measure: typed, drawn, or taken from models and files. Needs no torch."""

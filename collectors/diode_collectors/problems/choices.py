@@ -1,7 +1,7 @@
-"""Estimates, before anything is compiled, how many kernels Inductor lists for a problem, and how long a sweep takes.
+"""Estimates, before anything is compiled, of the kernels that Inductor lists for a problem and of a sweep's duration.
 
-Inductor's lists and filters are those of torch 2.13's ``template_heuristics/triton.py``; other versions differ by a
-config or two of DEFAULT, and by up to a tenth of EXHAUSTIVE.
+The lists and filters follow ``template_heuristics/triton.py`` of torch 2.13. In other versions DEFAULT differs by a
+config or two, and EXHAUSTIVE by up to a tenth.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from diode_collectors.problems.kinds import has_whole_rows
 from diode_collectors.problems.problem import FLOAT32, SweepProblem
 from diode_collectors.problems.search_space import GUIDED
-from diode_store.devices import NVIDIA
-from diode_store.inductor_default import DEFAULT_CONFIGS, LARGEST_BLOCK, GemmConfig, largest_blocks, scaled
-from diode_store.operands import dtype_bytes
-from diode_store.pipelining import gemm_kernel
+from diode_store.candidates.default_space import DEFAULT_CONFIGS, LARGEST_BLOCK, GemmConfig, largest_blocks, scaled
+from diode_store.candidates.operands import dtype_bytes, has_whole_rows
+from diode_store.candidates.pipelining import gemm_kernel
+from diode_store.devices.known import NVIDIA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,35 +24,37 @@ if TYPE_CHECKING:
     from diode_collectors.problems.search_space import SearchSpace
 
 CPU_SECONDS_PER_CHOICE = 0.22
-"""What compiling and timing one kernel costs. This and the next are fitted to the logs of bundled sweeps as deployed:
-2,721 problems on an NVIDIA H200 with 16 cores, torch 2.11 (``benchmarks/bench_sweep_costs.py``). Where two virtual
-cores share a physical one it was up to 0.8."""
+"""Seconds of one core to compile and time one kernel.
+
+This and the next constants are fitted to logs of the bundled sweeps (``benchmarks/bench_sweep_costs.py``). They can be
+several times larger if two virtual cores share a physical one.
+"""
 CPU_SECONDS_PER_PROBLEM = 1.8
-"""What a problem costs beside its choices: lowering it, and timing the finalists."""
+"""Seconds of one core for a problem besides its choices: lowering, and timing the finalists."""
 CPU_SECONDS_PER_VENDOR_PROBLEM = 0.7
-"""What a problem costs of which nothing but the vendor's kernels is timed: 1,391 took 64 s on one H200 with 16 virtual
-cores, where one at a time has the device."""
+"""Seconds of one core for a problem with only vendor kernels. One problem at a time has the device."""
 CPU_SECONDS_PER_SHARED_CHOICE = 0.04
-"""What timing a kernel costs that another problem had compiled."""
+"""Seconds of one core to time a kernel that another problem has compiled."""
 NEW_SHARE = 0.8
-"""Which share of their kernels problems that share some have compiled: of the first 580 of `diode tune`'s standard set
-that two H100s timed, which are as different as can be, some 7,100 of 8,700."""
+"""Share of kernels to compile if problems share kernels, for the very different problems of `diode tune`'s standard
+set.
+"""
 SLOW_FLOAT32_FACTOR = 15
-"""How much longer fp32 without TF32 compiles; 10 to 30 times was seen on the same machine."""
+"""Ratio of compile times: fp32 without TF32 to other dtypes. It varies by a factor of three."""
 GPU_SECONDS_PER_CHOICE = 0.005
-"""What timing one kernel costs. This and the next come from 251 kernels of one problem in 1.4 s, and from 15 of each of
-620 in a mean of 0.18 s (an NVIDIA H200)."""
+"""Seconds of the device to time one kernel. This and the next constant come from sweeps on an NVIDIA H200."""
 GPU_SECONDS_PER_PROBLEM = 0.1
-"""What a problem costs beside its kernels, unless it has the vendor's alone: timing the finalists in turn."""
+"""Seconds of the device for a problem besides its kernels, unless it has only vendor kernels: timing the finalists in
+turn.
+"""
 CPU_SECONDS_PER_CPP_PROBLEM = 8.0
-"""What compiling and timing ATen and C++ kernels of one problem costs where there is no GPU."""
+"""Seconds of one core to compile and time the ATen and C++ kernels of one problem on a machine without a GPU."""
 CPP_CHOICES = 2
 
 _REGISTERS_PER_THREAD = 255
 _THREADS_PER_WARP = 32
 _BARRIER_BYTES = 128
 _EPILOGUE_PADDING_BITS = 128
-_TMA_OPS = frozenset({"mm", "addmm"})
 _WARPS_WITHOUT_TMA = 2
 _ACCUMULATOR_BYTES = 4
 
@@ -86,22 +87,22 @@ _EXHAUSTIVE = tuple(
 def count_choices(
     problem: SweepProblem, space: SearchSpace, *, shared_memory_bytes: int | None, include_tma: bool
 ) -> int:
-    """Return how many choices of ``problem`` are timed on a GPU, the vendor's among them.
+    """Return the number of choices of ``problem`` that a sweep times on a GPU, vendor kernels included.
 
     Args:
-        problem: what is timed.
-        space: which configs.
-        shared_memory_bytes: what a block may use on the device; configs that need more are left out. None counts
-            them too.
-        include_tma: whether the device can, and the sweep does, time persistent TMA kernels.
+        problem: Problem to time.
+        space: Search space.
+        shared_memory_bytes: Shared memory of a block on the device. Configs that need more are not counted; None counts
+            all configs.
+        include_tma: Whether the device supports, and the sweep times, persistent TMA kernels.
     """
     if space.is_vendor:
-        return 2 if problem.op == "addmm" else 1
+        return len(problem.entry.vendors)
     blocks = _blocks(problem)
     item_bytes = dtype_bytes(problem.dtype)
 
     def count(output_bytes: int, sample: int, *, tma: bool) -> int:
-        """Return how many of a template are timed."""
+        """Return the number of configs of a template to time."""
 
         def listed(*, exhaustive: bool) -> tuple[GemmConfig, ...]:
             return _configs(blocks, item_bytes, shared_memory_bytes, output_bytes, exhaustive=exhaustive, tma=tma)
@@ -112,7 +113,7 @@ def count_choices(
         wanted, everything = max(sample, len(default)), listed(exhaustive=True)
         if tma or wanted * _MOST_STAGES <= len(everything):
             return min(wanted, len(everything))
-        # Of an NVIDIA GPU; elsewhere there may be a few more.
+        # The number for an NVIDIA GPU; other GPUs may have a few more.
         kernels, of_default = (
             {gemm_kernel(config, problem, NVIDIA) for config in configs} for configs in (everything, default)
         )
@@ -128,9 +129,9 @@ def exhaustive_configs(problem: SweepProblem, *, shared_memory_bytes: int | None
     """Return the configs of Inductor's EXHAUSTIVE list that fit a problem and a device, of the plain or TMA template.
 
     Args:
-        problem: what is timed.
-        shared_memory_bytes: as for ``count_choices``.
-        tma: whether of the persistent-TMA template, which the device and the problem must be able to use.
+        problem: Problem to time.
+        shared_memory_bytes: Limit as in ``count_choices``.
+        tma: Use the persistent-TMA template. The device and the problem must support it.
     """
     output_bytes = _output_bytes(problem) if tma else 0
     blocks, item_bytes = _blocks(problem), dtype_bytes(problem.dtype)
@@ -138,17 +139,17 @@ def exhaustive_configs(problem: SweepProblem, *, shared_memory_bytes: int | None
 
 
 def _blocks(problem: SweepProblem) -> tuple[int, int, int]:
-    """Return the largest blocks that make sense, but no larger than any list has.
+    """Return the largest useful blocks, at most as large as in any list.
 
-    So there are few different ones, and a list is made once for each.
+    This gives few different blocks, and a list is made once for each.
     """
     m, n, k = (min(block, LARGEST_BLOCK) for block in largest_blocks(problem.m, problem.n, problem.k))
     return m, n, k
 
 
 def can_use_tma(problem: SweepProblem) -> bool:
-    """Whether the tensor memory accelerator can load both operands: rows of multiples of 16 bytes, no batch."""
-    return problem.op in _TMA_OPS and has_whole_rows(problem)
+    """Return whether the tensor memory accelerator can load both operands: rows of multiples of 16 bytes, no batch."""
+    return problem.entry.has_tma and has_whole_rows(problem)
 
 
 def seconds_estimate(
@@ -161,16 +162,16 @@ def seconds_estimate(
     devices: int,
     shares_kernels: bool = False,
 ) -> float:
-    """Estimate how long a sweep takes on GPUs: compiling and timing overlap, the slower one counts.
+    """Return the estimated seconds of a sweep on GPUs: compiling and timing overlap, and the slower one counts.
 
     Args:
-        problems: what is timed.
-        space: which configs.
-        shared_memory_bytes: as in ``count_choices``.
-        include_tma: likewise.
-        cores: how many processor cores compile.
-        devices: how many GPUs time.
-        shares_kernels: whether problems share kernels.
+        problems: Problems to time.
+        space: Search space.
+        shared_memory_bytes: Limit as in ``count_choices``.
+        include_tma: Flag as in ``count_choices``.
+        cores: Number of processor cores that compile.
+        devices: Number of GPUs that time.
+        shares_kernels: Whether problems share kernels.
     """
     compiling = timing = 0.0
     for problem in problems:
@@ -188,13 +189,13 @@ def seconds_estimate(
 
 
 def cpu_seconds(choices: int, *, is_slow: bool = False) -> float:
-    """Return what a problem with so many choices costs, in seconds of one core; fp32 without TF32 is slow."""
+    """Return the seconds of one core for a problem with ``choices``. ``is_slow`` means fp32 without TF32."""
     return CPU_SECONDS_PER_PROBLEM + choices * CPU_SECONDS_PER_CHOICE * (SLOW_FLOAT32_FACTOR if is_slow else 1)
 
 
 def _output_bytes(problem: SweepProblem) -> int:
     """Return the bytes of an element that a persistent-TMA kernel stores."""
-    return _ACCUMULATOR_BYTES if problem.op == "addmm" else dtype_bytes(problem.dtype)
+    return _ACCUMULATOR_BYTES if problem.entry.has_bias else dtype_bytes(problem.dtype)
 
 
 @lru_cache(maxsize=4096)
@@ -207,7 +208,7 @@ def _configs(
     exhaustive: bool,
     tma: bool,
 ) -> tuple[GemmConfig, ...]:
-    """Return the configs of a template that are left; ``output_bytes`` is 0 if it stores without a conversion."""
+    """Return the configs of a template that fit. ``output_bytes`` is 0 if the kernel stores without a conversion."""
     configs = _EXHAUSTIVE if exhaustive else _DEFAULT_TMA if tma else DEFAULT_CONFIGS
     kept: dict[GemmConfig, None] = {}
     for config in configs:

@@ -1,4 +1,4 @@
-"""Problems drawn at random: the same seed draws the same ones, and a longer draw begins with the shorter one."""
+"""Random problems. The same seed draws the same problems, and a longer draw begins with the shorter one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import random
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
-from diode_collectors.problems.problem import BATCHED_OPS, SweepProblem
+from diode_collectors.problems.problem import SweepProblem
+from diode_store.command_line.render import counted
 from diode_store.errors import SettingsError
-from diode_store.render import counted
+from diode_store.ops import OPS
+from diode_store.values.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,11 +21,10 @@ _BATCHES = (2, 4, 8, 16, 32, 64)
 _MULTIPLE = 8
 _FAILURES_IN_A_ROW = 20_000
 _LARGEST_LOG = 40.0
-GIB = 2**30
 
 
 class Sizes(Protocol):
-    """Draws M, N and K."""
+    """A source of sizes M, N and K."""
 
     def draw(self, chooser: random.Random) -> tuple[int, int, int]:
         """Return the next M, N and K."""
@@ -31,7 +32,7 @@ class Sizes(Protocol):
 
 @dataclass(frozen=True)
 class UniformSizes:
-    """Each of M, N and K anywhere between two bounds.
+    """Sizes M, N and K drawn evenly between two bounds.
 
     Raises:
         SettingsError: no size is left.
@@ -41,9 +42,9 @@ class UniformSizes:
     max_size: int = 4096
     power_of_two: bool = False
     rectangular: bool = True
-    """Whether M, N and K may differ."""
+    """Let M, N and K differ."""
     odd_sizes: bool = True
-    """Whether sizes may be odd."""
+    """Let sizes be odd."""
 
     def __post_init__(self) -> None:
         """Reject bounds that contradict each other."""
@@ -75,12 +76,12 @@ class UniformSizes:
 
 @dataclass(frozen=True)
 class LogNormalSizes:
-    """Each of M, N and K log-normal, rounded to a multiple of 8, or of what is drawn for it from several numbers.
+    """Log-normal sizes M, N and K, rounded to a multiple of 8, or of a number drawn for each size from several.
 
-    The defaults are those of torch-diode's first toolkit: natural logarithms of sizes seen in models.
+    The defaults are those of torch-diode's first toolkit: natural logarithms of sizes in models.
 
     Raises:
-        SettingsError: a parameter that describes no distribution, or bounds without such a multiple.
+        SettingsError: a parameter describes no distribution, or the bounds hold no such multiple.
     """
 
     m_mean: float = 6.5725472164323095
@@ -94,7 +95,7 @@ class LogNormalSizes:
     multiples: tuple[int, ...] = (_MULTIPLE,)
 
     def __post_init__(self) -> None:
-        """Refuse what describes no distribution."""
+        """Reject parameters that describe no distribution."""
         for parameter in fields(self)[:6]:
             value = getattr(self, parameter.name)
             least = 0.0 if parameter.name.endswith("std") else -_LARGEST_LOG
@@ -126,17 +127,17 @@ class LogNormalSizes:
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a problem may be; larger ones are passed over."""
+    """Upper limits of problems. Larger problems are passed over."""
 
     flops: float = math.inf
     memory_bytes: float = 8 * GIB
 
     def allow(self, problem: SweepProblem) -> bool:
-        """Whether ``problem`` is within them."""
+        """Return whether ``problem`` is within the limits."""
         return problem.flops <= self.flops and problem.memory_bytes <= self.memory_bytes
 
     def __str__(self) -> str:
-        """Say them."""
+        """Return the limits as text."""
         flops = "" if self.flops == math.inf else f"{self.flops:g} operations and "
         return f"{flops}{self.memory_bytes / GIB:g} GiB"
 
@@ -155,17 +156,17 @@ def draw_problems(
     """Return ``count`` different problems; ops, dtypes and layouts take turns.
 
     Args:
-        count: how many.
-        seed: which ones.
-        sizes: how M, N and K are drawn.
-        ops: which ops.
-        dtypes: as ``parse_dtype`` returns them.
-        layouts: two letters each.
-        limits: how large they may be.
-        wanted: passes over a problem by returning False.
+        count: Number of problems.
+        seed: Seed of the draw.
+        sizes: Source of M, N and K.
+        ops: Ops to take in turn.
+        dtypes: Dtypes as ``parse_dtype`` returns them.
+        layouts: Layouts of two letters each.
+        limits: Upper limits of the problems.
+        wanted: Filter that passes over a problem by returning False.
 
     Raises:
-        SettingsError: there are not as many.
+        SettingsError: there are fewer such problems.
     """
     limits = limits or Limits()
     chooser = random.Random(seed)  # noqa: S311 - shapes are no secret
@@ -175,7 +176,7 @@ def draw_problems(
     while len(found) < count and failures < _FAILURES_IN_A_ROW:
         layout, (dtype, tf32), op = next(turns)
         m, n, k = sizes.draw(chooser)
-        batch = chooser.choice(_BATCHES) if op in BATCHED_OPS else 1
+        batch = chooser.choice(_BATCHES) if OPS[op].is_batched else 1
         problem = SweepProblem(op, m, n, k, batch, dtype, layout, tf32, f"drawn/{seed}")
         is_allowed = limits.allow(problem)
         if problem not in found and is_allowed and wanted(problem):

@@ -1,41 +1,79 @@
-"""Families of problems: the layers of public models, for many numbers of tokens."""
+"""Families of problems: the layers of public models, for many numbers of tokens.
+
+The TOML files in ``family_data`` have a table for each family: ``source``, the page that publishes the model's sizes;
+``layers``, the entries for ``family_layers.read_block``; and ``m``, the sizes of M, by default ``TOKENS``.
+"""
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from diode_collectors.problems.family_data import FAMILIES as FIRST_FAMILIES
-from diode_collectors.problems.family_data_language import LANGUAGE_FAMILIES
-from diode_collectors.problems.family_data_other import OTHER_FAMILIES
+from diode_collectors.problems.family_layers import Layer, check_sizes, read_block
 from diode_collectors.problems.problem import SweepProblem
 from diode_store.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diode_collectors.problems.family_layers import Family
+_FOLDER = Path(__file__).with_name("family_data")
+_FILES = ("first.toml", "language.toml", "other.toml")
+"""The standard problems of ``diode tune`` are drawn from the families in this order."""
+TOKENS = (2, 4, 7, 8, 16, 32, 33, 64, 100, 128, 256, 333, 512, 1000, 1024, 2048, 3000, 4096, 8192, 16384)
+"""Numbers of tokens that go through a layer at once: decoding, prefilling and training; not only powers of two."""
+_KEYS = {"source", "layers", "m"}
 
-FAMILIES = (*FIRST_FAMILIES, *LANGUAGE_FAMILIES, *OTHER_FAMILIES)
-_BY_NAME = {family.name: family for family in FAMILIES}
+
+@dataclass(frozen=True)
+class Family:
+    """Layers of one public model."""
+
+    name: str
+    source: str
+    """Page that publishes the model's sizes."""
+    layers: tuple[Layer, ...]
+    m: tuple[int, ...] = TOKENS
 
 
+@cache
 def families() -> tuple[Family, ...]:
-    """Return all families."""
-    return FAMILIES
+    """Return all families.
+
+    Raises:
+        SettingsError: a file of families is damaged.
+    """
+    return tuple(family for name in _FILES for family in read_families(_FOLDER / name))
+
+
+def read_families(path: Path) -> list[Family]:
+    """Return the families of a TOML file.
+
+    Raises:
+        SettingsError: the file cannot be read, or has an invalid entry; the message names the entry.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path}: cannot read the families: {error}") from error
+    return [_read_family(path, name, table) for name, table in tables.items()]
 
 
 def find_family(name: str) -> Family:
     """Return the family of that name.
 
     Raises:
-        SettingsError: it is unknown; the message lists the known ones.
+        SettingsError: the family is unknown; the message lists the known ones.
     """
-    family = _BY_NAME.get(name.strip().lower())
+    by_name = {family.name: family for family in families()}
+    family = by_name.get(name.strip().lower())
     if family is None:
-        close = difflib.get_close_matches(name.strip().lower(), _BY_NAME, n=1)
+        close = difflib.get_close_matches(name.strip().lower(), by_name, n=1)
         meant = f" did you mean {close[0]}?" if close else ""
-        raise SettingsError(f"unknown family {name!r};{meant} known families: {', '.join(_BY_NAME)}")
+        raise SettingsError(f"unknown family {name!r};{meant} known families: {', '.join(by_name)}")
     return family
 
 
@@ -43,8 +81,8 @@ def family_problems(name: str, dtypes: Sequence[tuple[str, bool]] = (("bfloat16"
     """Return the different problems of a family, layer by layer.
 
     Args:
-        name: the family's name.
-        dtypes: as ``parse_dtype`` returns them.
+        name: Name of the family.
+        dtypes: Dtypes as ``parse_dtype`` returns them.
 
     Raises:
         SettingsError: there is no such family.
@@ -57,3 +95,22 @@ def family_problems(name: str, dtypes: Sequence[tuple[str, bool]] = (("bfloat16"
         for m in layer.m or family.m
     ]
     return list(dict.fromkeys(found))
+
+
+def _read_family(path: Path, name: str, table: Any) -> Family:
+    place = f"{path}: family {name}"
+    if not isinstance(table, dict) or not {"source", "layers"} <= table.keys() <= _KEYS:
+        raise SettingsError(f"{place}: a table with source, layers and perhaps m is expected")
+    if not isinstance(table["source"], str) or not isinstance(table["layers"], list):
+        raise SettingsError(f"{place}: source is text, and layers a list of tables")
+    layers: list[Layer] = []
+    for number, entry in enumerate(table["layers"], 1):
+        try:
+            layers += read_block(entry)
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"{place}: layer {number}: {error}") from error
+    try:
+        check_sizes("m", table.get("m", list(TOKENS)))
+    except ValueError as error:
+        raise SettingsError(f"{place}: {error}") from error
+    return Family(name, table["source"], tuple(layers), tuple(table.get("m", TOKENS)))

@@ -1,7 +1,7 @@
-"""Which kernels of each problem a guided search space begins with: a JSON file that a model's owner writes.
+"""Guides of guided search spaces: JSON files with the kernels to begin with for each problem.
 
-It maps the key of a problem (hexadecimal) to templates, and these to lists of BLOCK_M, BLOCK_N, BLOCK_K, num_stages and
-num_warps, the most wanted first.
+A guide maps the hexadecimal key of a problem to templates. Each template has lists of BLOCK_M, BLOCK_N, BLOCK_K,
+num_stages and num_warps, the most wanted first.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 from typing import TYPE_CHECKING
 
 from diode_collectors.problems.search_space import GUIDED
+from diode_store.candidates.default_space import GemmConfig
 from diode_store.errors import SettingsError, first_line
-from diode_store.files import write_durably
-from diode_store.inductor_default import GemmConfig
+from diode_store.system.files import read_bounded, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def check_guide(space: SearchSpace, path: Path | None) -> None:
-    """Check that a search space has a guide exactly if it needs one, and that it can be read.
+    """Check that a search space has a guide exactly if it needs one, and that the guide can be read.
 
     Raises:
-        SettingsError: one of these is not so.
+        SettingsError: the guide is missing, unused or unreadable.
     """
     if (space.kind == GUIDED) != (path is not None):
         raise SettingsError("--search-space GUIDED:N and --guide FILE go together")
@@ -36,13 +36,13 @@ def check_guide(space: SearchSpace, path: Path | None) -> None:
 
 
 def read_guide(path: Path) -> Guide:
-    """Return what a file says.
+    """Return the guide in a file.
 
     Raises:
-        SettingsError: it cannot be read, or is no guide.
+        SettingsError: the file cannot be read, or is not a guide.
     """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(read_bounded(path))
         return {
             bytes.fromhex(key): {
                 template: [GemmConfig(*map(int, config)) for config in configs] for template, configs in of.items()
@@ -51,7 +51,7 @@ def read_guide(path: Path) -> Guide:
         }
     except OSError as error:
         raise SettingsError(f"{path}: cannot read the guide ({error.strerror or error})") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise SettingsError(f"{path}: is no guide ({first_line(error)}); `diode tune` writes such files") from None
 
 
@@ -59,7 +59,7 @@ def write_guide(path: Path, guide: Guide) -> None:
     """Write a guide; readers see the old one or the new one.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     plain = {
         key.hex(): {name: [list(config) for config in of] for name, of in wanted.items()}

@@ -1,4 +1,4 @@
-"""From a user's request to a list of problems, and one machine's share of it."""
+"""Selection of problems from a user's request, and one machine's share of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.problems.drawing import Limits, Sizes, UniformSizes, draw_problems
 from diode_collectors.problems.families import family_problems
-from diode_collectors.problems.problem import LAYOUTS, OPS, SweepProblem, parse_dtype, parse_problem
+from diode_collectors.problems.problem import LAYOUTS, SweepProblem, parse_dtype, parse_problem
 from diode_collectors.problems.shapesets import read_shapeset
+from diode_store.command_line.render import counted
 from diode_store.errors import SettingsError
-from diode_store.render import counted
+from diode_store.ops import swept_ops
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,38 +26,38 @@ _KEY_BYTES = 8
 
 @dataclass(frozen=True)
 class ProblemRequest:
-    """Which problems are wanted; all sources together, in the order of the fields."""
+    """A request for problems from all sources together, in the order of the fields."""
 
     shapes: tuple[str, ...] = ()
-    """As ``parse_problem`` takes them."""
+    """Problems in the form of ``parse_problem``."""
     shapesets: tuple[Path, ...] = ()
     families: tuple[str, ...] = ()
     num_shapes: int = 0
-    """How many are drawn at random."""
+    """Number of problems to draw."""
     sizes: Sizes = field(default_factory=UniformSizes)
     seed: int = 0
     ops: tuple[str, ...] = ()
-    """What is drawn, and what is taken of families and shape sets; empty for everything (mm, addmm, bmm if drawn)."""
+    """Ops to draw, and to keep of families and shape sets; empty for all (mm, addmm and bmm in a draw)."""
     dtypes: tuple[str, ...] = ()
-    """As ``parse_dtype`` takes them; empty for ``default_dtype``, or what a shape set says."""
+    """Dtypes in the form of ``parse_dtype``; empty for ``default_dtype``, or for those of a shape set."""
     layouts: tuple[str, ...] = ()
-    """Of what is typed or drawn; families and shape sets have their own, and only these are taken of them."""
+    """Layouts of typed and drawn problems, and those to keep of families and shape sets."""
     default_dtype: str = "bf16"
     limits: Limits = field(default_factory=Limits)
-    """How large a drawn problem may be."""
+    """Upper limits of a drawn problem."""
 
 
 def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = frozenset()) -> list[SweepProblem]:
     """Return the different problems of a request, always in the same order.
 
-    A bmm over a batch of one becomes the mm that Inductor makes of it.
+    A bmm with a batch of one becomes an mm, as in Inductor.
 
     Args:
-        request: what is wanted.
-        excluded: keys of problems that must not be among them; so many are drawn beside them.
+        request: Request for problems.
+        excluded: Keys of problems to leave out. The draw replaces them.
 
     Raises:
-        SettingsError: something in the request cannot be understood, or it leaves no problem.
+        SettingsError: the request cannot be understood, or it leaves no problem.
     """
     _check(request)
     dtypes = tuple(dict.fromkeys(parse_dtype(name) for name in request.dtypes))
@@ -65,7 +66,7 @@ def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = fr
     taken = set(excluded)
 
     def is_new(problem: SweepProblem) -> bool:
-        """Add a problem unless its record was added: where sizes are 1 two layouts can be the same."""
+        """Add a problem unless its record was added: with sizes of 1, two layouts can be the same."""
         key = problem.problem().key
         if key in taken:
             return False
@@ -91,7 +92,7 @@ def select_problems(request: ProblemRequest, *, excluded: Collection[bytes] = fr
 def shard(problems: Iterable[SweepProblem], index: int, count: int) -> list[SweepProblem]:
     """Return the share of one of ``count`` machines.
 
-    It depends on the problem alone, so that machines agree whatever their other options.
+    The share depends on the problem alone, so machines agree whatever their other options.
     """
     return [problem for problem in problems if int.from_bytes(problem.problem().key[:_KEY_BYTES]) % count == index]
 
@@ -100,7 +101,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     """Return ``i`` and ``n`` of ``i/n``.
 
     Raises:
-        SettingsError: it has another form.
+        SettingsError: the text has another form.
     """
     match = _SHARD.fullmatch(text.strip())
     if match is None:
@@ -112,10 +113,10 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shard_of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Return which of how many processes this is, by ``torchrun``'s variables or those of a Slurm array.
+    """Return the index and the number of processes from the variables of ``torchrun`` or of a Slurm array.
 
     Raises:
-        SettingsError: they contradict each other.
+        SettingsError: the variables contradict each other.
     """
     if "RANK" in environment and "WORLD_SIZE" in environment:
         index, count, names = _number(environment, "RANK"), _number(environment, "WORLD_SIZE"), "RANK of WORLD_SIZE"
@@ -132,7 +133,7 @@ def shard_of_environment(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _check(request: ProblemRequest) -> None:
-    for what, given, known in (("op", request.ops, OPS), ("layout", request.layouts, LAYOUTS)):
+    for what, given, known in (("op", request.ops, swept_ops()), ("layout", request.layouts, LAYOUTS)):
         for value in given:
             if value not in known:
                 raise SettingsError(f"unknown {what} {value!r}; known {what}s: {', '.join(known)}")
@@ -167,8 +168,9 @@ def _listed(
 
 
 def as_lowered(problem: SweepProblem) -> SweepProblem:
-    """Return what Inductor makes of a problem: of a bmm over a batch of one an mm."""
-    return replace(problem, op="mm") if problem.op == "bmm" and problem.b == 1 else problem
+    """Return a problem as Inductor lowers it: a bmm with a batch of one becomes an mm."""
+    plain = problem.entry.plain
+    return replace(problem, op=plain) if plain and problem.b == 1 else problem
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:

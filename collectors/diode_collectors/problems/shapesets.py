@@ -1,9 +1,9 @@
-"""Problems from files: the JSON and CSV shape sets of torch-diode's first data package, and plain text.
+"""Problems from files: JSON and CSV shape sets of torch-diode's first data package, and plain text.
 
-The JSON maps an op to shapes (``B``, ``M``, ``N``, ``K`` and dtypes); the CSV has the columns
-``name,B,M,K,N,Transposed``. ``Transposed``, or in JSON an output of (B, N, M), means that B is the transposed view of
-a row-major matrix, as a linear layer's weight is. In plain text each line is a problem as ``parse_problem`` takes it,
-such as ``mm:512x768x1024/nt/bf16``; what follows a ``#`` is its name.
+The JSON maps an op to shapes (``B``, ``M``, ``N``, ``K`` and dtypes). The CSV has the columns
+``name,B,M,K,N,Transposed``. ``Transposed``, or in JSON an output of (B, N, M), makes the second matrix the transposed
+view of a row-major matrix. A linear layer's weight is such a view. In plain text each line is a problem in the form of
+``parse_problem``, such as ``mm:512x768x1024/nt/bf16``. A name may follow after ``#``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diode_collectors.problems.problem import OPS, SweepProblem, parse_dtype, parse_problem
+from diode_collectors.problems.problem import SweepProblem, parse_dtype, parse_problem
 from diode_store.errors import SettingsError, first_line
+from diode_store.ops import swept_ops
+from diode_store.system.files import read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,24 +24,24 @@ if TYPE_CHECKING:
 
 CSV_COLUMNS = ("name", "B", "M", "K", "N", "Transposed")
 CSV_DTYPE = ("float16", False)
-"""What a file without dtypes is read as, like torch-diode's first toolkit did."""
+"""Dtype of a file without dtypes, as in torch-diode's first toolkit."""
 _SHOWN = 5
 _SIZES = ("B", "M", "N", "K")
 _BOOLEANS = {"true": True, "false": False}
 
 
 def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[SweepProblem]:
-    """Return the different problems of a shape set, in its order.
+    """Return the different problems of a shape set, in the set's order.
 
     Args:
-        path: a JSON, CSV or text file.
-        dtypes: read each shape in each of these; as the file says if there are none.
+        path: JSON, CSV or text file.
+        dtypes: Dtypes to read each shape in; by default the file's.
 
     Raises:
-        SettingsError: the file cannot be read, or has an invalid entry; then none of it is used.
+        SettingsError: the file cannot be read, or has an invalid entry. Then none of it is used.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_bounded(path).decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         raise SettingsError(f"{path}: cannot read the shape set: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -53,12 +55,12 @@ def read_shapeset(path: Path, dtypes: Sequence[tuple[str, bool]] = ()) -> list[S
 
 
 def as_text(problems: Iterable[SweepProblem]) -> str:
-    """Return problems as a shape set in plain text, a line each with its name."""
+    """Return problems as a shape set in plain text, one line each with its name."""
     return "".join(f"{problem}  # {problem.name}\n" if problem.name else f"{problem}\n" for problem in problems)
 
 
 def families_of(paths: Iterable[Path]) -> dict[bytes, str]:
-    """Return the families that the names in shape sets say, by the keys of the problems; the first one counts.
+    """Return the families named in shape sets by the keys of the problems. The first name counts.
 
     Raises:
         SettingsError: a file cannot be read.
@@ -166,8 +168,8 @@ def _of_csv(row: list[str]) -> SweepProblem:
 
 
 def _problem(op: str, b: int, m: int, n: int, k: int, dtype: str, *, tf32: bool, transposed: bool) -> SweepProblem:
-    if op not in OPS:
-        raise SettingsError(f"unknown op {op!r}; known ops: {', '.join(OPS)}")
+    if op not in swept_ops():
+        raise SettingsError(f"unknown op {op!r}; known ops: {', '.join(swept_ops())}")
     return SweepProblem(op, m, n, k, b, dtype, "nt" if transposed else "nn", tf32)
 
 

@@ -1,7 +1,6 @@
-"""Writes records to a spool from a thread of its own, for programs that must not wait for a disk.
+"""Write records to a spool from a thread, for programs that must not wait for a disk.
 
-Whoever has something only puts it into a bounded queue; what does not fit, or cannot be written, is dropped and
-reported.
+Programs put records into a bounded queue. A record that does not fit or cannot be written is dropped and reported.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from diode_store.errors import SpoolFullError
-from diode_store.safely import in_words
+from diode_store.values.safely import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,19 +28,19 @@ _Item = TypeVar("_Item")
 
 
 class Losses(Protocol):
-    """Hears of what goes wrong; called from any thread, and must not raise."""
+    """Receives reports of losses and trouble. Called from any thread; must not raise."""
 
     def drop(self, reason: str) -> None:
-        """Count a record that is lost."""
+        """Count a lost record."""
 
     def say_once(self, message: str) -> None:
-        """Tell of trouble that cost nothing so far."""
+        """Report trouble that has lost nothing so far."""
 
 
 class BackgroundWriter(Generic[_Item]):
-    """Spools what is put into its queue, from ``start`` to ``stop``, once each.
+    """Spools the items of its queue from ``start`` to ``stop``, which are called once each.
 
-    ``record_of`` makes a record of what was put in, in the writer's thread.
+    ``record_of`` turns an item into a record in the writer's thread.
     """
 
     def __init__(
@@ -57,12 +56,12 @@ class BackgroundWriter(Generic[_Item]):
         """Prepare to write.
 
         Args:
-            spool: the end to write to; closed when this ends.
-            record_of: makes a record; what it raises loses that one.
-            losses: hears of what goes wrong.
-            name: of the thread.
-            queue_records: how many may wait for the writer.
-            seal_every_s: after how many seconds at most records are handed over to ``diode-ingest``.
+            spool: the writing end of a spool; closed at the end.
+            record_of: makes a record; an exception loses that record.
+            losses: receives reports of losses and trouble.
+            name: name of the thread.
+            queue_records: most items that may wait for the writer.
+            seal_every_s: longest time until records are handed over to ``diode-ingest``.
         """
         self.spool = spool
         self._record_of = record_of
@@ -72,14 +71,14 @@ class BackgroundWriter(Generic[_Item]):
         self.thread = threading.Thread(target=self._write_all, name=name, daemon=True)
         self._stopping = threading.Event()
         self.gate = threading.Lock()
-        """Nothing comes into the queue once it is stopping; never held for long."""
+        """Guards the queue against new items while the writer stops; never held for long."""
 
     def start(self) -> None:
         """Start the thread."""
         self.thread.start()
 
     def stop(self) -> None:
-        """Write what waits, hand it over and end the thread; what it left is reported as lost."""
+        """Write the waiting items, hand them over and end the thread; report the rest as lost."""
         with self.gate:
             self._stopping.set()
         with contextlib.suppress(queue.Full):  # wakes the writer
@@ -88,13 +87,13 @@ class BackgroundWriter(Generic[_Item]):
         self._drop_what_is_left()
 
     def put(self, item: _Item) -> None:
-        """Queue ``item`` for the writer, or report it as lost; never waits for long."""
+        """Queue ``item`` for the writer, or report it as lost; never wait for long."""
         reason = self._queue_or_refuse(item)
         if reason:
             self._losses.drop(reason)
 
     def _queue_or_refuse(self, item: _Item) -> str | None:
-        """Queue an item, or return why it was not queued."""
+        """Queue an item, or return the reason why not."""
         with self.gate:
             if self._stopping.is_set():  # a compile that was under way when this stopped still reports
                 return "the writer was stopped"
@@ -105,14 +104,14 @@ class BackgroundWriter(Generic[_Item]):
         return None
 
     def _drop_what_is_left(self) -> None:
-        """Report what a writer that ended early left in the queue."""
+        """Report the items that a writer left in the queue when it ended early."""
         with contextlib.suppress(queue.Empty):
             while True:
                 if self._queue.get_nowait() is not None:
                     self._losses.drop("the writer ended early")
 
     def _write_all(self) -> None:
-        """Write queued items until stopped; runs in a thread of its own."""
+        """Write queued items until stopped; runs in the writer's thread."""
         sealed_at = time.monotonic()
         while not (self._stopping.is_set() and self._queue.empty()):
             for item in self._next_batch():
@@ -127,7 +126,7 @@ class BackgroundWriter(Generic[_Item]):
             self._losses.drop("the spool could not be written to the end")
 
     def _next_batch(self) -> list[_Item]:
-        """Wait a while for an item and return it with those that wait behind it; a None only ends the wait."""
+        """Wait a while for an item and return it with those behind it. A None only ends the wait."""
         batch: list[_Item | None] = []
         with contextlib.suppress(queue.Empty):
             batch.append(self._queue.get(timeout=self._seal_every_s))

@@ -1,31 +1,34 @@
-"""How much waits in a spool; cheap enough to look up every few seconds."""
+"""Count what waits in a spool, cheaply enough for every few seconds."""
 
 from __future__ import annotations
 
-import os
+import stat
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from diode_collectors.spool.files import check_segment, stored_bytes
 from diode_collectors.spool.quarantine import REASON_SUFFIX
 from diode_collectors.spool.spool import QUARANTINE_NAME
+from diode_store.system.files import entries_of
 from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import os
+    from collections.abc import Callable
     from pathlib import Path
 
 
 class Waiting(NamedTuple):
-    """What is in a spool at one moment."""
+    """Contents of a spool at one moment."""
 
     segments: int = 0
-    """Sealed ones."""
+    """Sealed segments, and strange entries with a segment's name, which need an operator."""
     open_segments: int = 0
-    """Unsealed ones, whether or not their writer lives."""
+    """Unsealed segments, whether or not their writer lives."""
     bytes: int = 0
-    """Of both."""
+    """Bytes of sealed and unsealed segments."""
     oldest_s: float = 0.0
-    """For how long the oldest sealed segment has waited; 0 when none does."""
+    """Seconds that the oldest of ``segments`` has waited; 0 if none waits."""
     quarantine_files: int = 0
     quarantine_bytes: int = 0
 
@@ -33,8 +36,8 @@ class Waiting(NamedTuple):
 class Backlog:
     """Looks into one spool again and again.
 
-    A segment's age is taken from the time of day once, when it is first seen; from then on it grows with a clock
-    that never goes back. So setting the time of day causes no false alarm and hides no true one.
+    The time of day gives a segment's age only once, when the segment is first seen. From then on the age grows with a
+    clock that never goes back. Setting the time of day thus causes no false alarm and hides no true one.
     """
 
     def __init__(
@@ -50,21 +53,21 @@ class Backlog:
         self._since: dict[str, float] = {}
 
     def look(self) -> Waiting:
-        """Return what is there now; a folder that cannot be read counts as empty."""
+        """Return the contents now; a folder that cannot be read counts as empty."""
         now, wall = self._clock(), self._time_of_day()
         since: dict[str, float] = {}
         sizes = []
         open_segments = 0
-        for name, found in _files(self._directory):
-            if name.endswith(SEALED_SUFFIX):
-                since[name] = self._since.get(name, now - max(0.0, wall - found.st_mtime))
-            elif name.endswith(OPEN_SUFFIX):
+        for name, found in _visible(self._directory):
+            if not name.endswith((SEALED_SUFFIX, OPEN_SUFFIX)):
+                continue
+            if name.endswith(OPEN_SUFFIX) and _is_segment(self._directory / name, found):
                 open_segments += 1
             else:
-                continue
-            sizes.append(found.st_size)
+                since[name] = self._since.get(name, now - max(0.0, wall - found.st_mtime))
+            sizes.append(stored_bytes(found))
         self._since = since
-        aside = list(_files(self._directory / QUARANTINE_NAME))
+        aside = [each for each in _visible(self._directory / QUARANTINE_NAME) if not stat.S_ISDIR(each[1].st_mode)]
         return Waiting(
             segments=len(since),
             open_segments=open_segments,
@@ -75,15 +78,14 @@ class Backlog:
         )
 
 
-def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files in ``folder``, without hidden ones, which are not finished."""
+def _visible(folder: Path) -> list[tuple[str, os.stat_result]]:
+    """Return the entries of ``folder`` without hidden ones, which are not finished."""
+    return [(entry.name, found) for entry, found in entries_of(folder) if not entry.name.startswith(".")]
+
+
+def _is_segment(path: Path, found: os.stat_result) -> bool:
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    if not entry.name.startswith(".") and entry.is_file():
-                        yield entry.name, entry.stat()
-                except FileNotFoundError:
-                    continue
+        check_segment(path, found)
     except OSError:
-        return
+        return False
+    return True

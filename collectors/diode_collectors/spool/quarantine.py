@@ -1,12 +1,13 @@
-"""What could not be ingested, kept with the reason beside it.
+"""Keep data that could not be ingested, with the reason beside it.
 
-A whole frame is a segment of its own (``.seg``), damaged bytes are a ``.bin``, and each has a ``.reason.json``.
+A whole frame becomes a segment of its own (``.seg``), damaged bytes become a ``.bin``, and each has a ``.reason.json``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import filecmp
+import hashlib
 import json
 import os
 import stat
@@ -16,8 +17,15 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
-from diode_collectors.spool.files import file_mode, is_shared, make_folder_inside, spool_errors
-from diode_store.files import PRIVATE_FILE, sync_folder, write_durably
+from diode_collectors.spool.files import (
+    file_mode,
+    is_shared,
+    make_folder_inside,
+    open_segment,
+    read_beginning,
+    spool_errors,
+)
+from diode_store.system.files import PRIVATE_FILE, sync_folder, write_durably
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes
 from diode_store.wire.segments import SEALED_SUFFIX, Frame, Reason
 
@@ -28,34 +36,36 @@ if TYPE_CHECKING:
 REASON_SUFFIX = ".reason.json"
 _UNKNOWN = "unknown"
 _UNFINISHED = ".tmp"
-_READABLE = frozenset({_UNKNOWN, Reason.NEWER_FORMAT.value, Reason.NEWER_RECORD.value, Reason.BAD_RECORD.value})
-"""Reasons for which the content may still be of use, to a newer torch-diode or to an operator."""
+_LONGEST_NAME = 255 - len(REASON_SUFFIX) - len("~10000")
+_KEPT_OF_NAME = 50
+"""Characters of a name that are kept; each takes at most four bytes."""
+_REASON_BYTES = 2**16
+BY_WORTH = (Reason.BAD_RECORD, Reason.OTHER_CONTENT, Reason.NEWER_RECORD, Reason.NEWER_FORMAT)
+"""Reasons for which the content may still be useful, to a newer torch-diode or to an operator; the most useful last."""
+_READABLE = frozenset({_UNKNOWN, *(reason.value for reason in BY_WORTH)})
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A file that is kept."""
+    """A file in quarantine."""
 
     name: str
     bytes: int
     reason: str
-    """``unknown`` where that was not left or cannot be read."""
+    """Reason of the quarantine; ``unknown`` if it is missing or cannot be read."""
     message: str
     kept_since: datetime | None
-    """In UTC and without a zone; None where it is not known."""
+    """Time of the quarantine, in UTC and without a zone; None if unknown."""
 
 
 class Quarantine:
-    """The folder; made with the first thing that goes there."""
+    """The quarantine's folder, made with its first file."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def put_frame(self, segment: Path, frame: Frame, reason: Reason, message: str) -> Path:
-        """Keep a frame of ``segment``; doing so twice changes nothing.
-
-        Returns:
-            The file.
+        """Keep a frame of ``segment`` and return its file; a second call changes nothing.
 
         Raises:
             SpoolError: it cannot be written.
@@ -64,7 +74,7 @@ class Quarantine:
         name = f"{segment.stem}@{frame.offset}{SEALED_SUFFIX if whole else '.bin'}"
         content = _one_frame_segment(frame) if whole else _bytes_of(segment, frame)
         with spool_errors(self.directory, "write the quarantine"):
-            path = next(p for p in self._places(name) if not p.exists() or p.read_bytes() == content)
+            path = next(p for p in self._places(name) if not os.path.lexists(p) or _holds(p, content))
             self._put(
                 {f"{path.name}{REASON_SUFFIX}": _reason_file(segment, reason, message, frame), path.name: content}
             )
@@ -78,7 +88,7 @@ class Quarantine:
         """
         with spool_errors(self.directory / segment.name, "move a segment into quarantine"):
             places = self._places(segment.name)
-            target = next(p for p in places if not p.exists() or filecmp.cmp(p, segment, shallow=False))
+            target = next(p for p in places if not os.path.lexists(p) or _is_same(p, segment))
             self._put({f"{target.name}{REASON_SUFFIX}": _reason_file(segment, reason, message)})
             _make_private(segment, self.directory)
             segment.rename(target)
@@ -87,8 +97,8 @@ class Quarantine:
         return target
 
     def _places(self, name: str) -> Iterator[Path]:
-        """Yield free paths for a file of ``name``: one of that name, from another machine say, is not replaced."""
-        path = self.directory / name
+        """Yield paths for a file called ``name``; an existing file, perhaps from another machine, is not replaced."""
+        path = self.directory / _shortened(name)
         yield path
         yield from (path.with_name(f"{path.stem}~{number}{path.suffix}") for number in count(2))
 
@@ -98,23 +108,24 @@ class Quarantine:
         write_durably(files, mode=file_mode(self.directory))
 
     def files(self) -> list[Path]:
-        """Return what is kept, without the reasons, sorted by name.
+        """Return the files without the reasons, sorted by name.
 
         Raises:
             SpoolError: the folder cannot be read.
         """
-        if not self.directory.is_dir():
-            return []
         with spool_errors(self.directory, "list the quarantine"):
-            found = sorted(self.directory.iterdir())
+            try:
+                found = sorted(self.directory.iterdir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
         return [path for path in found if not path.name.endswith((REASON_SUFFIX, _UNFINISHED))]
 
     def by_reason(self) -> dict[str, int]:
-        """Return how many files are kept for each reason; ``unknown`` where that was not left or cannot be read."""
+        """Return the number of files for each reason; ``unknown`` counts missing and unreadable reasons."""
         return dict(sorted(Counter(_reason_beside(path) for path in self.files()).items()))
 
     def kept(self) -> list[Kept]:
-        """Return what is kept and why, the newest first.
+        """Return the files and their reasons, the newest first.
 
         Raises:
             SpoolError: the folder cannot be read.
@@ -122,42 +133,49 @@ class Quarantine:
         found = []
         for path in self.files():
             left = _left_beside(path)
-            with contextlib.suppress(FileNotFoundError):  # put back or removed meanwhile
+            with contextlib.suppress(OSError):  # put back or removed meanwhile
                 message, since = str(left.get("message") or ""), _time(left.get("quarantined_at"))
-                found.append(Kept(path.name, path.stat().st_size, _reason_in(left), message, since))
+                found.append(Kept(path.name, path.lstat().st_size, _reason_in(left), message, since))
         return sorted(found, key=lambda each: (each.kept_since or datetime.min, each.name), reverse=True)  # noqa: DTZ901 - only compared
 
     def trim(self, excess_bytes: int) -> tuple[int, int]:
-        """Remove the oldest damaged bytes until ``excess_bytes`` are freed or nothing but readable things is left.
+        """Remove the oldest damaged bytes until ``excess_bytes`` are freed or only readable files are left.
 
         Names begin with the time of the segment, so sorted means oldest first.
 
         Returns:
-            How many files were removed, and how many bytes that freed.
+            The numbers of removed files and of freed bytes.
 
         Raises:
-            SpoolError: one cannot be removed.
+            SpoolError: the folder cannot be read, or a file cannot be removed.
         """
         files = freed = 0
+        failed: OSError | None = None
         for path in self.files():
             if freed >= excess_bytes:
                 break
             if _reason_beside(path) in _READABLE:
                 continue
-            with spool_errors(path, "remove damaged bytes from the quarantine"):
+            try:
                 freed += _remove(path) + _remove(path.with_name(f"{path.name}{REASON_SUFFIX}"))
+            except OSError as error:  # a folder, say; another one may do
+                failed = error
+                continue
             files += 1
+        if failed is not None and freed < excess_bytes:
+            with spool_errors(self.directory, "remove damaged bytes from the quarantine"):
+                raise failed
         return files, freed
 
 
 def _make_private(path: Path, folder: Path) -> None:
-    """Give a file the mode of those in ``folder`` and, where they are shared, their group.
+    """Give a file the mode of the files in ``folder`` and, in a shared folder, their group.
 
-    It may have been put in by hand, with whatever its owner's umask left. What only its owner may change stays: the
-    folder keeps all others out.
+    An operator may have put the file there with any umask. A mode that only another owner may change stays: the folder
+    keeps all others out.
     """
     with contextlib.suppress(OSError):
-        # By descriptor: a name may become a link, to a file that is not the spool's, between any two looks at it.
+        # By descriptor: between two looks, a name may become a link to a file outside the spool.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = os.fstat(fd)
@@ -171,9 +189,32 @@ def _make_private(path: Path, folder: Path) -> None:
 
 
 def _remove(path: Path) -> int:
-    size = path.stat().st_size
+    size = path.lstat().st_size
     path.unlink()
     return size
+
+
+def _shortened(name: str) -> str:
+    """Return ``name``, with a digest in place of its middle if the reason's longer name would not fit."""
+    if len(os.fsencode(name)) <= _LONGEST_NAME:
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    digest = hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
+    return f"{stem[:_KEPT_OF_NAME]}-{digest}{dot}{suffix}"
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return read_beginning(path, len(content) + 1) == content
+    except OSError:  # whatever has that name keeps it
+        return False
+
+
+def _is_same(path: Path, segment: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode) and filecmp.cmp(path, segment, shallow=False)
+    except OSError:
+        return False
 
 
 def _one_frame_segment(frame: Frame) -> bytes:
@@ -183,9 +224,12 @@ def _one_frame_segment(frame: Frame) -> bytes:
 
 
 def _bytes_of(segment: Path, frame: Frame) -> bytes:
-    with spool_errors(segment, "read the damage"), segment.open("rb") as file:
-        file.seek(frame.offset)
-        return file.read(frame.size)
+    with spool_errors(segment, "read the damage"):
+        fd = open_segment(segment, os.O_RDONLY)
+        try:
+            return os.pread(fd, frame.size, frame.offset)
+        finally:
+            os.close(fd)
 
 
 def _reason_file(segment: Path, reason: Reason, message: str, frame: Frame | None = None) -> bytes:
@@ -217,9 +261,9 @@ def _time(value: object) -> datetime | None:
 
 
 def _left_beside(path: Path) -> dict[str, object]:
-    """Return what was left of why a file is kept, nothing where that cannot be read."""
+    """Return the contents of the reason beside a file; empty if it cannot be read."""
     try:
-        found = json.loads(path.with_name(f"{path.name}{REASON_SUFFIX}").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(read_beginning(path.with_name(f"{path.name}{REASON_SUFFIX}"), _REASON_BYTES))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

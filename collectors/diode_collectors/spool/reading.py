@@ -1,4 +1,4 @@
-"""The measurements in a spool or another folder of segments, in a segment, or in another file."""
+"""Read measurements from a spool or another folder of segments, from a segment, or from another file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from diode_collectors.spool.files import open_regular, spool_errors
+from diode_collectors.spool.files import open_to_read, spool_errors
 from diode_collectors.spool.spool import Spool
+from diode_store.command_line.render import counted, printable
 from diode_store.errors import (
     CodecError,
     ImportFileError,
@@ -19,7 +20,6 @@ from diode_store.errors import (
 from diode_store.exchange.context import BadLine, ImportContext
 from diode_store.exchange.inputs import is_upstream_dataset, open_binary
 from diode_store.records import Measurement
-from diode_store.render import counted
 from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
@@ -38,16 +38,15 @@ NO_SEGMENT = "holds no segment; name a spool that was not ingested yet, or expor
 def measurements_in(path: Path, context: ImportContext | None = None) -> Iterator[Measurement]:
     """Yield the measurements of a folder of segments, of a segment, or of an exchange format's file.
 
-    A damaged record of a segment is left out with a warning. Others may use the spool meanwhile, see
-    ``segments_of``.
+    A damaged record of a segment is left out with a warning. Others may use the spool meanwhile, see ``segments_of``.
 
     Args:
         path: the folder or file: JSON Lines or upstream's data set (``.msgpack``, or ``.json``).
-        context: what a file does not say itself.
+        context: values that a file lacks.
 
     Raises:
         SpoolError: the folder holds no segment, or a segment cannot be read.
-        ImportFileError: the file cannot be read, or a line or problem of it is bad.
+        ImportFileError: the file cannot be read, or a line or problem in it is bad.
     """
     if not path.is_dir() and path.suffix not in SEGMENT_SUFFIXES:
         yield from _in_file(path, context or ImportContext())
@@ -60,39 +59,48 @@ def measurements_in(path: Path, context: ImportContext | None = None) -> Iterato
         raise SpoolError(f"{path} {NO_SEGMENT}")
 
 
-def segments_of(path: Path, *, since: float | None = None) -> Iterator[tuple[Path, Iterator[Frame]]]:
-    """Yield the segments of a spool or another folder, sealed ones first, or the one that ``path`` is; each is open.
+def segments_of(
+    path: Path, *, since: float | None = None, strict: bool = False
+) -> Iterator[tuple[Path, Iterator[Frame]]]:
+    """Yield the open segments of a folder, sealed ones first, or the one segment at ``path``.
 
-    Takes no lock, so it disturbs no writer. Of a folder's segments one that is sealed meanwhile is found under its
-    new name, and one that is ingested meanwhile is left out. A folder that does not exist has none.
+    This takes no lock, so it disturbs no writer. A segment that is sealed meanwhile is found under its new name; one
+    that is ingested meanwhile is left out. A missing folder has no segments.
 
     Args:
         path: the folder or segment.
-        since: leave out segments that were last written before, in seconds since the epoch.
+        since: leave out segments last written before this time, in seconds since the epoch.
+        strict: fail if a segment of a folder cannot be read; otherwise leave it out with a warning.
 
     Yields:
         The name and the frames, which must be read before the next segment is asked for. Reading them raises
         ``SegmentError`` for a format that this version does not know.
 
     Raises:
-        SpoolError: the folder or a segment cannot be read, or the one segment is not there.
+        SpoolError: the folder cannot be read, or a segment that must be good cannot be.
     """
     is_segment = path.suffix in SEGMENT_SUFFIXES and not path.is_dir()
     for names in [(path,)] if is_segment else _listed(path):
-        with spool_errors(path, "read the segment"):
-            opened = _opened(names, must_exist=is_segment)
+        try:
+            with spool_errors(path, "read the segment"):
+                opened = _opened(names, must_exist=is_segment)
+        except SpoolError as error:
+            if is_segment or strict:
+                raise
+            log.warning("%s; it is left out", printable(str(error)))
+            continue
         if opened is None:
             continue
         name, fd = opened
         try:
             if since is None or os.fstat(fd).st_mtime >= since:
-                yield name, _frames(name, fd)
+                yield name, _frames(name, fd, strict=is_segment or strict)
         finally:
             os.close(fd)
 
 
 def decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
-    """Yield the measurements of a segment, not its decisions; a damaged record is left out with a warning."""
+    """Yield a segment's measurements, not its decisions; leave out damaged records with a warning."""
     unread = 0
     for frame in frames:
         try:
@@ -104,23 +112,23 @@ def decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
             continue
         yield measurement
     if unread:
-        log.warning("%s: left out %s that cannot be read", segment, counted(unread, "record"))
+        log.warning("%s: left out %s that cannot be read", printable(str(segment)), counted(unread, "record"))
 
 
 def strictly_decoded(segment: Path, frames: Iterable[Frame]) -> Iterator[Measurement]:
-    """Yield the measurements of a segment that must be free of damage, not its decisions.
+    """Yield the measurements, not the decisions, of a segment that must be free of damage.
 
     Raises:
-        ImportFileError: something in it is damaged, or newer than this version.
+        ImportFileError: a record is damaged, or newer than this version.
     """
     return (record for record in records_of(segment, frames) if isinstance(record, Measurement))
 
 
 def records_of(segment: Path, frames: Iterable[Frame]) -> Iterator[Record]:
-    """Yield the records of a segment, of every kind, that must be free of damage.
+    """Yield the records of every kind of a segment that must be free of damage.
 
     Raises:
-        ImportFileError: something in it is damaged, or newer than this version.
+        ImportFileError: a record is damaged, or newer than this version.
     """
     try:
         for frame in frames:
@@ -146,7 +154,7 @@ def _in_file(path: Path, context: ImportContext) -> Iterator[Measurement]:
 
 
 def _is_dataset(path: Path) -> bool:
-    """Distinguish upstream's data set, whose JSON begins with its hardware, from our JSON Lines."""
+    """Return True for upstream's data set, whose JSON begins with its hardware; False for our JSON Lines."""
     if path.suffix == ".msgpack":
         return True
     if path.suffix != ".json":
@@ -165,19 +173,26 @@ def _listed(folder: Path) -> list[tuple[Path, ...]]:
 
 
 def _opened(names: Iterable[Path], *, must_exist: bool) -> tuple[Path, int] | None:
-    """Open the first of these files that is there; return its name and file descriptor."""
+    """Open the first of these files that exists; return its name and descriptor."""
     for name in names:
         try:
-            return name, open_regular(name, os.O_RDONLY)
+            return name, open_to_read(name)
         except FileNotFoundError:
-            if must_exist:
+            if must_exist or name.is_symlink():
                 raise
     return None
 
 
-def _frames(path: Path, fd: int) -> Iterator[Frame]:
-    with spool_errors(path, "read the segment"):
-        yield from SegmentReader(bytes_of_file(fd), sealed=path.suffix != OPEN_SUFFIX).frames()
+def _frames(path: Path, fd: int, *, strict: bool) -> Iterator[Frame]:
+    try:
+        with spool_errors(path, "read the segment"):
+            yield from SegmentReader(bytes_of_file(fd), sealed=path.suffix != OPEN_SUFFIX).frames()
+    except SegmentError:
+        raise
+    except SpoolError as error:
+        if strict:
+            raise
+        log.warning("%s; the rest of it is left out", printable(str(error)))
 
 
 def _decoded(frame: Frame, segment: Path) -> Record:

@@ -1,8 +1,8 @@
-"""A spool: the folder through which measurements go from the processes that make them to the warehouse.
+"""Manage a spool, the folder through which measurements reach the warehouse.
 
-Writers leave sealed segments (``*.seg``) in it and lock the unsealed ones (``*.open``) while they write them.
-``diode-ingest`` reads the sealed ones, adopts unsealed ones whose writer died, and puts what it cannot read into
-``quarantine/`` with the reason beside it.
+Writers leave sealed segments (``*.seg``) in it and lock the unsealed ones (``*.open``) while they write.
+``diode-ingest`` reads sealed segments and adopts unsealed ones of dead writers. Data that it cannot read goes to
+``quarantine/``, with the reason beside it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from diode_collectors.spool.files import (
     create_file,
     file_mode,
     folder_bytes,
+    is_still_at,
     locked,
     make_private_folder,
     make_shared_folder,
+    open_folder,
     open_segment,
+    read_beginning,
     spool_errors,
+    stored_bytes,
     unreadable,
 )
 from diode_collectors.spool.quarantine import Quarantine
 from diode_collectors.spool.writer import SpoolWriter
 from diode_store.errors import SegmentError, SpoolError, SpoolInUseError
-from diode_store.files import sync_folder, try_lock, write_at, write_durably
-from diode_store.wire.segment_layout import end_to_bytes
+from diode_store.system.files import sync_folder, try_lock, write_at, write_durably
+from diode_store.wire.segment_layout import HEADER_BYTES, end_to_bytes
 from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentReader, bytes_of_file
 
 if TYPE_CHECKING:
@@ -40,43 +44,47 @@ if TYPE_CHECKING:
 
 __all__ = ["Adopted", "Spool", "SpoolStatus", "SpoolWriter"]
 
-LOCK_NAME = "ingest.lock"
+PID_NAME = "ingest.lock"
+"""File with the pid of the ingesting process. The lock itself is the folder's, so it needs no file."""
 QUARANTINE_NAME = "quarantine"
 _LOCK_ATTEMPTS = 5
 _LOCK_PAUSE_S = 0.05
+_PID_BYTES = 32
 
 
 @dataclass(frozen=True)
 class Adopted:
-    """An unsealed segment whose writer is gone, sealed on its behalf."""
+    """An unsealed segment of a dead writer, sealed on its behalf."""
 
     path: Path
-    """Its new name; the old one when there was nothing in it and it was removed."""
+    """New name of the segment; the old one if it was empty and removed."""
     torn_bytes: int
-    """How many bytes of an unfinished write were cut off its end."""
+    """Bytes of an unfinished write that were cut off its end."""
     problem: str | None = None
-    """Why it could not be sealed, in one line; it was left as it is."""
+    """Reason why it could not be sealed and stays as it is, in one line."""
 
 
 @dataclass(frozen=True)
 class SpoolStatus:
-    """What is in a spool."""
+    """Contents of a spool."""
 
     directory: Path
     segments: int
-    """How many wait to be ingested: sealed ones and those whose writer is gone."""
+    """Segments that wait to be ingested: sealed ones and those of dead writers."""
     live_segments: int
-    """How many are still being written."""
+    """Segments that are still being written."""
     bytes: int
-    """Of all these segments together."""
+    """Bytes of all these segments."""
     oldest_s: float | None
-    """Seconds since the oldest waiting segment was last written to; None when none waits."""
+    """Seconds since the last write to the oldest waiting segment; None if none waits."""
     quarantined: int
     quarantined_by_reason: dict[str, int]
-    """How many of these for each reason; ``unknown`` where that was not left or cannot be read."""
+    """Quarantined files by reason; ``unknown`` counts missing and unreadable reasons."""
     quarantine_bytes: int
+    unreadable: tuple[str, ...]
+    """A line for each waiting segment that cannot be opened: the reason and the remedy."""
     ingest_pid: int | None
-    """The process that ingests from this spool; 0 when its pid is unknown, None when there is none."""
+    """Process that ingests from this spool; 0 if its pid is unknown, None if there is none."""
 
 
 class Spool:
@@ -88,7 +96,7 @@ class Spool:
         self._quarantine = Quarantine(self.quarantine_directory)
 
     def share_with(self, group: str) -> None:
-        """Make the folder for every member of ``group``; writers follow its mode, and so do their files.
+        """Make the folder for all members of ``group``; writers give their files the same access.
 
         Raises:
             SpoolError: there is no such group, or the folder cannot be made or belongs to another user.
@@ -116,10 +124,10 @@ class Spool:
         """Open a segment for reading; an unsealed one is locked meanwhile.
 
         Yields:
-            Its reader; None when the segment is gone, or is still being written.
+            Its reader; None if the segment is gone or still being written.
 
         Raises:
-            SegmentError: a format this version does not know.
+            SegmentError: a format that this version does not know.
             OSError: it cannot be read.
         """
         if segment.suffix == OPEN_SUFFIX:
@@ -137,9 +145,10 @@ class Spool:
             os.close(fd)
 
     def adopt_idle(self) -> list[Adopted]:
-        """Seal every unsealed segment whose writer is gone, cutting off what it did not finish.
+        """Seal every unsealed segment of a dead writer, and cut off an unfinished write.
 
-        Acknowledged records are whole frames, so they are kept. One that cannot be sealed does not stop the others.
+        Acknowledged records are whole frames, so they are kept. A segment that cannot be sealed does not stop the
+        others.
 
         Raises:
             SpoolError: the folder cannot be read.
@@ -163,7 +172,8 @@ class Spool:
     def remove(self, segment: Path) -> None:
         """Remove a segment whose records are safe elsewhere.
 
-        Not made durable, which would wait for the disk: one that a crash brings back is found to be stored already.
+        The removal does not wait for the disk. If a crash brings the segment back, its records are found in the
+        warehouse.
 
         Raises:
             SpoolError: it cannot be removed.
@@ -172,10 +182,10 @@ class Spool:
             segment.unlink(missing_ok=True)
 
     def add(self, segment: Path) -> bool:
-        """Copy a sealed segment from elsewhere into the spool, to be ingested from it.
+        """Copy a sealed segment from elsewhere into the spool, to be ingested from there.
 
         Returns:
-            Whether it was copied; a segment of that name may be there already.
+            True if it was copied; False if the spool has a segment of that name.
 
         Raises:
             SpoolError: it cannot be copied.
@@ -183,16 +193,16 @@ class Spool:
         target = self.directory / segment.name
         with spool_errors(target, "copy a segment into the spool"):
             make_private_folder(self.directory)
-            if target.exists():
+            if os.path.lexists(target):
                 return False
             write_durably({target: segment.read_bytes()}, mode=file_mode(self.directory))
         return True
 
     def quarantine(self, segment: Path, frame: Frame, reason: Reason, message: str) -> Path:
-        """Keep what could not be ingested, with the reason beside it; doing so twice changes nothing.
+        """Keep a frame that could not be ingested, with the reason beside it; a second call changes nothing.
 
-        A whole frame becomes a segment of its own, which can be put back into the spool once its reason is gone
-        (a newer torch-diode is installed, say); damaged bytes become a ``.bin``.
+        A whole frame becomes a segment of its own. It can be put back into the spool once its reason is gone, for
+        example after an upgrade. Damaged bytes become a ``.bin``.
 
         Returns:
             The file.
@@ -211,7 +221,7 @@ class Spool:
         return self._quarantine.put_segment(segment, reason, message)
 
     def quarantined(self) -> list[Kept]:
-        """Return what is in quarantine and why, the newest first.
+        """Return the files in quarantine and their reasons, the newest first.
 
         Raises:
             SpoolError: the folder cannot be read.
@@ -219,13 +229,13 @@ class Spool:
         return self._quarantine.kept()
 
     def trim_quarantine(self, excess_bytes: int) -> tuple[int, int]:
-        """Remove the oldest damaged bytes from quarantine, never what may still be read.
+        """Remove the oldest damaged bytes from quarantine, never anything readable.
 
         Returns:
-            How many files were removed, and how many bytes that freed.
+            The numbers of removed files and of freed bytes.
 
         Raises:
-            SpoolError: one cannot be removed.
+            SpoolError: a file cannot be removed.
         """
         return self._quarantine.trim(excess_bytes)
 
@@ -234,75 +244,101 @@ class Spool:
         """Lock this spool for ingesting.
 
         Yields:
-            A function that returns whether it is lost because the spool was deleted: another process may have it then.
+            A function that returns True if the locked folder was deleted or replaced. Another process may have locked
+            the new folder.
 
         Raises:
             SpoolInUseError: another process has it; the message names its pid.
             SpoolError: the spool or its lock cannot be made.
         """
-        path = self.directory / LOCK_NAME
-        with spool_errors(path, "lock the spool"):
+        with spool_errors(self.directory, "lock the spool"):
             make_private_folder(self.directory)
-            fd = create_file(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            fd = open_folder(self.directory)
         try:
-            self._take(fd)
-            yield lambda: os.fstat(fd).st_nlink == 0
+            with spool_errors(self.directory, "lock the spool"):
+                self._take(fd)
+            yield lambda: self._is_lost(fd)
         finally:
             os.close(fd)
 
     def _take(self, fd: int) -> None:
         for _ in range(_LOCK_ATTEMPTS):
             if try_lock(fd):
-                # On a full disk the pid is not written; ingesting is what makes room there.
+                # A full disk takes no pid; ingesting makes room there.
                 with contextlib.suppress(OSError):
-                    os.ftruncate(fd, 0)
-                    write_at(fd, 0, f"{os.getpid()}\n".encode())
+                    self._leave_pid()
                 return
             # A status command holds the lock for a moment.
             time.sleep(_LOCK_PAUSE_S)
-        who = _pid(fd)
+        who = self._pid()
         raise SpoolInUseError(
             f"{self.directory}: another diode-ingest{f' (pid {who})' if who else ''} is running on this spool; "
             "stop it first, or name another spool with --spool",
             who,
         )
 
+    def _is_lost(self, fd: int) -> bool:
+        try:
+            return not is_still_at(fd, self.directory)
+        except OSError:  # the next pass says what is wrong
+            return False
+
+    def _leave_pid(self) -> None:
+        """Write the pid to a new file, because an old one may be a link or another user's."""
+        path = self.directory / PID_NAME
+        path.unlink(missing_ok=True)
+        fd = create_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+        try:
+            write_at(fd, 0, f"{os.getpid()}\n".encode())
+        finally:
+            os.close(fd)
+
     def lock_holder(self) -> int | None:
-        """Return the pid of the process that ingests; 0 if it is unknown, None if there is none."""
+        """Return the pid of the ingesting process; 0 if it is unknown, None if there is no such process."""
         with contextlib.suppress(FileNotFoundError), spool_errors(self.directory, "read the lock"):
             return self._lock_holder()
         return None
 
     def _lock_holder(self) -> int | None:
         try:
-            fd = os.open(self.directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_folder(self.directory)
         except FileNotFoundError:
             return None
         try:
-            return None if try_lock(fd, shared=True) else _pid(fd)
+            return None if try_lock(fd, shared=True) else self._pid()
         finally:
             os.close(fd)
 
+    def _pid(self) -> int:
+        try:
+            text = read_beginning(self.directory / PID_NAME, _PID_BYTES).strip()
+        except OSError:
+            return 0
+        return int(text) if text.isdigit() else 0
+
     def status(self) -> SpoolStatus:
-        """Return what is in the spool, without changing anything.
+        """Return the contents of the spool without changing anything.
 
         Raises:
             SpoolError: the folder cannot be read.
         """
-        idle = [path for path in self.unsealed() if _is_idle(path)]
-        waiting = [s for path in (*self.sealed(), *idle) if (s := _stat(path)) is not None]
-        live = [s for path in set(self.unsealed()) - set(idle) if (s := _stat(path)) is not None]
+        unsealed = self.unsealed()
+        idle = [path for path in unsealed if _is_idle(path)]
+        names = (*self.sealed(), *idle)
+        waiting = [s for path in names if (s := _stat(path)) is not None]
+        live = [s for path in set(unsealed) - set(idle) if (s := _stat(path)) is not None]
         oldest = min((s.st_mtime for s in waiting), default=None)
         reasons = self._quarantine.by_reason()
         return SpoolStatus(
             directory=self.directory,
             segments=len(waiting),
             live_segments=len(live),
-            bytes=sum(s.st_size for s in (*waiting, *live)),
+            bytes=sum(map(stored_bytes, (*waiting, *live))),
             oldest_s=None if oldest is None else max(0.0, time.time() - oldest),
             quarantined=sum(reasons.values()),
             quarantined_by_reason=reasons,
             quarantine_bytes=folder_bytes(self.quarantine_directory),
+            unreadable=tuple(why for path in names if (why := _why_unreadable(path)) is not None),
             ingest_pid=self.lock_holder(),
         )
 
@@ -310,6 +346,8 @@ class Spool:
 def _adopt(path: Path, fd: int) -> Adopted:
     reader = SegmentReader(bytes_of_file(fd), sealed=False)
     found = sum(1 for _ in reader.frames())
+    if not found and reader.header is None and reader.end > HEADER_BYTES:
+        return Adopted(_renamed(path), 0)  # no writer begins so: ingesting is to refuse it aloud
     if not found:
         path.unlink()
         sync_folder(path.parent)
@@ -318,25 +356,38 @@ def _adopt(path: Path, fd: int) -> Adopted:
         os.ftruncate(fd, reader.whole_bytes)
         write_at(fd, reader.whole_bytes, end_to_bytes(reader.good_frames))
         os.fsync(fd)
-    sealed = path.rename(path.with_suffix(SEALED_SUFFIX))
+    return Adopted(_renamed(path), reader.torn_bytes)
+
+
+def _renamed(path: Path) -> Path:
+    """Give an unsealed segment the name of a sealed one."""
+    target = path.with_suffix(SEALED_SUFFIX)
+    if os.path.lexists(target):
+        raise SpoolError(f"{path}: not sealed, as it would replace {target.name}; rename one of them")
+    sealed = path.rename(target)
     sync_folder(path.parent)
-    return Adopted(sealed, reader.torn_bytes)
-
-
-def _pid(fd: int) -> int:
-    text = os.pread(fd, 32, 0).strip()
-    return int(text) if text.isdigit() else 0
+    return sealed
 
 
 def _stat(path: Path) -> os.stat_result | None:
     try:
-        return path.stat()
-    except FileNotFoundError:
+        return path.lstat()
+    except OSError:
         return None
 
 
+def _why_unreadable(path: Path) -> str | None:
+    try:
+        os.close(open_segment(path, os.O_RDWR if path.suffix == OPEN_SUFFIX else os.O_RDONLY))
+    except FileNotFoundError:  # ingested meanwhile
+        return None
+    except OSError as error:
+        return f"{path}: {unreadable(error)}"
+    return None
+
+
 def _is_idle(path: Path) -> bool:
-    """Whether an unsealed segment waits to be ingested; one that cannot be opened does."""
+    """Return True if an unsealed segment waits to be ingested; one that cannot be opened waits too."""
     try:
         with locked(path) as fd:
             return fd is not None

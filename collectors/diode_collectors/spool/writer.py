@@ -1,9 +1,12 @@
-"""The writing end of a spool: one process appends records and learns when they are safe.
+"""Write to a spool: one process appends records and learns when they are safe.
 
-``append`` keeps a record in memory, ``sync`` puts what was appended on the disk: when it returns, the records
-are *acknowledged* and survive a crash of the process or of the machine. A segment is sealed, which hands it to
-``diode-ingest``, when it has reached its size, on ``seal`` and on ``close``; one whose process died is taken as
-soon as its lock is free.
+``append`` keeps a record in memory. ``sync`` puts the appended records on the disk; from then on they are
+*acknowledged* and survive a crash of the process or the machine. A sealed segment goes to ``diode-ingest``. It is
+sealed when it reaches its size, on ``seal`` and on ``close``. The segment of a dead process is taken once its lock is
+free.
+
+Some file systems, such as network ones, have no locks. There each ``sync`` writes a segment of its own under a hidden
+name and seals it. No other process takes a segment that is being written, and a crash loses nothing either.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from diode_collectors.spool.files import create_file, folder_bytes, make_private_folder, spool_errors
 from diode_store.errors import SpoolError, SpoolFullError
-from diode_store.files import sync_folder, try_lock, write_at
+from diode_store.system.files import sync_folder, try_lock, write_at
 from diode_store.wire.codec import encode
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_store.wire.segments import OPEN_SUFFIX, SEALED_SUFFIX
@@ -31,20 +34,22 @@ if TYPE_CHECKING:
     from diode_store.wire.codec import Record
 
 DEFAULT_SPOOL_BYTES = 2**30
-"""How large a spool may grow before its writers are refused: 1 GiB, some hundred million timings."""
+"""Size limit of a spool in bytes, above which writers are refused."""
 DEFAULT_SEGMENT_BYTES = 16 * 2**20
 _PENDING_BYTES = 4 * 2**20
 _SCAN_EVERY_S = 1.0
 _CREATE_ATTEMPTS = 100
+_HIDDEN = "."
+"""First character of a name that ``Spool`` does not list."""
 
 _writers: weakref.WeakSet[SpoolWriter] = weakref.WeakSet()
 
 
 class SpoolWriter:
-    """Appends records to segments of its own in a spool folder; safe to share between threads.
+    """Appends records to segments of its own in a spool folder; thread-safe.
 
-    Nothing is created in the folder before the first record is synced. A forked child that goes on using its
-    parent's writer gets a segment of its own.
+    It creates nothing in the folder before it syncs the first record. A forked child that goes on using its parent's
+    writer gets a segment of its own.
 
     Raises:
         SpoolError: the folder cannot be made.
@@ -62,12 +67,12 @@ class SpoolWriter:
         """Prepare to write.
 
         Args:
-            directory: the spool; made, for its user alone, if it is not there. Files in one that a group shares
-                are the group's too.
-            max_bytes: what the whole folder, quarantine included, may hold.
-            segment_bytes: the size at which a segment is sealed.
-            compress: whether payloads are compressed.
-            time_ns: the time of day, which names segments; nothing but their order depends on it.
+            directory: the spool; made, for its user alone, if missing. In a folder that a group shares, the group gets
+                the files too.
+            max_bytes: size limit of the whole folder, quarantine included.
+            segment_bytes: size at which a segment is sealed.
+            compress: compress payloads.
+            time_ns: the time of day, which names segments; only their order depends on it.
         """
         self._directory = Path(directory)
         with spool_errors(self._directory, "create the spool folder"):
@@ -107,9 +112,9 @@ class SpoolWriter:
             self._pending_frames += 1
 
     def sync(self) -> None:
-        """Put everything that was appended on the disk.
+        """Put all appended records on the disk.
 
-        After an error the records are still there: call it again to try again.
+        After an error the records are still there, and another call tries again.
 
         Raises:
             SpoolError: that failed; none of the records since the last ``sync`` is acknowledged.
@@ -119,20 +124,22 @@ class SpoolWriter:
 
     @property
     def pending_records(self) -> int:
-        """How many records were appended and are not safe yet."""
-        return self._pending_frames
+        """Number of appended records that are not safe yet or, without locks, not handed over."""
+        segment = self._segment
+        hidden = segment.frames if segment is not None and not segment.is_locked else 0
+        return self._pending_frames + hidden
 
     def seal(self) -> None:
         """Sync, and hand the segment over to `diode-ingest`; the next record begins a new one.
 
         Raises:
-            SpoolError: that failed; it can be tried again.
+            SpoolError: that failed; another call tries again.
         """
         with self._lock:
             self._seal()
 
     def close(self) -> None:
-        """Seal, and refuse further records. Closing twice is harmless.
+        """Seal, and refuse further records; do nothing if it is closed.
 
         Raises:
             SpoolError: the last records could not be written; the acknowledged ones are safe.
@@ -147,11 +154,11 @@ class SpoolWriter:
                 self._let_go()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the writer."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close, also after an exception: what was appended is worth keeping."""
+        """Close, even after an exception, since the appended records are worth keeping."""
         self.close()
 
     def _make_room(self, size: int) -> None:
@@ -166,7 +173,7 @@ class SpoolWriter:
         self._check_limit(len(self._pending) + size + HEADER_BYTES + END_BYTES)
 
     def _check_limit(self, wanted: int) -> None:
-        # Other writers fill the folder and the daemon empties it, so look again now and then, and before refusing.
+        # Other writers fill the folder and the daemon empties it, so look now and then, and before refusing.
         now = time.monotonic()
         if now - self._scanned_at > _SCAN_EVERY_S or self._used_bytes + wanted > self._max_bytes:
             self._used_bytes, self._scanned_at = folder_bytes(self._directory), now
@@ -178,8 +185,12 @@ class SpoolWriter:
             )
 
     def _sync(self) -> None:
-        if not self._pending:
-            return
+        if self._pending:
+            self._write_pending()
+        if self._segment is not None and not self._segment.is_locked:
+            self._hand_over(self._segment)
+
+    def _write_pending(self) -> None:
         with spool_errors(self._directory, "write the spool"):
             if self._segment is None:
                 header = Header(self._writer_id, self._sequence, self._compress)
@@ -192,10 +203,12 @@ class SpoolWriter:
 
     def _seal(self) -> None:
         self._sync()
-        if self._segment is None:
-            return
+        if self._segment is not None:
+            self._hand_over(self._segment)
+
+    def _hand_over(self, segment: _OpenSegment) -> None:
         with spool_errors(self._directory, "seal the segment"):
-            self._segment.seal()
+            segment.seal()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -204,22 +217,28 @@ class SpoolWriter:
             self._segment = None
 
     def _after_fork(self) -> None:
-        """In a forked child: leave the parent's segment and unwritten records to the parent."""
+        """Leave the segment and unwritten records of the parent to it, in a forked child."""
         if self._segment is not None:
             self._segment.leave()
         self._start_over()
 
 
 class _OpenSegment:
-    """An unsealed segment of this process, under its lock."""
+    """An unsealed segment of this process, under its lock if the file system has locks."""
 
     def __init__(self, directory: Path, header: Header, time_ns: Callable[[], int]) -> None:
         self._create = partial(_create, directory, header, time_ns)
         self._path, self._fd = self._create()
         self._header = header.to_bytes()
-        self._frames = 0
+        self.frames = 0
+        """Number of acknowledged frames."""
         self.size = 0
-        """Bytes that are acknowledged."""
+        """Number of acknowledged bytes."""
+
+    @property
+    def is_locked(self) -> bool:
+        """Return True if other processes can tell that this one writes to it."""
+        return not self._path.name.startswith(_HIDDEN)
 
     def write(self, frames: bytes, count: int) -> None:
         """Write and sync whole frames; after an error the file is as before."""
@@ -229,30 +248,30 @@ class _OpenSegment:
         if not self.size:
             sync_folder(self._path.parent)
         self.size += len(data)
-        self._frames += count
+        self.frames += count
 
     def seal(self) -> None:
         """Write the end mark and give the file its final name."""
         self._restore()
-        self._write(end_to_bytes(self._frames))
-        self._path.rename(self._path.with_suffix(SEALED_SUFFIX))
-        # If the new name is not durable, the old one is, and the daemon seals it again.
+        self._write(end_to_bytes(self.frames))
+        self._path.rename(self._path.with_name(f"{self._path.stem.removeprefix(_HIDDEN)}{SEALED_SUFFIX}"))
+        # If the new name is not durable, the old one is, and the daemon seals the segment again.
         with contextlib.suppress(OSError):
             sync_folder(self._path.parent)
 
     def close(self) -> None:
-        """Release the lock; remove an empty file, leave a file that was not sealed to the daemon."""
+        """Release the lock. Remove an empty file; leave an unsealed one to the daemon."""
         if not self.size:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         os.close(self._fd)
 
     def leave(self) -> None:
-        """Leave the segment to the process that this one was forked from, which may be writing to it just now."""
+        """Leave the segment to the process that this one was forked from, which may be writing to it."""
         os.close(self._fd)  # does not release the lock, which the two share
 
     def _restore(self) -> None:
-        """Give the file a name again if somebody took it away, such as a clean-up job: what it has is acknowledged."""
+        """Give the file a name again if, for example, a clean-up job removed it; its contents are acknowledged."""
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(self._path.stat(), os.fstat(self._fd)):
                 return
@@ -280,12 +299,17 @@ class _OpenSegment:
 
 
 def _create(directory: Path, header: Header, time_ns: Callable[[], int]) -> tuple[Path, int]:
-    """Create an empty segment and lock it before another process takes it for a dead writer's."""
+    """Create an empty segment, locked or hidden before another process can take it for a dead writer's."""
+    hidden = ""
     for _ in range(_CREATE_ATTEMPTS):
-        path = directory / f"{time_ns():020d}-{header.writer_id.hex()[:16]}-{header.sequence:06d}{OPEN_SUFFIX}"
+        name = f"{hidden}{time_ns():020d}-{header.writer_id.hex()[:16]}-{header.sequence:06d}{OPEN_SUFFIX}"
+        path = directory / name
         fd = create_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
-        if try_lock(fd) and os.fstat(fd).st_nlink:
-            return path, fd
+        try:
+            if (hidden or try_lock(fd)) and os.fstat(fd).st_nlink:
+                return path, fd
+        except OSError:
+            hidden = _HIDDEN
         path.unlink(missing_ok=True)
         os.close(fd)
     raise SpoolError(f"{directory}: each new segment was removed at once; is a clean-up job running there?")

@@ -1,1 +1,1 @@
-"""Sweeps: problems through Inductor on every device of a host, timed by a benchmarker of their own."""
+"""Sweeps: problems through Inductor on every device of a host, timed by a benchmarker of the sweep's own."""

@@ -1,10 +1,12 @@
-"""How well two independent sweeps of the same problems agree.
+"""Agreement of two independent sweeps of the same problems.
 
-A config's time in a sweep is the median over that sweep's measurements of it; failures, estimates and whatever no
-view shows (replays, flagged and superseded measurements) are left out. Only configs that both sweeps tried are
-compared, so that the timing is judged and not the choice of configs. The winner, its scatter and the
-tie set are worked out as the view ``fastest_configs`` does, so within one regime: that nearest to deployment of those
-that both sweeps timed a problem in. Where they have none in common, two are compared, and this is said.
+A config's time in a sweep is the median of its measurements there. Failures, estimates, replays, and flagged or
+superseded measurements are left out, as in the views. Only configs that both sweeps tried are compared, which judges
+the timing and not the choice of configs.
+
+The winner, its scatter and the tie set are those of the view ``fastest_configs``, within one regime. Of the regimes in
+which both sweeps timed a problem, the nearest to deployment counts. Without a common regime two different ones are
+compared, and the report says so.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_store.command_line.render import counted
 from diode_store.errors import DatasetError
-from diode_store.noise import BANDS_US, band_of, slowest_tie_us, usual_sigma
 from diode_store.records import Outcome, regime_rank
-from diode_store.render import counted
+from diode_store.timing.noise import BANDS_US, band_of, slowest_tie_us, usual_sigma
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,29 +43,29 @@ class ProblemAgreement:
     hardware: str
     problem: ProblemShape
     configs: int
-    """How many both sweeps tried."""
+    """Number of configs that both sweeps tried."""
     first_us: float
-    """The best time in the first sweep."""
+    """Best time in the first sweep."""
     second_us: float
     first_winner: str
     second_winner: str
     first_ties: int
-    """How many configs are within noise of the first sweep's winner, itself included."""
+    """Number of configs within noise of the first sweep's winner, itself included."""
     second_ties: int
     first_in_second: bool
-    """Whether the first sweep's winner is in the second's tie set."""
+    """True if the first sweep's winner is in the second's tie set."""
     second_in_first: bool
     same_winner: bool
     ratio: float
-    """Best time of the second sweep over that of the first."""
+    """Best time of the second sweep over the best time of the first."""
 
 
 @dataclass(frozen=True)
 class BestSpread:
-    """How the best times of the problems differ: of ``|log(second / first)|``."""
+    """Spread of the best times of the problems, as ``|log(second / first)|``."""
 
     median_ratio: float
-    """Of second over first, with its sign: a bias of one sweep."""
+    """Median of second over first, which shows a bias of one sweep."""
     median: float
     p95: float
     maximum: float
@@ -71,7 +73,7 @@ class BestSpread:
 
 @dataclass(frozen=True)
 class BandSpread:
-    """How all common (problem, config) pairs of one band of runtimes differ."""
+    """Spread of all common (problem, config) pairs in one band of runtimes."""
 
     band: str
     pairs: int
@@ -91,7 +93,7 @@ class OtherRegimes:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What was not compared, of both sweeps together."""
+    """Measurements of both sweeps that were not compared."""
 
     estimates: int = 0
     failures: int = 0
@@ -100,7 +102,7 @@ class LeftOut:
     replays: int = 0
     superseded: int = 0
     problems_in_one: int = 0
-    """Problems that only one of the sweeps holds."""
+    """Problems in only one of the sweeps."""
     configs_in_one: int = 0
     """(problem, config) pairs of common problems that only one sweep tried."""
     without_times: int = 0
@@ -109,18 +111,18 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two sweeps compared; ``problems`` begins with the largest difference."""
+    """Comparison of two sweeps; ``problems`` begins with the largest difference."""
 
     problems: tuple[ProblemAgreement, ...]
     best: BestSpread
     first_in_second_share: float
-    """Share of problems where the first sweep's winner lies in the second's tie set."""
+    """Share of problems with the first sweep's winner in the second's tie set."""
     second_in_first_share: float
     same_winner_share: float
     bands: tuple[BandSpread, ...]
     left_out: LeftOut
     other_regimes: tuple[OtherRegimes, ...] = ()
-    """Where the sweeps differ in how they timed, which then shows in ``ratio`` and in the spreads."""
+    """Differences in how the sweeps timed, which show in ``ratio`` and in the spreads."""
 
 
 @dataclass
@@ -128,16 +130,16 @@ class _Timed:
     """One problem in one regime."""
 
     times_us: dict[bytes, list[float]] = field(default_factory=dict)
-    """By config tried, the times it took; none where it only failed or was given up."""
+    """Times by config; an empty list if the config only failed or was given up."""
     methods: set[TimingMethod] = field(default_factory=set)
 
 
 @dataclass
 class _Sweep:
-    """What one sweep measured."""
+    """Measurements of one sweep."""
 
     timed: dict[_Case, dict[str | None, _Timed]] = field(default_factory=lambda: defaultdict(dict))
-    """By problem and regime."""
+    """Problems in their regimes."""
     about: dict[_Case, tuple[str, ProblemShape]] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -145,7 +147,7 @@ class _Sweep:
 
 @dataclass(frozen=True)
 class _Ranking:
-    """The configs of one problem in one sweep, of those that both tried."""
+    """Configs of one problem in one sweep that both sweeps tried."""
 
     times_us: Mapping[bytes, float]
     """Config → its median."""
@@ -158,7 +160,7 @@ def agreement_of(first: Iterable[Measurement], second: Iterable[Measurement]) ->
     """Compare two sweeps.
 
     Raises:
-        DatasetError: no problem has a time in both.
+        DatasetError: no problem has a time in both sweeps.
     """
     one, other = _gather(first), _gather(second)
     left_out = one.left_out + other.left_out
@@ -195,7 +197,7 @@ def agreement_of(first: Iterable[Measurement], second: Iterable[Measurement]) ->
 
 
 def _regimes(first: AbstractSet[str | None], second: AbstractSet[str | None]) -> tuple[str | None, str | None]:
-    """Return the regime to compare of each sweep: of those in common, else of its own, the nearest to deployment."""
+    """Return the regimes to compare: the common one nearest to deployment, else each sweep's own nearest."""
 
     def nearest(regimes: AbstractSet[str | None]) -> str | None:
         return min(regimes, key=lambda regime: (regime_rank(regime), regime or ""))
@@ -204,7 +206,7 @@ def _regimes(first: AbstractSet[str | None], second: AbstractSet[str | None]) ->
 
 
 def _gather(measurements: Iterable[Measurement]) -> _Sweep:
-    """Read a sweep; measurements are dropped one by one, only their times are kept."""
+    """Read a sweep, keeping only the times."""
     sweep = _Sweep()
     seen: set[bytes] = set()
     for measurement in measurements:
@@ -234,7 +236,7 @@ def _gather(measurements: Iterable[Measurement]) -> _Sweep:
 
 
 def _untrusted(measurement: Measurement) -> str | None:
-    """Return why no view shows a measurement."""
+    """Return the reason that no view shows a measurement, or None."""
     if measurement.superseded_by is not None:
         return "superseded"
     if measurement.is_replay:
@@ -256,7 +258,7 @@ def _ranking(timed: _Timed, both: AbstractSet[bytes]) -> _Ranking | None:
 
 
 def _measured_sigma(runs: Iterable[Sequence[float]]) -> float | None:
-    """Return the relative scatter pooled over configs that were measured several times; None if none was."""
+    """Return the relative scatter pooled over configs that were measured several times; None if there are none."""
     repeated = [times for times in runs if len(times) > 1]
     if not repeated:
         return None
@@ -296,7 +298,7 @@ def _best_spread(ratios: Sequence[float]) -> BestSpread:
 
 
 def _band_spreads(pairs: Iterable[tuple[float, float]]) -> tuple[BandSpread, ...]:
-    """Sort pairs into bands by the geometric mean of the two times, which favours neither sweep."""
+    """Sort pairs into bands by the geometric mean of the two times, which favors neither sweep."""
     logs: list[list[float]] = [[] for _ in BANDS_US]
     for first, second in pairs:
         logs[band_of(math.sqrt(first * second))].append(math.log(second / first))
@@ -333,7 +335,7 @@ def print_agreement(agreement: Agreement, *, as_json: bool = False, most: int = 
     """Print an agreement on stdout: as JSON, or as tables with the ``most`` problems that differ most."""
     import typer
 
-    from diode_store.console import print_json, print_note, print_pairs, print_rows
+    from diode_store.command_line.console import print_json, print_note, print_pairs, print_rows
 
     for other in agreement.other_regimes:
         print_note(_told(other))

@@ -1,9 +1,9 @@
-"""What a sweep need not measure again, because it is in a spool or a warehouse.
+"""Problems that a sweep can skip because a spool or a warehouse holds them.
 
-A measurement counts if it is a sweep's own (no feedback of a compile, no replay of cached timings), its choices are
-the stock ones, and it is trusted: a flagged or superseded one stays out of every view, so it is measured again.
+A measurement counts if it is a sweep's own, made with stock choices, and trusted. Feedback of a compile and replays of
+cached timings do not count. Flagged and superseded measurements stay out of every view, so they are made again.
 
-Ask the spool before the warehouse: what is ingested in between moves from the one to the other.
+Ask the spool before the warehouse: records move from the spool to the warehouse meanwhile.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diode_collectors.problems.search_space import DRAWN
 from diode_collectors.spool.reading import segments_of
+from diode_store.command_line.render import counted
 from diode_store.errors import CodecError, OtherKindError, SegmentError
 from diode_store.records import STOCK_POLICY, Source, TimingMethod
-from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,17 +29,17 @@ log = logging.getLogger(__name__)
 
 
 class DoneKey(NamedTuple):
-    """What must be the same for a problem to be skipped."""
+    """Properties that must be equal for a sweep to skip a problem."""
 
     problem: bytes
     hardware: bytes
     environment: bytes
     search_space: str
-    """Empty when the measurement does not say."""
+    """Search space; empty when the measurement does not say."""
     sample_seed: int | None
-    """What the sample of configs was drawn with; None for a search space that is no sample."""
+    """Seed of the sample of configs; None for a search space without a sample."""
     write_flush: bool = False
-    """Whether it was timed behind a flush that writes, as ``TimingMethod.has_write_flush`` has it."""
+    """True if timed behind a flush that writes, as in ``TimingMethod.has_write_flush``."""
 
     @classmethod
     def of(
@@ -52,7 +52,7 @@ class DoneKey(NamedTuple):
         *,
         write_flush: bool = False,
     ) -> DoneKey:
-        """Return the key of what was or would be measured."""
+        """Return the key of an actual or planned measurement."""
         keys = problem.key, hardware.key, environment.key
         return cls.of_keys(*keys, search_space, sample_seed, write_flush=write_flush)
 
@@ -67,20 +67,20 @@ class DoneKey(NamedTuple):
         *,
         write_flush: bool,
     ) -> DoneKey:
-        """Return it by the content keys."""
+        """Return the key from content keys."""
         space = search_space or ""
         seed = sample_seed if space.startswith(DRAWN) else None
         return cls(problem, hardware, environment, space, seed, write_flush)
 
 
 def measured_in_spool(directory: Path) -> set[DoneKey]:
-    """Return what the segments in a spool hold, sealed or still being written.
+    """Return the keys of all records in a spool, in sealed segments and in those still being written.
 
-    What is damaged or cannot be read is not counted, so it is measured again; what is in quarantine likewise. Takes
-    no lock, so it disturbs no writer, and misses nothing that was sealed meanwhile.
+    Damaged, unreadable and quarantined records do not count, so they are measured again. The function takes no lock, so
+    it disturbs no writer. It misses nothing that is sealed meanwhile.
 
     Args:
-        directory: the spool; one that does not exist holds nothing.
+        directory: The spool. A folder that does not exist holds nothing.
 
     Raises:
         SpoolError: the folder or a segment cannot be read.
@@ -92,11 +92,11 @@ def measured_in_spool(directory: Path) -> set[DoneKey]:
 
 
 def measured_in_warehouse(url: str) -> set[DoneKey]:
-    """Return what a warehouse holds.
+    """Return the keys of all records in a warehouse.
 
     Raises:
-        SchemaError: there is no warehouse, or one of another revision; the message names the command to run.
-        DatabaseError: it cannot be read.
+        SchemaError: there is no warehouse, or it has another revision; the message names the command to run.
+        DatabaseError: the warehouse cannot be read.
     """
     import sqlalchemy as sa
 

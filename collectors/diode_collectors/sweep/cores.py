@@ -1,4 +1,4 @@
-"""Which cores each worker of a sweep uses."""
+"""Division of the cores among the workers of a sweep."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ if TYPE_CHECKING:
 _CORES_PER_LANE, _MOST_LANES = 3, 4
 _CORES_PER_LISTING_LANE, _MOST_LISTING_LANES = 2, 7
 _MOST_SHARING_LANES = 12
-"""Where problems share kernels on a device with the memory for it. A problem of a sample has an H200 for 0.18 s, and
-took each of seven lanes 2 s, though half of 32 virtual cores were idle: the first sweep of `diode tune` timed 49
-kernels a second by seven, and on two other such machines 61 to 73 by twelve."""
+"""Most lanes of a device where problems share kernels and memory allows. A problem holds the device for a small part of
+its time in a lane, so many lanes keep the device busy.
+"""
 _BYTES_PER_SHARING_LANE = 4 * 2**30
-"""A lane's context and the memory that torch keeps are in the way of large problems, so small devices have no more than
-seven."""
+"""Device memory that a lane needs. Contexts and torch's cached memory leave less room for large problems, so small
+devices get fewer lanes.
+"""
 _ENOUGH_TO_KEEP_ONE = 4
 _WORKERS_PER_CORE = 0.7
 _MOST_LISTING_WORKERS = 16
-"""Of each of many lanes: a problem of a sample of 12 has 15 kernels to compile."""
+"""Most compile workers of each of many lanes: a problem of a small sample has few kernels to compile."""
 
 
 @dataclass(frozen=True)
 class CoreShare:
-    """The cores of one device's worker."""
+    """Cores of one device's worker."""
 
     compiling: tuple[int, ...]
     benchmarking: int | None
-    """Kept free of everything else; None where there are too few cores for that."""
+    """Core kept free for benchmarking; None with too few cores."""
 
 
 def cores_of_rank(cores: list[int], environment: Mapping[str, str]) -> list[int]:
     """Return this process's share of ``cores`` among the processes that ``torchrun`` started here.
 
-    A launcher that binds its processes has given each its own cores already; then these are all there are.
+    A launcher that binds its processes has given each process its own cores; then the process uses all of them.
     """
     count = environment.get("LOCAL_WORLD_SIZE", "")
     rank = environment.get("LOCAL_RANK", "")
@@ -48,10 +49,10 @@ def cores_of_rank(cores: list[int], environment: Mapping[str, str]) -> list[int]
 
 
 def share_cores(cores: list[int], devices: int) -> list[CoreShare]:
-    """Return a share of ``cores`` for each of so many devices.
+    """Return a share of ``cores`` for each device.
 
-    Neighbours go together, because a host numbers cores and GPUs by socket. With fewer cores than devices all
-    devices share all cores.
+    Neighbors go together, because a host numbers cores and GPUs by socket. With fewer cores than devices, all devices
+    share all cores.
     """
     size = len(cores) // devices
     if not size:
@@ -65,15 +66,15 @@ def share_cores(cores: list[int], devices: int) -> list[CoreShare]:
 
 
 def lanes_for(share: CoreShare, device: str, *, compiles_little: bool = False, memory_bytes: int | None = None) -> int:
-    """Return how many processes a device gets: while one benchmarks, the others list and compile.
+    """Return the number of processes for a device: while one benchmarks, the others list and compile.
 
-    Where problems share kernels, or have none to compile, listing is much of what they take.
+    Listing takes much of the time of problems that share kernels or have none to compile.
 
     Args:
-        share: its cores.
-        device: its name.
-        compiles_little: whether problems are such.
-        memory_bytes: of the device, where they have kernels to compile; None if that is unknown.
+        share: Cores of the device.
+        device: Name of the device.
+        compiles_little: Whether problems share kernels or have none to compile.
+        memory_bytes: Memory of the device, if there are kernels to compile; None if unknown.
     """
     if device == "cpu":
         return 1
@@ -85,10 +86,10 @@ def lanes_for(share: CoreShare, device: str, *, compiles_little: bool = False, m
 
 
 def workers_for(cores: int, lanes: int) -> int:
-    """Return how many compile workers each of a device's lanes gets.
+    """Return the number of compile workers for each of a device's lanes.
 
-    Of few lanes two compile at most of the time: together their workers should be a few more than there are cores. Of
-    many each has what a small sample can use.
+    Of few lanes, two compile most of the time: together their workers should slightly outnumber the cores. Of many
+    lanes, each gets as many as a small sample can use.
     """
     if lanes == 1:
         return cores

@@ -1,10 +1,10 @@
-"""A GPU's state while it is measured: clocks, temperature, what limits the clocks, and other processes.
+"""State of a GPU during a measurement: clocks, temperature, limits of the clocks, and other processes.
 
-Read through NVML (nvidia-ml-py), one GPU by its UUID, so that CUDA_VISIBLE_DEVICES does not matter. Where there is
-no NVML, no such GPU, or a reading that this GPU does not give, the answer is None: unknown, never a guess.
+NVML (nvidia-ml-py) reads one GPU by its UUID, whatever CUDA_VISIBLE_DEVICES says. Without NVML, the GPU or a reading of
+it, the value is None: unknown, never a guess.
 
-Processes: NVML lists the pids that hold a compute context. In a container these may be the host's pids, which are
-not ours, or none at all. See ``ForeignProcesses`` for what can be known then.
+NVML lists the pids of processes with a compute context. In a container these may be the host's pids, or the list may be
+empty. ``ForeignProcesses`` says what can be known then.
 """
 
 from __future__ import annotations
@@ -49,62 +49,62 @@ REASONS: dict[int, str] = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""NVML's bits (``nvmlClocksEventReason*``, ``nvmlClocksThrottleReason*``) and what they are called in a record."""
+"""NVML's bits (``nvmlClocksEventReason*``, ``nvmlClocksThrottleReason*``) and their names in a record."""
 
 _PROTECTIVE = SW_THERMAL_SLOWDOWN | HW_THERMAL_SLOWDOWN | HW_POWER_BRAKE_SLOWDOWN
 # NVML's reference: HW slowdown alone "may be also reported during PState or clock change".
 _HW_SLOWDOWN_SAMPLES = 2
 POWER_CAP_FALL = 0.4
-"""How far below the other samples, as a share, a power cap may hold the SM clock.
+"""Share by which a power cap may hold the SM clock below the other samples.
 
-A cap is the normal state of a data-centre GPU under large matrix products: an H100 or H200 at its 700 W runs them
-at 1.3 to 1.8 of its 1.98 GHz, in a user's program as in a sweep. Flagging that would leave no large problem. A fall
-beyond that is a lowered power limit, or a failing supply.
+Datacenter GPUs run large matrix products under their power cap all the time, in a user's program as in a sweep.
+Flagging that would leave no large problem. A larger fall means a lowered power limit, or a failing supply.
 """
 UNSTEADY_SHARE = 0.1
-"""By which share of the highest the SM clock may fall, without a power cap to explain it."""
+"""Share of the highest SM clock by which the clock may fall, unless a power cap explains the fall."""
 _PROCESSES_EVERY_S = 0.25
 _DEEPEST = 100
 UNSEEN_BYTES = 256 * 2**20
-"""Memory in use beyond that of the listed processes that shows one which is not listed; a bare context has more."""
+"""Used memory, beyond that of listed processes, that reveals an unlisted process. A bare context uses more."""
 
 
 @dataclass(frozen=True)
 class DeviceSample:
-    """The GPU's readings at one moment; None where it gives none."""
+    """Readings of the GPU at one moment; None for those it does not give."""
 
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     temperature_c: int | None = None
     reasons: int | None = None
-    """NVML's bit mask of what limits the clocks."""
+    """NVML's bit mask of the limits of the clocks."""
     foreign_processes: int | None = None
 
 
 @dataclass(frozen=True)
 class ForeignProcesses:
-    """Tells other processes from ours, as far as their pids allow.
+    """Count of other processes than ours, as far as their pids allow.
 
-    If one of our pids is listed, the pids are of our namespace, and every other one is foreign. If none is, they
-    are of another namespace: those that were there before we had a context are foreign, and of those that came
-    since as many may be ours as we have contexts; the others are foreign. Without a list from before our context,
-    with an empty list, or when memory is in use that no listed process accounts for, a count of 0 would be a
-    guess, and the answer is None.
+    If one of our pids is listed, the pids are of our namespace, and every other one is foreign. Otherwise they are of
+    another namespace. Then processes from before our first context are foreign. Of later ones, as many may be ours as
+    we have contexts; the others are foreign.
+
+    The answer is None if a count of 0 would be a guess. So it is without a list from before our context, with an empty
+    list, or if no listed process accounts for memory in use.
     """
 
     is_ours: Callable[[int], bool]
-    """Whether a pid of our own namespace is one of our processes."""
+    """Return whether a pid of our own namespace is one of our processes."""
     contexts: int = 1
-    """How many of our processes may hold a context on the GPU."""
+    """Number of our processes that may hold a context on the GPU."""
     before: frozenset[int] | None = None
     """Pids listed before we had a context; None if not looked up."""
 
     def count(self, listed: Mapping[int, int | None] | None, used_bytes: int | None) -> int | None:
-        """Return how many foreign processes hold a context; None when that is unknown.
+        """Return the number of foreign processes with a context; None if unknown.
 
         Args:
-            listed: pid → bytes it uses, None where NVML does not say; None when nothing could be listed.
-            used_bytes: in use altogether, without what the driver reserves.
+            listed: Bytes that each pid uses, None where NVML does not say. None if nothing could be listed.
+            used_bytes: Bytes in use altogether, without the driver's reserve.
         """
         if not listed:
             return None
@@ -120,7 +120,7 @@ class ForeignProcesses:
 
 
 def descends_from(pid: int, root: int) -> bool:
-    """Whether ``pid`` is the process ``root`` or one that it started, directly or not; by Linux's /proc."""
+    """Return whether ``pid`` is the process ``root`` or a descendant of it, by Linux's /proc."""
     for _ in range(_DEEPEST):
         if pid == root:
             return True
@@ -140,7 +140,7 @@ def _parent_of(pid: int) -> int | None:
 
 
 def unseen_bytes(listed: Mapping[int, int | None], used_bytes: int | None) -> int:
-    """Return how much memory no listed process accounts for; 0 where that is not known."""
+    """Return the memory that no listed process accounts for; 0 if unknown."""
     held = [size for size in listed.values() if size is not None]
     if used_bytes is None or len(held) < len(listed):
         return 0
@@ -148,7 +148,7 @@ def unseen_bytes(listed: Mapping[int, int | None], used_bytes: int | None) -> in
 
 
 class DeviceMonitor:
-    """Reads one GPU; where that is not possible, its samples are empty.
+    """Reader of one GPU. Its samples are empty if the GPU cannot be read.
 
     Use it from one thread.
     """
@@ -164,11 +164,11 @@ class DeviceMonitor:
         """Open the GPU.
 
         Args:
-            uuid: as ``inductor.device.device_uuid`` gives it, with or without NVML's ``GPU-``; None for a CPU.
-            root_pid: the process that started all of ours; this one unless given.
-            contexts: how many of our processes may hold a context on the GPU.
-            before: the ``before`` of a monitor that was open before the first of them had one; looked up now unless
-                given, if this process is the only one and has no context yet.
+            uuid: UUID from ``inductor.device.device_uuid``, with or without NVML's ``GPU-``; None for a CPU.
+            root_pid: Process that started all of ours; by default this one.
+            contexts: Number of our processes that may hold a context on the GPU.
+            before: ``before`` of a monitor that was open before our first context. By default it is looked up now, if
+                this process is the only one and has no context yet.
         """
         self._nvml: Any = None
         self._handle: Any = None
@@ -189,16 +189,16 @@ class DeviceMonitor:
 
     @property
     def before(self) -> frozenset[int] | None:
-        """The pids that had a context before any of our processes did; None when not looked up in time."""
+        """Pids with a context before any of our processes had one; None if not looked up in time."""
         return self._foreign.before
 
     @property
     def is_open(self) -> bool:
-        """Whether samples have readings."""
+        """True if samples have readings."""
         return self._handle is not None
 
     def close(self) -> None:
-        """Shut NVML down; samples are empty from then on."""
+        """Shut NVML down; later samples are empty."""
         nvml, self._nvml, self._handle = self._nvml, None, None
         if nvml is not None:
             try:
@@ -217,9 +217,9 @@ class DeviceMonitor:
         self.close()
 
     def sample(self) -> DeviceSample:
-        """Return what the GPU is doing now; takes a fraction of a millisecond and never raises.
+        """Return the GPU's current readings. Takes a fraction of a millisecond and never raises.
 
-        Processes are listed four times a second at most; in between, the last answer is repeated.
+        Processes are listed at most four times a second; samples in between repeat the last answer.
         """
         nvml = self._nvml
         if nvml is None:
@@ -237,11 +237,11 @@ class DeviceMonitor:
         )
 
     def summary(self, samples: Sequence[DeviceSample]) -> DeviceState:
-        """Return what a measurement records of ``samples``, which were taken while it was made."""
+        """Return the state to record from ``samples``, which were taken during the measurement."""
         return state_of(samples)
 
     def flags(self, samples: Sequence[DeviceSample]) -> tuple[str, ...]:
-        """Return why a measurement during which ``samples`` were taken is not to be trusted; empty if it is."""
+        """Return reasons to distrust the measurement during which ``samples`` were taken; empty if there are none."""
         return flags_of(samples, max_sm_clock_mhz=self._max_sm_clock_mhz)
 
     def _open(self, uuid: str) -> None:
@@ -255,7 +255,7 @@ class DeviceMonitor:
             self._look_before(uuid)
 
     def _look_before(self, uuid: str) -> None:
-        """Record which processes were there before us."""
+        """Record the processes that were there before us."""
         listed = self._processes()
         if listed is None:
             return
@@ -266,7 +266,7 @@ class DeviceMonitor:
             log.warning(text, uuid, unseen >> 20)
 
     def _read(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Return one reading; what a GPU does not give is not asked for again."""
+        """Return one reading. A reading that the GPU does not give is not asked for again."""
         if what in self._unsupported:
             return None
         nvml = self._nvml
@@ -294,18 +294,18 @@ class DeviceMonitor:
         return None if listed is None else {process.pid: process.usedGpuMemory for process in listed}
 
     def _used_bytes(self) -> int | None:
-        """Return what processes use; only version 2 of the call leaves out what the driver reserves."""
+        """Return the memory that processes use. Only version 2 of the call leaves out the driver's reserve."""
         memory = self._read("memory", self._nvml.nvmlDeviceGetMemoryInfo, self._nvml.nvmlMemory_v2)
         return None if memory is None else int(memory.used)
 
 
 def nvml_uuid(uuid: str) -> str:
-    """Return a GPU's UUID as NVML wants it: torch leaves the ``GPU-`` out."""
+    """Return a GPU's UUID in NVML's form, which torch gives without ``GPU-``."""
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
 
 def state_of(samples: Sequence[DeviceSample]) -> DeviceState:
-    """Return medians of the clocks under load, the highest temperature, every reason, and the most processes."""
+    """Return medians of the clocks under load, the highest temperature, all reasons, and the most processes."""
     loaded = _loaded(samples)
     return DeviceState(
         sm_clock_mhz=_median([s.sm_clock_mhz for s in loaded]),
@@ -317,7 +317,7 @@ def state_of(samples: Sequence[DeviceSample]) -> DeviceState:
 
 
 def reason_names(masks: Sequence[int | None]) -> str | None:
-    """Return the reasons that any of ``masks`` holds, joined by commas; ``none`` for none, None for no answer."""
+    """Return the reasons in any of ``masks``, joined by commas; ``none`` for none, None for no answer."""
     known = [mask for mask in masks if mask is not None]
     if not known:
         return None
@@ -329,12 +329,13 @@ def reason_names(masks: Sequence[int | None]) -> str | None:
 
 
 def flags_of(samples: Sequence[DeviceSample], *, max_sm_clock_mhz: int | None = None) -> tuple[str, ...]:
-    """Return why a measurement during which ``samples`` were taken is not to be trusted.
+    """Return reasons to distrust the measurement during which ``samples`` were taken.
 
-    ``throttled``: the GPU protected itself (heat, power brake, HW slowdown), or a power cap held the SM clock more
-    than ``POWER_CAP_FALL`` below the highest of the other samples, or of the GPU where all are capped.
+    ``throttled``: the GPU protected itself (heat, power brake, HW slowdown), or a power cap held the SM clock too low.
+    Too low is more than ``POWER_CAP_FALL`` below the highest of the other samples. If all samples are capped, the GPU's
+    highest clock counts.
     ``foreign_process``: another process than ours held a compute context.
-    ``clock_unsteady``: without any power cap, which explains it, the SM clock fell by more than ``UNSTEADY_SHARE``.
+    ``clock_unsteady``: the SM clock fell by more than ``UNSTEADY_SHARE`` without a power cap, which would explain it.
     """
     found = []
     if _is_throttled(samples, max_sm_clock_mhz):
@@ -362,7 +363,7 @@ def _is_throttled(samples: Sequence[DeviceSample], max_sm_clock_mhz: int | None)
 
 
 def _loaded(samples: Sequence[DeviceSample]) -> Sequence[DeviceSample]:
-    """Return the samples at which something ran; all of them if nothing ever did."""
+    """Return the samples under load; all samples if there was none."""
     return [sample for sample in samples if not (sample.reasons or 0) & GPU_IDLE] or samples
 
 
@@ -372,6 +373,6 @@ def _median(values: Sequence[int | None]) -> int | None:
 
 
 def _may_have_context() -> bool:
-    """Whether this process may have a context on a GPU already: torch creates it."""
+    """Return whether this process may have a context on a GPU, which torch creates."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_initialized())

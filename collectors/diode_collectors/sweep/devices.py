@@ -1,27 +1,30 @@
-"""Which devices a sweep runs on. Asks another process, so that this one needs no torch and uses no GPU."""
+"""Devices of a sweep. Another process finds them, so that this one needs no torch and uses no GPU."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
-import sys
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from diode_store.devices import KNOWN_DEVICES, ambiguous, known_devices
+from diode_store.devices.known import ambiguous, known_devices, narrowed, unknown
 from diode_store.errors import HardwareError, SettingsError
-from diode_store.records import Environment, Hardware
+from diode_store.exchange.bundled import bundled_devices
+from diode_store.processes.child import Child, ChildError, ChildLateError
+from diode_store.records import Environment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from diode_collectors.problems.problem import SweepProblem
+    from diode_store.devices.known import DeviceModel
+    from diode_store.processes.parent import Parent
+    from diode_store.records import Hardware
 
 CPU, CUDA = "cpu", "cuda"
 CORES_ELSEWHERE = 16
-"""How many cores a machine is taken to have that is planned for from another."""
+"""Assumed number of cores of another machine in a plan."""
 _NAME = re.compile(r"(cpu|cuda)(?::(\d+))?")
 _KIND = re.compile(r"[a-z]+(:\d+)?")
 _FIRST_WITH_TMA = 90
@@ -39,21 +42,21 @@ class SweepDevice:
     hardware: Hardware
     environment: Environment
     uuid: str | None = None
-    """Of a GPU."""
+    """UUID of a GPU."""
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is the CPU."""
+        """True for the CPU."""
         return self.name == CPU
 
     @property
     def has_tma(self) -> bool:
-        """Whether it has a tensor memory accelerator: NVIDIA's GPUs from Hopper on."""
+        """True with a tensor memory accelerator: NVIDIA's GPUs from Hopper on."""
         arch = self.hardware.arch.removeprefix("sm_")
         return arch.isdecimal() and int(arch) >= _FIRST_WITH_TMA
 
     def fits(self, problem: SweepProblem) -> bool:
-        """Whether it has the memory that a problem needs; a device whose memory is unknown has."""
+        """Return whether the device has enough memory for a problem, or unknown memory."""
         memory_bytes = self.hardware.memory_bytes
         return memory_bytes is None or problem.needed_bytes(on_cpu=self.is_cpu) <= memory_bytes
 
@@ -62,7 +65,7 @@ def parse_devices(text: str) -> tuple[str, ...]:
     """Return the names in ``cpu``, ``cuda``, ``cuda:N`` or a comma list, each once.
 
     Raises:
-        SettingsError: one of them does not name a device to sweep on, or they do not go together.
+        SettingsError: a name is not a device to sweep on, or the names do not go together.
     """
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for name in names:
@@ -82,19 +85,15 @@ def find_devices(names: Sequence[str] | None) -> tuple[SweepDevice, ...]:
     """Return the devices of these names, or all GPUs.
 
     Args:
-        names: as ``parse_devices`` returns them; ``cuda`` is every GPU. The CPU is never taken in place of a GPU.
+        names: Names as ``parse_devices`` returns them; ``cuda`` is every GPU. The CPU never replaces a GPU.
 
     Raises:
-        HardwareError: one of them, or any GPU, is missing, or torch cannot be used; the message gives the reason.
+        HardwareError: a named device or any GPU is missing, or torch cannot be used; the message gives the reason.
     """
     names = names or (CUDA,)
-    answer = _ask(CPU if CPU in names else CUDA)
-    found = [
-        SweepDevice(one["name"], Hardware(**one["hardware"]), Environment(**one["environment"]), one["uuid"])
-        for one in answer["devices"]
-    ]
+    found, why_none = _ask(CPU if CPU in names else CUDA)
     if not found:
-        raise HardwareError(f"no GPU found: {answer['why_none']}. {_WITHOUT_A_GPU}")
+        raise HardwareError(f"no GPU found: {why_none}. {_WITHOUT_A_GPU}")
     wanted: dict[str, SweepDevice] = {}
     for name in names:
         matching = [one for one in found if name in {one.name, CUDA}]
@@ -104,33 +103,40 @@ def find_devices(names: Sequence[str] | None) -> tuple[SweepDevice, ...]:
     return tuple(wanted.values())
 
 
-def device_elsewhere(name: str) -> tuple[SweepDevice, list[str]]:
-    """Return a known device that another machine may have, to plan for, and which others have this name too.
+def device_elsewhere(name: str, *preferences: Iterable[DeviceModel]) -> tuple[SweepDevice, list[str]]:
+    """Return a known device to plan for on another machine, and the other devices of this name.
 
-    Its environment is unknown. Of several devices of one architecture it is the one with the least memory: what fits
-    there fits the others.
+    Its environment is unknown. Of several devices of one architecture it is the one with the least memory, so that its
+    problems fit the others.
+
+    Args:
+        name: Alias, name, or first words of a name.
+        preferences: Collections to choose from if several match, the most important first. The devices of the bundled
+            measurements come last.
 
     Raises:
-        HardwareError: no known device has this name, or several of different architectures; the message lists them.
+        HardwareError: no known device has this name, or several of different architectures have it. The message lists
+            them.
     """
-    found = sorted(known_devices(name), key=lambda known: known.memory_bytes or 0)
+    matching = narrowed(known_devices(name), *preferences, bundled_devices())
+    found = sorted(matching, key=lambda known: known.memory_bytes or 0)
     if not found:
-        raise HardwareError(f"unknown hardware {name!r}; known: {', '.join(known.name for known in KNOWN_DEVICES)}")
+        raise unknown(name)
     if len({known.arch for known in found}) > 1:
         raise ambiguous(name, found)
     return SweepDevice(f"{CUDA}:0", found[0], Environment()), [known.name for known in found[1:]]
 
 
 def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, str]) -> tuple[SweepDevice, ...]:
-    """Return which of the GPUs that a process sees it works on: of several under ``torchrun``, one each.
+    """Return the visible GPUs that this process works on: all, or under ``torchrun`` one for each process.
 
     Args:
-        devices: all GPUs, or the CPU; one alone is taken whatever its number, since a launcher may show each process
-            its own only.
-        environment: where ``torchrun`` says ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE``.
+        devices: All GPUs, or the CPU. A single device is taken whatever its number, since a launcher may show each
+            process only its own.
+        environment: Variables ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` of ``torchrun``.
 
     Raises:
-        SettingsError: these are not numbers.
+        SettingsError: the variables are not numbers.
         HardwareError: there is no such GPU.
     """
     rank, size = environment.get("LOCAL_RANK"), environment.get("LOCAL_WORLD_SIZE")
@@ -153,7 +159,7 @@ def devices_of_rank(devices: tuple[SweepDevice, ...], environment: Mapping[str, 
 
 
 def users_of(devices: Sequence[SweepDevice]) -> dict[str, frozenset[int] | None]:
-    """Return the pids that have a context on each GPU; None where that cannot be seen."""
+    """Return the pids with a context on each GPU; None if they cannot be seen."""
     from diode_collectors.sweep.device_state import DeviceMonitor
 
     found = {}
@@ -165,10 +171,10 @@ def users_of(devices: Sequence[SweepDevice]) -> dict[str, frozenset[int] | None]
 
 
 def check_can_be_timed(problems: Sequence[SweepProblem], *, on_cpu: bool) -> None:
-    """Make sure that Inductor will autotune at least one of ``problems``.
+    """Check that Inductor will autotune at least one of ``problems``.
 
     Raises:
-        HardwareError: it will time none of them; the message names problems that it would time.
+        HardwareError: Inductor will time none of them; the message names problems that it would time.
     """
     if not on_cpu or any(p.op == "bmm" or (p.op in {"mm", "addmm"} and p.dtype == "float32") for p in problems):
         return
@@ -180,39 +186,41 @@ def check_can_be_timed(problems: Sequence[SweepProblem], *, on_cpu: bool) -> Non
     )
 
 
-def _ask(kind: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "diode_collectors.sweep.devices", kind]
+def _ask(kind: str) -> tuple[list[SweepDevice], str]:
+    """Return the CPU or all GPUs, and why there is no GPU."""
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired as error:
+        with Child("diode_collectors.sweep.devices:serve", output=subprocess.DEVNULL) as child:
+            found: tuple[list[SweepDevice], str] = child.call(kind, lambda _part: None, _TIMEOUT_S)
+    except ChildLateError as error:
         raise HardwareError(f"torch did not name its devices within {_TIMEOUT_S} s; try `nvidia-smi`") from error
-    if asked.returncode:
-        said = asked.stderr.strip().rpartition("\n")[2] or f"exit status {asked.returncode}"
-        raise HardwareError(f"the devices cannot be found: {said}; a sweep needs a torch that imports")
-    found: dict[str, Any] = json.loads(asked.stdout.rpartition("\n")[2] or asked.stdout)
+    except ChildError as error:
+        raise HardwareError(f"the devices cannot be found: the process that asks torch {error}") from error
     return found
 
 
-def _tell(kind: str) -> None:
-    """Print the CPU or all GPUs as JSON, and why there is no GPU."""
+def serve(parent: Parent) -> None:
+    """Answer which devices torch sees."""
+    parent.serve(lambda kind, _say: _found(kind))
+
+
+def _found(kind: str) -> tuple[list[SweepDevice], str]:
     import torch
 
     from diode_collectors.inductor.device import detect_environment, detect_hardware, device_uuid
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = [CPU] if kind == CPU else [f"{CUDA}:{index}" for index in range(count)]
-    environment = asdict(detect_environment())
-    devices = []
-    for name in names:
-        hardware = detect_hardware(name)
-        if hardware is not None:
-            told = {"name": name, "uuid": device_uuid(name), "hardware": asdict(hardware), "environment": environment}
-            devices.append(told)
-    sys.stdout.write(json.dumps({"devices": devices, "why_none": None if devices else _why_no_gpu()}))
+    environment = detect_environment()
+    devices = [
+        SweepDevice(name, hardware, environment, device_uuid(name))
+        for name in names
+        if (hardware := detect_hardware(name)) is not None
+    ]
+    return devices, "" if devices else _why_no_gpu()
 
 
 def _why_no_gpu() -> str:
-    """Return why torch sees no GPU, and what to do about it."""
+    """Return the reason that torch sees no GPU, and a remedy."""
     import torch
 
     torch_version = f"torch {torch.__version__}"
@@ -239,7 +247,3 @@ def _gpus_of_driver() -> str:
     from diode_collectors.inductor.driver import Driver
 
     return ", ".join(sorted(Driver.ask().gpus))
-
-
-if __name__ == "__main__":
-    _tell(sys.argv[1])

@@ -1,8 +1,8 @@
-"""Runs a sweep: hands problems to the lanes of each device, so that none is lost or measured twice.
+"""A sweep: the engine hands problems to the lanes of each device, so that none is lost or measured twice.
 
-A lane is a process that compiles and benchmarks (``lane``). A device has a few of them, which together are its
-worker: one benchmarks, alone on the device, while the others compile. This process imports no torch. A lane that
-dies is started again, and its problem is given out again unless its record is already on the disk.
+A lane is a process that compiles and benchmarks (``lane``). The few lanes of a device are its worker: one benchmarks,
+alone on the device, while the others compile. This process imports no torch. A lane that dies is started again, and its
+problem is handed out again unless its record is on disk.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from diode_collectors.spool.files import check_writable
 from diode_collectors.sweep.already import DoneKey, measured_in_spool
-from diode_collectors.sweep.channel import environment_of_message, hardware_of_message, result_of_message
 from diode_collectors.sweep.cores import cores_of_rank, lanes_for, share_cores
 from diode_collectors.sweep.kept_kernels import KeptKernels, kernels_folder, used_alone
 from diode_collectors.sweep.lanes import LaneProcess
 from diode_collectors.sweep.plan import ProblemResult, SilentListener, SweepReport
 from diode_collectors.sweep.room import next_with_room
 from diode_collectors.sweep.scratch import scratch_folder
+from diode_store.command_line.stopping import StopSignal
 from diode_store.errors import HardwareError, SpoolError
 from diode_store.records import Outcome
-from diode_store.stopping import StopSignal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.sweep.cores import CoreShare
     from diode_collectors.sweep.plan import SweepListener, SweepPlan
-    from diode_store.private_folder import PrivateFolder
-    from diode_store.records import Environment, Hardware
+    from diode_store.records import Environment, Hardware, KernelConfig
+    from diode_store.system.private_folder import PrivateFolder
 
 _ATTEMPTS = 3
 _MOST_FAILED_STARTS = 2
@@ -42,22 +41,22 @@ _MOST_EXCLUDED = 10
 _PATIENCE_S = 5.0
 _LOOK_EVERY_S = 1.0
 STALL_S = 300.0
-"""A lane that has the device and sends nothing for so long counts as hung."""
+"""Seconds of silence after which a lane that holds the device counts as hung."""
 
 
 def run_sweep(plan: SweepPlan, listener: SweepListener | None = None) -> SweepReport:
     """Measure the problems of ``plan`` and spool the records.
 
-    Ctrl-C or SIGTERM ends it: the report says so, and what is measured is in the spool.
+    Ctrl-C or SIGTERM ends the sweep. The report says so, and the records so far are in the spool.
 
     Args:
-        plan: what to do.
-        listener: called at each event, if given.
+        plan: Plan of the sweep.
+        listener: Listener to call at each event, if given.
 
     Raises:
         SpoolError: the spool cannot be written.
         HardwareError: no lane could start; the message quotes the last output of one.
-        DiodeError: no folder for temporary files can be made, or another sweep uses that of the kept kernels.
+        DiodeError: no folder for temporary files can be made, or another sweep uses the folder of kept kernels.
     """
     check_writable(plan.spool)
     with scratch_folder(len(plan.devices)) as scratch, used_alone(plan.kernels), StopSignal() as stop:
@@ -81,7 +80,7 @@ class _Engine:
         self._identity: dict[str, tuple[Hardware, Environment]] = {}
         # By hardware too: what breaks on one model may run on another.
         self._attempts: Counter[tuple[bytes, SweepProblem]] = Counter()
-        self._excluded: dict[tuple[bytes, SweepProblem], list[tuple[dict[str, Any], str]]] = {}
+        self._excluded: dict[tuple[bytes, SweepProblem], dict[KernelConfig, Outcome]] = {}
         self._report = SweepReport(plan.sweep_id, 0)
         self._began: float | None = None
         self._given_up: str | None = None
@@ -110,30 +109,30 @@ class _Engine:
         )
 
     def close(self) -> None:
-        """Stop every lane at once; what they spooled is safe."""
+        """Stop every lane at once. The records that they spooled are safe."""
         for lane in self._lanes:
-            lane.hang_up()
+            lane.child.hang_up()
         for lane in self._lanes:
             lane.kill()
         self._lanes.clear()
         self._selector.close()
 
     def _hear_the_last(self) -> None:
-        """Dismiss the lanes that are left, and count what they had done by then."""
+        """Dismiss the remaining lanes, and count what they have done by then."""
         for lane in self._lanes:
-            lane.hang_up()
+            lane.child.hang_up()
         until = time.monotonic() + _PATIENCE_S
         talking = len(self._lanes)
         self._selector.unregister(self._stop.fd)
         while talking and time.monotonic() < until:
             for key, _ in self._selector.select(_LOOK_EVERY_S):
-                messages, is_open = key.data.channel.waiting()
+                messages, is_open = key.data.child.waiting()
                 for message in messages:
                     if message["type"] == "result":
                         key.data.problem = None
-                        self._count(result_of_message(message["result"]))
+                        self._count(message["result"])
                 if not is_open:
-                    self._selector.unregister(key.fd)
+                    self._selector.unregister(key.fileobj)
                     talking -= 1
 
     def _start_lanes(self) -> None:
@@ -147,21 +146,21 @@ class _Engine:
 
     def _lanes_for(self, share: CoreShare, device: str) -> int:
         plan = self._plan
-        # The vendor's kernels keep a device busy by few lanes.
+        # Few lanes keep a device busy with vendor kernels.
         memory_bytes = None if plan.search_space.is_vendor else plan.memory_bytes.get(device)
         return lanes_for(share, device, compiles_little=plan.compiles_little, memory_bytes=memory_bytes)
 
     def _start(self, lane: LaneProcess) -> None:
         lane.start()
         self._lanes.append(lane)
-        self._selector.register(lane.channel.read_fd, selectors.EVENT_READ, lane)
+        self._selector.register(lane.child, selectors.EVENT_READ, lane)
 
     def _step(self) -> None:
         for key, _ in self._selector.select(_LOOK_EVERY_S):
             if key.data is None:  # the signal
                 continue
             lane: LaneProcess = key.data
-            messages, is_open = lane.channel.waiting()
+            messages, is_open = lane.child.waiting()
             for message in messages:
                 self._take(lane, message)
             if not is_open:
@@ -175,20 +174,19 @@ class _Engine:
         lane.heard_at = time.monotonic()
         kind = message["type"]
         if kind == "ready":
-            self._ready(lane, hardware_of_message(message["hardware"]), environment_of_message(message["environment"]))
+            self._ready(lane, message["hardware"], message["environment"])
         elif kind == "result":
             lane.problem = None
-            self._count(result_of_message(message["result"]))
+            self._count(message["result"])
             if message["tired"]:
                 lane.dismiss()  # another takes its place, without this one's accumulated state
                 lane.is_replaced = True
             else:
                 self._give(lane)
         elif kind == "lost" and lane.problem is not None:
-            told = (message["config"], Outcome.RUNTIME_ERROR.value)
             task = (lane.hardware, lane.problem)
-            excluded = self._excluded.setdefault(task, [])
-            excluded.append(told)
+            excluded = self._excluded.setdefault(task, {})
+            excluded[message["config"]] = Outcome.RUNTIME_ERROR
             if len(excluded) <= _MOST_EXCLUDED:
                 self._attempts[task] -= 1  # the next attempt gets further
             self._listener.on_note(f"{lane.problem}: a kernel broke the device and is left out: {message['error']}")
@@ -212,7 +210,7 @@ class _Engine:
         self._give(lane)
 
     def _queue(self, hardware: Hardware, environment: Environment) -> None:
-        """Line up what is not measured yet on this hardware; devices of one model share the work."""
+        """Line up problems not measured on this hardware. Devices of one model share the work."""
         asked = {self._key(problem, hardware, environment): problem for problem in self._plan.problems}
         wanted = [problem for key, problem in asked.items() if key not in self._plan.done]
         self._queues[hardware.key] = deque(wanted)
@@ -227,7 +225,7 @@ class _Engine:
         return DoneKey.of(*what, write_flush=plan.write_flush)
 
     def _give(self, lane: LaneProcess) -> None:
-        """Give a lane its next problem, unless each has to wait for another one of the device; or dismiss it."""
+        """Give a lane its next problem, or dismiss it. The lane waits if every problem waits for other lanes."""
         waiting = self._queues[lane.hardware]
         if not waiting:
             lane.dismiss()
@@ -242,10 +240,10 @@ class _Engine:
         problem = waiting[place]
         del waiting[place]
         self._attempts[lane.hardware, problem] += 1
-        lane.measure(problem, self._excluded.get((lane.hardware, problem), []), self._generation())
+        lane.measure(problem, self._excluded.get((lane.hardware, problem), {}), self._generation())
 
     def _generation(self) -> int:
-        """Return of which generation the shared kernels of the next problem are; 0 where none are shared."""
+        """Return the generation of shared kernels for the next problem; 0 if none are shared."""
         if self._kernels is None:
             return 0
         used = {lane.generation for lane in self._lanes if lane.problem is not None}
@@ -265,8 +263,8 @@ class _Engine:
         self._listener.on_result(result)
 
     def _ended(self, lane: LaneProcess) -> None:
-        """Deal with a lane that has ended: it was dismissed, or it died."""
-        self._selector.unregister(lane.channel.read_fd)
+        """Handle a lane that has ended: it was dismissed, or it died."""
+        self._selector.unregister(lane.child)
         self._lanes.remove(lane)
         lane.kill()
         if lane.is_dismissed and not lane.is_replaced:
@@ -280,7 +278,7 @@ class _Engine:
             self._start(lane.successor())
 
     def _is_given_up(self, lane: LaneProcess) -> bool:
-        """Whether to give up on a lane that did not get ready; the others continue without it."""
+        """Return whether to give up on a lane that did not get ready. The others continue without it."""
         lane.failed_starts += 1
         if lane.failed_starts < _MOST_FAILED_STARTS:
             return False
@@ -291,7 +289,7 @@ class _Engine:
         return True
 
     def _mourn(self, lane: LaneProcess, problem: SweepProblem) -> None:
-        """Give the problem of a lane that died out again, unless it is measured or has failed too often."""
+        """Hand out the problem of a dead lane again, unless it is measured or has failed too often."""
         if self._is_spooled(problem, lane):
             self._count(ProblemResult(problem, lane.device))
         elif self._attempts[lane.hardware, problem] < _ATTEMPTS:

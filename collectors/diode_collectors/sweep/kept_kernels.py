@@ -1,4 +1,4 @@
-"""The folder of kernels that problems of a sweep share, which may outlast it."""
+"""Folder of the kernels that problems of a sweep share, which may outlast the sweep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.sweep.lane.process import KERNELS
 from diode_store.errors import DiodeError, first_line
-from diode_store.files import try_lock
+from diode_store.system.files import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
     from diode_collectors.sweep.plan import SweepPlan
 
 _GENERATION = 20_000
-"""After so many kernels a device they begin to be compiled anew, in another folder. A kernel takes 90 kB, so that a
-generation takes 1.8 GB at most, and two of them twice as much, as long as some lane uses the one before."""
+"""Kernels for each device after which new ones go to another folder, a new generation. This bounds the size: two
+generations exist while some lane uses the earlier one.
+"""
 _LOCK = "lock"
 
 
 def kernels_folder(plan: SweepPlan, scratch: Path) -> Path:
-    """Return where kernels are that problems share: where they are kept, or else in the sweep's own folder."""
+    """Return the folder of shared kernels: the folder that keeps them, or else one in the sweep's own folder."""
     return (plan.kernels or scratch).absolute() / KERNELS
 
 
 class KeptKernels:
-    """Kernels by generation, of which the last is used, and those before are removed."""
+    """Generations of kernels. The sweep uses the last one and removes earlier ones."""
 
     def __init__(self, folder: Path, devices: int) -> None:
-        """Go on with what is there, for so many GPUs."""
+        """Continue with the kernels in a folder, for a number of GPUs."""
         self.folder = folder
         self._most = _GENERATION * devices
         self._first = max(self._there(), default=0)
@@ -39,11 +40,11 @@ class KeptKernels:
         self._before = sum(1 for _ in last.iterdir()) if last.exists() else 0
 
     def generation(self, timings: int, used: Collection[int]) -> int:
-        """Return of which generation the kernels of the next problem are, and remove those that are past.
+        """Return the generation of kernels for the next problem, and remove unused earlier ones.
 
         Args:
-            timings: of this sweep so far; each may have been of a new kernel.
-            used: generations that lanes use.
+            timings: Timings of this sweep so far. Each may have been of a new kernel.
+            used: Generations that lanes use.
         """
         generation = self._first + (self._before + timings) // self._most
         for past in self._there():
@@ -58,10 +59,10 @@ class KeptKernels:
 
 @contextlib.contextmanager
 def used_alone(folder: Path | None) -> Iterator[None]:
-    """Have a folder that outlasts a sweep to this one alone, if there is one; another would remove what it uses.
+    """Reserve a folder that outlasts a sweep, if there is one; another sweep would remove kernels in use.
 
     Raises:
-        DiodeError: another sweep uses it, or it cannot be written.
+        DiodeError: another sweep uses the folder, or it cannot be written.
     """
     if folder is None:
         yield

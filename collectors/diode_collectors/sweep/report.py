@@ -1,4 +1,4 @@
-"""What a sweep prints: its progress, its result, and what it would do."""
+"""Output of a sweep: its progress, its result, and its dry run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from diode_collectors.problems.choices import (
     seconds_estimate,
 )
 from diode_collectors.problems.problem import FLOAT32
-from diode_store.console import print_error, print_note, print_pairs, print_rows
-from diode_store.devices import describe
-from diode_store.render import counted
+from diode_store.command_line.console import print_error, print_note, print_pairs, print_rows
+from diode_store.command_line.render import counted
+from diode_store.devices.known import describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _NOTE_EVERY_S = 60.0
 _MINUTE_S, _HOUR_S = 60, 3600
 _NOT_MEASURED = {False: "nothing was spooled", True: "nothing was written"}
-"""By whether it would have gone to a file."""
+"""Remarks on a failed sweep, by whether it writes to a file."""
 
 
 class Estimate:
-    """How many choices problems have on given devices, how long they take, and whether they fit."""
+    """Number of choices of problems on given devices, the time they take, and whether they fit."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Estimate:
         cores: int,
         shares_kernels: bool = False,
     ) -> None:
-        """Count for the first of ``devices``; those of a host are alike."""
+        """Estimate for the first of ``devices``; those of a host are alike."""
         self.devices = tuple(device.name for device in devices)
         self.cores = cores
         self._device, self._space = devices[0], space
@@ -58,19 +58,19 @@ class Estimate:
         self._include_tma = include_tma and devices[0].has_tma
 
     def choices(self, problem: SweepProblem) -> int:
-        """Return how many choices of a problem are timed."""
+        """Return the number of a problem's choices to time."""
         if self._device.is_cpu:
             return CPP_CHOICES
         return count_choices(problem, self._space, **self._limits())
 
     def weight(self, problem: SweepProblem) -> float:
-        """Return how long a problem takes compared to others."""
+        """Return a problem's time relative to other problems."""
         compiles = not self._device.is_cpu and not self._space.is_vendor
         slow = compiles and problem.dtype == FLOAT32 and not problem.allow_tf32
         return self.choices(problem) * (SLOW_FLOAT32_FACTOR if slow else 1)
 
     def seconds(self, problems: Sequence[SweepProblem]) -> float:
-        """Return how long all of them take."""
+        """Return the seconds for all problems."""
         if self._device.is_cpu:
             return len(problems) * CPU_SECONDS_PER_CPP_PROBLEM
         return seconds_estimate(
@@ -83,12 +83,12 @@ class Estimate:
         )
 
     def fits(self, problem: SweepProblem) -> bool:
-        """Whether the device has the memory that a problem needs; a device whose memory is unknown has."""
+        """Return whether the device has enough memory for a problem, or unknown memory."""
         return self._device.fits(problem)
 
     @property
     def hardware(self) -> Hardware:
-        """The device model that is counted for."""
+        """Device model of the estimate."""
         return self._device.hardware
 
     def _limits(self) -> dict[str, Any]:
@@ -97,15 +97,15 @@ class Estimate:
 
 
 class SweepProgress:
-    """Shows how far a sweep is: a bar with choices a second and the time left, or a line a minute in a log."""
+    """Display of a sweep's progress: a bar with choices per second and the time left, or a line per minute in a log."""
 
     def __init__(self, problems: Sequence[SweepProblem], estimate: Estimate, time_limit_s: float | None = None) -> None:
-        """Expect ``problems``, as far as there is time; those that are skipped are taken off once it is known how many.
+        """Expect ``problems``, as far as there is time. Skipped ones are subtracted when their number is known.
 
         Args:
-            problems: what is to be timed.
-            estimate: on which devices.
-            time_limit_s: after which the sweep begins no more of them.
+            problems: Problems to time.
+            estimate: Estimate for the devices.
+            time_limit_s: Seconds after which the sweep begins no more problems.
         """
         self._estimate = estimate
         self._time_limit_s = math.inf if time_limit_s is None else time_limit_s
@@ -127,18 +127,18 @@ class SweepProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 
     def on_device(self, device: str, hardware: Hardware, environment: Environment) -> None:  # noqa: ARG002 - protocol
-        """Say what is timed on, once a model."""
+        """Print the device, once for each model."""
         if hardware.key not in self._told:
             self._told.add(hardware.key)
             print_note(f"timing on {describe([hardware])}")
 
     def on_begin(self, total: int, skipped: int) -> None:
-        """Expect what is not measured already; every model of hardware measures all of it."""
+        """Expect the problems that are not measured. Every model of hardware measures all of them."""
         if skipped:
             print_note(f"{counted(skipped, 'problem')} measured already, {total:,} to go")
         if not self._is_begun:
@@ -163,7 +163,7 @@ class SweepProgress:
             print_note(f"{self._done:,} of {counted(self._total, 'problem')}, {self._rate()}, {self._left()}")
 
     def on_note(self, message: str) -> None:
-        """Print it."""
+        """Print the note."""
         print_note(message)
 
     def _rate(self) -> str:
@@ -183,13 +183,13 @@ def duration(seconds: float) -> str:
 
 
 def print_dry_run(problems: Sequence[SweepProblem], skipped: int | None, estimate: Estimate, *, as_json: bool) -> None:
-    """List what would be timed, with its choices and about how long it takes, and what does not fit into the device.
+    """List the problems to time, with choices and estimated times, and the problems that do not fit the device.
 
     Args:
-        problems: what would be timed.
-        skipped: how many are measured already; None if that is unknown, on a device elsewhere.
-        estimate: for which device.
-        as_json: print JSON.
+        problems: Problems to time.
+        skipped: Number of measured problems; None if unknown, on a device elsewhere.
+        estimate: Estimate for the device.
+        as_json: Print JSON.
     """
     columns = ("op", "dtype", "layout", "b", "m", "n", "k", "choices", "from")
     fitting = [problem for problem in problems if estimate.fits(problem)]
@@ -217,7 +217,7 @@ def print_dry_run(problems: Sequence[SweepProblem], skipped: int | None, estimat
 def print_report(
     report: SweepReport, statistics: DatasetStatistics, where: Path, *, is_file: bool, as_json: bool
 ) -> None:
-    """Print how a sweep ended, and the statistics of its data set."""
+    """Print the report of a sweep and the statistics of its data set."""
     gone = _ingested_already(report, statistics, is_file=is_file)
     if as_json:
         rate = {"choices_per_s": report.choices_per_s}
@@ -240,7 +240,7 @@ def print_report(
 
 
 def _ingested_already(report: SweepReport, statistics: DatasetStatistics, *, is_file: bool) -> str | None:
-    """Return a remark if ``diode-ingest`` has fetched problems that the statistics should count; else None."""
+    """Return a remark if ``diode-ingest`` has fetched problems that the statistics should count, else None."""
     expected = report.measured + (report.skipped if is_file else 0)  # a file holds what was measured before, too
     if statistics.problems >= expected:
         return None
@@ -249,7 +249,7 @@ def _ingested_already(report: SweepReport, statistics: DatasetStatistics, *, is_
 
 
 def what_went_wrong(report: SweepReport) -> str:
-    """Return how many problems were not measured, and why."""
+    """Return the number of problems that were not measured, with reasons."""
     skipped = f"{report.skipped:,} measured already, " if report.skipped else ""
     left = f", {report.not_begun:,} not begun" if report.not_begun else ""
     return f"{skipped}{report.silent:,} left nothing to time, {report.failed:,} failed{left}"
@@ -263,7 +263,7 @@ def _what_next(report: SweepReport, where: Path, *, is_file: bool) -> str:
         return f"{ended}{_NOT_MEASURED[is_file]}"
     if is_file:
         return f"{ended}written to {where}"
-    # Named whatever it is: the settings file, which only diode-ingest reads, may name another.
+    # The database is always named: the settings file, which only diode-ingest reads, may name another.
     return f"{ended}next: diode-ingest --once --spool {shlex.quote(str(where))}"
 
 

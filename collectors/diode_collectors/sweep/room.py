@@ -1,4 +1,4 @@
-"""Which of the problems that wait may be measured beside others, so that all fit into the memory of a device."""
+"""Selection of the problems that fit into a device's memory beside those under way."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
 
 _SHARE = 0.75
-"""Of a device's memory, what problems may need together; the rest is what lanes keep from one to the next."""
+"""Share of a device's memory for problems under way; lanes keep the rest from one problem to the next."""
 _SMALL = 8
-"""A problem is small whose tensors need no more than one in so many parts of a lane's share of the memory. With seven
-lanes on 80 GB that is 1.4 GB, and 84% of the standard set of `diode tune` is small; with twelve it is 0.8 GB."""
+"""Divisor of a lane's share of the memory. A problem is small if its tensors need no more than the quotient, and most
+problems of `diode tune`'s standard set are small.
+"""
 
 
 def next_with_room(
     waiting: Iterable[SweepProblem], beside: Iterable[SweepProblem], *, memory_bytes: int | None, lanes: int
 ) -> int | None:
-    """Return which problem is measured next beside others on a device, or None if all have to wait.
+    """Return the problem to measure next beside others on a device, or None if all have to wait.
 
-    A small one never waits. A large one does until there is room for it, or no other large one is measured; until then
-    no other large one goes before it, so that its turn comes.
+    A small problem never waits. A large one waits until there is room for it, or no other large one is measured. No
+    other large one overtakes it, so its turn comes.
 
     Args:
-        waiting: in the order in which they are wanted.
-        beside: what the other lanes of the device measure.
-        memory_bytes: of the device, None if that is unknown.
-        lanes: how many measure on the device.
+        waiting: Problems in the order of preference.
+        beside: Problems under way in the other lanes of the device.
+        memory_bytes: Memory of the device; None if unknown.
+        lanes: Number of lanes of the device.
     """
     if memory_bytes is None:
         return 0

@@ -1,4 +1,4 @@
-"""Data sets that a sweep writes, or keeps apart from."""
+"""Data sets that a sweep writes, or stays disjoint from."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import logging
 import tempfile
 from typing import TYPE_CHECKING
 
-from diode_collectors.problems.problem import BATCHED_OPS, FLOAT32, LAYOUTS, OPS, SweepProblem
+from diode_collectors.problems.problem import FLOAT32, LAYOUTS, SweepProblem
 from diode_collectors.spool.reading import SEGMENT_SUFFIXES, decoded, measurements_in, segments_of, strictly_decoded
 from diode_collectors.spool.spool import QUARANTINE_NAME
 from diode_store.errors import ExportError, ImportFileError, SettingsError, SpoolError
+from diode_store.ops import OPS, swept_ops
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +26,15 @@ _DATASET_SUFFIXES = frozenset({".json", ".msgpack"})
 _READABLE = frozenset({*SUFFIXES, ".gz", ".ndjson"})
 
 Shape = tuple[str, str, int, int, int, int]
-"""Op, dtype, B, M, N and K of a problem, whatever its layout."""
+"""Op, dtype, B, M, N and K of a problem, in any layout."""
 
 
 def spool_beside(output: Path) -> Path:
-    """Return the spool that a data set is collected in.
+    """Return the spool to collect a data set in.
 
     Raises:
         SettingsError: the file's suffix is not a known format.
-        ExportError: the file or the spool cannot be written, or the file is another's.
+        ExportError: the file or the spool cannot be written, or the file belongs to something else.
     """
     where = f"--output {output}"
     if output.suffix not in SUFFIXES:
@@ -56,10 +57,10 @@ def spool_beside(output: Path) -> Path:
 
 
 def write_dataset(output: Path, spool: Path) -> list[str]:
-    """Write what a spool holds as a data set, whole or not at all; return what the file's format cannot hold.
+    """Write the records of a spool as a data set, whole or not at all; return what the file's format cannot hold.
 
     Raises:
-        ExportError: it cannot be written.
+        ExportError: the file cannot be written.
         SpoolError: the spool cannot be read.
     """
     if output.suffix in _DATASET_SUFFIXES:
@@ -70,7 +71,7 @@ def write_dataset(output: Path, spool: Path) -> list[str]:
         write_file(output, dataset)
         return not_held.lines()
     from diode_store.exchange import jsonl
-    from diode_store.files import whole_file
+    from diode_store.system.files import whole_file
 
     try:
         with whole_file(output) as beside, beside.open("wb") as stream:
@@ -81,12 +82,12 @@ def write_dataset(output: Path, spool: Path) -> list[str]:
 
 
 def measured_since(spool: Path, sweep_id: str, started: float) -> Iterator[Measurement]:
-    """Yield what a sweep left in a spool and ``diode-ingest`` has not fetched yet, as far as it can be read.
+    """Yield the readable records of a sweep that ``diode-ingest`` has not fetched from a spool.
 
     Args:
-        spool: the folder.
-        sweep_id: of the sweep.
-        started: when it began, in seconds since the epoch; older segments are not opened.
+        spool: Folder of the spool.
+        sweep_id: Id of the sweep.
+        started: Start of the sweep, in seconds since the epoch. Older segments are not opened.
     """
     try:
         for path, frames in segments_of(spool, since=started):
@@ -96,10 +97,10 @@ def measured_since(spool: Path, sweep_id: str, started: float) -> Iterator[Measu
 
 
 def shapes_in(path: Path) -> set[Shape]:
-    """Return the shapes of the problems in a file, a spool, or a folder of these; everything in it must be good.
+    """Return the shapes of the problems in a file, a spool, or a folder of these; all of them must be good.
 
     Raises:
-        ImportFileError: it holds none, or something in it cannot be read; the message names the file.
+        ImportFileError: there are no shapes, or a file cannot be read; the message names the file.
         SpoolError: a segment cannot be read.
     """
     if not path.is_dir():
@@ -118,7 +119,7 @@ def shapes_in_warehouse(url: str) -> set[Shape]:
     """Return the shapes of the problems in a warehouse.
 
     Raises:
-        DatabaseError: it cannot be read.
+        DatabaseError: the warehouse cannot be read.
     """
     import sqlalchemy as sa
 
@@ -132,10 +133,10 @@ def shapes_in_warehouse(url: str) -> set[Shape]:
 
 
 def keys_of_shapes(shapes: Iterable[Shape]) -> set[bytes]:
-    """Return the keys of every problem with one of ``shapes``, in whatever layout, with TF32 or without."""
+    """Return the keys of all problems with one of ``shapes``, in any layout, with or without TF32."""
     keys = set()
     for op, dtype, b, m, n, k in shapes:
-        if op not in OPS or (b != 1 and op not in BATCHED_OPS):
+        if op not in swept_ops() or (b != 1 and not OPS[op].is_batched):
             continue
         for layout in LAYOUTS:
             for tf32 in (False, True) if dtype == FLOAT32 else (False,):
@@ -144,7 +145,7 @@ def keys_of_shapes(shapes: Iterable[Shape]) -> set[bytes]:
 
 
 def _folders(path: Path) -> Iterator[Path]:
-    """Yield a folder and those below it, but for quarantines, whose records are damaged, and hidden ones."""
+    """Yield a folder and those below it, without hidden folders and quarantines, whose records are damaged."""
     yield path
     for below in sorted(path.iterdir()):
         if below.is_dir() and not below.is_symlink() and below.name != QUARANTINE_NAME and below.name[0] != ".":
@@ -159,7 +160,7 @@ def _shapes_in_folder(path: Path) -> set[Shape]:
 def _shapes_in_segments(path: Path) -> set[Shape]:
     return {
         _shape_of(measurement)
-        for segment, frames in segments_of(path)
+        for segment, frames in segments_of(path, strict=True)
         for measurement in strictly_decoded(segment, frames)
     }
 
@@ -169,13 +170,8 @@ def _shapes_in_file(path: Path) -> set[Shape]:
         from diode_store.exchange.torch_diode_files import read_file
         from diode_store.exchange.torch_diode_types import Dataset
 
-        dataset = read_file(path, Dataset)
-        return {
-            (op, str(shape.M_dtype), shape.B, shape.M, shape.N, shape.K)
-            for device in dataset.hardware.values()
-            for op, operation in device.operation.items()
-            for shape in operation.solution
-        }
+        problems = read_file(path, Dataset).problems
+        return {(op, str(shape.M_dtype), shape.B, shape.M, shape.N, shape.K) for _, op, shape in problems}
     return set(map(_shape_of, measurements_in(path)))
 
 

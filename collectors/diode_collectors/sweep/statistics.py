@@ -1,7 +1,7 @@
-"""Statistics of a data set: by hardware and op, how many problems and timings, what failed, which templates win.
+"""Statistics of a data set by hardware and op: numbers of problems and timings, failures, and winning templates.
 
-Measurements are read one by one and dropped; what is kept grows with the problems and the distinct configs, not
-with the timings.
+Measurements are read one by one and dropped. Memory grows with the problems and the distinct configs, not with the
+timings.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ COLUMNS = ("hardware", "op", "problems", "measurements", "configs", "timings", "
 
 @dataclass(frozen=True)
 class OpStatistics:
-    """What was measured of one op on one device model."""
+    """Counts for one op on one device model."""
 
     hardware: str
     arch: str
     op: str
     problems: int
     measurements: int
-    """Autotuning events; more than problems where some were measured again."""
+    """Autotuning events; more than problems if some were measured again."""
     configs: int
-    """Distinct ones."""
+    """Distinct configs."""
     timings: int
-    """Everything that was tried, failures and estimates included."""
+    """Choices that were tried, including failures and estimates."""
     failures: Mapping[str, int]
-    """Outcome other than ok → how many timings."""
+    """Number of timings by outcome other than ok."""
     estimates: int
     flagged: Mapping[str, int]
-    """Flag → how many measurements carry it."""
+    """Number of measurements by flag."""
     flagged_measurements: int
     replays: int
-    """Measurements whose timings came back from a cache."""
+    """Measurements with timings from a cache."""
     fastest_templates: Mapping[str, int]
-    """Template → of how many problems it is the fastest, most frequent first; only what can be trusted counts."""
+    """Number of problems by fastest template, most frequent first; only trusted measurements count."""
 
     @property
     def failed(self) -> int:
-        """How many timings failed."""
+        """Number of timings that failed."""
         return sum(self.failures.values())
 
 
@@ -68,7 +68,7 @@ class DatasetStatistics:
     """Measurements that came twice and were counted once."""
 
     def rows(self) -> list[tuple[object, ...]]:
-        """Return a row an op for a table with ``COLUMNS``."""
+        """Return one row for each op, for a table with ``COLUMNS``."""
         return [
             (
                 *(op.hardware, op.op, op.problems, op.measurements, op.configs, op.timings),
@@ -78,7 +78,7 @@ class DatasetStatistics:
         ]
 
     def lines(self) -> Iterator[str]:
-        """Yield what a table has no room for, a line each: failures, flags, and which templates win."""
+        """Yield lines for what a table has no room for: failures, flags, and winning templates."""
         for op in self.ops:
             what = f"{op.hardware} {op.op}"
             if op.failures:
@@ -96,7 +96,7 @@ class _Op:
     """Counts of one op on one device model while they grow."""
 
     problems: dict[bytes, tuple[float, str] | None] = field(default_factory=dict)
-    """Problem → its best trusted time so far and the template that took it."""
+    """Best trusted time of each problem so far, and its template."""
     configs: set[KernelConfig] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
@@ -144,7 +144,7 @@ class _Op:
 
 
 def statistics_of(measurements: Iterable[Measurement]) -> DatasetStatistics:
-    """Count what ``measurements`` hold; one that occurs twice counts once."""
+    """Count ``measurements``; one that occurs twice counts once."""
     ops: dict[tuple[bytes, str], _Op] = {}
     devices: dict[bytes, Hardware] = {}
     seen: set[bytes] = set()
@@ -172,10 +172,10 @@ def statistics_of(measurements: Iterable[Measurement]) -> DatasetStatistics:
 
 
 def print_statistics(statistics: DatasetStatistics, *, as_json: bool = False) -> None:
-    """Print statistics on stdout: as JSON, or as a table and a line for what it has no room for."""
+    """Print statistics on stdout: as JSON, or as a table with a line for the rest."""
     import typer
 
-    from diode_store.console import print_json, print_rows
+    from diode_store.command_line.console import print_json, print_rows
 
     if as_json:
         print_json(statistics)

@@ -1,4 +1,4 @@
-    -- What says which case m a row is about; r is what the view found, h its device, e its environment.
+    -- The row's case m with its device h and environment e; r is the view's own row.
     r.hardware_id,
     r.hardware::VARCHAR AS hardware,
     h.arch,

@@ -1,4 +1,4 @@
-    -- What is known of the device h.
+    -- The attributes of the device h.
     h.vendor,
     h.arch,
     h.multiprocessors,

@@ -1,4 +1,4 @@
--- Of `cases` and `believed_times`: `times`, one row a (case, config), and `limits`, one row a case.
+-- From `cases` and `believed_times`: `times`, one row per (case, config), and `limits`, one row per case.
 times AS MATERIALIZED (
     SELECT
         case_id, hardware_id, hardware, config_id, runtime_us, 1::BIGINT AS repeats, NULL::DOUBLE AS relative_variance
@@ -40,7 +40,7 @@ times AS MATERIALIZED (
     WHERE measurements > 2
     GROUP BY ALL
 ),
--- One row a case: the best time, how many configs it has, and how much repeated ones scatter.
+-- One row per case: the best time, the number of configs, and the scatter of repeated configs.
 bests AS (
     SELECT
         case_id,
@@ -48,7 +48,7 @@ bests AS (
         hardware,
         min(runtime_us, 2) AS best_two_us,
         count(*) AS configs,
-        -- Repeats that are equal to the last bit, as two may be by chance, show no scatter.
+        -- Repeats that agree to the last bit, perhaps by chance, show no scatter.
         nullif(
             sqrt(
                 sum((repeats - 1) * relative_variance) FILTER (repeats > 1) / sum(repeats - 1) FILTER (repeats > 1)

@@ -1,4 +1,4 @@
--- Of `times`: `best`, one row a case, with the best of all kernels, of the vendor's and of Triton's.
+-- From `times`: `best`, one row per case, with the best of all kernels, of vendor kernels and of Triton kernels.
 best AS (
     SELECT
         t.case_id,

@@ -1,5 +1,5 @@
--- What is known of each problem: one row a (hardware, environment, problem, regime), with the best time of all kernels, of the
--- vendor's and of Triton's.
+-- The best times of each problem: one row per (hardware, environment, problem, regime), with the best time of all
+-- kernels, of vendor kernels and of Triton kernels.
 CREATE VIEW best_times AS
 WITH
 -- include _times.sql

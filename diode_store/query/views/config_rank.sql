@@ -1,4 +1,4 @@
--- Every config of each (hardware, environment, problem, regime) with its place among them.
+-- Every config of each (hardware, environment, problem, regime) with its rank.
 CREATE VIEW config_rank AS
 WITH
 -- include _times.sql

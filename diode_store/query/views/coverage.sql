@@ -1,4 +1,4 @@
--- What has been measured where; everything that `observations` shows.
+-- Counts of everything in `observations`, by hardware, environment and kind of problem.
 CREATE VIEW coverage AS
 WITH measured AS MATERIALIZED (
     SELECT
@@ -11,7 +11,7 @@ WITH measured AS MATERIALIZED (
         p.op,
         p.dtype,
         asks_for_tf32(p.dtype, p.scalars) AS tf32,
-        -- Grouping ten million timings by one number is much faster than by six columns.
+        -- Grouping many timings by one number is much faster than by six columns.
         dense_rank() OVER (ORDER BY m.hardware_id, m.environment_id, m.regime, p.op, p.dtype, tf32) AS place
     FROM measurements AS m
     JOIN problems AS p ON p.id = m.problem_id

@@ -1,6 +1,6 @@
--- Configs that were timed several times where they should give one time and did not: the same hardware, environment,
--- problem, regime and config, and more between the lowest and the highest than noise explains. The most surprising first.
--- The scatter is the usual one, not one measured here: that would grow with what is looked for.
+-- Repeated timings that disagree: the same hardware, environment, problem, regime and config, with a larger spread
+-- than noise explains. The most surprising come first. The view uses the usual scatter, because scatter measured here
+-- would grow with the disagreement.
 CREATE VIEW disagreements AS
 WITH spread AS (
     SELECT
@@ -11,11 +11,12 @@ WITH spread AS (
         count(*) AS measurements,
         median(t.runtime_us) AS runtime_us,
         min({'us': t.runtime_us, 'measurement_id': t.measurement_id}) AS lowest,
-        -- Of equal times the first measurement, here too.
+        -- Of equal times take the first measurement here too.
         max({'us': t.runtime_us, 'minus_id': -t.measurement_id}) AS highest
     FROM timings AS t
     JOIN believed(NULL) AS m ON m.id = t.measurement_id
-    WHERE t.outcome = 'ok' AND NOT t.is_estimate AND m.measurements > 1
+    WHERE t.outcome = 'ok' AND NOT t.is_estimate
+        AND is_plausible(t.runtime_us, t.p10_us, t.p90_us, m.least_us) AND m.measurements > 1
     GROUP BY ALL
 )
 SELECT

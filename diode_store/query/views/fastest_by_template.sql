@@ -1,4 +1,4 @@
--- The best config of each family of kernels (template) for each (hardware, environment, problem, regime).
+-- The best config of each template for each (hardware, environment, problem, regime).
 CREATE VIEW fastest_by_template AS
 WITH
 -- include _times.sql

@@ -1,4 +1,4 @@
--- The best config of each (hardware, environment, problem, regime), and the others within noise of it.
+-- The best config of each (hardware, environment, problem, regime), and its tie set: the configs within noise of it.
 CREATE VIEW fastest_configs AS
 WITH
 -- include _times.sql

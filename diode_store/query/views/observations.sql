@@ -1,4 +1,4 @@
--- One row a timing, with everything that is known of it; failures included.
+-- One row per timing with all its columns, including failures and implausible times.
 CREATE VIEW observations AS
 SELECT
     lower(hex(m.uid)) AS measurement_uid,
@@ -27,8 +27,10 @@ SELECT
     t.repeats,
     t.p10_us,
     t.p90_us,
+    implausible_because(t.runtime_us, t.p10_us, t.p90_us, b.certain_us) AS implausible,
     m.source,
     m.measured_at,
+    m.wrong_measured_at,
     m.ingested_at,
     m.is_replay,
     m.search_space,
@@ -54,5 +56,6 @@ SELECT
 FROM timings AS t
 JOIN measurements AS m ON m.id = t.measurement_id
 -- include _joins.sql
+JOIN bounds AS b ON b.hardware_id = m.hardware_id AND b.problem_id = m.problem_id
 JOIN configs AS c ON c.id = t.config_id
 WHERE m.superseded_by IS NULL;

@@ -1,6 +1,6 @@
--- What a change of environment made slower or faster beyond noise, on the same hardware, for the same problem and regime: a
--- config, or the best of all configs. `before` is the environment that was measured first; where no time is known, the one
--- whose first measurement came first.
+-- Configs, and best configs, that a change of environment made slower or faster beyond noise, on the same hardware, for
+-- the same problem and regime. `before` is the environment measured first. Without known times, `before` is the one whose
+-- first measurement was stored first.
 CREATE VIEW regressions AS
 WITH
 -- include _times.sql
@@ -37,7 +37,7 @@ fastest AS (
     FROM times
     GROUP BY ALL
 ),
--- Step by step: all at once the planner may join every time of a config with every other.
+-- Step by step: in one statement the planner may join every time of a config with every other.
 before_times AS MATERIALIZED (
     SELECT pair.*, t.config_id, t.runtime_us, t.repeats
     FROM pairs AS pair

@@ -1,9 +1,9 @@
--- What a pick of the hook cost: one row a (hardware, problem, model, policy, decided by, observed), for its latest decision that
--- picked a kernel, against the best known of the same hardware, problem and regime. Where the pick was never measured its
--- time and the regret are NULL, and where the problem never was, so is all that was measured.
+-- The cost of the hook's picks: one row per (hardware, problem, model, policy, decided by, observed). A row compares the
+-- latest decision that picked a kernel with the best known kernel of the same hardware, problem and regime. The pick's
+-- time and the regret are NULL if the pick was never measured. All measured columns are NULL if the problem never was.
 CREATE VIEW regret AS
 WITH
--- A pick that could not be compiled was never deployed.
+-- A pick that failed to compile was never deployed.
 last_picks AS (
     SELECT max({'decided_at': decided_at, 'id': id}).id AS id, count(*) AS decisions
     FROM decisions
@@ -15,7 +15,7 @@ picks AS MATERIALIZED (
     FROM last_picks AS l
     JOIN decisions AS d USING (id)
 ),
--- As _times.sql has them, but only of problems that something was picked for.
+-- The same as in _times.sql, for problems with a pick only.
 cases AS MATERIALIZED (
     FROM cases_of(NULL) SEMI JOIN picks USING (hardware_id, problem_id)
 ),
@@ -23,14 +23,15 @@ believed_times AS MATERIALIZED (
     SELECT m.case_id, m.hardware_id, m.hardware, m.measurements, t.config_id::INTEGER AS config_id, t.runtime_us
     FROM timings AS t
     JOIN (FROM believed(NULL) SEMI JOIN cases USING (case_id)) AS m ON m.id = t.measurement_id
-    -- Beside the vendor's kernels alone a pick of the vendor's would lose nothing, whatever it is.
+    -- Compared with vendor kernels alone, any vendor pick would lose nothing.
     ANTI JOIN (FROM measurements WHERE is_by_vendor_alone(search_space)) AS v ON v.id = t.measurement_id
     WHERE t.outcome = 'ok' AND NOT t.is_estimate
+        AND is_plausible(t.runtime_us, t.p10_us, t.p90_us, m.least_us)
 ),
 -- include _medians.sql
 ,
--- Of the cases of a problem, one: where the pick was measured, in the regime nearest to deployment, in the decision's own
--- environment, with the most configs, if there is a choice.
+-- One case per problem. Preferred in this order: the pick was measured, the regime is nearest to deployment, the
+-- environment is the decision's own, and the case has the most configs.
 found AS MATERIALIZED (
     SELECT d.id, m.case_id
     FROM picks AS d

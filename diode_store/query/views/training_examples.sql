@@ -1,9 +1,9 @@
--- A failure with a reason is preferred to one without.
+-- Prefer a failure with a reason to one without.
 CREATE MACRO best_failure(failure) AS
     coalesce(min(failure) FILTER (failure <> 'failed_unspecified'), min(failure));
 
--- What a model is trained on, by ids alone: one row a (hardware, environment, problem, regime, config). Narrow, so that ten
--- million rows can be sorted and streamed; training_examples is the same with all columns.
+-- A model's training rows by ids alone: one row per (hardware, environment, problem, regime, config). Narrow rows can be
+-- sorted and streamed in large numbers; training_examples has all columns.
 CREATE VIEW training_timings AS
 WITH seen AS MATERIALIZED (
     SELECT
@@ -15,8 +15,9 @@ WITH seen AS MATERIALIZED (
         CASE WHEN t.outcome <> 'ok' THEN t.outcome END AS failure
     FROM timings AS t
     JOIN believed('stock') AS m ON m.id = t.measurement_id
+    WHERE is_plausible(t.runtime_us, t.p10_us, t.p90_us, m.least_us)
 ),
--- Of two values the median costs no more than a sum.
+-- The median of two values costs no more than a sum.
 pairs AS (
     SELECT
         case_id,
@@ -65,7 +66,7 @@ SELECT
 FROM examples AS x
 JOIN cases_of('stock') AS c USING (case_id);
 
--- What a model is trained on: one row a (hardware, environment, problem, regime, config), in a stable order.
+-- A model's training rows: one row per (hardware, environment, problem, regime, config), in a stable order.
 CREATE VIEW training_examples AS
 SELECT
     x.hardware_id,

@@ -1,4 +1,4 @@
--- The best Triton kernel against the vendor's best, where both were timed; a speedup over 1 means Triton wins.
+-- The best Triton kernel against the best vendor kernel, if both were timed; a speedup over 1 means Triton wins.
 CREATE VIEW vendor_gap AS
 WITH
 -- include _times.sql

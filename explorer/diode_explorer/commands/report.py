@@ -9,20 +9,20 @@ from urllib.parse import parse_qsl, urlsplit
 import typer
 
 from diode_explorer.needed import check_installed
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, progress
+from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_json, progress
+from diode_store.command_line.render import counted
 from diode_store.errors import QueryError, ReportError
-from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from diode_explorer.feed import State
-    from diode_explorer.pages.questions import Value
+    from diode_trainer.report.questions import Value
 
 app = make_app(__doc__)
 
 _LIMIT_S = 600.0
-"""For one query: nobody waits at a page."""
+"""Limit for one query. No visitor waits for it."""
 
 
 @app.command(epilog="Example: diode report --hardware h200 -o out")
@@ -30,15 +30,15 @@ def report(
     database: DatabaseOption,
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder; a report that is there is replaced.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the report; replaces an earlier report.")
     ],
     hardware: Annotated[
         str | None,
         typer.Option(
             "--hardware",
             metavar="NAME",
-            help="The device that pages show: an alias, its name, or the first words of its name.",
-            show_default="what each page shows by itself",
+            help="Device that pages show: an alias, a name, or the beginning of a name.",
+            show_default="each page's own",
         ),
     ] = None,
     page: Annotated[
@@ -46,22 +46,24 @@ def report(
         typer.Option(
             "--page",
             metavar="ADDRESS",
-            help="Add a page as `diode serve` shows it: all behind its host, such as '/coverage?dtype=bfloat16'. Can be"
-            " repeated.",
+            help="Add a page by its address in `diode serve` without the host, such as '/coverage?dtype=bfloat16'."
+            " Can be repeated.",
         ),
     ] = None,
     problems: Annotated[
         int,
         typer.Option(
-            "--problems", metavar="N", min=0, help="Pages of single problems: the first N that others link to."
+            "--problems",
+            metavar="N",
+            min=0,
+            help="Number of pages of single problems; the first N that other pages link to.",
         ),
     ] = 30,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the pages as a folder of files, each of which needs nothing else; index.html is the first.
+    """Write the pages as a folder of files, each complete in itself; index.html is the first.
 
-    Two reports of the same data are the same to the last byte. What tells of this moment, the page of the intake, is
-    left out.
+    Reports of equal data are equal to the last byte. The intake page is left out, since it shows the present moment.
     """
     _check(output)
     from diode_explorer.report import write
@@ -76,14 +78,14 @@ def report(
 
 
 def _check(output: Path) -> None:
-    """Check that a report can be made and written, before any work is done for it.
+    """Check that the report can be made and written, before any work.
 
     Raises:
         SettingsError: packages of the extra ``web`` are missing.
-        ReportError: those that draw are, or the folder cannot be written.
+        ReportError: packages that draw pictures are missing, or the folder is not writable.
     """
-    from diode_store.files import barrier_to
-    from diode_trainer.report.rendering import check_installed as check_drawing
+    from diode_store.system.files import barrier_to
+    from diode_trainer.report.drawing import check_installed as check_drawing
 
     check_installed("jinja2")
     check_drawing()
@@ -122,17 +124,20 @@ def _state(database: str) -> State:
 
 
 def _device(state: State, name: str) -> str:
-    """Return the name of the one device that is meant.
+    """Return the name of the one device that a name stands for.
 
     Raises:
-        HardwareError: it is unknown, or there are several.
-        QueryError: nothing of it was timed.
+        HardwareError: the device is unknown, or the name stands for several.
+        QueryError: the device has no timings.
     """
+    from diode_store.devices.known import ambiguous
     from diode_store.query.named_devices import named_devices
 
-    (found, *_) = named_devices(state.connection, name)
+    (found, *others) = named_devices(state.connection, name, all_matches=None)
+    if others:
+        raise ambiguous(name, (found, *others))
     if not state.connection.execute("FROM best_times WHERE hardware_id = $1 LIMIT 1", [found.id]).fetchall():
-        raise QueryError(f"nothing that counts was timed on {found.name}; `diode hardware list` shows what was")
+        raise QueryError(f"{found.name} has no valid timings; `diode hardware list` shows which devices do")
     return found.name
 
 
@@ -141,7 +146,7 @@ def _page(address: str) -> tuple[str, Mapping[str, Value]]:
 
     Raises:
         ReportError: there is no such page.
-        AddressError: it has no such parameters.
+        AddressError: the page has no such parameters.
     """
     from diode_explorer.pages import PAGES
 
@@ -149,5 +154,5 @@ def _page(address: str) -> tuple[str, Mapping[str, Value]]:
     page = PAGES.get(parts.path.strip("/"))
     if page is None or page.is_live:
         names = ", ".join(f"/{each.name}" for each in PAGES.values() if not each.is_live)
-        raise ReportError(f"--page {address}: there is no such page; there is {names}")
+        raise ReportError(f"--page {address}: there is no such page; the pages are {names}")
     return page.name, page.parse(parse_qsl(parts.query, keep_blank_values=True))

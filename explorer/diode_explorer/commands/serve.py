@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
 import os
-import signal
 import socket
-import sys
 from functools import partial
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated
@@ -16,11 +15,11 @@ import typer
 
 from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
 from diode_explorer.needed import check_installed
-from diode_store.console import DatabaseOption, make_app, print_note
+from diode_store.command_line.console import DatabaseOption, make_app, print_note
+from diode_store.command_line.options import takes_options
 from diode_store.errors import SettingsError
-from diode_store.options import takes_options
-from diode_store.settings import others_may_read
-from diode_store.urls import Address, parse_address, redact, sqlite_path
+from diode_store.system.settings import others_may_read
+from diode_store.system.urls import Address, parse_address, redact, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +30,7 @@ app = make_app(__doc__)
 
 _FEWEST_CHARACTERS = 16
 _HTTP = 80
-"""A browser leaves this port out of what it calls the server."""
-_TERMINATED = 128 + signal.SIGTERM
+"""HTTP's own port, which a browser leaves out of the ``Host`` header."""
 DEFAULT_LISTEN = Address("127.0.0.1", 8321)
 
 
@@ -43,30 +41,38 @@ def serve(
     *,
     options: SettingsOptions,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes any that is free.")
+        str,
+        typer.Option(
+            "--listen",
+            "--port",
+            metavar="[HOST:]PORT",
+            help="Address to listen on, or a port of this machine alone. Port 0 takes any free port.",
+        ),
     ] = str(DEFAULT_LISTEN),
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="What a visitor must bring: the first line, of 16 characters or more, in a file of mode 0600. Needed"
-            " for any address but this machine's own.",
+            help="File of mode 0600. Its first line, of 16 letters and digits or more, is the token that a visitor must"
+            " bring. Needed for any address that other machines can reach.",
         ),
     ] = None,
 ) -> None:
     """Serve pages about the warehouse until Ctrl-C.
 
-    New measurements appear while a page is open. Nothing is written but the lake, the copy that queries read, and
-    no page asks another machine for anything.
+    New measurements appear while a page is open. The server writes only the lake, the copy that queries read. No page
+    loads anything from another machine.
     """
     check_installed("starlette", "uvicorn", "jinja2")
-    address = parse_address(listen)
+    address = parse_address(f"{DEFAULT_LISTEN.host}:{listen}" if listen.isdigit() else listen)
     if address is None:
-        raise SettingsError(f"--listen {listen!r} must be HOST:PORT, such as {DEFAULT_LISTEN}")
+        raise SettingsError(f"--listen {listen!r} must be PORT or HOST:PORT, such as {DEFAULT_LISTEN}")
     token = None if token_file is None else _token(token_file)
     if token is None and not _is_own(address.host):
-        raise SettingsError(f"--listen {address} is open to others; give a --token-file, or listen on {DEFAULT_LISTEN}")
+        raise SettingsError(
+            f"other machines can reach --listen {address}; give a --token-file, or listen on {DEFAULT_LISTEN}"
+        )
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     from diode_explorer.background import Background
     from diode_explorer.feed import Feed
@@ -76,16 +82,19 @@ def serve(
     with _bound(address) as listening, Feed(database) as feed, Background(database) as background:
         bound = Address(*listening.getsockname()[:2])
         print_note(f"http://{bound}/ shows {sqlite_path(database) or redact(database)}; Ctrl-C ends it")
-        _run(partial(make_site, feed, spools=spools, background=background), listening, bound, token)
+        try:
+            _run(partial(make_site, feed, spools=spools, background=background), listening, bound, token)
+        finally:
+            print_note("stopped")
 
 
 def _run(make: Callable[..., Guard], listening: socket.socket, bound: Address, token: str | None) -> None:
     import uvicorn
 
+    from diode_explorer.prompt import MOST_CONNECTIONS, PromptProtocol
+
     hosts = {str(bound).rpartition(":")[0], "localhost", "127.0.0.1", "[::1]"}
     names = {f"{host}:{bound.port}" for host in hosts} | (hosts if bound.port == _HTTP else set())
-    # It restores this handler and raises the signal again; then what was opened is closed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     site = make(hosts=frozenset() if token else frozenset(names), token=token)
     config = uvicorn.Config(
         site,
@@ -93,14 +102,15 @@ def _run(make: Callable[..., Guard], listening: socket.socket, bound: Address, t
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=200,
+        limit_concurrency=MOST_CONNECTIONS,
+        http=PromptProtocol,
         ws="none",
     )
     uvicorn.Server(config).run(sockets=[listening])
 
 
 def _is_own(host: str) -> bool:
-    """Whether an address is of this machine alone."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -108,23 +118,26 @@ def _is_own(host: str) -> bool:
 
 
 def _bound(address: Address) -> socket.socket:
-    """Return a socket that listens.
+    """Return a listening socket.
 
     Raises:
-        SettingsError: the address is taken, or not this machine's.
+        SettingsError: the port is in use, or the address is not this machine's.
     """
     try:
         return socket.create_server(tuple(address), family=socket.AF_INET6 if ":" in address.host else socket.AF_INET)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            free = "choose another with --port, such as --port 0 for any free one"
+            raise SettingsError(f"port {address.port} of {address.host} is in use; {free}") from None
         why = (os.strerror(error.errno) if error.errno else str(error)).lower()
-        raise SettingsError(f"cannot listen on {address}: {why}; choose another --listen") from None
+        raise SettingsError(f"cannot listen on {address}: {why}; name an address of this machine") from None
 
 
 def _token(path: Path) -> str:
     """Return the token in a file.
 
     Raises:
-        SettingsError: it cannot be read, others can read it, or it is short.
+        SettingsError: the file is unreadable, others can read it, or the token is short.
     """
     try:
         with path.open(encoding="utf-8") as file:

@@ -1,1 +1,1 @@
-"""Models, and how they do on what was measured."""
+"""Models and their evaluation on measured problems."""

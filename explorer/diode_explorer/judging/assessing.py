@@ -1,4 +1,4 @@
-"""Judges models by what was measured on a device. Takes torch, so it runs in a process of its own."""
+"""Evaluate models on a device's measurements. This module imports torch, so it runs in its own process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from diode_explorer.judging.verdict import ALL, FEWEST_UNSEEN, MOST_CASES, UNSEEN, Judged, Verdict, Verdicts
+from diode_store.command_line.render import problem_text
 from diode_store.errors import DatasetError, ModelError
 from diode_store.lake.lake import lake_of
 from diode_store.query.analytics import open_lake
 from diode_store.records import ProblemShape
-from diode_store.render import problem_text
 from diode_trainer.artifact import load
 from diode_trainer.commands.evidence import judged as named
 from diode_trainer.commands.evidence import of_assessment
@@ -23,7 +23,7 @@ from diode_trainer.data.streaming import stream_examples
 from diode_trainer.judging.assess import ASSESSING_STEPS, assess
 from diode_trainer.judging.rankable import rankable
 from diode_trainer.judging.slices import slices
-from diode_trainer.report.content import compose
+from diode_trainer.report.evaluation.content import compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _MEMORY = "1GiB"
 _LOADED, _READ, _JUDGED = 0.15, 0.35, 1.0
-"""How much is done by then, roughly."""
+"""Approximate progress after each step."""
 _CASES = """
 SELECT
     c.case_id,
@@ -71,15 +71,15 @@ class _Case(NamedTuple):
     environment_key: str
     regime_name: str
     like: tuple[ProblemShape, str, str | None]
-    """What examples say of it; cases whose problems differ in strides alone have the same."""
+    """Problem, environment and regime as examples have them; equal for problems that differ only in strides."""
 
 
 def judge(wanted: Wanted, database: str, tell: Callable[[float], None]) -> Verdicts:
     """Return how models do.
 
     Raises:
-        ModelError: one cannot be loaded.
-        DatasetError: there is nothing to judge by.
+        ModelError: a model cannot be loaded.
+        DatasetError: there are no problems to evaluate models on.
         LakeError: the lake cannot be read.
     """
     models = [_loaded(path, sha256) for path, sha256 in wanted.models]
@@ -87,11 +87,11 @@ def judge(wanted: Wanted, database: str, tell: Callable[[float], None]) -> Verdi
     with closing(open_lake(lake_of(database), memory=_MEMORY)) as connection:
         cases = _cases(connection, wanted)
         if not cases:
-            raise DatasetError("nothing was timed so that models can be judged by it; take a filter away")
+            raise DatasetError("no timings with these filters can evaluate a model; remove a filter")
         unseen = [case for case in cases if not any(model.was_trained_on(case.like[0]) for model in models)]
         is_of_unseen = wanted.problems == UNSEEN or (wanted.problems != ALL and len(unseen) >= FEWEST_UNSEEN)
         if is_of_unseen and not unseen:
-            raise DatasetError("every problem here was learned from, so none is left to judge by")
+            raise DatasetError("the models were trained on every problem here, so none is left to evaluate them")
         drawn = sorted((unseen if is_of_unseen else cases)[:MOST_CASES], key=lambda case: case.id)
         ids = [case.id for case in drawn]
         dataset = ExampleSet(canonical(stream_examples(connection, "WHERE list_contains(?, case_id)", [ids])))
@@ -109,13 +109,13 @@ def judge(wanted: Wanted, database: str, tell: Callable[[float], None]) -> Verdi
 
 
 class _Steps:
-    """Tells how far the judging of one model is."""
+    """Report the progress of one model's evaluation."""
 
     def __init__(self, tell: Callable[[float], None], begins: float, length: float) -> None:
         self._tell, self._begins, self._length, self._done = tell, begins, length, 0
 
     def __call__(self) -> None:
-        """Tell that one more is done."""
+        """Report one more step."""
         self._done += 1
         self._tell(self._begins + self._length * min(self._done / ASSESSING_STEPS, 1.0))
 
@@ -127,12 +127,12 @@ def _share(done: int, count: int) -> float:
 def _loaded(path: object, sha256: str) -> TimingModel:
     model = load(str(path))
     if model.sha256 != sha256:
-        raise ModelError(f"{path} was replaced a moment ago")
+        raise ModelError(f"{path} was just replaced; try again")
     return model
 
 
 def _cases(connection: DuckDBPyConnection, wanted: Wanted) -> list[_Case]:
-    """Return what there is, in the order of the draw."""
+    """Return all cases, in the order of the draw."""
     values = {"device": wanted.device, "environment": wanted.environment, "regime": wanted.regime}
     return [
         _Case(case_id, problem, environment, name, (ProblemShape(**shape), str(environment_id), regime))
@@ -156,7 +156,7 @@ def _verdict(
     notes = [] if remark is None else [remark.removeprefix("note: ")]
     if assessment.outside:
         reasons = ", ".join(assessment.outside_reasons)
-        notes.append(f"{assessment.outside:,} of these problems are outside what it was trained on ({reasons})")
+        notes.append(f"{assessment.outside:,} of these problems are outside its training data ({reasons})")
     return Verdict(
         model=figures.model,
         reports=figures.reports,
@@ -173,7 +173,7 @@ def _judged(judgements: Sequence[ProblemJudgement], drawn: Sequence[_Case]) -> t
     cases: dict[tuple[ProblemShape, str, str | None], list[_Case]] = defaultdict(list)
     for case in reversed(drawn):
         cases[case.like].append(case)
-    # Those that are alike come in the order of their cases.
+    # Cases that are alike come in the order of their ids.
     found = [_of(j, cases[j.shape, j.environment, j.regime].pop()) for j in judgements]
     return tuple(sorted(found, key=lambda one: -one.regret))
 

@@ -1,4 +1,4 @@
-"""The task that judges models."""
+"""The background task that evaluates models."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judge(Task[Verdicts]):
-    """Judges models by what was measured on a device."""
+    """Evaluate models on a device's measurements."""
 
     wanted: Wanted
     generation: int = field(default=0, compare=False)
 
+    def __str__(self) -> str:
+        """Return the task's description for the log."""
+        names = " and ".join(path.stem for path, _ in self.wanted.models)
+        return f"evaluating {names} on {self.wanted.device}"
+
     def work(self, database: str, tell: Callable[[float], None]) -> Verdicts:
-        """Return how they do."""
+        """Return how the models do."""
         from diode_explorer.judging.assessing import judge
 
         return judge(self.wanted, database, tell)

@@ -1,4 +1,4 @@
-"""Which models there are, by their cards alone, and how one is loaded."""
+"""The known models, read from their cards, and the loading of one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from diode_explorer.background import Task
 from diode_store.errors import DiodeError, ModelError, SettingsError, first_line
-from diode_trainer.card import Calibration, Card, card_path, read_card, shape_digest
-from diode_trainer.catalogue import asked_first, long_name, user_models_dir
-from diode_trainer.defaults import known_defaults
+from diode_trainer.card import Card, card_path, read_card, shape_digest
+from diode_trainer.catalogue import asked_first, known_defaults, long_name, user_models_dir
+from diode_trainer.covered import nearest_first
 from diode_trainer.scoring import Scorer
 
 if TYPE_CHECKING:
@@ -21,38 +21,37 @@ if TYPE_CHECKING:
     from diode_store.records import Hardware, ProblemShape
 
 _KEPT_S = 5.0
-"""For so long it is not looked again which models there are."""
+"""Seconds before the folders of models are read again."""
 
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model of which the card was read, or why it was not."""
+    """A model with its card, or with the reason why the card cannot be read."""
 
     name: str
-    """Its file's, which tells it from all others; where two have the same, that of its purpose before it."""
+    """Unique name: the file's, with the purpose before it if two files share a name."""
     path: Path
     card: Card | None
     error: str = ""
-    """Why its card could not be read."""
+    """Reason why the card cannot be read."""
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """What it takes to ask a model, without torch."""
+    """A loaded model, which answers without torch."""
 
     scorer: Scorer | None
-    """None for one of another kind than ours."""
-    calibration: Calibration | None
+    """Scorer; None for upstream's kind of model."""
     trained_on: frozenset[int]
 
     def has_learned_from(self, shape: ProblemShape) -> bool:
-        """Whether a problem is among those that it was trained on."""
+        """Return whether the model was trained on a problem."""
         return shape_digest(shape) in self.trained_on
 
 
 @dataclass(frozen=True)
 class Load(Task[LoadedModel]):
-    """Loads a model, which takes torch."""
+    """Load a model, which imports torch."""
 
     path: Path
     sha256: str
@@ -63,13 +62,13 @@ class Load(Task[LoadedModel]):
 
         model = artifact.load(self.path)
         if model.sha256 != self.sha256:
-            raise ModelError(f"{self.path} was replaced a moment ago")
+            raise ModelError(f"{self.path} was just replaced; try again")
         scorer = model.scorer if isinstance(model.scorer, Scorer) else None
-        return LoadedModel(scorer, model.card.calibration, model.trained_on)
+        return LoadedModel(scorer, model.trained_on)
 
 
 class _Catalogue:
-    """Reads the cards, once in a while."""
+    """Reader of the models' cards, which keeps them for a few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,7 +90,7 @@ _CATALOGUE = _Catalogue()
 
 
 def known_models() -> tuple[KnownModel, ...]:
-    """Return the user's models and the shipped ones in the order in which the hook asks them, then all others."""
+    """Return the models in the hook's order: the user's and the shipped defaults, then all others."""
     return _CATALOGUE.models()
 
 
@@ -113,23 +112,28 @@ def _read() -> Iterator[KnownModel]:
 
 
 def model_named(name: object) -> KnownModel | None:
-    """Return the model of a name; None if there is none."""
+    """Return the model with a name, or None."""
     return next((model for model in known_models() if model.name == name), None)
 
 
 def model_asked(shape: ProblemShape, hardware: Hardware) -> KnownModel | None:
-    """Return the model that the hook would ask about a problem on a device; None if none knows them."""
-    return next(
-        (each for each in known_models() if each.card and not [*each.card.domain.misses(shape, hardware)]), None
-    )
+    """Return the model that the hook would ask about a problem; None if no model covers it or its neighborhood."""
+    standings = [(each.card.domain.standing(hardware), each) for each in known_models() if each.card]
+    asked = [pair for pair in standings if pair[0].is_known] or nearest_first(standings)
+    return next((each for _, each in asked if _knows(each, shape, hardware)), None)
 
 
-def names_sql(*more: str) -> str:
-    """Return a SELECT of the names of models whose card was read, in their order.
+def _knows(model: KnownModel, shape: ProblemShape, hardware: Hardware) -> bool:
+    return model.card is not None and not any(model.card.domain.misses(shape, hardware, near=True))
+
+
+def names_sql(*more: str, without: object = None) -> str:
+    """Return a SELECT of the names of all readable models, in their order.
 
     Args:
         more: further names, at the end.
+        without: a name to leave out.
     """
-    names = (*(model.name for model in known_models() if model.card), *more)
+    names = (*(model.name for model in known_models() if model.card and model.name != without), *more)
     rows = ", ".join("({}, {})".format(place, "'" + name.replace("'", "''") + "'") for place, name in enumerate(names))
     return f"SELECT name FROM (VALUES {rows or '(0, NULL)'}) AS models(place, name) ORDER BY place"  # noqa: S608 - quoted

@@ -1,4 +1,4 @@
-"""By what models are judged, and how they do, as it comes back from where that is worked out."""
+"""Requests to evaluate models, and the results."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.judging.metrics import Report
-    from diode_trainer.report.content import Content
+    from diode_trainer.report.evaluation.content import Content
 
 MOST_CASES = 1_000
-"""That models are judged by; the first in the order of the problems' keys, which is a draw, and the same for all."""
+"""Maximum number of problems. The first by key are taken: a draw that is the same for all models."""
 FEWEST_UNSEEN = 40
-"""So many that no model has learned from are enough to judge by those alone."""
+"""Number of unseen problems that is enough to leave out the others."""
 UNSEEN, ALL = "unseen", "all"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which models are judged, and by what."""
+    """A request: models, and the problems to evaluate them on."""
 
     models: tuple[tuple[Path, str], ...]
-    """The file of each, and its SHA-256."""
+    """File and SHA-256 of each model."""
     device: str
     environment: str | None = None
-    """The key of one; None for all."""
+    """Key of an environment; None for all."""
     regime: str | None = None
-    """As pages call it; None for all."""
+    """Regime as pages call it; None for all."""
     vendor: bool = True
-    """Whether the vendor's kernels count."""
+    """True if vendor kernels count."""
     problems: str | None = None
-    """``UNSEEN`` or ``ALL``; None for those alone that no model has learned from where these are enough."""
+    """``UNSEEN`` or ``ALL``; None for unseen problems alone if there are enough."""
 
 
 class Judged(NamedTuple):
-    """How a model did on one problem, in one environment and regime."""
+    """A model's result on one problem, in one environment and regime."""
 
     problem_key: str
     hardware: str
@@ -46,13 +46,13 @@ class Judged(NamedTuple):
     problem: str
     family: str | None
     regret: float
-    """By its first pick."""
+    """Regret of the first pick."""
     regret_5: float
-    """By the best of the 5 that are tried first."""
+    """Regret of the best of the first five."""
     picked: str
     picked_us: float
     predicted_us: float | None
-    """None where it considers every config impossible."""
+    """Predicted time; None if the model considers every config impossible."""
     best: str
     best_us: float
     best_predicted_us: float | None
@@ -60,44 +60,44 @@ class Judged(NamedTuple):
     roofline_us: float
     configs: int
     is_tied: bool
-    """Whether the first pick is within noise of the best."""
+    """True if the first pick is within noise of the best."""
 
     @property
     def case(self) -> tuple[str, str, str]:
-        """What tells it from other problems."""
+        """Return the key of the problem, environment and regime."""
         return self.problem_key, self.environment_key, self.regime_name
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one model did."""
+    """One model's results."""
 
     model: str
-    """Its name among the reports."""
+    """Name of the model among the reports."""
     reports: Mapping[str, Report]
-    """The model's first, then those of simpler rankings."""
+    """Figures by ranking: the model first, then the baselines."""
     parts: Mapping[str, Mapping[str, Report]]
-    """By what problems are cut → part → the model's figures there."""
+    """Slice → part → the model's figures."""
     judged: tuple[Judged, ...]
-    """The costliest first."""
+    """Results by problem, the costliest first."""
     learned_from: int
-    """How many of those it was trained on."""
+    """Number of these problems that the model was trained on."""
     notes: tuple[str, ...]
-    """What a reader must know, each without a full stop."""
+    """Warnings, without full stops."""
     left_out: tuple[str, ...]
-    """A line for each simpler ranking that was not judged."""
+    """A line for each baseline that was left out."""
     content: Content
-    """What a report has of it."""
+    """Contents of the evaluation report."""
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """How models did on the same problems."""
+    """Results of models on the same problems."""
 
     models: tuple[Verdict, ...]
     there: int
-    """How many problems there are, each once in every environment and regime."""
+    """Number of available problems, each counted once per environment and regime."""
     unseen: int
-    """How many of them no model has learned from."""
+    """Number of them that no model was trained on."""
     is_of_unseen: bool
-    """Whether they were judged by these alone."""
+    """True if only unseen problems were used."""

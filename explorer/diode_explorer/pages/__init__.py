@@ -1,4 +1,4 @@
-"""What each page shows: queries, and what their columns mean."""
+"""Pages of the site: queries, and the meaning of their columns."""
 
 from dataclasses import replace
 
@@ -10,9 +10,10 @@ from diode_explorer.pages.model.page import MODEL
 from diode_explorer.pages.overview import OVERVIEW
 from diode_explorer.pages.page import SORT
 from diode_explorer.pages.problem.page import PROBLEM
+from diode_explorer.pages.sql import SQL
 
 PAGES = {
     page.name: replace(page, parameters=(*page.parameters, SORT))
-    for page in (OVERVIEW, PROBLEM, COVERAGE, MODEL, CHANGE, DECISIONS, INTAKE)
+    for page in (OVERVIEW, PROBLEM, COVERAGE, MODEL, CHANGE, DECISIONS, INTAKE, SQL)
 }
-"""All of them, in the order of the menu."""
+"""All pages, in the order of the menu."""

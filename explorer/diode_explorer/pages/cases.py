@@ -1,47 +1,32 @@
-"""What pages that are about cases share: a case is one problem on one device, in one environment and regime."""
+"""Shared queries about cases: a case is one problem on one device, in one environment and regime."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diode_explorer.pages.page import Parameter
-from diode_explorer.pages.parts import COUNT, NUMBER, Column, Link
+from diode_store.candidates.names import SHORT_DTYPES
 from diode_store.records import Hardware, ProblemShape
+from diode_trainer.report.parts import COUNT, NUMBER, Column, Link
+from diode_trainer.report.questions import where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from diode_trainer.report.questions import Value
+
 NOT_SAID = "(not said)"
-"""The regime of measurements of which nobody knows it."""
+"""Regime of measurements that do not state theirs."""
 ARITHMETIC = "CASE WHEN tf32 THEN 'tf32' ELSE dtype END"
-"""The dtype, of which TF32 is one of its own."""
+"""SQL for the dtype, with TF32 as its own dtype."""
+_SHORT_DTYPES = " ".join(f"WHEN '{name}' THEN '{short}'" for name, short in SHORT_DTYPES.items())
+SHORT_DTYPE = f"CASE {ARITHMETIC} {_SHORT_DTYPES} ELSE {ARITHMETIC} END"
+"""SQL for the short name of a dtype: ``bf16``."""
+NEAREST_FIRST = "regime_rank(regime), last_measured_at DESC NULLS LAST, configs DESC, environment_id DESC, hardware_id"
+"""Order of a problem's cases. The first, nearest to deployment, represents the problem."""
 REGIME = f"coalesce(regime, '{NOT_SAID}')"
 
-DEVICE = Parameter("device", "device", options="SELECT DISTINCT hardware FROM best_times ORDER BY hardware")
-OP = Parameter("op", "op", options="SELECT DISTINCT op FROM best_times ORDER BY op")
-DTYPE = Parameter(
-    "dtype",
-    "dtype",
-    options=f"SELECT DISTINCT {ARITHMETIC} AS arithmetic FROM best_times ORDER BY arithmetic",  # noqa: S608 - our own text
-)
-LAYOUT = Parameter("layout", "layout", options="SELECT DISTINCT layout FROM best_times ORDER BY layout")
-FAMILY = Parameter(
-    "family",
-    "family",
-    options="SELECT DISTINCT family FROM best_times WHERE family IS NOT NULL ORDER BY family",
-)
-ENVIRONMENT = Parameter(
-    "environment",
-    "environment",
-    options="""\
-SELECT
-    lower(hex(key)) AS value,
-    concat_ws(', ', 'torch ' || torch, 'triton ' || triton, compute, 'driver ' || driver) AS label
-FROM environments
-WHERE id IN (SELECT environment_id FROM best_times)
-ORDER BY id DESC""",
-)
-REGIME_OF = Parameter("regime", "regime", options=f"SELECT DISTINCT {REGIME} FROM best_times ORDER BY ALL")  # noqa: S608 - our own text
 SIZES = tuple(Parameter(name, name.upper(), is_number=True) for name in ("b", "m", "n", "k"))
 
 CONDITIONS = {
@@ -57,14 +42,38 @@ CONDITIONS = {
     "k": "k",
     "environment": "environment_key",
 }
-"""Parameter → what of ``best_times`` must equal it."""
+"""Parameter → column or expression of ``best_times`` that must equal its value."""
+
+_FACETS = ("device", "op", "dtype", "layout", "family", "environment", "regime")
+_ENVIRONMENTS = """\
+SELECT
+    lower(hex(key)) AS value,
+    concat_ws(', ', 'torch ' || torch, 'triton ' || triton, compute, 'driver ' || driver) AS label
+FROM environments
+WHERE id IN (SELECT environment_id FROM best_times {condition})
+ORDER BY id DESC"""
+
+
+def facet_sql(name: str, filters: Mapping[str, Value]) -> str:
+    """Return the SELECT of a parameter's options: values that were measured together with the other filters."""
+    others = {"problem": "problem_key", **{other: CONDITIONS[other] for other in CONDITIONS if other != name}}
+    expression = CONDITIONS[name]
+    condition = where(others, filters, f"{expression} IS NOT NULL")
+    if name == "environment":
+        return _ENVIRONMENTS.format(condition=condition)
+    return f"SELECT DISTINCT {expression} AS facet FROM best_times\n{condition}ORDER BY ALL"  # noqa: S608 - our own text
+
+
+DEVICE, OP, DTYPE, LAYOUT, FAMILY, ENVIRONMENT, REGIME_OF = (
+    Parameter(name, name, options=partial(facet_sql, name)) for name in _FACETS
+)
 
 PROBLEM_TEXT = (
-    f"concat_ws(' ', op, {ARITHMETIC}, CASE WHEN b > 1 THEN b || 'x' ELSE '' END || m || 'x' || n || 'x' || k, layout)"
+    f"concat_ws(' ', op, {SHORT_DTYPE}, CASE WHEN b > 1 THEN b || 'x' ELSE '' END || m || 'x' || n || 'x' || k, layout)"
 )
-"""How a problem is written: op, dtype, sizes, layout."""
+"""SQL for a problem as text: op, dtype, sizes, layout."""
 
-# What every table of cases begins with; its query has these columns.
+# Columns that begin every query for a table of cases.
 CASE_COLUMNS = """\
     problem_key,
     hardware,
@@ -75,7 +84,7 @@ TO_PROBLEM = Link(
     "problem",
     keeps=False,
 )
-"""Leads to the page of a case."""
+"""Link to the page of a case."""
 BEST_US = Column("best_us", "best, us", NUMBER, 2)
 VENDOR_US = Column("vendor_us", "vendor, us", NUMBER, 2)
 CONFIGS = Column("configs", "configs", COUNT)
@@ -94,7 +103,7 @@ def hardware_of(row: Mapping[str, Any]) -> Hardware:
 
 
 def shape_of(row: Mapping[str, Any]) -> ProblemShape:
-    """Return the problem of a row that has its columns."""
+    """Return the problem of a row."""
     return ProblemShape(
         op=row["op"],
         dtype=row["dtype"],

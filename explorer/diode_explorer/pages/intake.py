@@ -1,31 +1,35 @@
-"""How measurements arrive: in the warehouse by machine, and through the spools of this machine."""
+"""Arrival of measurements: in the warehouse by machine, and through this machine's spools."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.spool.quarantine import Kept
 from diode_collectors.spool.spool import Spool
 from diode_explorer.pages.overview import MACHINE, MEASURED_BY
 from diode_explorer.pages.page import Page, Parameter
-from diode_explorer.pages.parts import COUNT, NUMBER, PROSE, TIME, Column, Note, Picture, Table
-from diode_explorer.pages.questions import Answer, Question, where
 from diode_store.errors import SpoolError, first_line
+from diode_trainer.report.parts import COUNT, DURATION, PROSE, TIME, Column, Note, Picture, Table
+from diode_trainer.report.questions import Answer, Question, where
 from diode_trainer.report.specification import tips, untitled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from diode_collectors.spool.spool import SpoolStatus
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
+    from diode_trainer.report.parts import Part
 
 _SPANS = {"hour": "1 minute", "day": "15 minutes", "week": "2 hours", "month": "8 hours", "year": "4 days"}
-"""How far back from the last arrival → the width of a bar."""
+"""Time span before the last arrival → width of a bar."""
+_LENGTHS = {"hour": 1 / 24, "day": 1, "week": 7, "month": 31, "year": 366}
+"""Length of the time axis, in days."""
 _CLOCKS = {"hour": "%H:%M", "day": "%H:%M", "week": "%d %b", "month": "%d %b", "year": "%b %Y"}
-"""How the time axis is labelled."""
+"""Time format of the axis."""
 _SPAN = "day"
 _MACHINE = {"machine": MEASURED_BY}
 _HEIGHT = 220
@@ -83,22 +87,21 @@ def _parts(asked: Asked) -> Iterator[Part]:
     yield Picture(
         "arrivals",
         "Arrivals",
-        f"Timings that came into the warehouse in the {span} up to the last arrival, in bars of {_SPANS[span]}, UTC.",
+        f"Timings that arrived in the {span} before the last arrival, in bars of {_SPANS[span]}, UTC.",
         by_time,
-        lambda rows: _bars(rows, _CLOCKS[span]),
-        "Nothing has arrived yet. diode-collect measures, diode-ingest brings it here.",
+        lambda rows: _bars(rows, _CLOCKS[span], timedelta(days=_LENGTHS[span])),
+        "Nothing has arrived yet. Run `diode-collect`, then `diode-ingest --once`.",
     )
     yield Table(
         "lag",
         "Lag by machine",
-        "Seconds from the measurement to the warehouse, of what arrived in that time. What was imported has the lag of"
-        " its age.",
+        "Time from measurement to warehouse for these arrivals. The lag of an imported measurement is its age.",
         (
             Column("machine", "machine"),
             Column("measurements", "measurements", COUNT),
             Column("timings", "timings", COUNT),
-            Column("lag_s", "lag, median, s", NUMBER, 1),
-            Column("longest_lag_s", "longest, s", NUMBER, 1),
+            Column("lag_s", "lag, median", DURATION),
+            Column("longest_lag_s", "longest", DURATION),
             Column("last_ingested_at", "last ingested, UTC", TIME),
         ),
         Question(_BY_MACHINE.format(where=condition), asked.filters),
@@ -107,25 +110,27 @@ def _parts(asked: Asked) -> Iterator[Part]:
 
 
 def _spools(spools: Sequence[Path]) -> Iterator[Part]:
-    """Yield what is in the spools of this machine, which one may not be allowed to read."""
+    """Yield the contents of this machine's spools, some of which may be unreadable."""
     states: list[SpoolStatus] = []
     kept: list[tuple[Any, ...]] = []
     for path in spools:
         try:
             spool = Spool(path)
             states.append(spool.status())
+            for line in states[-1].unreadable:
+                yield Note(line, is_alarm=True)
             kept += [(str(path), *asdict(each).values()) for each in spool.quarantined()[:_MOST_KEPT]]
         except SpoolError as error:
             yield Note(first_line(error), is_alarm=True)
     yield Table(
         "spools",
         "Spools of this machine",
-        "What waits for diode-ingest here. Spools of other machines are not seen; `diode-ingest dashboard` draws all.",
+        "Segments that wait for diode-ingest on this machine. `diode-ingest dashboard` covers all machines.",
         (
             Column("spool", "spool"),
             Column("daemon", "diode-ingest"),
             Column("waiting", "segments waiting", COUNT),
-            Column("oldest_s", "oldest, s", NUMBER, 1),
+            Column("oldest_s", "oldest", DURATION),
             Column("live", "being written", COUNT),
             Column("bytes", "bytes", COUNT),
             Column("quarantined", "in quarantine", COUNT),
@@ -141,12 +146,12 @@ def _spools(spools: Sequence[Path]) -> Iterator[Part]:
 
 
 def _rejects(states: Sequence[SpoolStatus], kept: Sequence[tuple[Any, ...]]) -> Iterator[Part]:
-    """Yield what is in the quarantines."""
+    """Yield the contents of the quarantines."""
     reasons = [(str(s.directory), reason, n) for s in states for reason, n in s.quarantined_by_reason.items()]
     yield Table(
         "rejects",
         "Rejects by reason",
-        "What could not be ingested, in the quarantine of each spool.",
+        "Records that could not be ingested, in each spool's quarantine.",
         (Column("spool", "spool"), Column("reason", "reason"), Column("files", "files", COUNT)),
         Answer(("spool", "reason", "files"), tuple(reasons)),
         "Nothing is in quarantine.",
@@ -155,7 +160,7 @@ def _rejects(states: Sequence[SpoolStatus], kept: Sequence[tuple[Any, ...]]) -> 
         yield Table(
             "quarantine",
             "Quarantine",
-            "The newest first. A whole record can be put back into the spool once its reason is gone.",
+            "The newest first. Once the reason is gone, you can put a whole record back into the spool.",
             (
                 Column("kept_since", "since, UTC", TIME),
                 Column("reason", "reason"),
@@ -175,9 +180,11 @@ def _row(status: SpoolStatus) -> tuple[Any, ...]:
     return (str(status.directory), daemon, *waits, status.quarantined, status.quarantine_bytes)
 
 
-def _bars(rows: list[dict[str, Any]], clock: str) -> dict[str, Any]:
-    """Return timings by time; rows have began_at, ended_at, measurements and timings."""
+def _bars(rows: list[dict[str, Any]], clock: str, length: timedelta) -> dict[str, Any]:
+    """Return timings over time. Rows have began_at, ended_at, measurements and timings."""
     ends = ("began_at", "ended_at")
+    end = max(row["ended_at"] for row in rows)
+    begin = min(end - length, *(row["began_at"] for row in rows))
     values = [
         row | {name: f"{row[name].isoformat()}Z" for name in ends} | {"from": f"{row['began_at']:%Y-%m-%d %H:%M}"}
         for row in rows
@@ -190,7 +197,8 @@ def _bars(rows: list[dict[str, Any]], clock: str) -> dict[str, Any]:
             "x": {
                 "field": "began_at",
                 "type": "temporal",
-                "scale": {"type": "utc"},
+                # A domain would apply to x2 as well, which has no type; Vega warns about the mismatch.
+                "scale": {"type": "utc", "domainMin": _utc(begin), "domainMax": _utc(end)},
                 "title": None,
                 "axis": {"grid": False, "format": clock},
             },
@@ -205,14 +213,20 @@ def _bars(rows: list[dict[str, Any]], clock: str) -> dict[str, Any]:
     return untitled("Timings that arrived, by time", content)
 
 
+def _utc(moment: datetime) -> dict[str, str]:
+    """Return a time as a Vega expression."""
+    return {"expr": f"toDate('{moment.isoformat()}Z')"}
+
+
 INTAKE = Page(
     "intake",
     "Intake",
-    "How measurements arrive, and what waits or was refused on this machine.",
+    "Arrivals of measurements, and segments that wait or were rejected on this machine.",
     (
         Parameter("span", "time", options=tuple(_SPANS), unset=_SPAN),
         MACHINE,
     ),
     _parts,
     is_live=True,
+    is_printed=False,
 )

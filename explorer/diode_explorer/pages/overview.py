@@ -1,19 +1,20 @@
-"""The first page: what there is, from where, and how fresh."""
+"""The overview: what was measured, where, and how recently."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diode_explorer.pages.gains import gains
 from diode_explorer.pages.page import Page, Parameter
-from diode_explorer.pages.parts import COUNT, TIME, Column, Link, Table
-from diode_explorer.pages.questions import Question, where
+from diode_trainer.report.parts import COUNT, TIME, Column, Link, Table
+from diode_trainer.report.questions import Question, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
-    from diode_explorer.pages.questions import Value
+    from diode_trainer.report.parts import Part
+    from diode_trainer.report.questions import Value
 
 MACHINE = Parameter(
     "machine",
@@ -21,7 +22,7 @@ MACHINE = Parameter(
     options="SELECT DISTINCT coalesce(host, '(not said)') AS machine FROM measurements ORDER BY machine",
 )
 MEASURED_BY = "coalesce(m.host, '(not said)')"
-"""The machine of a measurement m."""
+"""SQL for the machine of a measurement m."""
 _SEEN = {"device": "h.name", "torch": "e.torch", "machine": MEASURED_BY}
 _STALE = {"device": "h.name", "torch": "stale.torch", "machine": "coalesce(stale.host, '(not said)')"}
 
@@ -133,6 +134,8 @@ def _parts(asked: Asked) -> Iterator[Part]:
     def question(sql: Callable[[Mapping[str, Value]], str]) -> Question:
         return Question(sql(asked.filters), asked.filters)
 
+    if MACHINE.name not in asked.filters:  # a problem's best time may be of several machines
+        yield gains(asked)
     yield from _measured(question(_devices), question(_environments))
     yield from _arrived(question(_machines), question(_stale))
 
@@ -142,7 +145,7 @@ def _measured(devices: Question, environments: Question) -> Iterator[Part]:
     yield Table(
         "devices",
         "Devices",
-        "What was measured on each, whatever the environment; superseded measurements are left out.",
+        "Measurements by device, over all environments and without superseded ones.",
         (
             _DEVICE,
             Column("arch", "architecture"),
@@ -154,7 +157,7 @@ def _measured(devices: Question, environments: Question) -> Iterator[Part]:
             _MEASURED,
         ),
         devices,
-        "Nothing is measured yet. diode-collect measures, diode-ingest brings it here.",
+        "Nothing is measured yet. Run `diode-collect`, then `diode-ingest --once`.",
     )
     yield Table(
         "environments",
@@ -175,11 +178,11 @@ def _measured(devices: Question, environments: Question) -> Iterator[Part]:
 
 
 def _arrived(machines: Question, stale: Question) -> Iterator[Part]:
-    """Yield how fresh it is."""
+    """Yield how recent the measurements are."""
     yield Table(
         "machines",
         "Last intake by machine",
-        "When records of each machine last arrived in the warehouse, superseded ones and replays among them.",
+        "Last arrival of each machine's records in the warehouse, including superseded ones and replays.",
         (
             Column("machine", "machine", link=Link({"machine": "machine"})),
             Column("devices", "devices"),
@@ -192,8 +195,8 @@ def _arrived(machines: Question, stale: Question) -> Iterator[Part]:
     yield Table(
         "stale",
         "What is stale",
-        "Problems whose last measurement is of another torch or Triton than the newest one of their device. Filters"
-        " ask where and with what that last measurement was made.",
+        "Problems that were last measured with an older torch or Triton than their device's newest. Filters apply to"
+        " that last measurement.",
         (
             _DEVICE,
             Column("op", "op"),
@@ -203,14 +206,14 @@ def _arrived(machines: Question, stale: Question) -> Iterator[Part]:
             Column("last_measured_at", "newest, UTC", TIME),
         ),
         stale,
-        "Nothing: every problem was last measured with the newest torch and Triton of its device.",
+        "Nothing. Every problem was last measured with its device's newest torch and Triton.",
     )
 
 
 OVERVIEW = Page(
     "overview",
     "Overview",
-    "What has been measured, on which devices and machines, and how fresh it is.",
+    "All measurements by device, environment and machine, and how recent they are.",
     (
         Parameter("device", "device", options="SELECT DISTINCT name FROM hardware ORDER BY name"),
         Parameter("torch", "torch", options="SELECT DISTINCT torch FROM environments ORDER BY torch"),

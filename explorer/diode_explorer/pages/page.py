@@ -1,4 +1,4 @@
-"""A page: its parameters, and what it shows with some of them set."""
+"""A page: its parameters, and its parts for their values."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_explorer.background import Progress, T, Task
-    from diode_explorer.pages.parts import Part
-    from diode_explorer.pages.questions import Answer, Question, Value
+    from diode_trainer.report.parts import Part
+    from diode_trainer.report.questions import Answer, Question, Value
 
 MOST_CHARACTERS = 500
-"""Of a parameter's value; the names of devices and machines are shorter."""
+"""Maximum length of a parameter's value; names of devices and machines are shorter."""
+MOST_SQL_CHARACTERS = 3_000
 MOST_NUMBER = 2**31
 
 
 class NotThereError(DiodeError):
-    """A page was asked about something that the warehouse does not have."""
+    """The warehouse does not have what the page was asked for."""
 
 
 class AddressError(DiodeError):
-    """An address sets a parameter that a page does not have, sets one twice, or to what it cannot be."""
+    """An address sets an unknown parameter, sets one twice, or has an invalid value."""
 
 
 class Asked(Protocol):
-    """What a page is made from."""
+    """A request for a page."""
 
     @property
     def filters(self) -> Mapping[str, Value]:
@@ -37,47 +38,53 @@ class Asked(Protocol):
 
     @property
     def spools(self) -> Sequence[Path]:
-        """Return the spools of this machine that a page may tell of."""
+        """Return the spools of this machine that a page may report on."""
 
     @property
     def generation(self) -> int:
-        """Return which state of the lake answers; a newer one has a higher number."""
+        """Return the generation of the lake's state; increases whenever the lake changes."""
 
     def ask(self, question: Question) -> Answer:
-        """Return what the lake answers.
+        """Return the lake's answer.
 
         Raises:
             QueryError: the query fails, or takes too long.
         """
 
     def work_out(self, task: Task[T]) -> Progress[T]:
-        """Return how far something is that takes too long for a request; to ask is to have it begun."""
+        """Return the progress of a background task, starting it if needed."""
 
     def address(self, page: str, values: Mapping[str, Value]) -> str | None:
-        """Return the address of a page with parameters; None if there is no such page here."""
+        """Return the address of a page with parameters; None if the page is not here."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """Something that an address may say."""
+    """A parameter of an address."""
 
     name: str
     label: str
     is_number: bool = False
+    is_sql: bool = False
+    """True for text of several lines."""
     options: str | tuple[str, ...] | Callable[[Mapping[str, Value]], str] | None = None
-    """What it may be: a list, or a SELECT of values and how each is called, which may depend on what else is set; None
-    where anything may be typed."""
+    """Possible values: a list, or a SELECT of values and labels, which may depend on the filters; None for any text."""
     unset: str = "any"
-    """How it is called to set none of them; where it is one of a list, it is what counts then."""
+    """Label of the unset parameter; if it is one of a list, also its default value."""
     is_shown: bool = True
-    """Whether it has a field of its own; else it comes by links alone, and a click takes it away."""
+    """True if the parameter has a field. Otherwise only links set it."""
 
     def parse(self, text: str) -> Value:
-        """Return the value that a text stands for.
+        """Return the value of a text.
 
         Raises:
-            ValueError: it stands for none; the message says why.
+            ValueError: the text is invalid; the message says why.
         """
+        if self.is_sql:
+            text = text.replace("\r\n", "\n").strip()
+            if len(text) > MOST_SQL_CHARACTERS or not text.replace("\n", " ").replace("\t", " ").isprintable():
+                raise ValueError(f"{self.name} is too long, or not printable")
+            return text
         if len(text) > MOST_CHARACTERS or not text.isprintable():
             raise ValueError(f"{self.name} is too long, or not printable")
         if self.is_number:
@@ -93,7 +100,7 @@ class Parameter:
 
 
 SORT = Parameter("sort", "order", is_shown=False)
-"""How a table is ordered, on every page; ``ordering`` reads it."""
+"""Order of a table, on every page; ``ordering`` reads it."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +108,26 @@ class Page:
     """A page."""
 
     name: str
-    """Its path."""
+    """Path of the page."""
     title: str
     text: str
     parameters: tuple[Parameter, ...]
     parts: Callable[[Asked], Iterable[Part]]
-    """May raise ``NotThereError``."""
+    """Returns the parts of the page; may raise ``NotThereError``."""
     is_live: bool = False
-    """Whether it shows more than what is in the lake, and so is made anew at each look."""
+    """True if the page shows more than the lake, and so is rebuilt at every look."""
+    is_printed: bool = True
+    """False to leave it out of reports."""
     fields: Callable[[Mapping[str, Value]], Iterable[str]] | None = None
-    """Which of its parameters have fields when some are set; None for all that are shown."""
+    """Returns the names of the parameters that have fields; None for all that are shown."""
+    implied: Callable[[], Mapping[str, Value]] = dict
+    """Returns the parameters that have one possible value, which an address need not set."""
 
     def parse(self, items: Iterable[tuple[str, str]]) -> dict[str, Value]:
-        """Return the parameters that an address sets, in the page's order; an empty one is not set.
+        """Return the parameters that an address sets, in the page's order. Empty ones are not set.
 
         Raises:
-            AddressError: one of them cannot be.
+            AddressError: a parameter is unknown, given twice, or invalid.
         """
         found: dict[str, Value] = {}
         seen = set()
@@ -141,5 +152,5 @@ class Page:
         return [each for each in self.parameters if each.is_shown and each.name in names]
 
     def parameter(self, name: str) -> Parameter | None:
-        """Return one by its name."""
+        """Return a parameter by name."""
         return next((each for each in self.parameters if each.name == name), None)

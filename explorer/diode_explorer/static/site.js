@@ -1,5 +1,5 @@
-// Tables work without this script; pictures, pages that renew themselves and buttons that copy need it.
-import { draw } from "./draw.js";
+// Tables work without this script. It draws pictures, renews pages and copies text.
+import { draw } from "/drawing/draw.js";
 
 const EVERY_MS = 5000;
 
@@ -13,7 +13,7 @@ document.addEventListener("click", async (event) => {
     await navigator.clipboard.writeText(code.textContent);
     status.textContent = "Copied.";
   } catch {
-    // Over plain HTTP from another machine a browser has no clipboard for pages.
+    // Over plain HTTP from another machine, a browser gives pages no clipboard.
     const range = document.createRange();
     range.selectNodeContents(code);
     getSelection().removeAllRanges();
@@ -22,8 +22,8 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// A choice shows itself; typed text waits for Enter. What is not asked for stays out of the address.
-// With the keyboard each step through a list is a change: there the form waits for its button.
+// A choice submits the form at once; typed text waits for Enter. Empty fields stay out of the address.
+// On the keyboard, each step through a list is a change: there the form waits for its button.
 let byPointer = false;
 document.addEventListener("pointerdown", () => { byPointer = true; }, true);
 document.addEventListener("keydown", () => { byPointer = false; }, true);
@@ -33,16 +33,16 @@ document.addEventListener("change", (event) => {
 document.addEventListener("submit", (event) => {
   for (const field of event.target.elements) if (field.name && !field.value) field.disabled = true;
 });
-// Back from another page, what was left out may be asked for again.
+// Enable empty fields again after the way back from another page.
 window.addEventListener("pageshow", () => {
   document.querySelectorAll("form.controls :disabled").forEach((field) => { field.disabled = false; });
 });
 
-// What each part of the page was when it came: drawing, unfolding and copying change it since.
+// HTML of each part as it was served; drawing, unfolding and copying change the part.
 const served = new WeakMap();
 
-// Takes what is new from a page that was just made. A part that is as it was stays, with its picture and the focus;
-// another takes over what is unfolded in it, how far it is scrolled, and the focus.
+// Takes the changed parts of a new page. An unchanged part stays, with its picture and the focus. A changed part takes
+// over the old one's unfolded details, scroll positions and focus.
 function take(parts) {
   const main = document.querySelector("main"), before = [...main.children];
   for (const [place, part] of parts.entries()) {
@@ -70,7 +70,7 @@ async function renew() {
   const shown = document.querySelector("[data-generation]");
   if (!shown || document.hidden || document.activeElement?.closest("form.controls")) return;
   try {
-    // A page that tells of more than the lake has no generation, and is made anew at each look.
+    // A page that shows more than the lake has no generation, and is renewed at every look.
     if (shown.dataset.generation) {
       const { generation } = await (await fetch("/live")).json();
       if (String(generation) === shown.dataset.generation) return;
@@ -83,10 +83,9 @@ async function renew() {
     await draw(document);
     window.scrollTo(0, scrolled);
   } catch {
-    // The server is away; it may be back at the next look.
+    // The server is away, and may be back at the next look.
   }
 }
 
 for (const part of document.querySelector("main").children) served.set(part, part.outerHTML);
-draw(document);
 setInterval(renew, EVERY_MS);

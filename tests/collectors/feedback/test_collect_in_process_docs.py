@@ -36,7 +36,7 @@ def test_the_spool_of_the_page(tmp_path: Path) -> None:
 def test_the_file_of_the_page() -> None:
     """It is a data set, and comes back as it was."""
     (text,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    assert json.loads(Dataset.deserialize(text).serialize()) == json.loads(text)
+    assert Dataset.from_dict(json.loads(text)).to_dict() == json.loads(text)
 
 
 def test_the_methods_of_the_page() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 A, B = torch.zeros(128, 512), torch.zeros(512, 256)
-VENDOR = "vendor kernels (the layout holds Triton kernels only)"
+VENDOR = "vendor kernels (a data set holds Triton kernels only)"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def shape(m: int, n: int, k: int, *, batch: int = 1, dtype: str = "float32") -> 
     """Return the shape of a product."""
     sizes = {"B": batch, "M": m, "N": n, "K": k}
     dtypes = dict.fromkeys(("M_dtype", "K_dtype", "out_dtype"), dtype)
-    return MMShape.from_dict({**sizes, **dtypes, "out_size": [batch, m, n], "out_stride": [m * n, n, 1]})
+    return MMShape(**sizes, **dtypes, out_size=(batch, m, n), out_stride=(m * n, n, 1))
 
 
 def collected(function: Any, *inputs: torch.Tensor, **options: Any) -> MatmulDatasetCollector:
@@ -67,9 +67,9 @@ def fails_when_wide(choice: Any) -> float:
 def test_times_are_what_inductor_measured() -> None:
     """In milliseconds, Infinity for a kernel that failed; the vendor's kernel is counted."""
     collector = collected(torch.mm, A, B, time_ms=fails_when_wide)
-    solution = collector.get_dataset().hardware["my gpu"].operation["mm"].solution
-    assert list(solution) == [shape(128, 256, 512)]
-    timings = solution[shape(128, 256, 512)].timed_configs
+    problems = collector.get_dataset().problems
+    assert list(problems) == [("my gpu", "mm", shape(128, 256, 512))]
+    timings = problems["my gpu", "mm", shape(128, 256, 512)].timed_configs
     for timed in timings:
         config = timed.config
         volume = config.block_m * config.block_n * config.block_k
@@ -87,13 +87,13 @@ def test_batches_dtypes_and_biases_are_the_true_ones() -> None:
         compile_and_run(torch.mm, A.bfloat16(), B.bfloat16())
         compile_and_run(torch.addmm, torch.zeros(256), A, B)
         compile_and_run(torch.mm, B.t(), A.t())
-    ops = collector.get_dataset().hardware["my gpu"].operation
-    assert {op: list(problems.solution) for op, problems in ops.items()} == {
-        "bmm": [shape(64, 48, 32, batch=4)],
-        "mm": [shape(128, 256, 512, dtype="bfloat16"), shape(256, 128, 512)],
-        "addmm": [shape(128, 256, 512)],
-    }
-    strides = "the strides of the inputs, which are not row-major"
+    assert list(collector.get_dataset().problems) == [
+        ("my gpu", "bmm", shape(64, 48, 32, batch=4)),
+        ("my gpu", "mm", shape(128, 256, 512, dtype="bfloat16")),
+        ("my gpu", "addmm", shape(128, 256, 512)),
+        ("my gpu", "mm", shape(256, 128, 512)),
+    ]
+    strides = "strides of inputs that are not row-major"
     assert collector.not_held.measurements_without[strides] == 2  # the transposed one, and the bias that is spread
 
 
@@ -103,8 +103,8 @@ def test_the_device_has_its_own_name_unless_given() -> None:
     assert device is not None
     with triton_choices_on_cpu(), MatmulDatasetCollector() as collector:
         compile_and_run(torch.mm, A, B)
-    assert list(collector.get_dataset().hardware) == [device.name]
-    assert list(collected(torch.mm, A, B).get_dataset().hardware) == ["my gpu"]
+    assert [name for name, _, _ in collector.get_dataset().problems] == [device.name]
+    assert [name for name, _, _ in collected(torch.mm, A, B).get_dataset().problems] == ["my gpu"]
 
 
 def test_a_stock_compile_of_this_cpu() -> None:
@@ -144,7 +144,7 @@ def test_it_may_be_started_again() -> None:
             compile_and_run(torch.mm, A, torch.zeros(512, width))
             collector.stop_collection()
             collector.stop_collection()
-    assert [found.N for found in collector.get_dataset().hardware["my gpu"].operation["mm"].solution] == [64, 256]
+    assert [found.N for _, _, found in collector.get_dataset().problems] == [64, 256]
 
 
 @pytest.mark.usefixtures("_stock_savers")
@@ -170,7 +170,7 @@ def test_garbage_is_survived() -> None:
             saver(None, "mm", None, None)
             saver({object(): 1.0}, "addmm", [object()], [])
         compile_and_run(torch.mm, A, B)
-    assert list(collector.get_dataset().hardware["my gpu"].operation) == ["mm"]
+    assert [op for _, op, _ in collector.get_dataset().problems] == ["mm"]
     assert (collector.stats.recorded, collector.stats.failed) == (1, 2)
 
 
@@ -181,7 +181,7 @@ def test_threads_may_collect_and_look_at_once() -> None:
 
     def look() -> None:
         while not done.is_set():
-            assert len(collector.to_table().hardware) <= 1
+            assert len({device for device, _, _ in collector.to_table().problems}) <= 1
 
     def hear(first: int) -> None:
         for number in range(first, first + 200):
@@ -196,7 +196,7 @@ def test_threads_may_collect_and_look_at_once() -> None:
     done.set()
     for thread in lookers:
         thread.join()
-    assert len(collector.get_dataset().hardware["NVIDIA H200"].operation["mm"].solution) == 800
+    assert len(collector.get_dataset().problems) == 800
     assert collector.not_held.timings == 1600
 
 
@@ -217,15 +217,11 @@ def test_what_was_handed_out_stays_as_it_was() -> None:
     before = collector.get_dataset()
     collector._hear(measurement())
     collector._hear(measurement(1))
-    (solution,) = before.hardware["NVIDIA H200"].operation["mm"].solution.values()
+    (solution,) = before.problems.values()
     assert len(solution.timed_configs) == 2
     solution.timed_configs.clear()
     assert collector.not_held.timings == 6
-    counts = [
-        len(found.timed_configs)
-        for found in collector.get_dataset().hardware["NVIDIA H200"].operation["mm"].solution.values()
-    ]
-    assert counts == [4, 2]
+    assert [len(found.timed_configs) for found in collector.get_dataset().problems.values()] == [4, 2]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".msgpack"])
@@ -240,7 +236,7 @@ def test_saving_and_loading(suffix: str, tmp_path: Path, caplog: pytest.LogCaptu
     loaded.load_from_file(path)
     assert loaded.get_dataset() == saved.get_dataset() != Dataset()
     loaded._hear(measurement(7))
-    assert [found.M for found in loaded.get_dataset().hardware["NVIDIA H200"].operation["mm"].solution] == [64, 65, 71]
+    assert [found.M for _, _, found in loaded.get_dataset().problems] == [64, 65, 71]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".msgpack"])
@@ -252,7 +248,7 @@ def test_saving_the_table(suffix: str, tmp_path: Path) -> None:
     collector.save_table_to_file(path)
     table = read_file(path, Table)
     assert table == collector.to_table()
-    (solution,) = table.hardware["h200"].operation["mm"].solution.values()
+    (solution,) = table.problems.values()
     assert [config.block_m for config in solution.config] == [32, 64, 16]
 
 
@@ -275,7 +271,7 @@ def test_a_bad_file_costs_nothing(tmp_path: Path) -> None:
     path.write_text('{"hardware": {"x": 1}}')
     with pytest.raises(ImportFileError, match=r"bad\.json: hardware 'x': expected an object, not a number"):
         collector.load_from_file(path)
-    assert list(collector.get_dataset().hardware) == ["NVIDIA H200"]
+    assert [device for device, _, _ in collector.get_dataset().problems] == ["NVIDIA H200"]
 
 
 @pytest.mark.parametrize("name", ["data", "data.pt", "data.json.txt"])

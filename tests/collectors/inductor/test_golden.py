@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from diode_collectors.inductor.adapter import config_of_choice, config_of_ktc, problem_of_inputs, problem_of_nodes
-from diode_store.devices import known_device
+from diode_store.devices.known import known_device
 from diode_store.exchange.jsonl import ImportContext, measurement_of
 from golden.capture import FOLDER, capture, golden_file, rows
 

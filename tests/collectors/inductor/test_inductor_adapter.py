@@ -17,7 +17,7 @@ from diode_collectors.inductor.adapter import (
     problem_of_inputs,
     problem_of_nodes,
 )
-from diode_store.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
 from diode_store.errors import RecordError
 from diode_store.records import KernelConfig, TensorSpec
 from inductor_events import A, B, asked, events, plain_choice, problems, remembered_ktc, with_cuda_list

@@ -183,7 +183,7 @@ def test_inductor_takes_the_kernel_of_the_table(name: str) -> None:
 @pytest.mark.parametrize("name", ["mm", "bmm", "baddbmm", "int_mm", "mm_plus_mm"])
 def test_inductor_takes_the_vendors_kernel_alone(name: str) -> None:
     """Where it is fastest no Triton kernel is left."""
-    from diode_store.normalise import kernel_config
+    from diode_store.candidates.names import kernel_config
 
     ((_, problem, uids),) = problems_of(name)
     vendor = kernel_config(next(uid for uid in uids if uid.startswith("aten::")), {})
@@ -194,7 +194,7 @@ def test_inductor_takes_the_vendors_kernel_alone(name: str) -> None:
 
 def test_an_addmm_whose_vendor_kernel_is_fastest() -> None:
     """Can be said while there is one call for all kernels; later versions leave it out and say so."""
-    from diode_store.normalise import kernel_config
+    from diode_store.candidates.names import kernel_config
 
     calls = problems_of("addmm")
     problem = next(problem for _, problem, uids in calls if "triton::mm" in uids)
@@ -230,7 +230,7 @@ def test_mm_plus_mm_kernels() -> None:
     def look(kernel_inputs: Any, op: str, _uids: list[str]) -> None:
         registry, _ = heuristic_modules()
         heuristic = registry.get_template_heuristic("triton::mm_plus_mm", "cuda", op)
-        from diode_store.normalise import kernel_config
+        from diode_store.candidates.names import kernel_config
 
         for params in heuristic.get_template_configs(kernel_inputs, op):
             kwargs = params if isinstance(params, dict) else params.to_kwargs()
@@ -251,7 +251,7 @@ def test_on_a_gpu(tmp_path: Any) -> None:
     from torch._dynamo.utils import counters
     from torch._inductor.utils import fresh_cache
 
-    from diode_store.normalise import kernel_config
+    from diode_store.candidates.names import kernel_config
     from diode_store.records import Problem, TensorSpec
 
     device = torch.cuda.get_device_properties(0)

@@ -1,4 +1,4 @@
-"""Inductor's own templates, as Triton compiles them for sm_90: which numbers of stages make another kernel."""
+"""Inductor's own templates, as Triton compiles them for sm_90: which numbers make another kernel, or a long one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch._inductor.virtualized import V
 from triton.compiler import ASTSource
 
 from diode_collectors.inductor.adapter import config_of_ktc
-from diode_store.devices import NVIDIA
-from diode_store.inductor_default import GemmConfig
-from diode_store.pipelining import is_pipelined
+from diode_store.candidates.default_space import GemmConfig
+from diode_store.candidates.pipelining import is_pipelined
+from diode_store.devices.known import NVIDIA
 from diode_store.records import ProblemShape, is_vendor_template
 from inductor_harness import VENDOR_MS, StubDriver, compile_and_run, triton_choices_on_cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION is unset:UserWarning")  # Triton 3.9
 
@@ -32,15 +32,18 @@ _NAMES = re.compile(r"//.*|^\s*\.(?:loc|file)\b.*|triton_\w+", re.MULTILINE)
 """What differs by the file that a kernel comes from."""
 
 
-class OfEveryStage(InductorChoices):
-    """Lists one block size with each of ``STAGES``, and the vendor's kernel."""
+class Listed(InductorChoices):
+    """Lists some configs, and the vendor's kernel."""
+
+    def __init__(self, wanted: Iterable[GemmConfig]) -> None:
+        super().__init__()
+        self._wanted = frozenset(wanted)
 
     def _finalize_template_configs(self, *arguments: Any, **named: Any) -> list[Any]:
         listed = super()._finalize_template_configs(*arguments, **named)
-        wanted = {GemmConfig(16, 16, K_BLOCK, stages, 1) for stages in STAGES}
         return [
             ktc for ktc in listed
-            if is_vendor_template(ktc.template.uid) or GemmConfig.of(config_of_ktc(ktc)) in wanted
+            if is_vendor_template(ktc.template.uid) or GemmConfig.of(config_of_ktc(ktc)) in self._wanted
         ]  # fmt: skip
 
 
@@ -59,8 +62,8 @@ def ptx_of(choice: TritonTemplateCaller) -> str:
     return _NAMES.sub("", compiled.asm["ptx"].partition(".section")[0])
 
 
-def kernels(left: torch.Tensor, right: torch.Tensor) -> Iterator[str]:
-    """Yield the PTX of each number of stages."""
+def kernels(left: torch.Tensor, right: torch.Tensor, wanted: Sequence[GemmConfig]) -> Iterator[tuple[str, str]]:
+    """Yield the description and the PTX of each of the configs."""
     choices: list[TritonTemplateCaller] = []
 
     def time_ms(choice: Any) -> float:
@@ -69,10 +72,10 @@ def kernels(left: torch.Tensor, right: torch.Tensor) -> Iterator[str]:
             return 1.0
         return VENDOR_MS
 
-    with triton_choices_on_cpu(time_ms=time_ms, search_space="EXHAUSTIVE"), V.set_choices_handler(OfEveryStage()):
+    with triton_choices_on_cpu(time_ms=time_ms, search_space="EXHAUSTIVE"), V.set_choices_handler(Listed(wanted)):
         compile_and_run(torch.mm, left, right)
-        assert len(choices) == len(STAGES)
-        yield from map(ptx_of, choices)
+        assert len(choices) == len(wanted)
+        yield from ((choice.description, ptx_of(choice)) for choice in choices)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +96,15 @@ def test_stages_make_other_kernels_where_the_loop_is_pipelined(m: int, n: int, k
         else torch.zeros(columns, rows, dtype=torch.bfloat16).t()
         for rows, columns, letter in ((m, k, layout[0]), (k, n, layout[1]))
     )
-    found = set(kernels(left, right))
+    found = {ptx for _, ptx in kernels(left, right, [GemmConfig(16, 16, K_BLOCK, stages, 1) for stages in STAGES])}
     shape = ProblemShape("mm", "bfloat16", 1, m, n, k, layout)
     assert len(found) == (len(STAGES) if is_pipelined(shape, K_BLOCK, NVIDIA) else 1)
+
+
+@pytest.mark.parametrize("config", [GemmConfig(16, 16, 16, 1, 1), GemmConfig(16, 16, K_BLOCK, 2, 1)])
+def test_without_tensor_cores_each_product_is_an_instruction(config: GemmConfig) -> None:
+    """So the time that fp32 takes to compile follows from the products of a thread in an iteration of its loop."""
+    left, right = torch.zeros(64, 96), torch.zeros(96, 64)
+    ((_, ptx),) = kernels(left, right, [config])
+    products = config.block_m * config.block_n * config.block_k // (32 * config.num_warps)
+    assert ptx.count("fma.rn.f32") == products

@@ -33,7 +33,7 @@ class Daemon:
     def __init__(
         self,
         directory: Path | None,
-        database: Path | None,
+        database: Path | str | None,
         *options: object,
         env: Mapping[str, str] | None = None,
         started: str = "event=started",

@@ -12,7 +12,11 @@ import pytest
 from run_ingest import PROGRAM, ingest
 from spool_samples import frames_of, header_bytes, sample, segment_bytes
 
+import samples
 from diode_collectors.spool.spool import Spool, SpoolWriter
+from diode_store.exchange import records
+from diode_store.warehouse.hardware import list_hardware
+from diode_store.warehouse.store import Store
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, end_to_bytes, frame_to_bytes
 
 if TYPE_CHECKING:
@@ -97,6 +101,8 @@ def test_json(spool: Path, where: Sequence[object], database_path: Path) -> None
         "decisions": 0,
         "rejected": 1,
         "rejected_by_reason": {"truncated": 1},
+        "doubtful": 0,
+        "doubts": [],
         "torn_bytes": 0,
         "unreadable": [],
         "stopped": False,
@@ -172,6 +178,22 @@ def test_another_ingester_at_work(
         assert len(Spool(spool).sealed()) > 1
         assert ingest("--dry-run", *where).code == 0
         assert json.loads(ingest("status", "--json", "--spool", spool).out)["ingest_pid"] == os.getpid()
+
+
+def test_bundled_is_every_segment_that_ships(
+    where: Sequence[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    """--bundled brings each segment of the folder, whatever its device or name."""
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    for number, device in enumerate((samples.H200, samples.H100, samples.H100_PCIE)):
+        with (shipped / f"{number}.seg").open("wb") as stream:
+            records.write(stream, [samples.measurement(number, hardware=device)], as_segment=True)
+    monkeypatch.setattr("diode_store.system.resources.bundled_data_dir", lambda: shipped)
+    assert ingest("--once", "--bundled", *where).code == 0
+    with Store.open(database_url) as store, store.engine.connect() as connection:
+        found = {row.name: row.measurements for row in list_hardware(connection)}
+    assert found == {"NVIDIA H200": 1, "NVIDIA H100 80GB HBM3": 1, "NVIDIA H100 PCIe": 1}
 
 
 def test_a_password_on_the_command_line_is_refused(spool: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import grp
 import json
 import os
+import shutil
 import stat
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from spool_samples import header_bytes, segment_bytes
 from typer.main import get_command
 
 from diode_collectors.ingest.commands.ingest import app
-from diode_collectors.ingest.ingest import IngestReport, Rejection
+from diode_collectors.ingest.report import IngestReport, Rejection
 from diode_collectors.spool.spool import Spool
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
 from diode_store.wire.segments import Reason
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def test_a_spool_that_is_made_is_the_groups(config: Path, tmp_path: Path, databa
     assert ingest("--once", "--config", config).code == 0
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "ab"] == [0o2770] * 2
     ended = ingest("--once", "--config", config, "--group", "no-such-group", "--spool", tmp_path / "c")
-    error = "error: there is no group no-such-group; create it with `groupadd no-such-group`\n"
+    error = "error: --group: there is no group 'no-such-group'; create it with `groupadd no-such-group`\n"
     assert ended == (1, "", note(config, database_path) + error)
 
 
@@ -254,6 +255,8 @@ def test_json_of_several(spools: tuple[Path, Path], config: Path, database_path:
         "rejected": 1,
         "rejected_by_reason": {"newer_format": 1},
         "rejections": alone[1]["rejections"],
+        "doubtful": 0,
+        "doubts": [],
         "torn_bytes": 0,
         "unreadable": [],
         "stopped": False,
@@ -266,12 +269,13 @@ def test_a_spool_that_fails_does_not_hold_up_the_others(
 ) -> None:
     """It is an error, in its place in JSON, and the exit status is 1; the other spool's records are in."""
     a, b = spools
-    (a / "ingest.lock").mkdir()
+    shutil.rmtree(a)
+    a.touch()
     ended = ingest("--once", "--json", "--config", config)
     report = json.loads(ended.out)
     assert ended.code == 1
     error = ended.err.removeprefix(note(config, database_path) + "error: ")
-    assert error.startswith(f"{a}/ingest.lock: cannot lock the spool: Is a directory")
+    assert error.startswith(f"{a}: cannot lock the spool: File exists")
     assert report["measurements"] == 2
     how = {"dry_run": False, "database": str(database_path)}
     assert report["spools"][0] == {"spool": str(a), **how, "error": error.rstrip("\n")}
@@ -350,6 +354,7 @@ def test_json_of_the_status_of_several(spools: tuple[Path, Path], config: Path) 
         "quarantined": 1,
         "quarantined_by_reason": {"newer_format": 1},
         "quarantine_bytes": alone[1]["quarantine_bytes"],
+        "unreadable": [],
     }
     assert status.keys() == alone[0].keys()
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from run_ingest import closed, ingest, ingest_without_power
 from spool_samples import segment_bytes
 
 from diode_collectors.spool.spool import Spool
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,12 @@ def spools(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "a", tmp_path / "b"
 
 
+def cannot_be_read(spool: Path) -> None:
+    """Put a file where a spool was."""
+    shutil.rmtree(spool)
+    spool.touch()
+
+
 @pytest.fixture
 def both(spools: tuple[Path, Path], database_path: Path) -> Sequence[object]:
     """Return the options that name both spools and a warehouse."""
@@ -34,14 +41,12 @@ def both(spools: tuple[Path, Path], database_path: Path) -> Sequence[object]:
 
 def test_the_total_says_how_many_failed(spools: tuple[Path, Path], both: Sequence[object]) -> None:
     """And never that nothing waits, for nobody looked."""
-    locks = [spool / "ingest.lock" for spool in spools]
-    locks[0].mkdir()
+    cannot_be_read(spools[0])
     some = "in all: 1 new, 0 already stored; 2 new timings, 1 segment done; 1 spool failed"
     assert ingest("--once", *both).out.splitlines()[-1] == some
     none = "in all: 0 new, 0 already stored; 0 new timings, 0 segments done; 1 spool failed"
     assert ingest("--once", *both).out.splitlines()[-1] == none
-    locks[1].unlink()
-    locks[1].mkdir()
+    cannot_be_read(spools[1])
     assert ingest("--once", *both).out == none.replace("1 spool", "2 spools") + "\n"
 
 
@@ -64,7 +69,11 @@ def test_a_spool_of_a_running_daemon_is_left_to_it(
 def test_a_group_that_does_not_exist(both: Sequence[object], database_path: Path, extra: Sequence[str]) -> None:
     """It is told once, as by the daemon, and no spool is touched."""
     ended = ingest("--once", *extra, *both, "--group", "no-such-group")
-    assert ended == (1, "", "error: there is no group no-such-group; create it with `groupadd no-such-group`\n")
+    assert ended == (
+        1,
+        "",
+        "error: --group: there is no group 'no-such-group'; create it with `groupadd no-such-group`\n",
+    )
     assert stored_in(database_path) == []
 
 

@@ -12,9 +12,9 @@ from daemon_samples import eventually, fill, stored_in
 from spool_samples import header_bytes, segment_bytes
 
 from diode_collectors.ingest.daemon import Observer, backoff_s, run_daemon
-from diode_collectors.ingest.ingest import IngestProgress, IngestReport, Rejection
 from diode_collectors.ingest.monitoring import logs
 from diode_collectors.ingest.monitoring.daemon_log import LogObserver
+from diode_collectors.ingest.report import IngestProgress, IngestReport, Rejection
 from diode_collectors.ingest.settings import DaemonSettings
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import DatabaseError, DiodeError, NoWarehouseError, SchemaError, SpoolError

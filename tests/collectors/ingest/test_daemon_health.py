@@ -4,12 +4,14 @@ import contextlib
 import http.client
 import logging
 import os
+import select
 import signal
 import socket
 import sqlite3
 import struct
 import subprocess
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,12 +22,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from spool_samples import header_bytes
 
-from diode_collectors.ingest.ingest import IngestProgress, IngestReport
 from diode_collectors.ingest.monitoring.health import Health
 from diode_collectors.ingest.monitoring.metrics import Metrics
 from diode_collectors.ingest.monitoring.serving import StatusServer
+from diode_collectors.ingest.report import IngestProgress, IngestReport
 from diode_store.errors import DatabaseError, SettingsError, SpoolError
-from diode_store.urls import Address
+from diode_store.system.urls import Address
 from lanes import long
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def test_readiness_follows_the_database(daemon: Daemon, directory: Path, databas
 
 
 def test_readiness_follows_segments_that_cannot_be_read(daemon: Daemon, directory: Path, database_path: Path) -> None:
-    """A folder, a pipe or a link to nothing in its place is named and counted until it is gone; no other one waits."""
+    """A folder, a pipe or a link in its place is named and counted until it is gone; no other one waits."""
     gauge = f'diode_ingest_unreadable_segments{{spool="{directory}"}}'
     eventually(lambda: daemon.get("/readyz")[0] == 200)
     assert daemon.metrics()[gauge] == 0
@@ -79,12 +81,12 @@ def test_readiness_follows_segments_that_cannot_be_read(daemon: Daemon, director
         os.mkfifo(directory / name)
     fill(directory, range(3))
     eventually(lambda: stored_in(database_path) == [0, 1, 2])
-    nowhere = "it is a link to a file that is not there"
+    link = "it is a link"
     expected = (
-        f"{directory}/2.open: cannot be read: {nowhere}; move it away\n"
+        f"{directory}/2.open: cannot be read: {link}; move it away\n"
         f"{directory}/3.open: cannot be read: it is not a regular file; move it away\n"
         f"{directory}/0.seg: cannot be read: it is not a regular file; move it away\n"
-        f"{directory}/1.seg: cannot be read: {nowhere}; move it away\n"
+        f"{directory}/1.seg: cannot be read: {link}; move it away\n"
         f"{directory}/3.seg: cannot be read: it is not a regular file; move it away\n"
     )
     eventually(lambda: daemon.get("/readyz") == (503, expected))
@@ -332,3 +334,57 @@ def test_clients_that_go_away_are_no_news(server: StatusServer, caplog: pytest.L
     assert ask(server, "/healthz")[0] == 200
     eventually(lambda: not any("process_request_thread" in each.name for each in threading.enumerate()))
     assert caplog.records == []
+
+
+def _dripping(address: Address, count: int) -> list[socket.socket]:
+    """Return connections that have sent the first part of a request."""
+    found = [socket.create_connection(address) for _ in range(count)]
+    for each in found:
+        each.sendall(b"GET /healthz HTTP/1.0\r\nX-Slow: ")
+    return found
+
+
+def test_slow_connections_lose_their_places(server: StatusServer) -> None:
+    """However many clients drip, whoever sends a whole request is answered at once; the oldest of them go first."""
+    assert server.address is not None
+    slow = _dripping(server.address, 40)
+    try:
+        assert ask(server, "/nowhere")[0] == 404
+        slow[0].settimeout(5)
+        assert slow[0].recv(1) == b""
+        slow[-1].sendall(b"\r\n\r\n")
+        assert slow[-1].recv(9) == b"HTTP/1.0 "
+    finally:
+        for each in slow:
+            each.close()
+
+
+def test_a_request_has_one_deadline(server: StatusServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that goes on sending a byte now and then is dropped when the time for a whole request is over."""
+    monkeypatch.setattr("diode_collectors.ingest.monitoring.serving._REQUEST_S", 0.5)
+    assert server.address is not None
+    (slow,) = _dripping(server.address, 1)
+    began = time.monotonic()
+    with slow, contextlib.suppress(ConnectionError):
+        while select.select([slow], [], [], 0.1)[0] == [] and time.monotonic() - began < 5:
+            slow.sendall(b"x")
+    assert 0.5 <= time.monotonic() - began < 3
+    eventually(lambda: not any("process_request_thread" in each.name for each in threading.enumerate()))
+
+
+def test_scrapes_that_hang_leave_room_for_health(server: StatusServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that hangs keeps two scrapes waiting; the next ones are told so, and health is answered."""
+    hangs = threading.Event()
+    monkeypatch.setattr(Broken, "collect", lambda _self: hangs.wait() and [])
+    assert server.address is not None
+    scrapes = [socket.create_connection(tuple(server.address)) for _ in range(20)]
+    try:
+        for each in scrapes:
+            each.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        eventually(lambda: ask(server, "/metrics")[0] == 503)
+        for each in scrapes:
+            each.close()
+        assert ask(server, "/nowhere")[0] == 404
+    finally:
+        hangs.set()
+    eventually(lambda: ask(server, "/metrics")[0] == 200)

@@ -22,7 +22,7 @@ from diode_collectors.ingest.monitoring.serving import StatusServer
 from diode_collectors.ingest.probe import probe
 from diode_collectors.ingest.settings import DaemonSettings
 from diode_store.errors import DatabaseError, SchemaError
-from diode_store.urls import Address
+from diode_store.system.urls import Address
 from diode_store.warehouse import database, migrate
 from diode_store.warehouse.store import Store
 from postgres_server import PostgresServer

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import sqlite3
@@ -16,6 +17,7 @@ from diode_collectors.spool.spool import Spool
 from lanes import long
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -67,19 +69,37 @@ def test_a_single_pass_obeys_signals_too(directory: Path, database_path: Path) -
     assert stored_in(database_path) == list(range(400))
 
 
+@contextlib.contextmanager
+def stuck(directory: Path, database_path: Path) -> Iterator[Daemon]:
+    """Yield a daemon that waits, with ten records to store, for a database that somebody else has locked meanwhile."""
+    with contextlib.closing(sqlite3.connect(database_path)) as rival:
+        rival.execute("BEGIN IMMEDIATE")
+        fill(directory, range(10))
+        daemon = Daemon(directory, database_path)
+        daemon.wait_until_it_works(database_path)
+        time.sleep(0.5)
+        yield daemon
+        rival.rollback()
+
+
+def test_a_signal_ends_a_stuck_daemon(directory: Path, database_path: Path) -> None:
+    """Stuck in a database that somebody else has locked, it ends within ten seconds all the same; nothing is lost."""
+    with stuck(directory, database_path) as daemon:
+        begin = time.monotonic()
+        assert daemon.end(signal.SIGTERM) == 0
+        assert time.monotonic() - begin < 10
+    assert daemon.log[-1].startswith("stopped in the middle of a batch")
+    assert len(Spool(directory).sealed()) == 1
+    subprocess.run([PROGRAM, "--once", "--spool", directory, "--database", database_path], check=True)
+    assert stored_in(database_path) == list(range(10))
+
+
 def test_a_second_signal_ends_it_at_once(directory: Path, database_path: Path) -> None:
     """Stuck in a database that somebody else has locked, it obeys the second signal; nothing is lost."""
-    rival = sqlite3.connect(database_path)
-    rival.execute("BEGIN IMMEDIATE")
-    fill(directory, range(10))
-    daemon = Daemon(directory, database_path)
-    daemon.wait_until_it_works(database_path)
-    time.sleep(0.5)
-    begin = time.monotonic()
-    assert daemon.end(signal.SIGTERM, signal.SIGTERM) == 128 + signal.SIGTERM
-    assert time.monotonic() - begin < 20
-    rival.rollback()
-    rival.close()
+    with stuck(directory, database_path) as daemon:
+        begin = time.monotonic()
+        assert daemon.end(signal.SIGTERM, signal.SIGTERM) == 128 + signal.SIGTERM
+        assert time.monotonic() - begin < 20
     assert len(Spool(directory).sealed()) == 1
     subprocess.run([PROGRAM, "--once", "--spool", directory, "--database", database_path], check=True)
     assert stored_in(database_path) == list(range(10))

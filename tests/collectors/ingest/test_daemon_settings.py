@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_ingest import ingest
 
-from diode_collectors.ingest.settings import DEFAULT_LISTEN, MIB, SETTINGS, DaemonSettings, load, read
+from diode_collectors.ingest.settings import DEFAULT_LISTEN, SETTINGS, DaemonSettings, load, read
 from diode_store.errors import SettingsError
-from diode_store.settings import own_database_url
-from diode_store.urls import Address
+from diode_store.system.settings import own_database_url
+from diode_store.system.urls import Address
+from diode_store.values.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,10 +261,9 @@ def test_a_bad_file_at_hangup_changes_nothing(config: Path, spool: Path, databas
         assert daemon.end(signal.SIGTERM) == 0
 
 
-def test_hangup_ends_a_wait(config: Path, spool: Path, database_path: Path, tmp_path: Path) -> None:
+def test_hangup_ends_a_wait(config: Path, spool: Path, database_path: Path) -> None:
     """A daemon that waits long for a wrong database takes the right one at once."""
-    wrong = tmp_path / "wrong.db"
-    wrong.mkdir()
+    wrong = "postgresql://diode@127.0.0.1:1/nobody-listens"
     config.write_text(f'database = "{wrong}"\nspool = "{spool}"\nbackoff_first_s = 600\nbackoff_most_s = 600\n')
     fill(spool, range(2))
     with Daemon(None, None, "--config", config) as daemon:

@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import stat
 import subprocess
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from diode_collectors.ingest.monitoring.notify import Notifier, NotifyObserver
 from diode_collectors.ingest.settings import SETTINGS, DaemonSettings, load, read
 from diode_collectors.ingest.unit import User, default_settings, unit_text, write_defaults
 from diode_store.errors import DatabaseError, SettingsError
-from diode_store.urls import sqlite_path
+from diode_store.system.urls import sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,14 +100,13 @@ def test_a_loop_that_hangs_feeds_no_watchdog(directory: Path, database_path: Pat
         eventually(lambda: stored_in(database_path) == [0, 1, 2])
 
 
-def test_a_daemon_without_its_database_has_started(directory: Path, tmp_path: Path, systemd: Systemd) -> None:
+def test_a_daemon_without_its_database_has_started(directory: Path, systemd: Systemd) -> None:
     """Or systemd would end it as one that never came up; the status says what is wrong."""
-    place = tmp_path / "later.db"
-    place.mkdir()
+    place = "postgresql://diode@127.0.0.1:1/nobody-listens"
     with Daemon(directory, place, env={"NOTIFY_SOCKET": systemd.name}):
         eventually(lambda: "READY=1" in systemd.lines())
         (status,) = [line for line in systemd.lines() if line.startswith("STATUS=")][:1]
-        assert str(place) in status
+        assert "127.0.0.1:1/nobody-listens: connection to server" in status
         assert "; retried in " in status
 
 
@@ -168,7 +168,10 @@ def test_the_unit_has_the_operators_paths(tmp_path: Path, monkeypatch: pytest.Mo
     config.write_text(f'spool = ["{tmp_path}/a", "{tmp_path}/b"]\ndatabase = "{tmp_path}/db/w.db"\n')
     ended = ingest("unit", "--config", config, "--user", "timings")
     missing = f"`diode db upgrade --database {tmp_path}/db/w.db`"
-    assert (ended.code, ended.err) == (0, f"before the daemon starts, run {missing} as timings\n")
+    lines = [f"{tmp_path}/{name} does not exist; create it for timings before the daemon starts" for name in "ab"]
+    lines += [f"{tmp_path}/db does not exist; create it for timings before the daemon starts"]
+    lines += [f"before the daemon starts, run {missing} as timings", ""]
+    assert (ended.code, ended.err) == (0, "\n".join(lines))
     fields = unit_fields(ended.out)
     assert fields["ExecStart"] == f"{PROGRAM} run --config {config}"
     assert fields["User"] == "timings"
@@ -243,6 +246,18 @@ def test_a_unit_for_another_user(tmp_path: Path) -> None:
     write_defaults(file, DaemonSettings(spool=(tmp_path / "a" / "spool",)), User.named("nobody"))
     made = (file, tmp_path / "a", tmp_path / "a" / "spool")
     assert {path.stat().st_uid for path in made} == {pwd.getpwnam("nobody").pw_uid}
+    with tempfile.TemporaryDirectory() as closed:  # tmp_path may be closed to others, too
+        inside = Path(closed) / "d.toml"
+        inside.write_text('spool = "/tmp"\ndatabase = "postgresql://db/w"\n')
+        assert ingest("unit", "--user", "nobody", "--config", inside).err == (
+            f"nobody cannot read {inside}; change its owner or mode, or those of its folders\n"
+        )
+        Path(closed).chmod(0o711)
+        assert ingest("unit", "--user", "nobody", "--config", inside).err == ""
+        inside.chmod(0o640)
+        assert "nobody cannot read" in ingest("unit", "--user", "nobody", "--config", inside).err
+        os.chown(inside, pwd.getpwnam("nobody").pw_uid, -1)
+        assert ingest("unit", "--user", "nobody", "--config", inside).err == ""
     refused = ingest("unit", "--user", "no-such-user")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith("error: there is no user 'no-such-user'; create it with `useradd ")

@@ -25,7 +25,7 @@ from lanes import long
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestReport
+    from diode_collectors.ingest.report import IngestReport
 
 
 # Several spools

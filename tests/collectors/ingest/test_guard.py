@@ -31,13 +31,26 @@ MIB = 2**20
 def small_disk() -> Iterator[Path]:
     """Return a file system of 16 MiB of our own."""
     folder = Path(tempfile.mkdtemp())
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], check=False)  # noqa: S607
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,nr_inodes=1000", "tmpfs", folder], check=False)  # noqa: S607
     if mounted.returncode:
         folder.rmdir()
         pytest.skip("this user may not mount a tmpfs")
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)  # noqa: S607
     folder.rmdir()
+
+
+def test_a_spool_without_a_free_inode_is_emptied(small_disk: Path, database_path: Path) -> None:
+    """Ingesting makes room, so it needs no new file there; status finds it by the folder's own lock."""
+    fill(small_disk / "spool", range(10))
+    for number in range(os.statvfs(small_disk).f_ffree):
+        (small_disk / f"{number}").touch()
+    with pytest.raises(OSError, match="No space left on device"):
+        (small_disk / "one-more").touch()
+    with Daemon(small_disk / "spool", database_path) as daemon:
+        eventually(lambda: stored_in(database_path) == list(range(10)))
+        assert Spool(small_disk / "spool").lock_holder() in {0, daemon.process.pid}
+        eventually(lambda: Spool(small_disk / "spool").sealed() == [])  # removed after the commit
 
 
 def test_ingesting_waits_for_space(directory: Path, database_path: Path, small_disk: Path) -> None:
@@ -140,7 +153,7 @@ def test_records_that_are_whole_are_never_thrown_away(directory: Path, store: St
     guard = Guard([directory], None, min_free_bytes=0, quarantine_bytes=100)
     verdict = guard.look()
     assert verdict.holds
-    assert verdict.problems[0].startswith(f"{directory}/quarantine: above its limit of 100 bytes with records that")
+    assert verdict.problems[0].startswith(f"{directory}/quarantine: above its limit of 100 bytes with whole records,")
     assert aside(directory) == ["00-newer.seg"]
     shutil.rmtree(directory / "quarantine")
     assert guard.look() == Verdict()

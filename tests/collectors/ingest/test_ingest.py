@@ -13,12 +13,14 @@ from spool_samples import header_bytes, put, sample, segment_bytes, segment_of, 
 
 from diode_collectors.ingest import batches as batches_module
 from diode_collectors.ingest import ingest as ingest_module
-from diode_collectors.ingest.ingest import IngestProgress, IngestReport, ingest_once
+from diode_collectors.ingest.ingest import ingest_once
+from diode_collectors.ingest.report import IngestProgress, IngestReport
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import DatabaseError, SpoolError
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store, WriteReport
 from diode_store.wire import codec
+from diode_store.wire.segment_layout import FRAME_MARKER, end_to_bytes, frame_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,12 +65,12 @@ def test_a_second_delivery_adds_nothing(directory: Path, store: Store) -> None:
     assert stored(store) == [1, 2, 3]
 
 
-def test_a_known_uid_is_not_decoded(directory: Path, store: Store) -> None:
-    """Of a segment of some size a replayed frame costs a look-up: not even damage inside its record is noticed."""
+def test_a_known_uid_without_a_record(directory: Path, store: Store) -> None:
+    """A replay is read like any other frame: what is in it may be something else."""
     store.write([sample(1)])
-    others = [(uid_of(number), codec.encode(sample(number))) for number in range(2, 9)]
-    put(directory, "a.seg", segment_of([(uid_of(1), b"no record"), *others]))
-    assert ingest_once(directory, store) == IngestReport(segments=1, measurements=7, duplicates=1, timings=14)
+    put(directory, "a.seg", segment_of([(uid_of(1), b"no record"), (uid_of(2), codec.encode(sample(2)))]))
+    report = ingest_once(directory, store)
+    assert (report.measurements, report.duplicates, report.rejected_by_reason) == (1, 0, {"bad_record": 1})
 
 
 def test_twice_in_one_spool(directory: Path, store: Store) -> None:
@@ -341,3 +343,24 @@ def test_writers_and_ingesters_at_once(directory: Path, store: Store) -> None:
         assert len(acknowledged) >= 7
         assert acknowledged <= set(numbers)
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        FRAME_MARKER * 5_000,
+        b"".join(frame_to_bytes(uid_of(number), b"no record") for number in range(5_000, 10_000)),
+    ],
+    ids=["fake markers", "frames without a record"],
+)
+def test_quarantine_entries_of_a_segment_are_bounded(directory: Path, store: Store, damage: bytes) -> None:
+    """Most rejections share one file, the whole segment, so that nothing is lost; good records are stored."""
+    frames = [frame_to_bytes(measurement.uid, codec.encode(measurement)) for measurement in map(sample, (1, 2))]
+    content = header_bytes(compress=False) + frames[0] + damage + frames[1] + end_to_bytes(2)
+    put(directory, "a.seg", content)
+    report = ingest_once(directory, store)
+    assert (stored(store), report.rejected >= 5_000, report.segments) == ([1, 2], True, 1)
+    quarantine = Spool(directory).quarantine_directory
+    assert (quarantine / "a.seg").read_bytes() == content
+    assert len(Spool(directory).quarantined()) == ingest_module.MOST_ENTRIES + 1
+    assert list(directory.glob("*.seg")) == []

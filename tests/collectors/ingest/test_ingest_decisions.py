@@ -14,10 +14,11 @@ from spool_samples import put, segment_of
 
 import samples
 from decided import decision
-from diode_collectors.ingest.ingest import IngestReport, ingest_once
+from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.ingest.monitoring.daemon_log import LogObserver
 from diode_collectors.ingest.monitoring.health import Health
 from diode_collectors.ingest.monitoring.metrics import Metrics
+from diode_collectors.ingest.report import IngestReport
 from diode_collectors.spool.reading import measurements_in
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_collectors.sweep.already import _in_segment
@@ -56,11 +57,11 @@ def test_both_kinds_reach_the_warehouse(spool: Path, store: Store) -> None:
     assert store.counts()["decisions"] == 3
 
 
-def test_a_replay_of_decisions_is_not_decoded(spool: Path, store: Store) -> None:
-    """As of measurements: a uid that is stored costs a look-up."""
+def test_a_replay_of_decisions(spool: Path, store: Store) -> None:
+    """A decision that is stored already counts as a duplicate."""
     store.write([decision(1)])
     others = [(decision(n).uid, codec.encode(decision(n))) for n in range(2, 9)]
-    put(spool, "a.seg", segment_of([(decision(1).uid, b"no record"), *others]))
+    put(spool, "a.seg", segment_of([(decision(1).uid, codec.encode(decision(1))), *others]))
     assert ingest_once(spool, store) == IngestReport(segments=1, decisions=7, duplicates=1)
 
 

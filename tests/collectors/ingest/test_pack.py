@@ -16,7 +16,7 @@ from spool_samples import frames_of, header_bytes, put, sample, segment_bytes, s
 import samples
 from diode_collectors.ingest.pack import pack
 from diode_collectors.spool.spool import Spool, SpoolWriter
-from diode_store.devices import known_device
+from diode_store.devices.known import known_device
 from diode_store.exchange.context import ImportContext
 from diode_store.records import TimingMethod
 from diode_store.wire import codec
@@ -153,7 +153,7 @@ def test_pack_names_what_it_can_do_about_unknown_hardware(jsonl_path: Path, tmp_
     """The remedy is one that this command has."""
     ended = ingest("pack", "--hardware", "Abacus", "-o", tmp_path / "o", jsonl_path)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("error: unknown hardware 'Abacus'; describe it")
+    assert ended.err.startswith("error: --hardware: unknown hardware 'Abacus'; describe it")
     assert "as an object in the row, or name one of: " in ended.err
     assert "--hardware-file" not in ended.err
 
@@ -203,7 +203,9 @@ def test_pack_refuses_an_unknown_regime(tmp_path: Path) -> None:
     spool = spool_of(tmp_path / "sweep", MEASURED)
     ended = ingest("pack", "--regime", "write-flush", "-o", tmp_path / "o", spool)
     assert ended.code == 2
-    assert "Invalid value for --regime: unknown: 'write-flush'; known: graph, read_flush, write_flush" in ended.err
+    assert (
+        "Invalid value for --regime: unknown: 'write-flush'; name one of: graph, read_flush, write_flush" in ended.err
+    )
     assert not (tmp_path / "o").exists()
 
 
@@ -211,7 +213,7 @@ def test_pack_refuses_a_list_that_is_none(tmp_path: Path) -> None:
     """A list of families that cannot be read is named before anything is packed."""
     spool = spool_of(tmp_path / "sweep", MEASURED)
     ended = ingest("pack", "--families", tmp_path / "absent.txt", "-o", tmp_path / "o", spool)
-    message = f"error: {tmp_path}/absent.txt: cannot read the shape set: No such file or directory\n"
+    message = f"error: --families {tmp_path}/absent.txt: cannot read the shape set: No such file or directory\n"
     assert ended == (1, "", message)
     assert not (tmp_path / "o").exists()
 

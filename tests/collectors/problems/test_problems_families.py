@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from diode_collectors.problems.families import families, family_problems
+from diode_collectors.problems.families import families, family_problems, read_families
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.shapesets import read_shapeset
 from diode_store.errors import SettingsError
@@ -83,6 +84,58 @@ def test_every_family_names_its_source_and_gives_problems() -> None:
     problems = {problem for family in known for problem in family_problems(family.name)}
     assert len(problems) > 1000
     assert {problem.op for problem in problems} == {"mm", "addmm", "bmm"}
+
+
+def test_the_problems_of_all_families_stay() -> None:
+    """Lists of measured problems and the draws of `diode tune` depend on each problem and on their order."""
+    problems = [problem for family in families() for problem in family_problems(family.name)]
+    text = "".join(f"{problem} {problem.name}\n" for problem in problems)
+    assert (len(families()), len(problems)) == (116, 9_715)
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "1058246b96e84fe1a23ad1e41e70fabcf25bce85acd2c58cd829e55cc587b8e4"
+    )
+
+
+def test_a_list_stands_for_each_number_in_turn(tmp_path: Path) -> None:
+    """Blocks take a prefix, a layout and sizes of M besides their own arguments."""
+    path = tmp_path / "families.toml"
+    path.write_text(
+        '[a]\nsource = "https://a"\nm = [1]\nlayers = [\n  { name = "up", n = [8, 16], k = 4 },\n'
+        '  { block = "gated_mlp", prefix = "x_", hidden = 4, intermediate = 8, layout = "nn", m = [2, 3] },\n]\n'
+    )
+    (family,) = read_families(path)
+    assert [(layer.name, layer.n, layer.k, layer.layout, layer.m) for layer in family.layers] == [
+        ("up", 8, 4, "nt", ()),
+        ("up", 16, 4, "nt", ()),
+        ("x_gate_up", 16, 4, "nn", (2, 3)),
+        ("x_down", 4, 8, "nn", (2, 3)),
+    ]
+    assert (family.name, family.source, family.m) == ("a", "https://a", (1,))
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ('[{ block = "conv" }]', "family a: layer 1: unknown block 'conv'; known blocks: linear, "),
+        ('[{ name = "x", n = 1, k = 1 }, { name = "x", n = 1 }]', "family a: layer 2: linear needs k"),
+        ('[{ name = "x", n = 1, k = 1, heads = 2 }]', "layer 1: linear takes no heads; known: name, n, k, bias, "),
+        ('[{ name = "x", n = 0, k = 1 }]', "layer 1: n = [0]: whole numbers from 1 are expected"),
+        ('[{ name = "x", n = 1, k = 1, bias = 1 }]', "layer 1: bias = 1: true or false is expected"),
+        ("[{ name = 7, n = 1, k = 1 }]", "layer 1: name = 7: text is expected"),
+        ("[]\nm = []", "family a: m = []: whole numbers from 1 are expected"),
+        ("[]\ntokens = 1", "family a: a table with source, layers and perhaps m is expected"),
+        ("7", "family a: source is text, and layers a list of tables"),
+        ("[", "cannot read the families: "),
+    ],
+)
+def test_damaged_families_are_refused(tmp_path: Path, layers: str, message: str) -> None:
+    """The message names the file, the family and the layer."""
+    path = tmp_path / "families.toml"
+    path.write_text(f'[a]\nsource = "https://a"\nlayers = {layers}\n')
+    with pytest.raises(SettingsError) as error:
+        read_families(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
 
 
 def test_a_family_comes_in_every_dtype_asked_for() -> None:
@@ -211,6 +264,6 @@ def test_many_unreadable_entries_are_counted(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     """One that is not there, a folder, and one that is no text."""
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x80")
-    for name, message in (("missing", "No such file"), (".", "Is a directory"), ("binary", "it is not text")):
+    for name, message in (("missing", "No such file"), (".", "not a regular file"), ("binary", "it is not text")):
         with pytest.raises(SettingsError, match=message):
             read_shapeset(tmp_path / name)

@@ -8,8 +8,8 @@ import pytest
 
 from diode_collectors.problems.guide import check_guide, read_guide, write_guide
 from diode_collectors.problems.search_space import SearchSpace
+from diode_store.candidates.default_space import GemmConfig
 from diode_store.errors import SettingsError
-from diode_store.inductor_default import GemmConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from diode_collectors.problems.kinds import has_whole_rows, index_bits, k_bits, kernel_kind, told_divisor
+from diode_collectors.problems.kinds import index_bits, k_bits, kernel_kind, told_divisor
 from diode_collectors.problems.problem import SweepProblem
+from diode_store.candidates.operands import has_whole_rows
 
 LINEAR = SweepProblem("mm", 300, 520, 96, layout="nt")
 

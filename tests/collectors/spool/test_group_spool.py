@@ -165,7 +165,7 @@ def test_sharing_twice_and_with_nobody(place: Path) -> None:
     for _ in range(2):
         Spool(place / "spool").share_with(own)
         assert mode(place / "spool") == "0o2770"
-    with pytest.raises(SpoolError, match="there is no group no-such-group; create it with `groupadd no-such-group`"):
+    with pytest.raises(SpoolError, match="there is no group 'no-such-group'; create it with `groupadd no-such-group`"):
         Spool(place / "other").share_with("no-such-group")
     assert not (place / "other").exists()
 

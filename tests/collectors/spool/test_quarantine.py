@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from spool_samples import frames_of, header_bytes, kept, put, sample, segment_bytes, segment_of, stored, uid_of
 
 from diode_collectors.ingest import ingest as ingest_module
-from diode_collectors.ingest.ingest import IngestReport, ingest_once
+from diode_collectors.ingest.ingest import ingest_once
+from diode_collectors.ingest.report import IngestReport
 from diode_collectors.spool.spool import Spool
 from diode_store.errors import RecordError
 from diode_store.warehouse.database import make_engine
@@ -120,7 +121,7 @@ def test_a_record_of_a_newer_version_can_come_back(directory: Path, store: Store
         (b"\xc1", Reason.BAD_RECORD, "not a msgpack record"),
         (b"", Reason.BAD_RECORD, "not a msgpack record"),
         (msgpack.packb([1]), Reason.BAD_RECORD, "a record must be a map, not tuple"),
-        (msgpack.packb({"v": 1}), Reason.BAD_RECORD, "the record has no"),
+        (msgpack.packb({"v": 2}), Reason.BAD_RECORD, "the record has no"),
         (msgpack.packb({"v": "1"}), Reason.BAD_RECORD, "unknown record version '1'"),
         (codec.encode(sample(9)), Reason.BAD_RECORD, "is not its frame's"),
     ],
@@ -180,7 +181,7 @@ def test_many_rejections_are_counted_and_few_are_listed(
     directory: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every rejection counts and is kept, but a report stays small."""
-    monkeypatch.setattr(ingest_module, "_LISTED_REJECTIONS", 5)
+    monkeypatch.setattr(ingest_module, "LISTED_REJECTIONS", 5)
     put(directory, "a.seg", segment_of((uid_of(n), b"") for n in range(12)))
     report = ingest_once(directory, store)
     assert (report.rejected, len(report.rejections), len(kept(directory))) == (12, 5, 24)
@@ -196,34 +197,28 @@ def test_an_unreadable_segment_is_left_and_told(directory: Path, store: Store) -
     assert (directory / "a.seg").exists()
 
 
-def test_a_dangling_link_is_left_and_told(directory: Path, store: Store) -> None:
-    """Sealed or not, a link to nothing is no segment that went away, which nobody needs to hear of."""
-    for name in ("a.seg", "b.open"):
-        (directory / name).symlink_to("nowhere")
-    put(directory, "c.seg", segment_bytes([1]))
+def test_a_link_is_left_and_told(directory: Path, store: Store, tmp_path: Path) -> None:
+    """Sealed or not, wherever it leads: what it leads to is not the spool's, to be read, sealed or moved."""
+    elsewhere = put(tmp_path, "elsewhere", segment_bytes([2], sealed=False))
+    for name, target in (("a.seg", "nowhere"), ("b.open", "nowhere"), ("c.seg", elsewhere), ("d.open", elsewhere)):
+        (directory / name).symlink_to(target)
+    put(directory, "e.seg", segment_bytes([1]))
     for dry_run in (True, False):
         report = ingest_once(directory, store, dry_run=dry_run)
         assert report.measurements == 1
-        assert [line.partition(": ")[0] for line in sorted(report.unreadable)] == [
-            f"{directory}/a.seg",
-            f"{directory}/b.open",
+        assert sorted(report.unreadable) == [
+            f"{directory}/{name}: cannot be read: it is a link; move it away"
+            for name in ("a.seg", "b.open", "c.seg", "d.open")
         ]
-        assert all(
-            line.endswith("it is a link to a file that is not there; move it away") for line in report.unreadable
-        )
-    assert {path.name for path in directory.iterdir()} == {"a.seg", "b.open"}
+    assert {path.name for path in directory.iterdir()} == {"a.seg", "b.open", "c.seg", "d.open"}
+    assert elsewhere.read_bytes() == segment_bytes([2], sealed=False)
 
 
-def test_a_segment_in_quarantine_is_private(directory: Path, store: Store, tmp_path: Path) -> None:
-    """Whatever mode it was put in with; a link moves as it is, and what it leads to keeps its mode."""
-    elsewhere = put(tmp_path, "elsewhere", b"no segment")
-    (directory / "b.seg").symlink_to(elsewhere)
-    for path in (put(directory, "a.seg", header_bytes(version=2)), elsewhere):
-        path.chmod(0o644)
-    assert ingest_once(directory, store).rejected == 2
-    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (directory / "quarantine").glob("*.seg")}
-    assert modes == {"a.seg": "0o600", "b.seg": "0o644"}
-    assert (directory / "quarantine" / "b.seg").is_symlink()
+def test_a_segment_in_quarantine_is_private(directory: Path, store: Store) -> None:
+    """Whatever mode it was put in with."""
+    put(directory, "a.seg", header_bytes(version=2)).chmod(0o644)
+    assert ingest_once(directory, store).rejected == 1
+    assert oct((directory / "quarantine" / "a.seg").stat().st_mode & 0o777) == "0o600"
 
 
 def test_an_unsealed_segment_of_a_newer_format_is_left_and_told(directory: Path, store: Store) -> None:

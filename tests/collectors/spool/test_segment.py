@@ -12,8 +12,22 @@ from hypothesis import strategies as st
 from spool_samples import frames_of, header_bytes, sample, segment_bytes, uid_of
 
 from diode_store.errors import SegmentError
-from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, end_to_bytes, frame_to_bytes
-from diode_store.wire.segments import Frame, Reason, SegmentReader, bytes_of_file, bytes_of_stream, read_segment
+from diode_store.wire import segments
+from diode_store.wire.segment_layout import (
+    END_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    end_to_bytes,
+    frame_to_bytes,
+)
+from diode_store.wire.segments import (
+    Frame,
+    Reason,
+    SegmentReader,
+    bytes_of_file,
+    bytes_of_stream,
+    read_segment,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,6 +156,21 @@ def test_marker_across_a_scan_window(distance: int) -> None:
     garbage = bytes(2**20 + 1 + distance)
     frames = read(header_bytes() + garbage + frame + end_to_bytes(1))
     assert good(frames) == [uid_of(1)]
+
+
+def test_more_damage_than_anybody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fake frames cost no time without a bound: behind so many, or so large ones, the rest is one stretch."""
+    (frame,) = frames_of([1])
+    head = FRAME_MARKER + bytes(FRAME_BYTES - len(FRAME_MARKER))
+    content = header_bytes() + frame + head * 50 + frame + end_to_bytes(2)
+    assert len(damage(read(content))) == 50
+    for name, most in (("MOST_DAMAGE", 10), ("MOST_LOOKED_AT_BYTES", -1)):
+        with monkeypatch.context() as patched:
+            patched.setattr(segments, name, most)
+            frames = read(content)
+        assert good(frames) == [uid_of(1)]
+        assert len(frames) == 1 + max(most, 0) + 1
+        assert (frames[-1].error or "").endswith("too much damage comes before; the rest is not read")
 
 
 def test_two_damaged_frames_are_two_errors() -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from spool_reading import mode, names_in, numbers_in
@@ -20,6 +21,9 @@ from diode_collectors.spool.spool import Adopted, Spool, SpoolWriter
 from diode_store.errors import SpoolError
 from diode_store.wire.segment_layout import END_BYTES, HEADER_BYTES, frame_to_bytes
 from diode_store.wire.segments import Reason, read_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WRITER_PROCESS = Path(__file__).parents[1] / "spool_writer_process.py"
 
@@ -61,6 +65,16 @@ def test_a_dead_writers_segment_is_adopted(directory: Path) -> None:
     assert Spool(directory).adopt_idle() == [Adopted(path.with_suffix(".seg"), 0)]
     assert numbers_in(directory) == [1, 2, 3]
     assert Spool(directory).adopt_idle() == []
+
+
+def test_what_no_writer_began_is_not_removed(directory: Path) -> None:
+    """It is sealed as it is, so that ingesting refuses it aloud; an unfinished header is removed."""
+    directory.mkdir(parents=True)
+    (directory / "a.open").write_bytes(b"notes" * 1000)
+    (directory / "b.open").write_bytes(segment_bytes([1], sealed=False)[:10])
+    assert [each.path.name for each in Spool(directory).adopt_idle()] == ["a.seg", "b.open"]
+    assert [path.name for path in directory.iterdir()] == ["a.seg"]
+    assert (directory / "a.seg").read_bytes() == b"notes" * 1000
 
 
 def test_torn_tails_are_cut_at_every_byte(directory: Path) -> None:
@@ -272,12 +286,37 @@ def test_a_stale_lock_file_does_not_lock(directory: Path) -> None:
         assert (directory / "ingest.lock").read_text() == f"{os.getpid()}\n"
 
 
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder", "another user's"])
+def test_whatever_has_the_name_of_the_pid_file_is_not_written(directory: Path, tmp_path: Path, kind: str) -> None:
+    """The lock is the folder's, and a file of its own tells the pid where one can be made."""
+    directory.mkdir(parents=True, exist_ok=True)
+    named, elsewhere = directory / "ingest.lock", tmp_path / "elsewhere"
+    elsewhere.write_text("somebody's")
+    make: dict[str, Callable[[], object]] = {
+        "link": lambda: named.symlink_to(elsewhere),
+        "hard link": lambda: named.hardlink_to(elsewhere),
+        "pipe": lambda: os.mkfifo(named),
+        "folder": named.mkdir,
+        "another user's": lambda: (named.write_text("1\n"), os.chown(named, 40_001, 40_001)),
+    }
+    if kind == "another user's" and os.geteuid() != 0:
+        pytest.skip("only root can make another user's file")
+    make[kind]()
+    spool = Spool(directory)
+    assert spool.lock_holder() is None
+    with spool.lock():
+        assert spool.lock_holder() == (0 if kind == "folder" else os.getpid())
+        with pytest.raises(SpoolError, match="another diode-ingest"), Spool(directory).lock():
+            pass
+    assert elsewhere.read_text() == "somebody's"
+
+
 def test_asking_for_the_status_does_not_stop_an_ingester_from_starting(directory: Path) -> None:
     """The moment in which somebody looks who holds the lock is waited out."""
     spool = Spool(directory)
     with spool.lock():
         pass
-    fd = os.open(directory / "ingest.lock", os.O_RDONLY)
+    fd = os.open(directory, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_SH)
     timer = threading.Timer(0.08, os.close, (fd,))
     timer.start()
@@ -309,12 +348,28 @@ def test_status(directory: Path) -> None:
     writer.close()
 
 
+def test_a_file_of_holes_fills_no_spool(directory: Path) -> None:
+    """Writers may go on beside it, as the disk has room."""
+    directory.mkdir(parents=True)
+    with (directory / "holes.seg").open("wb") as file:
+        file.truncate(3 << 30)
+    assert Spool(directory).status().bytes < 1 << 20
+    writer = SpoolWriter(directory, max_bytes=1 << 30)
+    writer.append(sample(1))
+    writer.seal()
+    assert len(Spool(directory).sealed()) == 2
+
+
 def test_status_with_segments_that_cannot_be_opened(directory: Path) -> None:
-    """They wait like others."""
+    """They wait like others, and it is said why they cannot."""
     for name in ("a.seg", "b.open"):
         (directory / name).mkdir(parents=True)
     status = Spool(directory).status()
     assert (status.segments, status.live_segments) == (2, 0)
+    assert status.unreadable == (
+        f"{directory / 'a.seg'}: cannot be read: it is not a regular file; move it away",
+        f"{directory / 'b.open'}: cannot be read: Is a directory; move it away",
+    )
 
 
 def test_a_segment_ends_with_its_end_mark(directory: Path) -> None:

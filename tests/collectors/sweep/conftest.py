@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from swept import VARIABLES
 
-from diode_collectors.sweep.lane.timer import GpuTimer
+from diode_collectors.inductor.timer import GpuTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from conftest import RunCommand
 
 
 @pytest.fixture
@@ -22,3 +26,11 @@ def gpu() -> Iterator[GpuTimer]:
         timer.warm_up(lambda: torch.mm(a, a), 200_000)
         yield timer
     torch.cuda.synchronize()
+
+
+@pytest.fixture
+def collect(diode: RunCommand, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Return a function that runs ``diode collect`` in this process."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return functools.partial(diode, "collect")

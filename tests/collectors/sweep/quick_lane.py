@@ -9,10 +9,9 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from diode_collectors.problems.problem import SweepProblem
+    from diode_store.processes.parent import Parent
     from diode_store.records import Hardware
 
 CONFIGS = [triton_config(16 * i) for i in range(1, 6)]
@@ -145,7 +145,7 @@ class QuickLane(lane.Lane):
         if os.environ.get("QUICK_LANE_START") == "never":
             raise RuntimeError("no kernel image is available for execution on the device")
         hardware = hardware_of(self._settings.label)
-        self._send(type="ready", hardware=asdict(hardware), environment=asdict(ENVIRONMENT))
+        self._send(type="ready", hardware=hardware, environment=ENVIRONMENT)
 
     def _measure(self, measuring: Any, problem: SweepProblem, excluded: dict[Any, Outcome]) -> Any:
         result = super()._measure(measuring, problem, excluded)
@@ -154,6 +154,6 @@ class QuickLane(lane.Lane):
         return result
 
 
-if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    lane.main(QuickLane)
+def serve(parent: Parent) -> None:
+    """Serve as such a lane."""
+    lane.serve(parent, QuickLane)

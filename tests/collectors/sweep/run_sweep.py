@@ -50,7 +50,7 @@ def main() -> None:
     told = json.loads(sys.argv[1])
     spool = Path(told["spool"])
     if told["quick"]:
-        lanes._PROGRAM = (str(Path(__file__).with_name("quick_lane.py")),)
+        lanes._SERVE = "quick_lane:serve"
     engine.STALL_S = told.get("stall_s", engine.STALL_S)
     kept_kernels._GENERATION = told.get("generation", kept_kernels._GENERATION)
     options = told.get("options", {})

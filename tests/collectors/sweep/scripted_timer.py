@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from diode_collectors.inductor.timer import Sampled
 from diode_collectors.sweep.lane.benchmark import Candidate
-from diode_collectors.sweep.lane.timer import Sampled
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.records import READ_FLUSH, TimingMethod
 
 if TYPE_CHECKING:

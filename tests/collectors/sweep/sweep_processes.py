@@ -125,7 +125,7 @@ class Sweep:
 
     def lanes(self) -> list[int]:
         """Return the processes that are lanes."""
-        return [pid for pid in self.alive() if b"lane" in b" ".join(_command_of(pid)[1:3])]
+        return [pid for pid in self.alive() if b"lane" in b" ".join(_command_of(pid)[4:5])]
 
 
 def _environment_of(pid: int) -> list[bytes]:

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from bundled_sets import FIRST, SETS, BundledSet
+from bundled_sets import FAILURES, FIRST, SETS, BundledSet
 from run_ingest import ingest
 
 from diode_collectors.ingest.pack import pack
@@ -16,7 +16,7 @@ from diode_collectors.spool.spool import Spool
 from diode_collectors.sweep.agreement import Agreement, agreement_of
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import ImportContext
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
 from diode_store.wire.segment_layout import pack_payload
 from diode_store.wire.segments import read_segment
 
@@ -66,7 +66,8 @@ def packed_again(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     ended = ingest("pack", *data.packed_with, "-o", output, data.segment)
     assert (ended.code, ended.out) == (0, f"{output}/{data.name}-0000.seg\n")
     failures = sum(number for outcome, number in data.outcomes.items() if outcome != "ok")
-    assert ended.err == f"{data.measurements:,} measurements, {data.timings:,} timings, {failures} of them failures\n"
+    said = f"{data.measurements:,} measurements, {data.timings:,} timings, {failures} of them failures"
+    assert ended.err.splitlines()[-1] == said  # a slow machine sees progress before it
     return data, output / data.segment.name
 
 
@@ -104,18 +105,15 @@ def test_ingested_through_the_spool(tmp_path: Path, database_path: Path) -> None
     new = f"{MEASUREMENTS:,} new, 0 already stored; {TIMINGS:,} new timings, {len(SETS)} segments done\n"
     assert ingest("--dry-run", "--bundled", *where) == (0, f"dry run: {new}", "")
     assert not spool.exists()
-    assert ingest("--once", "--bundled", *where) == (0, new, "")
-    assert ingest("--once", "--bundled", *where) == (
-        0,
-        f"0 new, {MEASUREMENTS:,} already stored; 0 new timings, {len(SETS)} segments done\n",
-        "",
-    )
+    again = f"0 new, {MEASUREMENTS:,} already stored; 0 new timings, {len(SETS)} segments done\n"
+    for said in (new, again):
+        assert ingest("--once", "--bundled", *where)[:2] == (0, said)  # a slow machine sees progress on stderr
     assert Spool(spool).sealed() == []
     assert all(data.segment.exists() for data in SETS)
     connection = sqlite3.connect(database_path)
     counts = connection.execute("SELECT count(*), count(*) FILTER (WHERE outcome <> 'ok') FROM timings").fetchone()
     connection.close()
-    assert counts == (TIMINGS, 2)
+    assert counts == (TIMINGS, FAILURES)
 
 
 def test_it_validates() -> None:

@@ -7,15 +7,31 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from bundled_sets import DEPLOYED, FIRST, LATER, ODD_SIZES, SETS, BundledSet, all_measurements
+from bundled_sets import (
+    DEPLOYED,
+    FIRST,
+    H100_DEPLOYED,
+    H100_EXHAUSTIVE,
+    H100_TUNED,
+    LATER,
+    ODD_SIZES,
+    ON_H100,
+    SETS,
+    BundledSet,
+    all_measurements,
+)
 
 from diode_collectors.problems.families import families
-from diode_store.devices import known_device
+from diode_collectors.spool.reading import measurements_in
+from diode_store.devices.known import known_device
+from diode_store.exchange.bundled import bundled_segments
 from diode_store.records import Outcome, ProblemShape, Source, TimingMethod
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
 
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 OF_FP32 = {"drawn-fp32", "attention-fp32", "rotary"}
+OF_MODELS = {family.name for family in families()} | {"gemma3-4b", "llama3-70b-tp8", "qwen2.5-32b-tp4"}
+"""Families of layers: those of `diode-collect --families`, and three that only the first data set had."""
 
 
 @pytest.fixture(params=SETS, ids=lambda data: data.name)
@@ -56,13 +72,21 @@ def test_it_is_what_it_says(data: BundledSet) -> None:
     assert f"| Estimates | {data.estimates:,} timings ({data.estimates / data.timings:.0%}".replace("%", " %") in told
 
 
+def test_each_segment_is_of_one_device() -> None:
+    """The trainer reads a segment only if its first measurement is of a device that it wants."""
+    first = bundled_segments()
+    assert {path.name for path in first} == {path.name for path in bundled_data_dir().glob("*.seg")}
+    for path, device in first.items():
+        assert {measurement.hardware.key for measurement in measurements_in(path)} == {device.key}
+
+
 def test_they_are_large_enough_to_learn_from() -> None:
-    """At least 4,000 problems, 250,000 timings and 118 problems with every config there is; in less than 30 MB."""
+    """At least 9,000 problems, 440,000 timings and 157 problems with every config there is; in less than 30 MB."""
     measurements = all_measurements()
     exhaustive = {m.problem.key for m in measurements if (m.search_space or "").startswith("EXHAUSTIVE")}
-    assert len({m.problem.key for m in measurements}) >= 4_000
-    assert sum(len(m.timings) for m in measurements) >= 250_000
-    assert len(exhaustive) == 54 + 40 + 24
+    assert len({m.problem.key for m in measurements}) >= 9_000
+    assert sum(len(m.timings) for m in measurements) >= 440_000
+    assert len(exhaustive) == 54 + 40 + 24 + 39
     assert sum(path.stat().st_size for path in bundled_data_dir().iterdir()) < 30_000_000
 
 
@@ -75,10 +99,10 @@ def test_ops_dtypes_and_layouts(data: BundledSet) -> None:
     ops = ("mm", "bmm", "addmm", "baddbmm")
     for name, of_row in (*((op, (op,)) for op in ops), ("all", ops)):
         row = [sum(counts[op, column] for op in of_row) for column in columns]
-        assert f"| {name} | {' | '.join(map(str, row))} | {sum(row):,} |" in data.told()
+        assert f"| {name} | {' | '.join(f'{number:,}' for number in row)} | {sum(row):,} |" in data.told()
     assert counts.total() == data.problems
     assert Counter(p.layout for p in problems) == data.layouts
-    assert ", ".join(f"{number} {layout}" for layout, number in data.layouts.items()) in data.told()
+    assert ", ".join(f"{number:,} {layout}" for layout, number in data.layouts.items()) in data.told()
 
 
 def test_how_long_the_fastest_kernels_take(data: BundledSet) -> None:
@@ -88,7 +112,7 @@ def test_how_long_the_fastest_kernels_take(data: BundledSet) -> None:
         times = [t.runtime_us for t in measurement.timings if t.runtime_us is not None and not t.is_estimate]
         best[measurement.problem.key] = min(*times, best.get(measurement.problem.key, times[0]))
     under, between = (sum(us < limit for us in best.values()) for limit in (10, 30))
-    told = f"{under} problems under 10 us, {between - under} from 10 to 30 us, {len(best) - between} from 30 us"
+    told = f"{under:,} problems under 10 us, {between - under:,} from 10 to 30 us, {len(best) - between:,} from 30 us"
     assert f"{told} up to {max(best.values()) / 1000:.1f} ms" in data.told_in_words()
 
 
@@ -97,7 +121,7 @@ def test_rows_that_are_not_whole_16_bytes() -> None:
     for data in SETS:
         assert sum(map(is_unaligned, problems_of(data).values())) == data.unaligned
     for data in LATER:
-        assert f"In {data.unaligned} a row of A or B is not whole 16 bytes" in data.told_in_words()
+        assert f"In {data.unaligned:,} a row of A or B is not whole 16 bytes" in data.told_in_words()
     assert f"in the first set in {FIRST.unaligned}." in DEPLOYED.told_in_words()
 
 
@@ -123,6 +147,8 @@ def test_kernels_with_tma(data: BundledSet) -> None:
     with_tma = {m.uid for m in data.found() if any("tma" in timing.config.template for timing in m.timings)}
     can = {m.uid for m in data.found() if m.problem.op in {"mm", "addmm"} and not is_unaligned(m.problem.shape)}
     assert with_tma == can
+    if "exhaustive" not in data.lists:
+        return
     exhaustive = {m.uid for m in data.of_list("exhaustive")}
     assert re.search(rf"\b{len(can & exhaustive)} of the {len(exhaustive)} exhaustive problems", data.told_in_words())
 
@@ -138,57 +164,112 @@ def test_the_later_sets_have_problems_that_the_first_has_not() -> None:
 
 def test_the_families_that_only_the_last_set_has() -> None:
     """The README counts them."""
-    of_models = {family.name for family in families()}
     earlier = {m.family for data in (FIRST, DEPLOYED) for m in data.found()}
-    new = {m.family for m in ODD_SIZES.found()} & of_models - earlier
+    new = {m.family for m in ODD_SIZES.found()} & OF_MODELS - earlier
     assert f"layers: of {len(new)} families that the other sets have not" in ODD_SIZES.told_in_words()
 
 
 @pytest.mark.parametrize("data", LATER, ids=lambda data: data.name)
 def test_what_the_new_problems_are_for(data: BundledSet) -> None:
-    """The README's table counts them by family, and those that are not whole 16 bytes; the rest is in the first set."""
-    of_models = {family.name for family in families()}
-    first = problems_of(FIRST)
+    """The README's table counts them by family, and those that are not whole 16 bytes.
+
+    The H200's tables leave out what the first set has; the H100's have all problems.
+    """
+    first = {} if data in ON_H100 else problems_of(FIRST)
     new = {m.problem.key: m for m in data.found() if m.problem.key not in first}
-    layers = [m.problem.shape for m in new.values() if m.family in of_models]
+    layers = [m.problem.shape for m in new.values() if m.family in OF_MODELS]
     backward = sum(shape.op == "mm" and shape.layout != "nt" for shape in layers)
-    assert re.search(rf"\b{backward} mm in nn or tn", data.told_in_words())
+    assert backward == 0 or re.search(rf"\b{backward} mm in nn or tn", data.told_in_words())
     kinds, unaligned, families_found = Counter[str](), Counter[str](), set()
     for measurement in new.values():
         family = measurement.family or ""
-        families_found |= {family} & of_models
-        kind = "models" if family in of_models else "fp32" if family in OF_FP32 else family
+        families_found |= {family} & OF_MODELS
+        kind = "models" if family in OF_MODELS else "fp32" if family in OF_FP32 else family
         kinds[kind] += 1
         unaligned[kind] += is_unaligned(measurement.problem.shape)
-    table = re.findall(r"^\| (of \d+ models|`[^|]*`) \| (\d+) \| (\d+) \| [^|]*\|$", data.told(), re.MULTILINE)
+    row = r"^\| (of \d+ models|`[^|]*`) \| ([\d,]+) \| ([\d,]+) \| [^|]*\|$"
+    table = [
+        [cell.replace(",", "") for cell in of]
+        for of in re.findall(row, data.told().replace("`, `", "` `"), re.MULTILINE)
+    ]
     expected = {name: (kinds[name], unaligned[name]) for name in kinds}
     expected[f"of {len(families_found)} models"] = expected.pop("models")
-    expected["drawn-fp32, attention-fp32, rotary"] = expected.pop("fp32")
-    assert {name.replace("`", ""): (int(count), int(odd)) for name, count, odd in table} == expected
+    if "fp32" in expected:
+        expected["drawn-fp32 attention-fp32 rotary"] = expected.pop("fp32")
+    assert {
+        name.replace("`", ""): (int(count), int(odd)) for name, count, odd in table if name.strip("`") not in data.lists
+    } == expected
 
 
 def test_a_problem_of_two_sets_is_of_one_family() -> None:
     """The family of a problem is the same wherever it was measured."""
-    found = {m.problem.key: m.family for m in FIRST.found()}
-    assert [m.uid for m in DEPLOYED.found() if found.get(m.problem.key, m.family) != m.family] == []
+    found: dict[bytes, str | None] = {}
+    for data in (FIRST, DEPLOYED, ODD_SIZES, H100_DEPLOYED, H100_EXHAUSTIVE):
+        assert [m.uid for m in data.found() if found.setdefault(m.problem.key, m.family) != m.family] == []
+
+
+def test_the_problems_of_the_h100_that_the_h200_has_too() -> None:
+    """The README says how many of each set of the H100 are in none of the H200."""
+    on_h200 = {key for data in (FIRST, DEPLOYED, ODD_SIZES) for key in problems_of(data)}
+    new, common = problems_of(H100_DEPLOYED).keys() - on_h200, problems_of(H100_TUNED).keys() & on_h200
+    assert f"all but {len(new)} of them in the sets of the H200" in H100_DEPLOYED.told_in_words()
+    assert f"{len(common)} of them in the sets of the H200" in H100_TUNED.told_in_words()
+    every = problems_of(H100_EXHAUSTIVE).keys()
+    assert every <= on_h200 & problems_of(H100_DEPLOYED).keys()
+    assert f"all of them in `{H100_DEPLOYED.name}` and the sets of the H200" in H100_EXHAUSTIVE.told_in_words()
+    both = problems_of(H100_DEPLOYED).keys() & problems_of(H100_TUNED).keys()
+    assert f"{len(both)} are in `{H100_DEPLOYED.name}`" in H100_TUNED.told_in_words()
+
+
+def test_the_wrong_results_of_the_h100() -> None:
+    """The README says which kernels gave wrong results."""
+    wrong = Counter(
+        (m.problem.key, t.config.template) for m in H100_DEPLOYED.found() for t in m.timings if t.outcome != Outcome.OK
+    )
+    assert {template for _, template in wrong} == {"triton::mm_persistent_tma"}
+    assert set(wrong.values()) == {10}
+    assert {(p.op, p.m) for p in map(problems_of(H100_DEPLOYED).get, (key for key, _ in wrong)) if p} == {
+        ("addmm", 1),
+        ("mm", 1),
+    }
+    told = f"all ten persistent-TMA kernels of each of {len(wrong)} mm and addmm problems with M = 1"
+    assert told.replace("13 mm", "thirteen mm") in H100_DEPLOYED.told_in_words()
+
+
+def test_the_runs_of_the_tuned_set() -> None:
+    """The README's table counts the measurements and timings of each run's sweeps, by when they began."""
+    rows = re.findall(
+        r"^\| `([^`]*)` \| ([\d:]+) to ([\d:]+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \|", H100_TUNED.told(), re.MULTILINE
+    )
+    assert len(rows) == 4
+    seen = 0
+    for _, began, ended, measurements, timings, sweeps in rows:
+        of_run = [m for m in H100_TUNED.found() if began <= f"{m.measured_at:%H:%M}" <= ended]
+        counted = (len(of_run), sum(len(m.timings) for m in of_run))
+        assert counted == tuple(int(number.replace(",", "")) for number in (measurements, timings))
+        assert len({m.sweep_id for m in of_run}) == int(sweeps)
+        seen += len(of_run)
+    assert seen == H100_TUNED.measurements
 
 
 # Where it is from
 
 
 def test_every_measurement_says_where_it_is_from(data: BundledSet) -> None:
-    """Hardware, software, method, data set and licence are the same for all and complete; nothing is flagged."""
+    """Hardware, software, method, data set and licence are the same for all and complete; flags are counted."""
     (hardware,) = {measurement.hardware for measurement in data.found()}
-    known = known_device("NVIDIA H200")
+    known = known_device(data.device)
     assert known is not None
-    assert hardware == replace(known, memory_bytes=150_109_880_320)  # what the driver leaves of the published 141 GB
+    assert hardware == replace(known, memory_bytes=data.memory_bytes)
     (environment,) = {measurement.environment.key: measurement.environment for measurement in data.found()}.values()
     assert environment.key == FIRST.found()[0].environment.key
     assert (environment.torch, environment.triton) == ("2.11.0+cu130", "3.6.0")
     assert (environment.compute, environment.driver) == ("cuda 13.0", "580.159.04")
-    assert Counter((m.source, m.dataset, m.licence, m.choice_policy, m.is_replay, m.flags) for m in data.found()) == {
-        (Source.SWEEP, data.name, "Apache-2.0", "stock", False, ()): data.measurements
+    assert Counter((m.source, m.dataset, m.licence, m.choice_policy, m.is_replay) for m in data.found()) == {
+        (Source.SWEEP, data.name, "Apache-2.0", "stock", False): data.measurements
     }
+    assert Counter(flag for m in data.found() for flag in m.flags) == data.flags
+    assert all(f"`{flag}`" in data.told() for flag in data.flags)
     assert {str(measurement.measured_at)[:10] for measurement in data.found()} == {data.day}
     assert f"| When | {data.day}, " in data.told()
 
@@ -205,7 +286,9 @@ def test_how_it_was_timed(data: BundledSet) -> None:
 def test_no_host_is_named(data: BundledSet) -> None:
     """Neither a host nor one of its GPUs can be told from a record."""
     assert {(m.host, m.device_uuid) for m in data.found()} == {(None, None)}
-    assert {frozenset(m.extra) for m in data.found()} == {data.extra}
+    assert {frozenset(m.extra) - {"shared_kernels"} for m in data.found()} == {data.extra}
+    assert sum("shared_kernels" in m.extra for m in data.found()) == data.shared
+    assert not data.shared or f"In {data.shared:,} measurements" in data.told_in_words()
     assert [m.uid for m in data.found() if m.hardware.extra or m.environment.extra] == []
 
 
@@ -228,9 +311,9 @@ def test_the_figures_of_graphs_and_finals(data: BundledSet) -> None:
     timings = [t for m in data.found() for t in m.timings if t.repeats is not None and not t.is_estimate]
     told = data.told_in_words()
     assert f"the regime `graph`, {data.regimes['graph']:,} measurements" in told
-    assert re.search(rf"`read_flush`(:|,) {data.regimes['read_flush']}\.", told)
+    assert re.search(rf"`read_flush`(:|,) {data.regimes['read_flush']:,}\.", told)
     undecided = sum(m.extra["finals"]["undecided"] > 0 for m in data.found())
-    assert re.search(rf"\b[Ii]n {undecided} measurements some finalist is undecided", told)
+    assert re.search(rf"\b[Ii]n {undecided:,} measurements some finalist is undecided", told)
     assert max(t.repeats or 0 for t in timings) == 84
     assert "a kernel has 7 to 84 runs" in DEPLOYED.told_in_words()
 
@@ -239,12 +322,12 @@ def test_every_measurement_says_what_the_device_did(data: BundledSet) -> None:
     """Clocks, temperature and what limited them are there, and nobody else used the GPU."""
     states = [measurement.device_state for measurement in data.found()]
     assert Counter(state.throttle_reasons for state in states) == data.throttle
-    assert f"{data.throttle['sw_power_cap']} measurements saw the software power cap" in data.told_in_words()
+    assert f"{data.throttle.get('sw_power_cap', 0)} measurements saw the software power cap" in data.told_in_words()
     assert {state.foreign_processes for state in states} == {0}
-    assert {state.memory_clock_mhz for state in states} == {3_201}
+    assert {state.memory_clock_mhz for state in states} == {data.memory_mhz}
     slow = [state for state in states if state.sm_clock_mhz != 1_980]
     assert Counter(state.throttle_reasons for state in slow) == data.slow
-    assert min(state.sm_clock_mhz or 0 for state in slow) == data.slowest_mhz
+    assert min(state.sm_clock_mhz or 0 for state in states) == data.slowest_mhz
     degrees = sorted(state.temperature_c or 0 for state in states)
     middle = degrees[len(degrees) // 2]
     assert f"{degrees[0]} to {degrees[-1]} °C, median {middle}" in data.told_in_words()

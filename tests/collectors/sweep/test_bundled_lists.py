@@ -9,7 +9,7 @@ import pytest
 from bundled_sets import DEPLOYED, FIRST, SETS, BundledSet
 
 from diode_collectors.problems.shapesets import read_shapeset
-from diode_store.resources import bundled_data_dir, migrations_dir
+from diode_store.system.resources import bundled_data_dir
 
 LISTS = [pytest.param(data, name, id=f"{data.name}-{name}") for data in SETS for name in data.lists]
 
@@ -55,21 +55,15 @@ def test_the_table_of_lists(data: BundledSet, name: str) -> None:
 
 @pytest.mark.parametrize("data", SETS, ids=lambda data: data.name)
 def test_no_measurement_is_of_no_list(data: BundledSet) -> None:
-    """Search spaces and seeds are those of the lists."""
-    assert {(m.search_space, m.sample_seed) for m in data.found()} == set(data.lists.values())
+    """Search spaces and seeds are those of the lists, or the one of a set without lists."""
+    expected = {data.sampled} if data.sampled else set(data.lists.values())
+    assert {(m.search_space, m.sample_seed) for m in data.found()} == expected
 
 
 def test_there_is_no_other_list() -> None:
     """Each list is of one of the data sets, and each segment too."""
     assert set(bundled_data_dir().glob("*.txt")) == {data.list_of(name) for data in SETS for name in data.lists}
     assert set(bundled_data_dir().glob("*.seg")) == {data.segment for data in SETS}
-
-
-def test_the_migration_knows_the_same_families() -> None:
-    """A warehouse that was filled before records said their family is told by the same names."""
-    path = migrations_dir() / "versions" / "0003_families.txt"
-    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
-    assert dict(lines) == {m.problem.key.hex(): m.family for m in FIRST.found()}
 
 
 def test_the_first_sets_families_are_counted() -> None:
@@ -79,8 +73,8 @@ def test_the_first_sets_families_are_counted() -> None:
     assert first.total() == 457
     assert (first.pop("torchbench"), first.pop("log-normal"), first.total()) == (131, 146, 180)
     assert "180 are layers" in FIRST.told()
-    assert "131 are of TorchBench" in FIRST.told()
-    assert "146 whose sizes" in FIRST.told()
+    assert "131 count as TorchBench" in FIRST.told()
+    assert "146, whose sizes" in FIRST.told()
 
 
 def test_what_was_measured_twice() -> None:

@@ -21,6 +21,7 @@ from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.sweep.lane.shared_kernels import can_share, shared_kernels
 from diode_collectors.sweep.lane.shared_source import shared_source
 from inductor_harness import compile_and_run, triton_choices_on_cpu
+from lanes import long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +99,7 @@ def write_case(problem: SweepProblem, code: str, folder: Path) -> None:
     torch.save(case, folder / "case.pt")
 
 
+@long
 def test_they_compute_the_same(tmp_path: Path) -> None:
     """Kernels that share their source compute what torch does, whatever the layout and however sizes coincide."""
     with_k: set[tuple[str, str]] = set()

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scripted_timer import CONFIG, Kernel, ScriptedTimer, candidates_of
 
+from diode_collectors.inductor.finals import FEWEST_ROUNDS, MOST_ROUNDS, MOST_ROUNDS_OF_LONG, Finals, student
+from diode_collectors.inductor.graphs import CaptureError
 from diode_collectors.sweep.lane.benchmark import (
     ESTIMATE_FACTOR,
     FEWEST_RUNS,
@@ -17,15 +19,13 @@ from diode_collectors.sweep.lane.benchmark import (
     runs_within_budget,
     time_all,
 )
-from diode_collectors.sweep.lane.finals import FEWEST_ROUNDS, MOST_ROUNDS, MOST_ROUNDS_OF_LONG, Finals, student
-from diode_collectors.sweep.lane.graphs import CaptureError
 from diode_store.records import READ_FLUSH, Outcome, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from diode_collectors.inductor.timer import Sampled
     from diode_collectors.sweep.lane.benchmark import Candidate
-    from diode_collectors.sweep.lane.timer import Sampled
     from diode_store.records import TimingMethod
 
 

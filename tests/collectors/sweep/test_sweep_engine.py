@@ -17,8 +17,8 @@ from sweep_processes import Sweep, counted, eventually, once_each, recorded
 from diode_collectors.sweep import kept_kernels
 from diode_collectors.sweep.kept_kernels import used_alone
 from diode_store.errors import DiodeError
-from diode_store.private_folder import MARK
 from diode_store.records import Outcome
+from diode_store.system.private_folder import MARK
 from lanes import long, sizes
 
 pytestmark = pytest.mark.xdist_group("sweeps")

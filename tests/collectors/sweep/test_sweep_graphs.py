@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from diode_collectors.sweep.lane.graphs import CaptureError, OperandSets, Rotation, graph_of
-from diode_collectors.sweep.lane.timer import GpuTimer, samples_us
+from diode_collectors.inductor.graphs import CaptureError, OperandSets, Rotation, graph_of
+from diode_collectors.inductor.timer import GpuTimer, samples_us
 from diode_store.records import GRAPH, READ_FLUSH, WRITE_FLUSH, TimingMethod
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from torch._inductor.runtime.triton_heuristics import NoTritonConfigsError
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from diode_collectors.inductor.failures import outcome_of
 from diode_collectors.sweep.lane.benchmark import (
     FIRST_LOOK_RUNS,
     MOST_RUNS,
     DeviceLostError,
-    outcome_of,
     relative_error,
     time_all,
 )

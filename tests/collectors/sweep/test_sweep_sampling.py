@@ -16,9 +16,9 @@ from diode_collectors.problems.choices import exhaustive_configs
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.problems.search_space import SearchSpace
 from diode_collectors.sweep.lane.sampling import SweepChoices
-from diode_store.devices import NVIDIA
-from diode_store.inductor_default import GemmConfig
-from diode_store.pipelining import kernel_of
+from diode_store.candidates.default_space import GemmConfig
+from diode_store.candidates.pipelining import kernel_of
+from diode_store.devices.known import NVIDIA
 from diode_store.records import STOCK_POLICY, is_vendor_template
 from inductor_events import A, B, saver
 from inductor_harness import compile_and_run, cuda_choices, triton_choices_on_cpu

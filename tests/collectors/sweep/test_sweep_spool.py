@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -165,7 +166,7 @@ class Quick:
     """Runs sweeps of quick lanes in this process."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        monkeypatch.setattr(lanes, "_PROGRAM", (str(HERE / "quick_lane.py"),))
+        monkeypatch.setattr(lanes, "_SERVE", "quick_lane:serve")
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
         monkeypatch.setenv("TMPDIR", str(folder))
         monkeypatch.setenv("QUICK_LANE_STATE", str(folder))
@@ -230,7 +231,7 @@ def test_a_process_that_cannot_be_started_is_told(
 ) -> None:
     """In our words, with the reason; nothing is left open."""
     before = descriptors()
-    monkeypatch.setattr(lanes.sys, "executable", str(tmp_path / "no-python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     with pytest.raises(HardwareError, match=r"cpu: a process of the sweep cannot be started: .*No such file"):
         run_sweep(plan_of(tmp_path / "spool"))
     assert descriptors() == before

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
+import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from diode_collectors.sweep.lane import timer as timers
-from diode_collectors.sweep.lane.timer import CpuTimer, GpuTimer, Sampled, samples_us
+from diode_collectors.inductor import timer as timers
+from diode_collectors.inductor.graphs import OperandSets, Rotation
+from diode_collectors.inductor.timer import CpuTimer, GpuTimer, Sampled, samples_us
 from diode_store.records import GRAPH, READ_FLUSH, WRITE_FLUSH, TimingMethod
 
 if TYPE_CHECKING:
@@ -85,6 +89,29 @@ def product(size: int) -> Callable[[], Any]:
     """Return an mm of square bf16 matrices into a tensor that is there."""
     a, b, out = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     return lambda: torch.mm(a, b, out=out)
+
+
+def test_a_graph_keeps_what_its_launches_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch owns memory, such as the workspace of a TMA kernel, whose address the graph goes on using."""
+    monkeypatch.setattr(timers, "graph_of", lambda *_: SimpleNamespace(replay=lambda: None))
+    timer = GpuTimer.__new__(GpuTimer)
+    timer._l2_bytes, timer._stream, timer._pool, timer._write_flush = 1000, None, None, False
+    workspaces: list[weakref.ref[torch.Tensor]] = []
+
+    def launch_over(_number: int) -> Callable[[], object]:
+        workspace = torch.empty(4)
+        workspaces.append(weakref.ref(workspace))
+        return workspace.zero_
+
+    rotation = Rotation(OperandSets([torch.zeros(250)]), launch_over)
+    sampled = timer.sampled(lambda: None, rotation, 10.0, TimingMethod(regime=GRAPH))
+    del rotation
+    gc.collect()
+    assert len(workspaces) >= 2
+    assert all(workspace() is not None for workspace in workspaces)
+    del sampled
+    gc.collect()
+    assert all(workspace() is None for workspace in workspaces)
 
 
 class TestGpuTimer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 
 VENDOR = kernel_config("mm", {})
 FAST = kernel_config(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import samples
-from diode_store import cli
-from diode_store.errors import DiodeError
+from diode_store.command_line import cli
+from diode_store.errors import FIRST_STEP, DiodeError
 from diode_store.warehouse.database import describe, make_engine
 from diode_store.warehouse.schema import HEAD_REVISION
 
@@ -86,7 +86,7 @@ def test_help_starts_quickly() -> None:
     framework = min(_seconds(sys.executable, "-c", "import typer") for _ in range(3))
     assert min(_seconds(DIODE, "--help") for _ in range(3)) < 3 * framework  # 1.8; with SQLAlchemy it would be 4
     code = (
-        "import sys; from diode_store.cli import main\n"
+        "import sys; from diode_store.command_line.cli import main\n"
         "heavy = {'sqlalchemy', 'duckdb', 'pyarrow', 'torch', 'numpy', 'rich'}\n"
         "try: main(['--help'])\n"
         "finally: print(*sorted(heavy & set(sys.modules)), file=sys.stderr)"
@@ -173,7 +173,8 @@ def test_upgrade_check_and_current(diode: RunCommand, any_new_url: str) -> None:
     """A warehouse is made, made again without harm, checked and named."""
     where = described(any_new_url)
     at = ("--database", any_new_url)
-    assert diode("db", "upgrade", *at) == (0, f"{where}: nothing -> revision {HEAD_REVISION}\n", "")
+    first_step = f"the warehouse holds no measurements yet; {FIRST_STEP}\n"
+    assert diode("db", "upgrade", *at) == (0, f"{where}: nothing -> revision {HEAD_REVISION}\n", first_step)
     assert diode("db", "upgrade", *at) == (0, f"{where} has revision {HEAD_REVISION} already\n", "")
     assert diode("db", "check", *at) == (0, f"{where} is sound\n", "")
     ended = diode("db", "current", *at)
@@ -279,7 +280,9 @@ def test_hardware_alias(diode: RunCommand, any_store: Store, any_url: str) -> No
     ended = diode("hardware", "alias", "box", "other", "--json", "--database", any_url)
     assert json.loads(ended.out) == [{"alias": "other", "hardware": "NVIDIA H200"}]
     ended = diode("hardware", "alias", "h300", "x", "--database", any_url)
-    assert ended == (1, "", "error: no hardware matches 'h300'; there is: NVIDIA H200 (sm_90, 132 multiprocessors)\n")
+    known = "error: no hardware matches 'h300'; there is: NVIDIA H200 (sm_90, 132 multiprocessors); "
+    remedy = "to add a GPU, run `diode tune` on it, or `diode-collect` for its timings alone\n"
+    assert ended == (1, "", known + remedy)
 
 
 @pytest.mark.parametrize("args", [("db",), ("hardware",), ("hardware", "alias", "h200"), ("db", "upgrade", "extra")])

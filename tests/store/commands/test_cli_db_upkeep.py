@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 
+import next_revision
 import samples
-from decided import decision
 from diode_store.commands.db_upkeep import span_of
 from diode_store.warehouse.schema import HEAD_REVISION
+from diode_store.warehouse.store import Store
+from next_revision import NEXT
 
 if TYPE_CHECKING:
     from conftest import RunCommand
-    from diode_store.warehouse.store import Store
 
 DATA = Path(__file__).parents[2] / "data"
 COMMANDS = (
@@ -61,7 +62,7 @@ def test_no_span_of_time(text: str) -> None:
 def test_a_span_of_time_before_the_calendar(text: str) -> None:
     """It is a span of time, but nothing can be that old."""
     assert span_of("1000y") == span_of("8760000h") == timedelta(days=365_000)
-    with pytest.raises(typer.BadParameter, match=f"^'{text}' is too long a time; 1000y is the longest$"):
+    with pytest.raises(typer.BadParameter, match=f"^'{text}' is too long; give at most 1000y$"):
         span_of(text)
 
 
@@ -83,50 +84,45 @@ def test_a_newer_schema_is_refused_by_every_command(
     assert samples.sql(database_path, "SELECT count(*) FROM measurements") == [(0,)]
 
 
-DECISIONS_GO = "what the hook decided, and which of its picks could not be compiled; nothing brings that back"
-
-
-def test_downgrade_says_what_it_loses(diode: RunCommand, store: Store, database_path: Path) -> None:
-    """Without --yes nothing changes; with it, the older revision is there and every command says how to go on."""
-    store.write([samples.measurement(1), samples.measurement(2)])
-    assert diode("db", "prune", "--older-than", "1h", "--all", "--database", database_path).out == "nothing to delete\n"
-    samples.sql(database_path, "UPDATE measurements SET ingested_at = '2026-01-01 00:00:00.000000' WHERE id = 1")
-    assert diode("db", "prune", "--older-than", "1h", "--all", "--yes", "--database", database_path).code == 0
-    ended = diode("db", "downgrade", "0001", "--database", database_path)
-    assert ended.out == (
-        f"would bring {database_path} from revision {HEAD_REVISION} back to 0001, and lose\n"
-        f"  decisions (0 rows): {DECISIONS_GO}\n"
-        "  tombstones (1 rows): which measurements were deleted; one that is delivered again will be stored again\n"
-        "make a copy with `diode db backup` and do it with --yes\n"
-    )
-    assert diode("db", "check", "--database", database_path).code == 0
-    answer = json.loads(diode("db", "downgrade", "0001", "--yes", "--json", "--database", database_path).out)
-    assert [answer[name] for name in ("dry_run", "before", "after")] == [False, HEAD_REVISION, "0001"]
-    assert "run `diode db upgrade --database" in diode("db", "stats", "--database", database_path).err
+@pytest.fixture
+def after_upgrade(diode: RunCommand, database_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a warehouse that was upgraded to a made-up revision after the newest."""
+    next_revision.use(next_revision.folder_with_next(tmp_path), monkeypatch.setattr)
     assert diode("db", "upgrade", "--database", database_path).code == 0
-    assert samples.sql(database_path, "SELECT count(*) FROM timings") == [(3,)]
+    return database_path
 
 
-def test_downgrade_that_loses_a_whole_table_says_so(diode: RunCommand, store: Store, database_path: Path) -> None:
-    """What the older revision has no columns for it keeps elsewhere, what it has no table for is gone."""
-    store.write([samples.measurement(1, family="llama3-8b"), decision(1)])
-    ended = diode("db", "downgrade", "0002", "--database", database_path)
+def test_downgrade_says_what_it_loses(diode: RunCommand, after_upgrade: Path) -> None:
+    """Without --yes nothing changes; with it, the older revision is there and every command says how to go on."""
+    ended = diode("db", "downgrade", HEAD_REVISION, "--database", after_upgrade)
     assert ended.out == (
-        f"would bring {database_path} from revision {HEAD_REVISION} back to 0002, and lose\n"
-        f"  decisions (1 rows): {DECISIONS_GO}\n"
+        f"would bring {after_upgrade} from revision {NEXT} back to {HEAD_REVISION}, and lose\n"
+        f"  clocks (2 rows): {next_revision.LOSS}\n"
         "make a copy with `diode db backup` and do it with --yes\n"
     )
+    assert diode("db", "check", "--database", after_upgrade).code == 0
+    answer = json.loads(diode("db", "downgrade", HEAD_REVISION, "--yes", "--json", "--database", after_upgrade).out)
+    assert [answer[name] for name in ("dry_run", "before", "after")] == [False, NEXT, HEAD_REVISION]
+    assert "run `diode db upgrade --database" in diode("db", "stats", "--database", after_upgrade).err
+    assert diode("db", "upgrade", "--database", after_upgrade).code == 0
 
 
-@pytest.mark.parametrize("revision", ["0000", "9999", "base", "-1", "head", HEAD_REVISION])
-def test_downgrade_to_nothing_that_is_there(diode: RunCommand, database_path: Path, revision: str) -> None:
+@pytest.mark.parametrize("revision", ["0000", "9999", "base", "-1", "head", NEXT])
+def test_downgrade_to_nothing_that_is_there(diode: RunCommand, after_upgrade: Path, revision: str) -> None:
     """Only an older revision that a release had is gone back to."""
-    ended = diode("db", "downgrade", "--yes", "--database", database_path, "--", revision)
+    ended = diode("db", "downgrade", "--yes", "--database", after_upgrade, "--", revision)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
-        f"error: {database_path} has schema revision {HEAD_REVISION} and cannot go back to {revision}; "
-        "name 0001 or 0002 or 0003\n"
+        f"error: {after_upgrade} has schema revision {NEXT} and cannot go back to {revision}; "
+        f"name {' or '.join(f'{number:04d}' for number in range(1, int(NEXT)))}\n"
     )
+
+
+@pytest.mark.skipif(HEAD_REVISION != "0001", reason="the database has an older revision")
+def test_downgrade_of_the_first_revision(diode: RunCommand, database_path: Path) -> None:
+    """The first revision has none before it."""
+    ended = diode("db", "downgrade", "0000", "--database", database_path)
+    assert ended.err == f"error: {database_path} has schema revision 0001; there is none before it\n"
 
 
 def test_downgrade_of_nothing(diode: RunCommand, tmp_path: Path) -> None:
@@ -150,10 +146,10 @@ def test_prune_asks_for_something(diode: RunCommand, database_path: Path) -> Non
     ("args", "said"),
     [
         (("--older-than", "180"), "'--older-than': '180' is not a duration; write 12h"),
-        (("--older-than", ""), "'--older-than': '' is not a duration; write 12h"),
-        (("--older-than", "5000y"), "'--older-than': '5000y' is too long a time; 1000y is the longest"),
+        (("--older-than", ""), "'--older-than': it is empty"),
+        (("--older-than", "5000y"), "'--older-than': '5000y' is too long; give at most 1000y"),
         (("--measured-before", "yesterday"), "'--measured-before': 'yesterday' is not a time; write 2026-11-20"),
-        (("--measured-before", ""), "'--measured-before': '' is not a time; write 2026-11-20"),
+        (("--measured-before", ""), "'--measured-before': it is empty"),
         (("--measured-before", "0001-01-01T00:00+14:00"), "is outside UTC's range of years; write 2026-11-20"),
         (("--keep", "0"), "Invalid value for '--keep': "),
         (("--measured-before", "2026-11-20", "--frobnicate"), "No such option: --frobnicate"),
@@ -201,3 +197,16 @@ def test_help_has_an_example(diode: RunCommand, name: str) -> None:
     shown = diode("db", name, "--help")
     assert shown.code == 0
     assert f"Example: diode db {name}" in shown.out
+
+
+def test_prune_of_nothing_lists_the_kinds(diode: RunCommand, database_path: Path) -> None:
+    """Without any option it counts what each kind would delete, and deletes nothing."""
+    with Store.open(str(database_path)) as store:
+        store.write([samples.measurement(1), samples.measurement(2, is_replay=True)])
+    ended = diode("db", "prune", "--all", "--json", "--database", database_path)
+    assert ended.code == 0
+    assert [(row["option"], row["measurements"]) for row in json.loads(ended.out)] == [
+        ("--superseded", 0),
+        ("--replays", 1),
+        ("--flagged", 0),
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -35,21 +37,32 @@ def test_a_full_disk_is_one_line(args: tuple[str, ...], database_path: Path) -> 
     assert (done.returncode, done.stderr) == (1, expected)
 
 
-def test_an_interrupted_query_is_quiet(database_path: Path) -> None:
-    """Ctrl-C during a long query ends it with status 130 and no traceback."""
-    endless = "SELECT count(*) FROM range(10000000) AS a, range(10000000) AS b WHERE (a.range * b.range) % 7 = 3"
-    command = [PROGRAM, "query", endless, "--database", database_path]
+@pytest.mark.parametrize(
+    ("endless", "number"),
+    [
+        (
+            "SELECT count(*) FROM range(10000000) AS a, range(10000000) AS b WHERE a.range * b.range = -1",
+            signal.SIGTERM,
+        ),
+        ("SELECT range(3000000000)", signal.SIGINT),  # DuckDB does not notice an interrupt here
+    ],
+)
+def test_an_interrupted_query_says_so(database_path: Path, endless: str, number: signal.Signals) -> None:
+    """Ctrl-C or SIGTERM during a long query ends it within two seconds with status 130 and no traceback."""
+    command = [PROGRAM, "query", endless, "--memory-limit", "64GB", "--database", database_path]
     lake = database_path.with_suffix(".lake") / "manifest.json"
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while not lake.exists() and process.poll() is None:
             time.sleep(0.05)
         try:
             time.sleep(1)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
+            began = time.monotonic()
             out, err = process.communicate(timeout=60)
+            assert time.monotonic() - began < 2
         finally:
             process.kill()
-    assert (process.returncode, out, err) == (130, "", "")
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
 
 
 def test_bytes_that_are_no_text(database_path: Path) -> None:
@@ -58,3 +71,12 @@ def test_bytes_that_are_no_text(database_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: '\\udcff' is not UTF-8 text; set the terminal to UTF-8\n"
+
+
+def test_json_names_what_is_no_text(tmp_path: Path) -> None:
+    """A name that is not UTF-8 appears in JSON, and a program reads the same name."""
+    folder = os.fsdecode(bytes(tmp_path) + b"/sp\xffool")
+    command = [PROGRAM, "ingest", "status", "--json", "--spool", folder]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["directory"] == folder

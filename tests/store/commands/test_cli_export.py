@@ -17,6 +17,7 @@ import pytest
 from round_trip import EVERYTHING, everything
 from stored import content
 
+from diode_store.errors import FIRST_STEP
 from diode_store.exchange.parquet import EXTRAS
 from diode_store.warehouse.store import Store
 
@@ -152,7 +153,7 @@ def test_export_does_not_overwrite(diode: RunCommand, jsonl_path: Path, tmp_path
     out.write_text("precious")
     refused = diode("export", "--format", fmt, "-o", str(out))
     assert refused.code == 1
-    assert refused.err == f"error: {out} exists already; name another file, or replace it with --force\n"
+    assert refused.err == f"error: --output {out} exists already; name another file, or replace it with --force\n"
     assert out.read_text() == "precious"
     assert diode("export", "--format", fmt, "-o", str(out), "--force").code == 0
     assert out.stat().st_size > 1000
@@ -163,10 +164,17 @@ def test_export_of_nothing_leaves_no_file(diode: RunCommand, jsonl_path: Path, t
     """What there is instead is said, and nothing lies around."""
     diode("import", *H200, str(jsonl_path))
     before = set(tmp_path.iterdir())
-    result = diode("export", "--format", fmt, "--op", "conv", "-o", str(tmp_path / "out"))
+    result = diode("export", "--format", fmt, "--op", "baddbmm", "-o", str(tmp_path / "out"))
     assert result.code == 1
     assert "there is nothing to export; the warehouse holds 6 measurements" in result.err
     assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"warehouse.lake"}
+
+
+def test_export_of_an_unknown_op_lists_the_known_ones(diode: RunCommand, tmp_path: Path) -> None:
+    """A typing error is not an empty warehouse."""
+    result = diode("export", "--op", "mmm", "-o", str(tmp_path / "out.jsonl"))
+    assert result.code == 2
+    assert "unknown op 'mmm'; known ops: addmm, baddbmm, bmm, int_mm, mm, mm_plus_mm, scaled_mm" in result.err
 
 
 @pytest.mark.parametrize("fmt", ["jsonl", "parquet", "torch-diode", "inductor-lut"])
@@ -174,7 +182,7 @@ def test_export_of_nothing_leaves_no_file(diode: RunCommand, jsonl_path: Path, t
 def test_export_of_an_empty_warehouse(diode: RunCommand, tmp_path: Path, fmt: str) -> None:
     """It says that it is empty, and not that there is anything else."""
     result = diode("export", "--format", fmt, "-o", str(tmp_path / "out"))
-    said = "there is nothing to export; the warehouse is empty: fill it with `diode import`, or with `diode-ingest`"
+    said = f"there is nothing to export; the warehouse holds no measurements; {FIRST_STEP}"
     assert (result.code, result.err) == (1, f"error: {said}\n")
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from kernels_to_ask import FAST, VENDOR
 
+import samples
 from diode_store.commands import fastest
+from diode_store.errors import FIRST_STEP
 from diode_store.records import Environment, Problem, TensorSpec, Timing, TimingMethod
 from diode_store.warehouse.database import write_transaction
 from diode_store.warehouse.hardware import add_alias
@@ -250,12 +252,12 @@ def test_fastest_without_a_size_says_what_there_is(
     [
         (("--layout", "xx"), "--layout 'xx': give two letters, of A and B, each n (row-major), t (transposed) or s"),
         (("--layout", "n"), "--layout 'n': give two letters"),
-        (("--layout", ""), "--layout '': give two letters"),
+        (("--layout", " "), "'--layout': it is empty"),
         (
             ("--layout", "nn", "--dtype", "nope"),
             "--dtype 'nope': no such dtype; use one of bf16, fp16, fp32, fp64, tf32",
         ),
-        (("--dtype", ""), "--dtype '': no such dtype"),
+        (("--dtype", ""), "'--dtype': it is empty"),
     ],
 )
 def test_fastest_refuses_what_no_problem_has(
@@ -284,7 +286,7 @@ def test_fastest_without_hardware(
     empty = diode("fastest", "--database", another_database)
     assert (empty.code, empty.err) == (
         1,
-        "error: the warehouse holds no measurements; add some with `diode-ingest` or `diode import`\n",
+        f"error: the warehouse holds no measurements; {FIRST_STEP}\n",
     )
 
 
@@ -292,7 +294,11 @@ def test_fastest_on_unknown_hardware(warehouse: Store, diode: RunCommand) -> Non
     """A name that matches nothing lists the devices there are."""
     result = diode("fastest", "--hardware", "abacus")
     assert result.code == 1
-    assert result.err == ("error: no hardware matches 'abacus'; there is: NVIDIA H200 (sm_90, 132 multiprocessors)\n")
+    assert result.err == (
+        "error: --hardware: no hardware matches 'abacus'; there is: NVIDIA H200 (sm_90, 132 multiprocessors);"
+        " to add a GPU, run"
+        " `diode tune` on it, or `diode-collect` for its timings alone\n"
+    )
 
 
 def test_fastest_on_unlike_devices(warehouse: Store, diode: RunCommand, make_measurement: MakeMeasurement) -> None:
@@ -306,3 +312,27 @@ def test_fastest_on_unlike_devices(warehouse: Store, diode: RunCommand, make_mea
     assert refused.code == 1
     assert "pass --all-matches" in refused.err
     assert diode("fastest", "--hardware", "nvidia", "--all-matches", "--op", "mm").out.count("\n") == 4
+
+
+def test_a_cover(database_url: str, store: Store, diode: RunCommand) -> None:
+    """The first kernel loses least over all problems; the second serves what the first does not."""
+    kernels = [samples.triton_config(block) for block in (16, 32, 64)]
+    times = [{0: 10.0, 1: 12.0, 2: 30.0}, {0: 30.0, 1: 12.0, 2: 10.0}, {1: 10.0, 2: 40.0}, {0: 50.0, 2: 10.0}]
+    store.write(
+        samples.measurement(number, timings=samples.timings_of({kernels[k]: us for k, us in found.items()}))
+        for number, found in enumerate(times)
+    )
+    asked = ("fastest", "--hardware", "h200", "--database", database_url, "--json", "--cover")
+    rows = json.loads(diode(*asked, "3").out)
+    assert [(row["kernel"].split()[1].split("x")[0], row["serves"]) for row in rows] == [
+        ("32", 3),
+        ("64", 2),
+        ("16", 1),
+    ]
+    # Not timed for the last problem, so the first kernel counts as its slowest one there.
+    assert rows[0]["regret"] == pytest.approx((1.2 * 1.2 * 1.0 * 5.0) ** (1 / 4))
+    assert rows[1]["regret"] == pytest.approx(1.2 ** (1 / 4))
+    assert [row["within_5pct"] for row in rows] == [0.25, 0.75, 1.0]
+    assert json.loads(diode(*asked, "1").out) == rows[:1]
+    assert diode(*asked, "0").code == 2
+    assert "no timings of 'bmm'" in diode(*asked, "1", "--op", "bmm").err

@@ -93,11 +93,14 @@ def test_import_on_a_device_nobody_knows(diode: RunCommand, jsonl_path: Path, da
         ((), "1: the row names no hardware; give --hardware NAME"),
         (
             ("--hardware", "abacus"),
-            "error: unknown hardware 'abacus'; describe it (vendor, name, arch, multiprocessors) as an object in",
+            "error: --hardware: unknown hardware 'abacus'; describe it (vendor, name, arch, multiprocessors)",
         ),
-        (("--hardware", "a100"), "error: 'a100' could be any of: NVIDIA A100 80GB PCIe (sm_80, 108 multiprocessors), "),
-        (("--hardware-file", "missing.json"), "error: missing.json: No such file or directory"),
-        ((*H200, "--environment", "missing.json"), "error: missing.json: No such file or directory"),
+        (
+            ("--hardware", "a100"),
+            "error: --hardware: 'a100' could be any of: NVIDIA A100 80GB PCIe (sm_80, 108 multiprocessors), ",
+        ),
+        (("--hardware-file", "missing.json"), "error: --hardware-file missing.json: No such file or directory"),
+        ((*H200, "--environment", "missing.json"), "error: --environment missing.json: No such file or directory"),
     ],
 )
 def test_import_with_options_that_do_not_fit(
@@ -155,7 +158,7 @@ def test_import_of_a_file_of_bad_lines_is_not_a_flood(diode: RunCommand, jsonl_p
     jsonl_path.write_text("{\n" * 60)
     errors = diode("import", *H200, str(jsonl_path)).err.splitlines()
     assert len(errors) == 1 + 50 + 2
-    assert errors[-2] == "more bad lines follow; --json lists all"
+    assert errors[-2] == "more bad lines follow; --json lists 1,000"
     assert errors[-1].startswith("error: 60 bad lines; ")
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from diode_collectors.spool.reading import measurements_in
+from diode_store.candidates.names import kernel_config
+from diode_store.errors import FIRST_STEP
 from diode_store.exchange.picks_reading import read_picks
-from diode_store.normalise import kernel_config
 from diode_store.records import Outcome, Problem, TensorSpec, Timing, TimingMethod
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
 from diode_store.warehouse.store import Store
 from samples import ENVIRONMENT, H100, H200, matmul, measurement, timings_of, triton_config
 
@@ -111,7 +112,7 @@ def test_environments(locks: Locks) -> None:
     assert "1 problem left out: measured in another environment only (--environment-id takes another)\n" in said
     wrong = locks.run("--torch", "2.1")
     assert wrong.code == 1
-    assert "error: nothing was measured on NVIDIA H200 with torch 2.1; name one environment with --env" in wrong.err
+    assert "error: --torch: nothing was measured on NVIDIA H200 with torch '2.1'; name one environment" in wrong.err
 
 
 def test_several_environments_of_one_torch(locks: Locks) -> None:
@@ -132,10 +133,13 @@ def test_regimes(locks: Locks) -> None:
     assert [(pick.configs[0], pick.regime) for pick in locks.picks()] == [(C, "graph"), (A, "graph")]
     assert [(pick.configs[0], pick.regime) for pick in locks.picks("--regime", "read_flush")] == [(B, "read_flush")]
     locks.measure({C: 5.0}, problem=matmul(16, 8, 8), timing_method=TimingMethod())  # nobody knows how
-    assert "2 problems left out: not timed in the regime read_flush\n" in locks.run("--regime", "read_flush").err
+    assert [pick.regime for pick in locks.picks("--regime", "deployed")] == ["graph", "graph"]
+    assert [pick.regime for pick in locks.picks("--regime", "unknown")] == [None]
+    assert "2 problems left out: not timed in the regime 'read_flush'\n" in locks.run("--regime", "read_flush").err
     unknown = locks.run("--regime", "typo")
-    reason = "3 problems left out: not timed in the regime typo (usual ones: graph, read_flush, write_flush)"
-    assert (unknown.code, unknown.err.splitlines()[-1]) == (1, f"error: there is nothing to lock; {reason}")
+    known = "deployed, graph, read_flush, write_flush, unknown"
+    reason = f"3 problems left out: not timed in the regime 'typo' (known: {known})"
+    assert (unknown.code, unknown.err.splitlines()[-1]) == (1, f"error: --regime: there is nothing to lock; {reason}")
 
 
 def test_what_is_left_out(locks: Locks) -> None:
@@ -143,7 +147,7 @@ def test_what_is_left_out(locks: Locks) -> None:
     locks.measure({A: Outcome.RUNTIME_ERROR})
     locks.measure({A: 80.0}, problem=matmul(8, 8, 8), flags=("throttled",))
     found = locks.run()
-    reason = "2 problems left out: no time of theirs counts: failed, flagged, replayed or given up early"
+    reason = "2 problems left out: no time of theirs counts: failed, flagged, replayed, implausible or given up early"
     assert (found.code, found.err.splitlines()[-1]) == (1, f"error: there is nothing to lock; {reason}")
     assert not locks.path.exists()
     locks.measure({A: 80.0}, problem=matmul(16, 8, 8))
@@ -215,30 +219,30 @@ def test_one_op_and_a_script(locks: Locks) -> None:
         "allow_changed_template": False,
         "notes": [],
     }
-    assert "no addmm was measured on this device" in locks.run("--op", "addmm").err
+    assert "no 'addmm' was measured on this device" in locks.run("--op", "addmm").err
 
 
 def test_a_file_that_is_there(locks: Locks, diode: RunCommand) -> None:
     """It is replaced with --force alone, and refused before any work."""
     locks.path.write_text("mine")
     refused = diode("lock", "-o", str(locks.path))
-    said = f"error: {locks.path} exists already; name another file, or replace it with --force\n"
+    said = f"error: --output {locks.path} exists already; name another file, or replace it with --force\n"
     assert refused == (1, "", said)
     assert locks.path.read_text() == "mine"
 
 
 def test_an_empty_warehouse(locks: Locks) -> None:
     """Says how to fill it."""
-    assert locks.run().err == (
-        "error: the warehouse holds no measurements; add some with `diode-ingest` or `diode import`\n"
-    )
+    assert locks.run().err == (f"error: the warehouse holds no measurements; {FIRST_STEP}\n")
 
 
 def test_picks_are_not_imported(locks: Locks, diode: RunCommand) -> None:
     """One line says why."""
     locks.measure({A: 80.0})
     assert locks.run().code == 0
-    said = f"error: {locks.path} is a picks file, which has the winners' times alone; import what it was made of\n"
+    said = (
+        f"error: {locks.path} is a picks file, which has the winners' times alone; import the measurements behind it\n"
+    )
     assert diode("import", str(locks.path)) == (1, "", said)
 
 

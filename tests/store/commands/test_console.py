@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from diode_store import console
+from diode_store.command_line import console
+from diode_store.command_line.render import cell_text, json_value, plain_table
 from diode_store.errors import DatabaseError
-from diode_store.render import cell_text, json_value, plain_table
 
 COMMAND = '''"""A command for tests.
 
 More about it.
 """
 from typing import Annotated
-from diode_store import console
+from diode_store.command_line import console
 from diode_store.errors import SchemaError
 
 app = console.make_app(__doc__)
@@ -179,10 +181,26 @@ def test_progress_is_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
+def test_progress_elsewhere_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that takes long says how far it is, also while nothing is reported."""
+    monkeypatch.setattr(console, "_LINE_EVERY_S", 0.05)
+    said = []
+    with console.progress("measuring", total=3000) as advance, console.progress("waiting"):
+        for _ in range(2):
+            advance(1000)
+            time.sleep(0.2)
+            said.append({re.sub(r"\d+ s$", "", line) for line in capsys.readouterr().err.splitlines()})
+    assert said == [{f"measuring: {done} of 3,000, ", "waiting: "} for done in ("1,000", "2,000")]
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
 def test_progress_shows_on_a_terminal() -> None:
     """On a terminal work that takes a while shows how far it is."""
     code = (
-        "from diode_store import console; console._PROGRESS_AFTER_S = 0\n"
+        "from diode_store.command_line import console; console._PROGRESS_AFTER_S = 0\n"
         "with console.progress('measuring', total=2) as advance: advance(1); advance(1)"
     )
     shown = on_terminal("-c", code)

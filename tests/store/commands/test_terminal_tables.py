@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
+from diode_store.command_line.render import fitting_columns, quantity
 from diode_store.commands.wide_table import KEY_COLUMNS, print_wide
 from diode_store.query.view_files import VIEWS
-from diode_store.render import fitting_columns, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from view_warehouse import Warehouse
 
 CODE = """
-from diode_store.console import print_rows
+from diode_store.command_line.console import print_rows
 print_rows(
     ["ranking", "regret@1", "regret@3", "regret@5", "max"],
     [("ours", 1.25, 1.125, 1.0, 123456.0), ("the order of the heuristics", None, 2.5, 1.5, 2.0)],

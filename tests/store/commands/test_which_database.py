@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_store.settings import default_database_url, upgrade_command
+from diode_store.system.settings import default_database_url, upgrade_command
 
 if TYPE_CHECKING:
     from pathlib import Path

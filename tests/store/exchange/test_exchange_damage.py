@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_diode_files import dataset
 
-from diode_store.devices import require_device
+from diode_store.devices.known import require_device
 from diode_store.errors import ImportFileError
 from diode_store.exchange import jsonl, records, t4
 from diode_store.exchange.context import BadLine, ImportContext, StatedProblem

@@ -15,6 +15,7 @@ import pytest
 from stored import content
 from torch_diode_files import CONFIG, SLOW, dataset, older, timed
 
+from diode_store.exchange.torch_diode_files import parsed, read_file
 from diode_store.exchange.torch_diode_types import Dataset
 from diode_store.records import TimingMethod
 from samples import triton_config
@@ -142,13 +143,13 @@ def test_export(store: Store, diode: RunCommand, tmp_path: Path, make_measuremen
     store.write([make_measurement(1), make_measurement(2)])
     out = tmp_path / name
     lost = [
-        "2 timings left out: vendor kernels (the layout holds Triton kernels only)",
-        "2 timings written without why the kernel failed",
+        "2 timings left out: vendor kernels (a data set holds Triton kernels only)",
+        "2 timings written without the reason of the failure",
     ]
     result = diode("export", "--format", "torch-diode", "-o", str(out))
     assert result == (0, f"{out}: 2 measurements with 4 timings\n", "\n".join(lost) + "\n")
     data = gzip.decompress(out.read_bytes()) if name.endswith(".gz") else out.read_bytes()
-    read = Dataset.from_msgpack(data) if name == "out.msgpack" else Dataset.deserialize(data)
+    read = parsed(data, Dataset, is_json=name != "out.msgpack")
     fastest = read.get_fastest_configs()
     assert {(device, op, shape.M) for device, op, shape in fastest} == {("NVIDIA H200", "mm", m) for m in (65, 66)}
     assert {config.block_m for config in fastest.values()} == {triton_config(16).block_m}
@@ -168,24 +169,26 @@ def test_export_of_the_regime_nearest_to_deployment(
     store.write([make_measurement(4, runtimes=(9.0, 40.0))])
     out = tmp_path / "out.json"
     report = json.loads(diode("export", "--format", "torch-diode", "-o", str(out), "--json").out)
-    why = "4 timings left out: their problem was also timed in a way nearer to how a deployed kernel runs"
+    why = "4 timings left out: their problem was also timed in a regime nearer to deployment"
     assert (report["measurements"], why in report["not_held"]) == (2, True)
-    ops = Dataset.deserialize(out.read_bytes()).hardware["NVIDIA H200"].operation
-    assert sorted(timed.time for solution in ops["mm"].solution.values() for timed in solution.timed_configs) == [
-        0.02,
-        0.04,
-    ]
+    solutions = read_file(out, Dataset).problems.values()
+    assert sorted(timed.time for solution in solutions for timed in solution.timed_configs) == [0.02, 0.04]
 
 
-def test_export_to_stdout_and_back(store: Store, make_measurement: MakeMeasurement, database_url: str) -> None:
-    """JSON goes through a pipe; what comes back is another measurement of the same problem."""
+def test_export_to_stdout_and_back(
+    store: Store, make_measurement: MakeMeasurement, database_url: str, another_database: str
+) -> None:
+    """JSON goes through a pipe; what comes back is there already, and in an empty warehouse it is the same problem."""
     store.write([make_measurement(1)])
     program = Path(sys.executable).with_name("diode")
     exported = subprocess.run(
         [program, "export", "--format", "torch-diode", "-o", "-"], capture_output=True, check=True, env=dict(os.environ)
     )
     subprocess.run([program, "import", "-"], input=exported.stdout, check=True, capture_output=True)
-    first, second = content(database_url)
+    [first] = content(database_url)
+    to_another = [program, "import", "--database", another_database, "-"]
+    subprocess.run(to_another, input=exported.stdout, check=True, capture_output=True)
+    [second] = content(f"sqlite:///{another_database}")
     assert second.problem == first.problem
     assert [timing.runtime_us for timing in second.timings if timing.runtime_us] == [20.25]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from jsonl_rows import CONTEXT, ROW, TRITON_KWARGS, good, row_with, with_choice
 
+from diode_store.candidates.names import kernel_config
 from diode_store.exchange import jsonl
 from diode_store.exchange.context import BadLine, ImportContext
 from diode_store.exchange.inputs import open_binary
-from diode_store.normalise import kernel_config
 from diode_store.records import (
     Environment,
     Hardware,

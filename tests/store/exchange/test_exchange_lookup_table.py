@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from diode_store.candidates.names import kernel_config
 from diode_store.errors import ExportError
 from diode_store.exchange.inductor_lut import Ranked, build, torch_version
-from diode_store.normalise import kernel_config
 from diode_store.records import KernelConfig, Outcome, Problem, TensorSpec, TimingMethod
 from samples import H100, as_tf32, matmul, measurement, timings_of, triton_config
 
@@ -94,7 +94,7 @@ def test_a_table_is_not_imported(tables: Tables, diode: RunCommand, tmp_path: Pa
     tables.measure({A: 80.0})
     tables.table()
     path = tmp_path / "table.json"
-    said = f"error: {path} is a lookup table of Inductor's, which has no times; import what it was made of\n"
+    said = f"error: {path} is a lookup table of Inductor's, which has no times; import the measurements behind it\n"
     assert diode("import", str(path)) == (1, "", said)
 
 
@@ -196,7 +196,7 @@ def test_one_op(tables: Tables) -> None:
     tables.measure({triton_config(32): 80.0}, problem=bmm)
     assert [key.rpartition("+")[2] for key in tables.table("--op", "bmm")] == ["bmm"]
     assert len(tables.table()) == 2
-    assert "no addmm was measured on this device" in tables.run("--op", "addmm").err
+    assert "no 'addmm' was measured on this device" in tables.run("--op", "addmm").err
 
 
 @pytest.mark.parametrize("options", [("--top", "1"), ("--torch", "2.13"), ("--tf32",), ("--device-key", "")])

@@ -9,7 +9,7 @@ import pytest
 from round_trip import EVERYTHING, everything
 from stored import content
 
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.records import Outcome, Timing, TimingMethod
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ def test_a_configuration_that_was_timed_again(diode: RunCommand, tmp_path: Path,
 @pytest.mark.parametrize(
     ("data", "options", "expected"),
     [
-        (tuned(result(1, [1.0])), OPTIONS[:2], "T4 does not say which matrix product it is; give --op, --m, --n, --k"),
-        (tuned(result(1, [1.0])), (*OPTIONS[:8], *OPTIONS[10:]), "product it is; give --k"),
+        (tuned(result(1, [1.0])), OPTIONS[:2], "T4 does not name its matrix product; give --op, --m, --n, --k"),
+        (tuned(result(1, [1.0])), (*OPTIONS[:8], *OPTIONS[10:]), "its matrix product; give --k"),
         (tuned(result(1, [1.0])), PROBLEM, "T4 names no hardware; give --hardware NAME"),
         (tuned(result(1, [1.0])), (*OPTIONS, "--op", "conv"), "unknown op 'conv'; give --op as one of: addmm, "),
         (tuned(result(1, [1.0])), (*OPTIONS, "--layout", "xx"), "unknown layout 'xx'; give --layout as nn, nt, tn"),
@@ -195,7 +195,7 @@ def test_a_configuration_that_was_timed_again(diode: RunCommand, tmp_path: Path,
             "result 1: BLOCK_M must be a whole number",
         ),
         ({"results": 3}, ("--format", "t4", *OPTIONS), "results must be a list, not a number"),
-        ({"results": [], "diode": {"version": 9}}, OPTIONS, "diode: version 9 is not 1, which we read; upgrade"),
+        ({"results": [], "diode": {"version": 9}}, OPTIONS, "diode: version 9 is not 1; upgrade"),
         (
             {"results": [result(1, [1.0])], "diode": {"version": 1, "measurements": []}},
             OPTIONS,

@@ -12,7 +12,7 @@ from torch_diode_files import CONFIG, SLOW, dataset
 
 from diode_store.errors import ImportFileError
 from diode_store.exchange.max_autotune_solution import Choice, read_solution
-from diode_store.exchange.torch_diode_types import Dataset, Solution
+from diode_store.exchange.torch_diode_types import Dataset, Solution, solution_of
 from diode_store.records import Outcome, ProblemShape
 from samples import matmul, measurement, timings_of, triton_config
 
@@ -155,7 +155,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ImportFileError, match=r"half\.json: it is not JSON"):
         read_solution(str(tmp_path / "half.json"))
     (tmp_path / "half.json.gz").write_bytes(gzip.compress(b"{}" * 999)[:-9])
-    with pytest.raises(ImportFileError, match=r"half\.json\.gz cannot be read"):
+    with pytest.raises(ImportFileError, match=r"half\.json\.gz: it cannot be read"):
         read_solution(str(tmp_path / "half.json.gz"))
 
 
@@ -226,7 +226,7 @@ def test_upstream_reads_the_part_by_op(exports: Exports) -> None:
     written = json.loads(exports.path.read_text())
     by_op = {op: part for op, part in written.items() if isinstance(part, dict) and "config" in part}
     assert by_op.keys() == {"mm"}
-    assert [config.block_n for config in Solution.from_dict(by_op["mm"]).config] == [128, 64]
+    assert [config.block_n for config in solution_of(by_op["mm"], Solution).config] == [128, 64]
     assert by_op["mm"]["config"][0].keys() == {*CONFIG}
 
 

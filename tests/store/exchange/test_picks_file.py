@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diode_store.candidates.names import kernel_config
 from diode_store.errors import ExportError, PicksError
 from diode_store.exchange.picks import Pick, Picks
 from diode_store.exchange.picks_reading import read_picks
-from diode_store.normalise import kernel_config
 from diode_store.records import Environment, Problem, TensorSpec
 from record_strategies import problems
 from samples import ENVIRONMENT, H200, as_tf32, matmul, triton_config
@@ -201,7 +201,7 @@ BAD = {
     ),
     "truth": (edited(lambda f: f.update(version=True)), ": picks of version True, where 1 is expected"),
     "missing": (edited(lambda f: f.pop("device")), ": the file has no device;"),
-    "unknown": (edited(lambda f: f.update(divice=1)), ": the file has 'divice', which is no field of it"),
+    "unknown": (edited(lambda f: f.update(divice=1)), ": the file has 'divice', which is an unknown field"),
     "device": (
         edited(lambda f: f["device"].update(multiprocessors="132")),
         ": device.multiprocessors must be a whole n",
@@ -219,7 +219,7 @@ BAD = {
     "picks": (edited(lambda f: f.update(picks={})), ": picks must be a list, not an object"),
     "entry": (edited(lambda f: f["picks"].insert(1, 3)), ": entry 2: it must be an object, not a number"),
     "no pick": (edited(lambda f: f["picks"][1].pop("pick")), f": {SECOND}it has no pick;"),
-    "field": (edited(lambda f: f["picks"][1].update(tie=[])), f": {SECOND}it has 'tie', which is no field of it"),
+    "field": (edited(lambda f: f["picks"][1].update(tie=[])), f": {SECOND}it has 'tie', which is an unknown field"),
     "op": (edited(lambda f: f["picks"][1].update(op="mn")), f": {SECOND}unknown op 'mn'; known ops: "),
     "size": (
         edited(lambda f: f["picks"][1]["inputs"][0].update(size=[32, 128])),
@@ -235,7 +235,7 @@ BAD = {
     ),
     "raw bias": (
         edited(lambda f: f["picks"][0]["inputs"][0].update(size=[24], stride=[1])),
-        "addmm: the inputs are not as the hook sees them; a bias is broadcast to the output",
+        "addmm: the inputs differ from the hook's view; broadcast a bias to the output",
     ),
     "scalar": (edited(lambda f: f["picks"][0]["scalars"].update(alpha=[])), "scalars.alpha must be a finite number"),
     "which": (
@@ -261,7 +261,7 @@ BAD = {
         f": {SECOND}pick and ties name a kernel twice; keep it once",
     ),
     "name twice": (FILE.replace('"regime": null,', '"regime": null, "regime": "x",'), ": an object has 'regime' twice"),
-    "NaN": (FILE.replace("12.346", "NaN"), ": NaN is no number that a pick can have"),
+    "NaN": (FILE.replace("12.346", "NaN"), ": NaN is no number for a pick"),
     "digits": (FILE.replace("12.346", "1" * 5000), ": not a picks file; write it again"),
     "half a character": (
         edited(lambda f: f["picks"][1].update(regime="\ud800")),
@@ -300,7 +300,7 @@ def test_a_file_that_is_not_there(path: Path) -> None:
     with pytest.raises(PicksError, match=r"cannot read the picks \(No such file or directory\); write it"):
         read_picks(path)
     path.mkdir()
-    with pytest.raises(PicksError, match=r"cannot read the picks \(Is a directory\)"):
+    with pytest.raises(PicksError, match=r"cannot read the picks \(it is not a regular file\)"):
         read_picks(path)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from torch_diode_files import CONFIG, FAILING, SLOW, dataset, timed
 
-from diode_store.devices import with_known_attributes
+from diode_store.candidates.names import kernel_config
+from diode_store.devices.known import with_known_attributes
 from diode_store.exchange.context import BadLine, ImportContext
 from diode_store.exchange.torch_diode import dataset_of, measurements_of
 from diode_store.exchange.torch_diode_types import Dataset, MMShape, TritonGEMMConfig
-from diode_store.normalise import kernel_config
 from diode_store.records import (
     Hardware,
     Measurement,
@@ -230,27 +230,19 @@ def test_a_problem_without_timings() -> None:
 def test_measurements_as_a_data_set() -> None:
     """Microseconds become milliseconds, a failure Infinity; the vendor's kernel has no place and is counted."""
     data, not_held = dataset_of([measurement(runtimes=(10.5, 20.25, None))])
-    solutions = data.hardware["NVIDIA H200"].operation["mm"].solution
-    expected = {
-        "B": 1,
-        "M": 64,
-        "N": 256,
-        "K": 128,
-        **dict.fromkeys(("M_dtype", "K_dtype", "out_dtype"), "bfloat16"),
-        "out_size": [1, 64, 256],
-        "out_stride": [64 * 256, 256, 1],
-    }
-    assert list(solutions) == [MMShape.from_dict(expected)]
-    timings = [(found.config, found.time) for found in solutions[MMShape.from_dict(expected)].timed_configs]
-    config = {**CONFIG, "block_m": 16, "block_n": 64, "EVEN_K": True}
+    dtypes = dict.fromkeys(("M_dtype", "K_dtype", "out_dtype"), "bfloat16")
+    shape = MMShape(B=1, M=64, N=256, K=128, **dtypes, out_size=(1, 64, 256), out_stride=(64 * 256, 256, 1))
+    assert list(data.problems) == [("NVIDIA H200", "mm", shape)]
+    timings = [(found.config, found.time) for found in data.problems["NVIDIA H200", "mm", shape].timed_configs]
+    config: dict[str, Any] = {**CONFIG, "block_m": 16, "block_n": 64, "EVEN_K": True}
     assert timings == [
-        (TritonGEMMConfig.from_dict(config), 0.02025),
-        (TritonGEMMConfig.from_dict({**config, "block_m": 32}), float("inf")),
+        (TritonGEMMConfig(**config), 0.02025),
+        (TritonGEMMConfig(**{**config, "block_m": 32}), float("inf")),
     ]
     assert not_held.timings == 2
     assert not_held.lines() == [
-        "1 timings left out: vendor kernels (the layout holds Triton kernels only)",
-        "1 timings written without why the kernel failed",
+        "1 timings left out: vendor kernels (a data set holds Triton kernels only)",
+        "1 timings written without the reason of the failure",
     ]
 
 
@@ -306,14 +298,14 @@ def test_everything_a_data_set_cannot_hold_is_counted() -> None:
     assert not_held.timings == 2
     assert dict(not_held.left_out) == {"decompose_k is not a Triton kernel with a tile": 1}
     assert dict(not_held.measurements_without) == {
-        "the strides of the inputs, which are not row-major": 1,
-        "scalars that have no field": 1,
-        "inputs that have no field": 1,
-        "that they are flagged": 1,
+        "strides of inputs that are not row-major": 1,
+        "scalars without a field": 1,
+        "inputs without a field": 1,
+        "their flags": 1,
     }
     assert dict(not_held.timings_without) == {
-        "that they are estimates": 1,
-        "arguments of the kernel that have no field": 1,
+        "the mark of an estimate": 1,
+        "kernel arguments without a field": 1,
         "repeats and percentiles": 1,
     }
 
@@ -321,6 +313,6 @@ def test_everything_a_data_set_cannot_hold_is_counted() -> None:
 def test_replays_are_left_out() -> None:
     """A data set cannot mark them, and a reader would take them for a second measurement."""
     data, not_held = dataset_of([measurement(), measurement(1, is_replay=True)])
-    assert [shape.M for shape in data.hardware["NVIDIA H200"].operation["mm"].solution] == [64]
+    assert [shape.M for _, _, shape in data.problems] == [64]
     assert "3 timings left out: replays of cached timings" in not_held.left_out_lines()
     assert not_held.timings == 2

@@ -64,6 +64,4 @@ def older(data: dict[str, Any]) -> dict[str, Any]:
     return {"hardware": hardware, "version": 1}
 
 
-SHAPE_SET = {"shapes": [SHAPE, {**SHAPE, "B": 4, "out_size": [4, 64, 32]}]}
-OPERATION_SHAPE_SET = {"operations": {"mm": {"shapes": [SHAPE]}, "bmm": SHAPE_SET}}
 TABLE_SOLUTION = {"config": [CONFIG, SLOW], "version": 1}

@@ -122,12 +122,17 @@ def test_times_that_name_a_zone(path: Path, reader: Reader) -> None:
         *[("w", value) for value in ("noon", 12)],
     ],
 )
-def test_a_value_of_another_type(path: Path, reader: Reader, column: str, value: object) -> None:
-    """SQLite stores anything anywhere; what the lake cannot hold is an error on one line, not another value."""
+def test_a_value_of_another_type(path: Path, column: str, value: object) -> None:
+    """SQLite stores anything anywhere. By rows, a row that the lake cannot hold is left out; by columns, it ends."""
     row = dict(zip(COLUMNS, (1, 2.5, "text", True, NOON, "{}", b""), strict=True))
     fill(path, tuple(row.values()), tuple({**row, column: value}.values()))
+    with by_rows(path) as source:
+        assert table_of(COLUMNS, source.batches(COLUMNS, SELECT)).num_rows == 1
+        [line] = source.left_out
+    assert line.startswith("a row with ")
+    assert f": {column} is {value!r}, not " in line
     with pytest.raises(LakeError, match=r"^the warehouse holds a value of the wrong type: [^\n]*; correct that row$"):
-        read(reader, path)
+        read(open_columns, path)
 
 
 def test_text_that_is_none(path: Path, reader: Reader) -> None:

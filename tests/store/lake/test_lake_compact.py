@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from lake_reading import ask, did, measurement_ids
 
+from diode_store.command_line.console import run
 from diode_store.commands.lake import app
-from diode_store.console import run
 from diode_store.errors import LakeError
 from diode_store.lake import lake as lake_module
 from diode_store.lake.compact import MOST_DROPPED, compact

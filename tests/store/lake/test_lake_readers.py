@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import signal
 import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,9 +21,9 @@ from diode_store.lake.sync import sync
 from diode_store.query import analytics
 from lanes import long
 
-if TYPE_CHECKING:
-    from pathlib import Path
+OPEN_FILES = Path("/proc/self/fd")
 
+if TYPE_CHECKING:
     from conftest import MakeMeasurement
     from diode_store.lake.lake import Lake
     from diode_store.warehouse.store import Store
@@ -154,3 +157,15 @@ def test_readers_that_come_while_files_go(
 def test_a_folder_that_cannot_be_locked(tmp_path: Path) -> None:
     """Somebody else's lake is read without a lock, under the rule of time."""
     assert lake_readers.hold(tmp_path / "nowhere", 1) is None
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lake is read without a lock, and no file stays open."""
+
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = list(OPEN_FILES.iterdir())
+    assert [lake_readers.hold(tmp_path, 1) for _ in range(3)] == [None] * 3
+    assert len(list(OPEN_FILES.iterdir())) == len(before)

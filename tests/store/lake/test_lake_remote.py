@@ -18,7 +18,7 @@ from diode_store.lake.lake import Lake, lake_path
 from diode_store.lake.status import lake_status
 from diode_store.lake.sync import sync
 from diode_store.query import analytics
-from diode_store.settings import Settings
+from diode_store.system.settings import Settings
 
 if TYPE_CHECKING:
     import sqlite3

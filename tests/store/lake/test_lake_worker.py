@@ -14,7 +14,7 @@ import psutil
 import pytest
 from lake_reading import ask, did
 
-from diode_store.errors import DiodeError, LakeError
+from diode_store.errors import DatabaseError, DiodeError, LakeError
 from diode_store.lake import sync as lake_sync
 from diode_store.lake import worker as lake_worker
 from diode_store.lake.lake import Lake
@@ -40,7 +40,7 @@ def many(store: Store, make_measurement: MakeMeasurement, monkeypatch: pytest.Mo
 
 def workers() -> list[psutil.Process]:
     """Return the processes that share this one's copy."""
-    return [child for child in psutil.Process().children() if "diode_store.lake.worker" in child.cmdline()]
+    return [child for child in psutil.Process().children() if "diode_store.lake.worker:serve" in child.cmdline()]
 
 
 def in_a_moment(action: Callable[[psutil.Process], None]) -> threading.Thread:
@@ -93,8 +93,8 @@ def test_a_worker_that_is_killed(database_url: str, lake: Lake) -> None:
 @pytest.mark.usefixtures("many")
 def test_a_workers_error_is_the_syncs(database_url: str, lake: Lake, raw: sqlite3.Connection) -> None:
     """What is wrong with the warehouse is said as if there were one process only."""
-    raw.execute("UPDATE timings SET repeats = 'often' WHERE measurement_id = 150")
-    with pytest.raises(LakeError, match=r"the warehouse holds a value of the wrong type: .*often"):
+    raw.execute("UPDATE timings SET extra = CAST(x'ff41' AS TEXT) WHERE measurement_id = 150")
+    with pytest.raises(DatabaseError, match="Could not decode to UTF-8"):
         sync(database_url, lake)
     assert workers() == []
 
@@ -106,9 +106,9 @@ def test_an_error_ends_the_copy(
 ) -> None:
     """The other processes do not go on to the end, as nothing of it would count."""
     monkeypatch.setattr(lake_sync, "TIMINGS_PER_SEGMENT", 3)
-    raw.execute("UPDATE timings SET runtime_us = 'fast' WHERE measurement_id = 1")
+    raw.execute("UPDATE timings SET extra = CAST(x'ff41' AS TEXT) WHERE measurement_id = 1")
     copied: list[float] = []
-    with pytest.raises(LakeError, match=r"a value of the wrong type: .*fast"):
+    with pytest.raises(DatabaseError, match="Could not decode to UTF-8"):
         sync(database_url, lake, on_progress=copied.append)
     assert sum(copied) < 897
 
@@ -118,12 +118,7 @@ def test_an_error_ends_the_copy(
     ("module", "code", "said"),
     [
         ("adbc_driver_sqlite", "raise ImportError", r"needs ADBC; run `pip install adbc-driver-sqlite`$"),
-        ("adbc_driver_sqlite", "raise RuntimeError('odd')", r"^a process of the sync failed: RuntimeError: odd$"),
-        (
-            "sitecustomize",
-            "print('hello')",
-            r"^a process of the sync said 'hello'; keep Python's start-up silent$",
-        ),
+        ("adbc_driver_sqlite", "raise RuntimeError('odd')", r"^a process of the sync failed: RuntimeError: odd; "),
     ],
 )
 def test_a_worker_that_cannot_work(

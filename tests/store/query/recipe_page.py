@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md, and a small warehouse whose answers to them were worked out by hand."""
+"""The recipes of docs, and a small warehouse whose answers to them were worked out by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from diode_store.records import Outcome, Source
 if TYPE_CHECKING:
     from view_warehouse import Warehouse
 
-PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = (DOCS / "recipes.md", DOCS / "recipes-measurements.md")
 SMALL = samples.matmul(1600, 1600, 64)
 LARGE = samples.matmul(1024, 2048, 2048)
 NEWER = replace(samples.ENVIRONMENT, torch="2.13.0+cu130")
@@ -42,7 +43,8 @@ class Recipe(NamedTuple):
 def recipes(page: str | None = None) -> list[Recipe]:
     """Return the recipes of the page, or of a text."""
     found = []
-    for number, title, section in _SECTION.findall(page or PAGE.read_text(encoding="utf-8")):
+    text = page or "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    for number, title, section in _SECTION.findall(text):
         [sql] = _SQL.findall(section)
         [(source, rows)] = _ROWS.findall(section)
         found.append(Recipe(int(number), title, sql, source == "Over the bundled data", rows))

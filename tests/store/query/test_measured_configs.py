@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.query.analytics import connect
 from diode_store.query.measured import MeasuredProblem, measured_configs
 from diode_store.records import Environment, Outcome, TimingMethod

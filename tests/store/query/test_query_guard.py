@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from diode_store.devices import known_device
+from diode_store.devices.known import known_device
 from diode_store.errors import QueryError
 from diode_store.exchange.context import ImportContext
 from diode_store.exchange.importing import import_files

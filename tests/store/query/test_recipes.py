@@ -13,10 +13,10 @@ from recipe_page import fill, recipes
 
 import samples
 from diode_collectors.spool.reading import measurements_in
-from diode_store.batching import in_batches
 from diode_store.query import analytics, results
 from diode_store.query.csv_sql import lines_of
-from diode_store.resources import bundled_data_dir
+from diode_store.system.resources import bundled_data_dir
+from diode_store.values.batching import in_batches
 from diode_store.warehouse import migrate
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
@@ -90,6 +90,9 @@ BY_HAND: dict[int, list[tuple[Any, ...]]] = {
         ),
     ],
 }
+
+
+pytestmark = pytest.mark.xdist_group("recipes")  # each worker would fill a warehouse
 
 
 @pytest.fixture(scope="module")

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from view_warehouse import CPP, TMA, VENDOR, WHOLE, A, B, C, Warehouse, estimate
 
 from diode_store.query import analytics
+from diode_store.query.view_columns import view_text
 from diode_store.query.view_files import VIEWS
 from diode_store.records import Environment, Outcome, Problem, TensorSpec, TimingMethod
 
 if TYPE_CHECKING:
     from conftest import MakeMeasurement
-
-DOCS = Path(__file__).parents[3] / "docs" / "views.md"
 
 
 def test_observations_show_every_timing(views: Warehouse) -> None:
@@ -214,10 +211,9 @@ def test_vendor_gap_needs_both(views: Warehouse, make_measurement: MakeMeasureme
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_views_are_documented(database_url: str, view: str) -> None:
-    """docs/views.md has one table a view, with exactly its columns in their order."""
+    """columns.toml has a text for every column of a view, and no text for a column that the view lacks."""
     with closing(analytics.connect(database_url)) as connection:
         columns = [name for (name, *_) in connection.execute(f"DESCRIBE {view}").fetchall()]
-    section = re.split(r"^## ", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    [text] = [part for part in section if part.startswith(f"`{view}`")]
-    first_cells = re.findall(r"^\| ([^|]+) \|", text, flags=re.MULTILINE)
-    assert re.findall(r"`(\w+)`", "\n".join(first_cells)) == columns
+    text = view_text(view)
+    assert text.columns.keys() - set(columns) == set()
+    assert all(text.column(name) for name in columns)

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-from diode_store.urls import sqlite_path
+from diode_store.system.urls import sqlite_path
 
 
 def rows(url: str, statement: str) -> list[tuple[Any, ...]]:

@@ -7,7 +7,16 @@ import pytest
 import sqlalchemy as sa
 
 import samples
-from diode_store.devices import BUILTIN_ALIASES, KNOWN_DEVICES, known_device, with_known_attributes
+from decided import decision
+from diode_store.devices.known import (
+    BUILTIN_ALIASES,
+    KNOWN_DEVICES,
+    find_device,
+    known_device,
+    known_devices,
+    split_names,
+    with_known_attributes,
+)
 from diode_store.errors import HardwareError
 from diode_store.records import Hardware
 from diode_store.warehouse import hardware, schema
@@ -88,7 +97,7 @@ def test_no_match_lists_what_there_is(text: str) -> None:
 
 def test_no_match_in_an_empty_warehouse() -> None:
     """Before the first measurement the message says so."""
-    with pytest.raises(HardwareError, match="there is none yet; add measurements first"):
+    with pytest.raises(HardwareError, match="there is none yet; add those that ship with"):
         hardware.match_hardware([], "h200")
 
 
@@ -120,6 +129,47 @@ def test_known_device_is_one_or_none() -> None:
     assert known_device("") is None
     with pytest.raises(HardwareError, match=r"'h100' could be any of: NVIDIA H100 80GB HBM3 .*; name one of them"):
         known_device("h100")
+
+
+def test_split_names() -> None:
+    """A comma separates names, but not within the brackets that tell two devices of one name apart."""
+    listed = "NVIDIA H100 (sm_90, 132 multiprocessors)"
+    assert split_names(f" h200 , {listed},,a100") == ["h200", listed, "a100"]
+    assert split_names(" , ") == []
+
+
+def test_the_name_alone_decides() -> None:
+    """Of several devices of a name the first preference that has any decides; else they are listed."""
+    sxm, nvl, pcie = known_devices("h100")
+    assert find_device("NVIDIA H100", [samples.H200], [pcie], [sxm]) == pcie
+    assert find_device("h200", [sxm]) == known_device("h200")
+    stored = replace(sxm, name="NVIDIA H100 Own")
+    assert find_device("h100", [stored], stored=[stored]) == stored
+    assert find_device("ours", stored=[stored], aliases={"ours": {"NVIDIA H100 Own"}}) == stored
+    for preferences in ((), ([samples.H200],), ([sxm, nvl],)):
+        with pytest.raises(HardwareError, match=r"'h100' could be any of: NVIDIA H100 80GB HBM3 .*; name one of them$"):
+            find_device("h100", *preferences)
+
+
+def test_an_unknown_name() -> None:
+    """It is answered with names like it, else with all, and with what to do about a new GPU."""
+    with pytest.raises(HardwareError) as refused:
+        find_device("NVIDIA H20O")
+    assert str(refused.value) == (
+        "no device is known by the name 'NVIDIA H20O'; similar names: NVIDIA H20, NVIDIA H200, NVIDIA B200; to add a"
+        " GPU, run `diode tune` on it, or `diode-collect` for its timings alone"
+    )
+    with pytest.raises(HardwareError, match=r"'abacus'; known: NVIDIA B200, NVIDIA H200, .*; to add a GPU, run `diode"):
+        find_device("abacus")
+
+
+def test_measured_devices_come_first(store: Store) -> None:
+    """Of devices that a name may mean one that was measured counts, unless it must not be guessed."""
+    store.write([samples.measurement(1, hardware=samples.H100), decision(2, hardware=samples.H100_PCIE)])
+    with store.engine.connect() as connection:
+        assert [row.name for row in hardware.match(connection, "h100")] == ["NVIDIA H100 80GB HBM3"]
+        with pytest.raises(HardwareError, match="'h100' matches different devices"):
+            hardware.match(connection, "h100", measured_first=False)
 
 
 def test_known_attributes_fill_gaps_only() -> None:

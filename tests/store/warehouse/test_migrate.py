@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from diode_store.errors import DatabaseError, DiodeError, SchemaError
-from diode_store.resources import migrations_dir
+from diode_store.system.resources import migrations_dir
 from diode_store.warehouse import migrate, schema
 from diode_store.warehouse.database import make_engine
 from lanes import long

@@ -299,6 +299,16 @@ def test_options_of_the_url_are_kept(postgres_url: str) -> None:
     assert (shown, timeout) == (["nightly", "7MB"], "30s")
 
 
+def test_a_server_notices_a_client_that_is_gone(postgres_server: PostgresServer, postgres_url: str) -> None:
+    """In about a minute, not after the two hours of its own default, for which a lost client would keep its locks."""
+    engine = make_engine(postgres_server.tcp_url(name_of(postgres_url)))
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+    with engine.connect() as connection:
+        shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names]
+    engine.dispose()
+    assert shown == ["30", "10", "3"]
+
+
 def test_an_error_without_words() -> None:
     """An error that says nothing is named by its class."""
     assert reason(ConnectionAbortedError()) == "ConnectionAbortedError"

@@ -36,7 +36,7 @@ GROW = (
 )
 GROW_TIMINGS = (
     "INSERT INTO timings SELECT m.id, t.config_id, t.runtime_us, t.outcome, t.is_estimate, t.repeats, t.p10_us, "
-    "t.p90_us, t.extra FROM measurements AS m JOIN timings AS t ON t.measurement_id = 2 WHERE m.id > 36"
+    "t.p90_us, t.extra FROM measurements AS m JOIN timings AS t ON t.measurement_id = 2 WHERE m.id > 77"
 )
 
 
@@ -49,6 +49,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     migrate.upgrade(engine)
     engine.dispose()
     with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM tombstones")
         connection.execute(GROW, (REPLAYS,))
         connection.execute(GROW_TIMINGS)
     return path
@@ -83,13 +84,13 @@ def wait_for_the_first(path: Path) -> None:
 def check_whole(path: Path) -> int:
     """Make sure that each replay is there with all its timings or buried with none; return how many are buried."""
     each = count(path, "timings WHERE measurement_id = 2")
-    left = count(path, "measurements WHERE id > 36")
+    left = count(path, "measurements WHERE id > 77")
     buried = count(path, "tombstones")
     assert left + buried == REPLAYS
-    assert count(path, "timings WHERE measurement_id > 36") == left * each
+    assert count(path, "timings WHERE measurement_id > 77") == left * each
     assert count(path, "measurements WHERE uid IN (SELECT uid FROM tombstones)") == 0
-    assert count(path, "measurements WHERE id <= 36") == 35
-    assert count(path, "timings WHERE measurement_id <= 36") == 1212
+    assert count(path, "measurements WHERE id <= 77") == 75
+    assert count(path, "timings WHERE measurement_id <= 77") == 2796
     return buried
 
 
@@ -152,7 +153,7 @@ def test_writers_get_their_turn(large: Path) -> None:
     assert len(deleted_meanwhile) > 3
     assert max(deleted_meanwhile) < REPLAYS / 2
     assert count(large, "tombstones") == REPLAYS
-    assert count(large, "measurements WHERE id > 36") == len(deleted_meanwhile)
+    assert count(large, "measurements WHERE id > 77") == len(deleted_meanwhile)
 
 
 @long

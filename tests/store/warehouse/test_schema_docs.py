@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from diode_store.resources import migrations_dir
+from diode_store.system.resources import migrations_dir
 from diode_store.warehouse import schema
 
 PAGE = (Path(__file__).parents[3] / "docs" / "schema.md").read_text(encoding="utf-8")

@@ -240,9 +240,11 @@ def test_anything_the_codec_passes_can_be_stored(any_store: Store, batch: list[M
     decoded = [codec.decode(codec.encode(measurement)) for measurement in batch]
     known = any_store.known([measurement.uid for measurement in decoded])
     new = {m.uid: len(m.timings) for m in reversed(decoded) if m.uid not in known}
-    expected = WriteReport(len(new), len(batch) - len(new), sum(new.values()))
-    assert any_store.write(decoded) == expected
-    assert any_store.write(decoded) == WriteReport(0, len(batch), 0)
+    first, second = any_store.write(decoded), any_store.write(decoded)
+    assert (first.measurements, first.timings) == (len(new), sum(new.values()))
+    assert first.duplicates + len(first.contradictions) == len(batch) - len(new)
+    assert (second.measurements, second.timings, second.doubts) == (0, 0, ())
+    assert second.duplicates + len(second.contradictions) == len(batch)
 
 
 def test_open_names_the_command(tmp_path: Path) -> None:

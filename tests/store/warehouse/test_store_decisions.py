@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 import samples
 from decided import EVERY_FIELD, decision
+from diode_store.candidates.names import kernel_config
 from diode_store.errors import RecordError
-from diode_store.normalise import kernel_config
 from diode_store.records import Environment
 from diode_store.warehouse import schema
 from diode_store.warehouse.soundness import broken_facts
@@ -161,10 +161,10 @@ def test_pruning_by_hardware_or_all(diode: RunCommand, store: Store, database_ur
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "say which decisions go: --older-than, --hardware or --all"),
-        (("--replays",), "--decisions goes with --older-than, --hardware and --all alone"),
-        (("--dataset", "d"), "--decisions goes with --older-than, --hardware and --all alone"),
-        (("--keep", "3", "--older-than", "1d"), "--decisions goes with --older-than, --hardware and --all alone"),
+        ((), "choose the decisions with --older-than, --hardware or --all"),
+        (("--replays",), "--decisions takes only --older-than, --hardware and --all"),
+        (("--dataset", "d"), "--decisions takes only --older-than, --hardware and --all"),
+        (("--keep", "3", "--older-than", "1d"), "--decisions takes only --older-than, --hardware and --all"),
     ],
 )
 def test_bad_usage(diode: RunCommand, database_url: str, store: Store, options: tuple[str, ...], said: str) -> None:
@@ -190,3 +190,22 @@ def test_the_check_knows_them(any_store: Store, diode: RunCommand) -> None:
     url = any_store.engine.url.render_as_string(hide_password=False)
     assert diode("db", "check", "--database", url).code == 1
     assert "decisions 2" in " ".join(diode("db", "stats", "--database", url).out.split())
+
+
+@pytest.mark.parametrize(
+    "changes", [{"reason": "another"}, {"decided_by": "stock"}, {"candidates": 7}, {"problem": samples.matmul(1, 2, 3)}]
+)
+def test_a_known_uid_with_another_decision_is_returned(any_store: Store, changes: dict[str, Any]) -> None:
+    """The first stays, whether it came before or in the same batch."""
+    first = decision(1, (RARE, 9.5), **EVERY_FIELD)
+    other = replace(first, **changes)
+    assert any_store.write([first, other]) == WriteReport(0, 0, 0, decisions=1, contradictions=(other,))
+    assert any_store.write([other, first]) == WriteReport(0, 1, 0, contradictions=(other,))
+
+
+def test_a_uid_of_the_other_kind_is_returned(any_store: Store) -> None:
+    """A measurement cannot stand for a decision of its uid, nor a decision for a measurement."""
+    first, second = decision(1), samples.measurement(2)
+    any_store.write([first, second])
+    others = replace(samples.measurement(3), uid=first.uid), replace(decision(4), uid=second.uid)
+    assert any_store.write(others) == WriteReport(0, 0, 0, contradictions=others)

@@ -78,7 +78,7 @@ def test_the_views_follow(views: Warehouse, diode: RunCommand, database_url: str
         (("old", "--by", "old"), 1, "a sweep cannot supersede itself; name two sweeps"),
         (("old", "--by", "none"), 1, "there is no measurement of sweep none; list the sweeps with `diode query"),
         (("none", "--by", "old"), 1, "there is no measurement of sweep none"),
-        (("old",), 2, "name the newer sweep with --by, or take it back with --undo"),
+        (("old",), 2, "name the newer sweep with --by, or undo the replacement with --undo"),
         (("old", "--by", "new", "--undo"), 2, "name the newer sweep with --by"),
     ],
 )

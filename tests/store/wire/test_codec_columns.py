@@ -130,13 +130,13 @@ def test_impossible_column_is_refused(column: int, value: object, message: str) 
         (lambda record: record["timing_columns"].__setitem__(0, "other"), "timing_columns has no config"),
         (lambda record: record["configs"].__setitem__(1, b"\xc1"), "not a msgpack record"),
         (lambda record: record["configs"].__setitem__(1, b""), "not a msgpack record"),
-        (lambda record: record["configs"].__setitem__(1, "text"), "not every element is binary"),
+        (lambda record: record["configs"].__setitem__(1, "text"), "configs must hold bytes"),
         (lambda record: record["configs"].__setitem__(1, msgpack.packb(["aten::mm"])), r"configs\[1\] must hold 11"),
         (lambda record: record["configs"].__setitem__(1, record["configs"][0]), "time each config once"),
         (lambda record: record.update(configs=[]), "must hold 0 values, not 3"),
         (lambda record: record.update(configs=[], timings=[None, 1.0, "ok", False, 1, 1.0, 1.0]), "at least one"),
         (lambda record: record.update(configs=None), "configs must be an array"),
-        (lambda record: record.update(configs=[5, 6, 7]), r"configs\[0\] must be an array"),
+        (lambda record: record.update(configs=[5, 6, 7]), "configs must hold bytes"),
     ],
 )
 def test_broken_tables_are_refused(change: Callable[[dict[str, Any]], object], message: str) -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 
 import samples
 from decided import EVERY_FIELD, decision
+from diode_store.candidates.names import kernel_config
 from diode_store.decisions import MOST_KEPT, KeptConfig
 from diode_store.errors import CodecError, OtherKindError, RecordError, UnknownVersionError
-from diode_store.normalise import kernel_config
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes, pack_payload
 from diode_store.wire.segments import Reason, read_segment
@@ -49,6 +49,7 @@ VERSION_3: dict[str, Any] = {
     "candidates": 1401,
     "predicted_vendor_us": 12.5,
     "p_within_2pct": 0.75,
+    "similar_to": "NVIDIA H200",
     "model_sha256": "a" * 64,
     "seconds": 0.0125,
     "observed": True,
@@ -138,7 +139,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a problem that is none": ({"problem": {"op": "sin", "inputs": []}}, "unknown op 'sin'"),
     "extra in words": ({"extra": "x"}, "extra must be a map"),
     "a kind that is no text": ({"kind": 7}, "kind must be text, not 7"),
-    "an older version": ({"v": 2}, "unknown record version 2; this torch-diode reads versions 3 to 3"),
+    "an older version": ({"v": 2}, "unknown record version 2; this torch-diode reads version 3"),
     "no version": ({"v": None}, "unknown record version None"),
 }
 

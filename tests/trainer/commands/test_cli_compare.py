@@ -42,7 +42,7 @@ def test_table_and_file(diode: RunCommand, command: tuple[str, ...]) -> None:
     assert header.split()[:6] == ["op", "tried", "problems", "better", "equal", "worse"]
     assert [row.split()[:3] for row in rows] == [["mm", n, "24"] for n in ("1", "5", "10")]
     assert last == f"all figures: {REPORT}"
-    assert "note: it was trained on 24 of these 24 problems, so this flatters it" in result.err
+    assert "note: it was trained on 24 of these 24 problems, so the figures flatter it" in result.err
     written = json.loads(Path(REPORT).read_text())
     assert written.keys() == {"per_op", "overall", "metadata"}
     top = written["per_op"]["mm"]["top_1"]
@@ -129,7 +129,7 @@ def test_another_file_is_not_replaced(diode: RunCommand, command: tuple[str, ...
     result = diode(*command, "--hardware", "h200", "--output", str(solution))
     assert (result.code, result.err) == (
         1,
-        f"error: {solution} is there and is no comparison, so it is not replaced; give another --output\n",
+        f"error: {solution} exists and holds no comparison, so it was not replaced; give another --output\n",
     )
     assert solution.read_bytes() == before
 

@@ -13,9 +13,9 @@ from synthetic import learnable, measurement_of
 
 from diode_store.errors import ModelError, SettingsError
 from diode_trainer import artifact
-from diode_trainer.card import CoveredHardware
 from diode_trainer.commands.tables import ERRORS_HEADER, HEADER
-from diode_trainer.jobs import checked_name, command_line, model_name, output_path, resolve_device
+from diode_trainer.jobs.job import command_line, resolve_device
+from diode_trainer.jobs.naming import checked_name, model_name, output_path
 
 if TYPE_CHECKING:
     from conftest import CommandResult, RunCommand
@@ -80,8 +80,8 @@ def test_too_few_families(train: Any, filled: str, tmp_path: Path) -> None:
     result = train("--hardware", "h200", "--split", "family", "-o", str(tmp_path / "m.pt"))
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines()[-1] == (
-        "error: 0 families cannot be split into 5 folds; measure another with `diode-collect --family NAME`, or use"
-        " --split problem"
+        "error: 0 families cannot be split into 5 folds; measure another with"
+        " `diode-collect --family NAME`, or use --split problem"
     )
     assert not (tmp_path / "m.pt").exists()
 
@@ -224,15 +224,24 @@ def test_only_force_replaces_a_model(train: Any, filled: str, tmp_path: Path) ->
     card, content = artifact.load(path).card, path.read_bytes()
     result = train(*options)
     assert (result.code, result.out) == (1, "")
-    assert result.err.splitlines()[-1] == (
-        f"error: {path}: there is a model of {card.created_at[:10]}; --force replaces it, --name makes another"
-    )
+    assert result.err.splitlines() == [
+        f"error: --output {path}: there is a model of {card.created_at[:10]}; --force replaces it, --name adds another"
+    ]
     assert path.read_bytes() == content
     assert train(*options, "--force").code == 0
     assert path.read_bytes() != content
     assert "--force" not in artifact.load(path).card.command
     (tmp_path / "m.json").write_text("[]")
     assert "there is a model of unknown date" in train(*options).err
+
+
+@pytest.mark.parametrize("hardware", ["h200", "NVIDIA H200"])
+def test_a_model_of_the_hardware_is_refused_before_data_is_read(train: Any, filled: str, hardware: str) -> None:
+    """Nothing is read to find that the model which the hardware would name is there."""
+    assert train("--hardware", hardware, "--folds", "0").code == 0
+    result = train("--hardware", hardware, "--folds", "0")
+    assert (result.code, len(result.err.splitlines())) == (1, 1)
+    assert "nvidia-h200.pt: there is a model of " in result.err
 
 
 # --- what goes wrong
@@ -250,23 +259,10 @@ def test_unknown_hardware_lists_what_there_is(train: Any, filled: str) -> None:
     result = train("--hardware", "NVIDIA A100")
     assert (result.code, result.out) == (1, "")
     assert result.err == (
-        "error: no hardware matches 'NVIDIA A100'; there is: NVIDIA H200 (sm_90, 132 multiprocessors)\n"
+        "error: --hardware: no hardware matches 'NVIDIA A100'; there is: NVIDIA H200 (sm_90, 132"
+        " multiprocessors); to add a GPU,"
+        " run `diode tune` on it, or `diode-collect` for its timings alone\n"
     )
-
-
-def test_empty_warehouse(train: Any, database_url: str) -> None:
-    """Without measurements the remedy is named."""
-    result = train("--hardware", "h200", "--database", database_url)
-    assert result.code == 1
-    assert "the warehouse holds no measurements" in result.err
-    assert "diode-ingest --once --bundled" in result.err
-
-
-def test_no_warehouse(train: Any, tmp_path: Path) -> None:
-    """Without a warehouse the remedy is named."""
-    result = train("--hardware", "h200", "--database", str(tmp_path / "none.db"))
-    assert result.code == 1
-    assert "diode db upgrade" in result.err
 
 
 def test_output_of_another_suffix(train: Any, filled: str, tmp_path: Path) -> None:
@@ -322,7 +318,7 @@ def test_installed_command() -> None:
     """`diode-train` is `diode train` by the name that scripts use, and starts without torch."""
     executable = Path(sys.executable).with_name("diode-train")
     finished = subprocess.run([executable, "--help"], capture_output=True, text=True, check=True)
-    assert 'Example: diode-train --hardware "NVIDIA H200"' in finished.stdout
+    assert 'diode-train --hardware "NVIDIA H100"' in finished.stdout
     script = "import sys, diode_trainer.commands.train; print({'torch', 'numpy', 'duckdb'} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert finished.stdout == "set()\n"
@@ -343,9 +339,9 @@ def test_output_path(tmp_path: Path) -> None:
 
 def test_model_name(tmp_path: Path) -> None:
     """What is asked for wins, then the file's stem, then the hardware."""
-    h200, h100 = CoveredHardware("NVIDIA H200", "sm_90", 132), CoveredHardware("NVIDIA H100 80GB HBM3", "sm_90", 132)
+    h200, h100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
     assert model_name(None, None, [h200]) == model_name(None, tmp_path, [h200]) == "nvidia-h200"
-    assert model_name(None, None, [h100, h200]) == "nvidia-h100-80gb-hbm3-and-1-more"
+    assert model_name(None, None, [h100, h200]) == "nvidia-h100-and-h200"
     assert model_name(None, tmp_path / "h200.v2.pt", [h200]) == "h200.v2"
     assert model_name("mine.pt", tmp_path / "other.pt", [h200]) == "mine"
 
@@ -356,7 +352,7 @@ def test_bad_model_name(train: Any, name: str) -> None:
     with pytest.raises(SettingsError, match="is not a valid model name"):
         checked_name(name)
     result = train("--hardware", "h200", "--name", name)
-    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert (result.code, result.err.splitlines()[-1].count("--name")) == (1 if name.strip() else 2, 1)
 
 
 def test_command_line() -> None:

@@ -71,8 +71,7 @@ def test_several_named_files(diode: RunCommand, trained: Path, folder: Path, tmp
             ("--data-dir", "d", "--file-extensions", "json", "csv"),
             "unknown: 'csv'; known: json, jsonl, ndjson",
         ),
-        (("--hardware", "h200", "--file-extensions", "json"), "it is for --data-dir"),
-        (("--hardware", "h200", "--regime", "graph"), "it is for --dataset and --data-dir"),
+        (("--hardware", "h200", "--file-extensions", "json"), "applies to --data-dir only"),
         (("--op", "mm"), "--hardware or --dataset or --data-dir"),
         (("--data-dir", "d", "json"), "unexpected extra argument"),
     ],
@@ -89,7 +88,7 @@ def test_an_empty_folder(diode: RunCommand, tmp_path: Path) -> None:
     """A folder without data is one line and exit status 1."""
     result = diode("train", "--data-dir", str(tmp_path))
     kinds = ".json, .jsonl, .msgpack, .parquet"
-    expected = f"error: {tmp_path}: holds no file that ends in {kinds}; name others with --file-extensions\n"
+    expected = f"error: --data-dir {tmp_path}: holds no file that ends in {kinds}; name others with --file-extensions\n"
     assert (result.code, result.err) == (1, expected)
 
 

@@ -10,8 +10,9 @@ import pytest
 from synthetic import MM, examples, learnable
 
 from diode_store.errors import DatasetError
-from diode_trainer.card import Card, CoveredHardware, Domain
+from diode_trainer.card import Card, Domain
 from diode_trainer.commands.tables import PARTS_HEADER
+from diode_trainer.covered import CoveredHardware
 from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.judging.assess import assess
 from diode_trainer.judging.slices import SLICES
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import RunCommand
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
 
@@ -122,7 +123,7 @@ def test_note_on_problems_outside_the_domain(diode: RunCommand, trained: Path, j
 
 def test_nothing_left_to_judge_by() -> None:
     """If it has seen everything, or nothing can be judged, that is said."""
-    with pytest.raises(DatasetError, match="trained on all of these problems, so --unseen leaves none; leave it out"):
+    with pytest.raises(DatasetError, match="trained on all of these problems, so --unseen leaves none; drop it"):
         judged(Known(1.0, 2.0, seen=(MM,)), examples([1.0, 2.0]), unseen=True)
     with pytest.raises(DatasetError, match="no problem has two configs that ran"):
         judged(Known(1.0, 2.0), examples([1.0, math.inf]))
@@ -165,9 +166,9 @@ def test_families_alone() -> None:
 def test_a_family_that_is_not_there() -> None:
     """A family without problems here is refused with those that have some."""
     known = replace(examples([1.0, 2.0]), family="gpt2-xl")
-    with pytest.raises(DatasetError, match="no problem of the family llama9; there is: gpt2-xl"):
+    with pytest.raises(DatasetError, match="no problem of the family 'llama9'; there is: gpt2-xl"):
         judged(Known(1.0, 2.0), known, families=["llama9"])
-    with pytest.raises(DatasetError, match="no problem of the family llama9; these measurements do not name families"):
+    with pytest.raises(DatasetError, match="family 'llama9'; these measurements do not name families"):
         judged(Known(1.0, 2.0), examples([1.0, 2.0]), families=["llama9"])
 
 
@@ -212,7 +213,7 @@ def test_table_and_warning(diode: RunCommand, trained: Path) -> None:
     assert (names.count("quick"), "predicted times" in names) == (2, True)
     assert names.index("problem") == len(lines) - 3
     assert (
-        "it was trained on 24 of these 24 problems, so this flatters it; give --dataset with other measurements"
+        "it was trained on 24 of these 24 problems, so the figures flatter it; give --dataset with other measurements"
         in result.err
     )
 
@@ -245,7 +246,8 @@ def test_a_family_that_no_measurement_names(diode: RunCommand, trained: Path) ->
     """Measurements without families cannot be judged by family."""
     result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--family", "llama3-8b")
     assert result.code == 1
-    assert result.err.endswith("error: no problem of the family llama3-8b; these measurements do not name families\n")
+    said = "error: --family: no problem of the family 'llama3-8b'; these measurements do not name families\n"
+    assert result.err.endswith(said)
 
 
 def test_dataset_file(diode: RunCommand, trained: Path, jsonl_path: Path) -> None:
@@ -270,7 +272,41 @@ def test_dataset_file_of_several_devices(diode: RunCommand, trained: Path, jsonl
     assert json.loads(diode(*command, "--hardware", "h200").out)["problems"] == 2
     assert json.loads(diode(*command, "--all-matches").out)["problems"] == 6
     mixed = diode(*command)
-    assert (mixed.code, "holds different devices: NVIDIA H100 PCIe" in mixed.err) == (1, True)
+    assert (mixed.code, "has different devices: NVIDIA H100 PCIe" in mixed.err) == (1, True)
+
+
+def test_modes_of_the_hook(diode: RunCommand, trained: Path) -> None:
+    """Each mode says how many kernels it benchmarks and what it loses then; zero mode benchmarks none."""
+    found = {
+        mode: json.loads(diode("evaluate", "--model", "quick", "--hardware", "h200", "--mode", mode, "--json").out)
+        for mode in ("zero", "top_k", "adaptive")
+    }
+    assert found["zero"]["benchmarks"] == 0
+    assert found["top_k"]["benchmarks"] > 1
+    assert 1.0 <= found["top_k"]["regret"]["geomean"] <= found["zero"]["regret"]["geomean"]
+    assert sum(part["problems"] for part in found["zero"]["kinds"].values()) == found["zero"]["problems"]
+    table = diode("evaluate", "--model", "quick", "--hardware", "h200", "--mode", "zero").out
+    assert table.splitlines()[0].split()[:2] == ["problems", "of"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--mode", "best"), "mode must be one of top_k, zero, adaptive, not 'best'"),
+        (("--kernel-price", "0.01"), "--kernel-price and --top-k need --mode"),
+        (("--mode", "zero", "--kernel-price", "0.01"), "--kernel-price goes with --mode adaptive"),
+        (("--mode", "zero", "--top-k", "2"), "--top-k goes with --mode top_k"),
+        (("--mode", "zero", "--no-vendor"), "--no-vendor, --by and --top-n-worst judge rankings"),
+        (("--mode", "zero", "--report", "page.html"), "a report shows rankings"),
+    ],
+)
+def test_options_that_do_not_go_with_a_mode(
+    diode: RunCommand, trained: Path, options: tuple[str, ...], message: str
+) -> None:
+    """One line says what to leave out."""
+    result = diode("evaluate", "--model", "quick", "--hardware", "h200", *options)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert message in result.err
 
 
 def test_worst_in_json(diode: RunCommand, trained: Path) -> None:
@@ -286,7 +322,7 @@ def test_unseen_leaves_nothing(diode: RunCommand, trained: Path) -> None:
     result = diode("evaluate", "--model", "quick", "--hardware", "h200", "--unseen")
     assert result.code == 1
     assert result.err.endswith(
-        "error: the model was trained on all of these problems, so --unseen leaves none; leave it out (the figures"
+        "error: the model was trained on all of these problems, so --unseen leaves none; drop it (the figures"
         " then flatter the model) or give --dataset with other measurements\n"
     )
 
@@ -295,7 +331,7 @@ def test_unknown_model(diode: RunCommand, trained: Path) -> None:
     """A name that is none gets the list of names."""
     result = diode("evaluate", "--model", "none", "--hardware", "h200")
     assert result.code == 1
-    assert result.err == "error: no model 'none', neither a file nor a known name; available: quick\n"
+    assert result.err == "error: --model: no model 'none', neither a file nor a known name; known models: quick\n"
 
 
 def test_corrupt_model(diode: RunCommand, filled: str, tmp_path: Path) -> None:

@@ -9,17 +9,17 @@ from synthetic import learnable
 
 from diode_trainer.card import Card
 from diode_trainer.commands.evidence import of_training, reporting_steps
-from diode_trainer.jobs import Trained
+from diode_trainer.jobs.job import Trained
+from diode_trainer.jobs.workflow import fit_and_judge, fold_scorer, predict_unseen
 from diode_trainer.judging.calibration import calibrate_by_others, make_cases
-from diode_trainer.report.spread import Foreseen, foresee
-from diode_trainer.training.train import Recipe
-from diode_trainer.workflow import fit_and_judge, fold_scorer, predict_unseen
+from diode_trainer.report.evaluation.spread import Foreseen, foresee
+from diode_trainer.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_trainer.data.dataset import ExampleSet
-    from diode_trainer.workflow import TrainingResult
+    from diode_trainer.jobs.workflow import TrainingResult
 
 RECIPE = Recipe(hidden_layer_widths=(8,), members=3, epochs=3)
 

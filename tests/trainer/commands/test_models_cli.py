@@ -9,7 +9,7 @@ import torch
 
 from diode_store.errors import ModelError
 from diode_trainer import artifact, catalogue
-from diode_trainer.verify import verify
+from diode_trainer.judging.verify import verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_models_are_found_by_name(trained: Path, shipped: Path) -> None:
 def test_no_models() -> None:
     """Where there is none, the remedy is named."""
     assert catalogue.list_models() == []
-    with pytest.raises(ModelError, match="available: none; train one with `diode-train`"):
+    with pytest.raises(ModelError, match="known models: none; train one with `diode-train`"):
         catalogue.find_model("quick")
 
 
@@ -162,7 +162,7 @@ def test_verify_fails_when_one_fails(diode: RunCommand, trained: Path) -> None:
     assert result.code == 1
     results = {row["name"]: row["result"] for row in json.loads(result.out)}
     assert results["quick"] == "ok"
-    assert "damaged, or another model than its card's" in results["bad"]
+    assert "damaged, or not the model of its card" in results["bad"]
     assert diode("models", "verify", "quick").code == 0
     assert diode("models", "verify", "bad").code == 1
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from diode_trainer import catalogue, defaults
+from diode_trainer import catalogue
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def listed(diode: RunCommand) -> list[tuple[str, str | None]]:
 
 def test_a_default_is_asked_first(diode: RunCommand, trained: Path, other: Path) -> None:
     """The one set last comes first, in the list too; what is taken back no longer counts."""
-    assert "no model is preferred" in diode("models", "default").err
+    assert "no default model" in diode("models", "default").err
     for name, expected in (("quick", [f"{PURPOSE}/quick"]), ("other.pt", [f"{PURPOSE}/other", f"{PURPOSE}/quick"])):
         result = diode("models", "default", name, "--json")
         assert (result.code, json.loads(result.out)) == (0, expected)
@@ -41,12 +41,12 @@ def test_a_default_is_asked_first(diode: RunCommand, trained: Path, other: Path)
     assert json.loads(diode("models", "default", f"{PURPOSE}/other", "--unset", "--json").out) == [f"{PURPOSE}/quick"]
     assert listed(diode) == [("quick", "yes"), ("other", None)]
     assert diode("models", "default", "--unset").code == 0
-    assert defaults.known_defaults() == ()
+    assert catalogue.known_defaults() == ()
 
 
 def test_a_default_that_is_gone_can_be_taken_back(diode: RunCommand, trained: Path) -> None:
     """Whoever removed the files by hand is not left with the name."""
-    defaults.write_defaults(catalogue.user_models_dir(), [f"{PURPOSE}/gone"])
+    catalogue.write_defaults(catalogue.user_models_dir(), [f"{PURPOSE}/gone"])
     assert json.loads(diode("models", "default", "gone", "--unset", "--json").out) == []
 
 
@@ -56,8 +56,8 @@ def test_only_a_known_model_can_be_the_default(diode: RunCommand, trained: Path,
     alone = shutil.copy(trained, tmp_path / "alone.pt")
     result = diode("models", "default", name.format(alone=alone))
     assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "`diode models list`" in result.err or "available: quick" in result.err
-    assert defaults.known_defaults() == ()
+    assert "`diode models list`" in result.err or "known models: quick" in result.err
+    assert catalogue.known_defaults() == ()
 
 
 def test_damaged_defaults(diode: RunCommand, trained: Path) -> None:
@@ -79,21 +79,21 @@ def test_rm(diode: RunCommand, trained: Path, other: Path) -> None:
     result = diode("models", "rm", "quick")
     assert (result.code, result.err) == (0, dry.err.replace("would remove", "removed"))
     assert sorted(path.name for path in trained.parent.iterdir()) == ["other.json", "other.pt"]
-    assert defaults.known_defaults() == ()
+    assert catalogue.known_defaults() == ()
 
 
 def test_rm_refuses_what_is_not_the_users(diode: RunCommand, trained: Path, shipped: Path) -> None:
     """A shipped model stays, an unknown one is an error; and of several names nothing is removed if one is wrong."""
     shutil.copytree(trained.parent, shipped / PURPOSE)
     (shipped / PURPOSE / "quick.pt").rename(shipped / PURPOSE / "ships.pt")
-    for name, words in (("ships", "this is none of your own models"), ("nope", "no model 'nope'")):
+    for name, words in (("ships", "not one of your own models"), ("nope", "no model 'nope'")):
         result = diode("models", "rm", "quick", name)
         assert (result.code, words in result.err) == (1, True)
     assert trained.exists()
 
 
 def test_rm_of_a_link_removes_the_link(diode: RunCommand, trained: Path, tmp_path: Path) -> None:
-    """Also of one that leads nowhere; a folder is one line."""
+    """Also of one that leads nowhere; a folder is no model."""
     for name, target in (("linked", trained), ("broken", tmp_path / "gone.pt")):
         trained.with_name(f"{name}.pt").symlink_to(target)
         result = diode("models", "rm", name)
@@ -101,7 +101,7 @@ def test_rm_of_a_link_removes_the_link(diode: RunCommand, trained: Path, tmp_pat
     assert trained.exists()
     trained.with_name("folder.pt").mkdir()
     result = diode("models", "rm", "folder")
-    assert (result.code, "cannot remove it" in result.err, result.err.count("\n")) == (1, True, 1)
+    assert (result.code, "no model 'folder'" in result.err, result.err.count("\n")) == (1, True, 1)
     for other in (trained.with_suffix(".json"), catalogue.user_models_dir() / "defaults.json"):
         other.touch()
         assert diode("models", "rm", str(other)).code == 1

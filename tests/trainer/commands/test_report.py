@@ -31,12 +31,12 @@ def test_report_of_a_stored_model(diode: RunCommand, trained: Path, tmp_path: Pa
     assert f"report: {page}" in result.err
     text = page.read_text(encoding="utf-8")
     assert heading(page) == "quick on NVIDIA H200"
-    assert "it was trained on 24 of these 24 problems, so this flatters it" in text
-    assert "<dt>data sets</dt><dd>synthetic</dd>" in text
-    assert 'data-picture="learning_curve"' in text
+    assert "it was trained on 24 of these 24 problems, so the figures flatter it" in text
+    assert "<dt>data sets</dt>\n<dd>synthetic</dd>" in text
+    assert 'data-name="learning-curve"' in text
     # One member cannot disagree.
-    assert 'data-picture="calibration_of_spread"' not in text
-    assert "Left out: what the members&#39; spread foretells" in text
+    assert 'data-name="calibration-of-spread"' not in text
+    assert "The model has one member, so it predicts no loss of its own." in text
 
 
 def test_reports_are_reproducible(diode: RunCommand, trained: Path, tmp_path: Path) -> None:
@@ -77,16 +77,16 @@ def test_report_of_a_training(diode: RunCommand, filled: str, tmp_path: Path) ->
         "All choices: 24 problems, pooled over 5 folds. Every problem was judged by a fit that had not seen it" in text
     )
     assert "Triton choices only: 24 problems, pooled over 5 folds" in text
-    assert 'data-picture="calibration_of_spread"' in text
-    assert 'data-picture="learning_curve"' in text
-    assert "--report" not in re.findall(r"<dt>made with</dt><dd>(.*?)</dd>", text)[0]
+    assert 'data-name="calibration-of-spread"' in text
+    assert 'data-name="learning-curve"' in text
+    assert "--report" not in re.findall(r"<dt>made with</dt>\n<dd>(.*?)</dd>", text)[0]
 
 
 def test_a_training_without_folds_has_no_report(diode: RunCommand, filled: str, tmp_path: Path) -> None:
     """What is not evaluated cannot be reported; that is bad usage, said before anything is fitted."""
     result = diode("train", "--hardware", "h200", *QUICK, "--folds", "0", "--report", str(tmp_path / "out.html"))
     assert result.code == 2
-    assert "a report is of an evaluation, which --folds 0 leaves out" in result.err
+    assert "a report needs an evaluation; --folds 0 has none" in result.err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "train"])
@@ -113,6 +113,6 @@ def test_a_model_with_the_name_of_a_baseline(diode: RunCommand, filled: str, tmp
     page = tmp_path / "out.html"
     result = diode("train", "--hardware", "h200", "--name", "random", *QUICK, "--folds", "1", "--report", str(page))
     assert result.code == 0, result.err
-    names = re.findall(r'<tr(?: class="own")?>\s*<td>([^<]*)</td>', page.read_text(encoding="utf-8"))
+    names = re.findall(r'<tr(?: class="marked")?>\s*<td>([^<]*)</td>', page.read_text(encoding="utf-8"))
     assert names[0] == "random"
     assert "random (baseline)" in names

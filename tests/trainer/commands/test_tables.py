@@ -62,7 +62,7 @@ def test_what_is_left_out() -> None:
     """A baseline that was not judged is named with the reason, one that was judged on less with how much less."""
     assert left_out(standing()) == [
         "left out random: it rains",
-        "nvMatmulHeuristics has no answer for 1 of 2 problems, which its row leaves out",
+        "nvMatmulHeuristics has no answer for 1 of 2 problems; its row leaves these out",
     ]
 
 
@@ -71,7 +71,7 @@ def test_problems_are_counted_with_commas() -> None:
     many = replace(standing(), model=replace(standing().model, problems=2500))
     assert left_out(many)[1].startswith("nvMatmulHeuristics has no answer for 2,499 of 2,500 problems")
     assert [line.split(" (")[0] for line in cautions(Assessment(2500, 1247, many, outside=1100))] == [
-        "it was trained on 1,247 of these 2,500 problems, so this flatters it; --unseen leaves them out",
+        "it was trained on 1,247 of these 2,500 problems, so the figures flatter it; --unseen leaves them out",
         "1,100 of 2,500 problems are outside what it was trained on",
     ]
 

@@ -18,8 +18,8 @@ from diode_store.exchange.torch_diode_files import write_file
 from diode_store.records import Environment, Measurement, TimingMethod
 from diode_trainer.data.from_file import load_measurements
 from diode_trainer.data.from_files import Files
-from diode_trainer.data.from_warehouse import ExampleFilter
-from diode_trainer.data.sources import ALL_REGIMES, LoadedData, load_files
+from diode_trainer.data.from_warehouse import ALL_REGIMES, ExampleFilter
+from diode_trainer.data.sources import LoadedData, load_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def write(path: Path, *measurements: Measurement) -> Path:
 def read(folder: Path, *extensions: str, wanted: ExampleFilter = ANY, regime: str | None = None) -> LoadedData:
     """Read a folder as the commands do."""
     files = Files.in_folder(folder, extensions) if extensions else Files.in_folder(folder)
-    return load_files(files, wanted, regime)
+    return load_files(files, replace(wanted, regime=regime))
 
 
 # --- what is read
@@ -152,7 +152,8 @@ def test_many_unreadable_files(tmp_path: Path) -> None:
 def test_nothing_could_be_read(tmp_path: Path) -> None:
     """If no file holds a measurement, that is the error, with the reason of the first."""
     (tmp_path / "card.json").write_text(json.dumps({"name": "a model"}, indent=1))
-    with pytest.raises(DatasetError, match=rf"{tmp_path}: none of 1 file holds a measurement; left out .*card\.json:1"):
+    said = rf"{tmp_path}: none of 1 file holds a measurement; left out .*card\.json is one JSON value"
+    with pytest.raises(DatasetError, match=said):
         read(tmp_path)
 
 
@@ -205,7 +206,7 @@ def test_devices_that_differ(tmp_path: Path) -> None:
         read(folder)
     first = ", ".join(str(folder / f"{n}.jsonl") for n in range(3))
     assert str(caught.value) == (
-        f"{folder}: holds different devices: NVIDIA H100 PCIe (sm_90, 114 multiprocessors) in {first} and 2 more;"
+        f"{folder}: has different devices: NVIDIA H100 PCIe (sm_90, 114 multiprocessors) in {first} and 2 more;"
         f" NVIDIA H200 (sm_90, 132 multiprocessors) in {folder / 'z.json'};"
         " name one with --hardware, or pass --all-matches"
     )
@@ -214,22 +215,38 @@ def test_devices_that_differ(tmp_path: Path) -> None:
 
 
 def test_regimes_that_differ(tmp_path: Path) -> None:
-    """Timings that were taken in different ways are refused in one line, too; --regime names one, or all."""
+    """Of problems that were timed in different ways each counts as it was timed, and one line says so."""
     folder = mixed(
         tmp_path, ("a.jsonl", [measured(1, regime="graph")]), ("b.jsonl", [measured(2, regime="write_flush")])
     )
     write(folder / "c.json", measured(3))
-    with pytest.raises(DatasetError) as caught:
-        read(folder)
-    assert str(caught.value) == (
-        f"{folder}: holds timings of different regimes: graph in {folder / 'a.jsonl'}; unknown in {folder / 'c.json'};"
-        f" write_flush in {folder / 'b.jsonl'}; name one with --regime, or pass --regime all"
+    found = read(folder)
+    assert [e.regime for e in found.dataset] == ["graph", "write_flush", None]
+    assert found.notes[-1] == (
+        "regimes: deployed of 1 problem, unknown of 1 problem, write_flush of 1 problem; --regime takes one alone"
     )
     assert [e.shape.m for e in read(folder, regime="graph").dataset] == [65]
     assert [e.shape.m for e in read(folder, regime="unknown").dataset] == [67]
     assert len(read(folder, regime=ALL_REGIMES).dataset) == 3
     with pytest.raises(DatasetError, match="no timings of regime hot; there is: graph, unknown, write_flush"):
         read(folder, regime="hot")
+
+
+def test_a_problem_in_several_regimes(tmp_path: Path) -> None:
+    """Deployed times of a problem stand alone, graph and read_flush together, and what is left out is counted."""
+    twice = [measured(1, regime="graph"), replace(measured(1, regime="write_flush"), uid=bytes(16))]
+    others = [measured(2, regime="read_flush"), measured(3, regime="write_flush")]
+    folder = mixed(tmp_path, ("a.jsonl", twice), ("b.jsonl", others))
+    found = read(folder)
+    assert [(e.shape.m, e.regime) for e in found.dataset] == [(65, "graph"), (66, "read_flush"), (67, "write_flush")]
+    assert found.notes[-1] == (
+        "regimes: deployed of 2 problems, write_flush of 1 problem; left out, as these have nearer ones: write_flush of"
+        " 1 problem; --regime takes one alone"
+    )
+    assert [e.regime for e in read(folder, regime="deployed").dataset] == ["graph", "read_flush"]
+    assert len(read(folder, regime=ALL_REGIMES).dataset) == 4
+    one = mixed(tmp_path / "deployed", ("a.jsonl", twice[:1]), ("b.jsonl", others[:1]))
+    assert not [note for note in read(one).notes if "regime" in note]
 
 
 def test_upstreams_name_of_another_device(tmp_path: Path) -> None:
@@ -240,7 +257,7 @@ def test_upstreams_name_of_another_device(tmp_path: Path) -> None:
         read(tmp_path)
     found = read(tmp_path, wanted=ExampleFilter("h100-pcie"))
     assert [e.hardware.name for e in found.dataset] == ["NVIDIA H100 PCIe"]
-    with pytest.raises(DatasetError, match="the name means none but: NVIDIA H100 80GB HBM3"):
+    with pytest.raises(DatasetError, match="the name means only: NVIDIA H100 80GB HBM3"):
         read(tmp_path, wanted=ExampleFilter("h200"))
 
 

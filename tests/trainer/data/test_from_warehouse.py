@@ -13,8 +13,10 @@ import pytest
 
 import samples
 from diode_store.errors import DatasetError, HardwareError, SchemaError
+from diode_store.records import TimingMethod
 from diode_trainer.data.dataset import ingest_first
 from diode_trainer.data.from_warehouse import ExampleFilter, load_warehouse
+from lanes import long
 
 if TYPE_CHECKING:
     from diode_store.warehouse.store import Store
@@ -27,6 +29,7 @@ def test_empty_warehouse(database_url: str) -> None:
         load_warehouse(database_url, ExampleFilter("h200"))
 
 
+@long
 def test_the_remedy_fills_the_same_warehouse(database_path: Path, tmp_path: Path) -> None:
     """Also when the daemon's settings file names another one, and with a blank in its path."""
     config = tmp_path / "config-home" / "torch-diode" / "diode-ingest.toml"
@@ -68,13 +71,62 @@ def test_other_hardware(store: Store, database_url: str, make_measurement: MakeM
         load_warehouse(database_url, ExampleFilter("NVIDIA A100"))
 
 
+def test_several_names(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
+    """Each name of a comma list is matched by itself: devices that differ need no further word, if each is named."""
+    devices = (samples.H100, samples.H100_PCIE, samples.H200)
+    store.write([make_measurement(n, hardware=device) for n, device in enumerate(devices)])
+    loaded = load_warehouse(database_url, ExampleFilter("h200, h100-pcie"))
+    assert {name: [row.name for row in rows] for name, rows in loaded.matched.items()} == {
+        "h200": ["NVIDIA H200"],
+        "h100-pcie": ["NVIDIA H100 PCIe"],
+    }
+    assert sorted(e.hardware.name for e in loaded.dataset) == ["NVIDIA H100 PCIe", "NVIDIA H200"]
+    with pytest.raises(HardwareError, match=r"'h100' matches different devices: .*; name one of them, or pass --all"):
+        load_warehouse(database_url, ExampleFilter("h200,h100"))
+    with pytest.raises(HardwareError, match="no hardware matches 'a100'; there is: NVIDIA H100"):
+        load_warehouse(database_url, ExampleFilter("h200,a100"))
+
+
+def test_two_devices_of_one_name(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
+    """Two devices of one name are told apart by what is listed behind it."""
+    smaller = replace(samples.H200, multiprocessors=66)
+    store.write([make_measurement(0, hardware=samples.H200), make_measurement(1, hardware=smaller)])
+    with pytest.raises(HardwareError) as caught:
+        load_warehouse(database_url, ExampleFilter("h200"))
+    assert str(caught.value) == (
+        "'h200' matches different devices: NVIDIA H200 (sm_90, 132 multiprocessors), NVIDIA H200 (sm_90, 66"
+        " multiprocessors); name one exactly as it is listed here, brackets included, or pass --all-matches"
+    )
+    loaded = load_warehouse(database_url, ExampleFilter("NVIDIA H200 (sm_90, 66 multiprocessors)"))
+    assert [e.hardware.multiprocessors for e in loaded.dataset] == [66]
+
+
+@pytest.mark.parametrize(
+    ("regime", "expected"),
+    [(None, 3), ("all", 3), ("deployed", 1), ("graph", 1), ("write_flush", 1), ("unknown", 1), ("read_flush", 0)],
+)
+def test_regimes(
+    store: Store, database_url: str, make_measurement: MakeMeasurement, regime: str | None, expected: int
+) -> None:
+    """A regime is chosen by its name, graph as deployed too; the lineage counts what was chosen."""
+    methods = (TimingMethod(regime=name) for name in ("graph", "write_flush", None))
+    store.write([make_measurement(n, timing_method=method) for n, method in enumerate(methods)])
+    wanted = ExampleFilter("h200", regime=regime)
+    if not expected:
+        with pytest.raises(DatasetError, match=r"no examples of regime read_flush .*; regime graph, unknown, write_fl"):
+            load_warehouse(database_url, wanted)
+        return
+    dataset = load_warehouse(database_url, wanted).dataset
+    assert (len(dataset), dataset.lineage["measurements"]) == (expected, expected)
+
+
 def test_different_devices_need_a_word(store: Store, database_url: str, make_measurement: MakeMeasurement) -> None:
     """Devices that differ are taken together only on request."""
     store.write([make_measurement(0, hardware=samples.H100), make_measurement(1, hardware=samples.H100_PCIE)])
     with pytest.raises(HardwareError, match="--all-matches"):
         load_warehouse(database_url, ExampleFilter("NVIDIA H100"))
     loaded = load_warehouse(database_url, ExampleFilter("NVIDIA H100", all_matches=True))
-    assert [row.multiprocessors for row in loaded.matched] == [132, 114]
+    assert [row.multiprocessors for row in loaded.matched["NVIDIA H100"]] == [132, 114]
     assert {e.hardware.multiprocessors for e in loaded.dataset} == {132, 114}
 
 

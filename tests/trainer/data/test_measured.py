@@ -85,6 +85,14 @@ def test_regimes_are_not_mixed(store: Store, database_url: str) -> None:
     assert sorted(problem.runtime_us.tolist()) == [10.0, 11.0]
 
 
+def test_a_time_behind_a_flush_is_the_deployed_one(store: Store, database_url: str) -> None:
+    """As a model predicts it, so that a correction is not of the flush; what did not run stays so."""
+    flushed = replace(HIDDEN, regime="write_flush")
+    store.write([measurement(Timing(TILE, 15.0), Timing(OTHER, None, Outcome.COMPILE_ERROR), method=flushed)])
+    (problem,) = load_measured(database_url, "h200").problems
+    assert sorted(problem.runtime_us.tolist()) == [11.0, math.inf]
+
+
 def test_a_source_can_be_asked_for(store: Store, database_url: str) -> None:
     """Only its measurements count then; that there are none is said."""
     store.write([measurement(Timing(TILE, 10.0)), measurement(Timing(OTHER, 12.0), source=Source.SWEEP, m=65)])

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from synthetic import contents
 
 import samples
+from diode_store.devices.known import require_device
 from diode_store.errors import DatasetError, HardwareError
+from diode_store.exchange import records
+from diode_store.records import Measurement, Outcome, Timing, TimingMethod
 from diode_trainer.data.from_files import Files
 from diode_trainer.data.from_warehouse import ExampleFilter
-from diode_trainer.data.sources import load, load_files
+from diode_trainer.data.sources import load, load_bundled, load_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +43,69 @@ def test_source_from_a_file(jsonl_path: Path) -> None:
         load_files(Files.named([jsonl_path]), ExampleFilter("h200", op="int_mm"))
     with pytest.raises(HardwareError, match="no hardware matches 'abacus'"):
         load_files(Files.named([jsonl_path]), ExampleFilter("abacus"))
+
+
+@pytest.fixture
+def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_measurement: MakeMeasurement) -> list[Measurement]:
+    """Return three measurements, which ship in this test: two of an H200 in two regimes, one of an H100."""
+    methods = (TimingMethod(regime="graph"), TimingMethod(regime="write_flush"))
+    h200 = [replace(make_measurement(1, timing_method=method), uid=bytes([n]) * 16) for n, method in enumerate(methods)]
+    h100 = make_measurement(2, hardware=samples.H100)
+    folder = tmp_path / "shipped-data"
+    folder.mkdir()
+    for name, some in (("h200.seg", h200), ("h100.seg", [h100])):
+        with (folder / name).open("wb") as stream:
+            records.write(stream, some, as_segment=True)
+    monkeypatch.setattr("diode_store.exchange.bundled.bundled_data_dir", lambda: folder)
+    return [*h200, h100]
+
+
+def test_bundled_measurements(bundled: list[Measurement], store: Store, database_url: str) -> None:
+    """They give the examples that a warehouse filled with them gives, and only files of the device are read."""
+    store.write(bundled)
+    done = []
+    found = load_bundled(ExampleFilter("h200"), lambda: done.append(1))
+    assert contents(found.dataset) == contents(load(database_url, ExampleFilter("h200")).dataset)
+    assert (len(found.dataset), len(done), found.dataset.lineage["origin"]) == (2, 1, "the bundled measurements")
+    assert [e.regime for e in load_bundled(ExampleFilter("h200", regime="deployed")).dataset] == ["graph"]
+    both = load_bundled(ExampleFilter("NVIDIA H100,h200"))
+    assert both.notes[0] == (
+        "hardware: NVIDIA H100 is NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors);"
+        " h200 is NVIDIA H200 (sm_90, 132 multiprocessors)"
+    )
+    assert len(both.dataset) == 3
+    with pytest.raises(HardwareError, match=r"^the bundled measurements: no hardware matches 'a100'; there is: NVIDIA"):
+        load_bundled(ExampleFilter("a100"))
+
+
+def test_each_name_has_something_to_learn_from(
+    bundled: list[Measurement], store: Store, database_url: str, make_measurement: MakeMeasurement
+) -> None:
+    """A device of which nothing is left, or nothing ran, is an error and not left out; from files and warehouses."""
+    failed = make_measurement(3, hardware=require_device("a100-80gb"))
+    never = [Timing(timing.config, None, outcome=Outcome.RUNTIME_ERROR) for timing in failed.timings]
+    store.write([*bundled, replace(failed, timings=tuple(never))])
+    wanted = ExampleFilter("h100,h200", regime="write_flush")
+    said = "no examples of regime write_flush on NVIDIA H100 80GB HBM3 .*; leave 'h100' out of --hardware"
+    with pytest.raises(DatasetError, match=said):
+        load_bundled(wanted)
+    with pytest.raises(DatasetError, match=said):
+        load(database_url, wanted)
+    with pytest.raises(DatasetError, match=r"no kernel ran on NVIDIA A100.*: all of its \d timings are failures"):
+        load(database_url, ExampleFilter("a100,h200"))
+
+
+def test_what_ships_but_is_not_in_the_warehouse(bundled: list[Measurement], store: Store, database_url: str) -> None:
+    """A warehouse without a device that ships says what it has, and how to get the bundled measurements into it."""
+    store.write(bundled[:1])
+    with pytest.raises(HardwareError) as caught:
+        load(database_url, ExampleFilter("h200,h100"))
+    path = database_url.removeprefix("sqlite:///")
+    assert str(caught.value) == (
+        "no hardware matches 'h100'; there is: NVIDIA H200 (sm_90, 132 multiprocessors); the bundled measurements have"
+        f" NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors): `diode-ingest --once --bundled --database {path}` adds"
+        " them"
+    )
 
 
 @pytest.fixture

@@ -81,7 +81,13 @@ def test_drawn_problems_are_held_out_one_by_one(name: str) -> None:
     ("names", "expected"),
     [
         ("ab", r"2 families \(a, b\) cannot be split into 5 folds; use --folds 2 or measure another with"),
-        ("a", r"one family \(a\) cannot be split into 5 folds; measure another with `diode-collect --family NAME`"),
+        (
+            "a",
+            (
+                r"one family \(a\) cannot be split into 5 folds; measure another with"
+                r" `diode-collect --family NAME`"
+            ),
+        ),
         ("", r"0 families cannot be split into 5 folds; measure another .*, or use --split problem"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diode_store.normalise import kernel_config
+from diode_store.candidates.names import kernel_config
 from diode_store.query import analytics
 from diode_store.records import Environment, Outcome, Timing
 from diode_trainer.data import streaming

@@ -18,7 +18,7 @@ from diode_trainer.judging.autotune_comparison import TOP_NS, Comparison, analys
 from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
 
 # Of examples(): the vendor's kernel, then tiles 16x64x64 with 2 and with 4 stages, then 32x32x128.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from synthetic import H200, MM, TRITON_ROWS, VENDOR_ROW, columns, examples, learnable
 
-from diode_store.inductor_default import default_configs
+from diode_store.candidates.default_space import default_configs
 from diode_trainer.data.dataset import Examples, ExampleSet
 from diode_trainer.data.splits import Fold, folds
 from diode_trainer.judging.baselines.compare import compare, forecast

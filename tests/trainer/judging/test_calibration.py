@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from synthetic import H200, MM, examples, learnable
 
 from diode_trainer.card import Domain
-from diode_trainer.judging.calibration import Case, calibrate, calibrate_by_others, make_cases, mean_timed
-from diode_trainer.report.rows import certainty_groups
+from diode_trainer.jobs.workflow import fit_and_judge
+from diode_trainer.judging.calibration import KERNEL_PRICE, Case, calibrate, calibrate_by_others, make_cases
+from diode_trainer.report.evaluation.rows import certainty_groups
 from diode_trainer.scoring import Prediction
-from diode_trainer.training.train import Recipe
+from diode_trainer.training.recipe import Recipe
 from diode_trainer.uncertainty import Outlook
-from diode_trainer.workflow import fit_and_judge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MEMBERS = 12
 
 
-def cases(spread: float, vendor_spread: float, count: int = 300, seed: int = 0) -> list[Case]:
+def mean_timed(kept: Sequence[Sequence[int]]) -> float:
+    """Return how many kernels are timed in the mean; a config that is kept alone is not timed."""
+    return float(np.mean([len(indices) if len(indices) > 1 else 0 for indices in kept]))
+
+
+def cases(spread: float, vendor_spread: float, count: int = 300, seed: int = 0, configs: int = 12) -> list[Case]:
     """Return problems that turn out as members predict whose disagreement counts for that much.
 
     How far they disagree differs from problem to problem. The vendor's kernel comes first in half of them.
@@ -27,13 +37,13 @@ def cases(spread: float, vendor_spread: float, count: int = 300, seed: int = 0) 
     generator = np.random.default_rng(seed)
     found = []
     for i in range(count):
-        mean = np.sort(generator.uniform(0, 0.3, 12))
-        is_vendor = np.arange(12) == (0 if i % 2 else 6)
-        sizes = np.full(12, 10 ** generator.uniform(-2.5, -0.7))
-        apart = generator.normal(0, 1, (MEMBERS, 12)) * sizes
+        mean = np.sort(generator.uniform(0, 0.3, configs))
+        is_vendor = np.arange(configs) == (0 if i % 2 else 6)
+        sizes = np.full(configs, 10 ** generator.uniform(-2.5, -0.7))
+        apart = generator.normal(0, 1, (MEMBERS, configs)) * sizes
         apart -= apart.mean(0)
         error = generator.normal(0, 1, MEMBERS) @ apart / np.sqrt(MEMBERS - 1) * spread
-        own = generator.normal(0, 1, 12) * sizes
+        own = generator.normal(0, 1, configs) * sizes
         error += own * np.where(is_vendor & (own > 0), vendor_spread, spread)
         truth = mean + error
         found.append(Case((mean + apart).astype(np.float32), is_vendor, truth - truth.min()))
@@ -60,13 +70,75 @@ def test_calibration_finds_the_spreads_that_made_the_problems() -> None:
     assert calibration.vendor_spread == pytest.approx(2.5, rel=0.35)
 
 
-def test_price_times_one_kernel_a_problem() -> None:
-    """At the price that is stored, one kernel a problem is timed in the mean."""
-    seen = cases(1.0, 1.0)
+@pytest.mark.parametrize("seed", range(4))
+def test_members_that_agree_on_what_is_wrong(seed: int) -> None:
+    """How likely a choice is good is then how often one was; the fit does not run away."""
+    generator = np.random.default_rng(seed)
+    mean = np.linspace(0, 0.3, 12)
+    agreed = mean + generator.normal(0, 1e-6, (MEMBERS, 12))
+    is_vendor = np.arange(12) == 5
+    truths = [np.roll(mean, -shift) for shift in generator.integers(0, 2, 60)]
+    seen = [Case(agreed.astype(np.float32), is_vendor, truth - truth.min()) for truth in truths]
     calibration = calibrate(seen)
     assert calibration is not None
-    kept = [Outlook(c.member_logs, c.is_vendor, calibration).worth_timing(calibration.kernel_price) for c in seen]
-    assert mean_timed(kept) == pytest.approx(1.0, abs=0.05)
+    assert max(map(abs, (calibration.within_offset, calibration.within_slope, calibration.odd_offset))) < 10
+    share = np.mean([case.loss < 0.01 for case in seen])
+    assert Outlook(seen[0].member_logs, is_vendor, calibration).p_within_2pct == pytest.approx(share, abs=0.05)
+
+
+def test_price_does_not_depend_on_the_model() -> None:
+    """What a kernel has to gain is the same whatever a model's members disagree on; so a surer model times fewer."""
+    sure, unsure = (calibrate(cases(spread, spread)) for spread in (0.5, 2.0))
+    assert sure is not None
+    assert unsure is not None
+    assert sure.kernel_price == unsure.kernel_price == KERNEL_PRICE
+    fresh = cases(1.0, 1.0, seed=1)
+    assert mean_timed([c.outlook(sure).worth_timing() for c in fresh]) < mean_timed(
+        [c.outlook(unsure).worth_timing() for c in fresh]
+    )
+
+
+def test_odd_rows_have_their_own_spread_and_odds() -> None:
+    """Where problems with odd rows lose more than the members say, they are expected to, and the others are not."""
+    seen = cases(0.6, 0.6, 400) + [replace(case, is_odd=True) for case in cases(1.5, 1.5, 400, seed=1)]
+    calibration = calibrate(seen)
+    assert calibration is not None
+    assert math.exp(calibration.odd_spread) == pytest.approx(2.5, rel=0.3)
+    for is_odd, spread, seed in ((False, 0.6, 2), (True, 1.5, 3)):
+        fresh = [replace(case, is_odd=is_odd) for case in cases(spread, spread, 400, seed=seed)]
+        outlooks = [case.outlook(calibration) for case in fresh]
+        lost = np.mean([case.loss for case in fresh])
+        assert np.mean([outlook.expected_loss for outlook in outlooks]) == pytest.approx(lost, rel=0.25)
+        seen_within = np.mean([case.loss <= math.log(1.02) for case in fresh])
+        assert np.mean([outlook.p_within_2pct for outlook in outlooks]) == pytest.approx(seen_within, abs=0.06)
+
+
+def test_long_lists_have_their_own_spread() -> None:
+    """Where long lists turn out as members predict whose disagreement counts for less, a doubling narrows it."""
+    seen = [*cases(1.2, 1.2, 200), *cases(0.5, 0.5, 60, seed=1, configs=256)]
+    calibration = calibrate(seen)
+    assert calibration is not None
+    assert calibration.length_spread < 0
+    long = cases(0.5, 0.5, 100, seed=2, configs=256)
+    lost = np.mean([case.loss for case in long])
+    said = [np.mean([case.outlook(by).expected_loss for case in long]) for by in (calibration, calibrate(seen[:200]))]  # type: ignore[arg-type]
+    assert abs(said[0] - lost) < abs(said[1] - lost)
+
+
+def test_without_odd_rows_or_long_lists_nothing_is_said_of_them() -> None:
+    """From samples of problems with whole rows, others are taken to be like these."""
+    calibration = calibrate(cases(1.0, 1.0))
+    assert calibration is not None
+    assert calibration.at(is_odd=True, length=1000) == calibration
+
+
+def test_a_shorter_case_is_part_of_it() -> None:
+    """The vendor's kernel and a share of the templates are left, and times are relative to the best of these."""
+    (case,) = cases(1.0, 1.0, 1, configs=256)
+    short = case.shorter(4)
+    assert (short.is_vendor.sum(), len(short.is_vendor)) == (1, 1 + 255 // 4)
+    assert short.measured.min() == 0.0
+    assert set(short.member_logs[0]) <= set(case.member_logs[0])
 
 
 def test_probabilities_are_those_observed_on_other_problems() -> None:
@@ -86,7 +158,7 @@ def test_benchmarking_where_it_pays_beats_benchmarking_alike() -> None:
     calibration = calibrate(cases(1.0, 1.0))
     assert calibration is not None
     fresh = cases(1.0, 1.0, seed=1)
-    kept = [Outlook(c.member_logs, c.is_vendor, calibration).worth_timing(calibration.kernel_price) for c in fresh]
+    kept = [Outlook(c.member_logs, c.is_vendor, calibration).worth_timing(0.02) for c in fresh]
     adaptive = np.mean([case.measured[indices].min() for case, indices in zip(fresh, kept, strict=True)])
     alike = np.mean([case.measured[:2].min() for case in fresh])
     assert mean_timed(kept) < 1.5
@@ -144,11 +216,6 @@ def test_one_member_gives_no_case() -> None:
     """A model of one member has no spread to calibrate."""
     prediction = Prediction(np.ones(3), np.arange(3), np.ones((1, 3), dtype=np.float32))
     assert make_cases([examples([10.0, 20.0, 5.0])], [prediction]) == []
-
-
-def test_alone_is_not_timed() -> None:
-    """One config that is kept alone counts as no kernel timed, several as that many."""
-    assert mean_timed([[3], [1, 2], [4, 5, 6, 7]]) == 2.0
 
 
 def test_training_with_folds_calibrates() -> None:

@@ -10,9 +10,9 @@ import pytest
 from synthetic import learnable
 
 from diode_trainer.judging.judgement import judge_problems, summarise
-from diode_trainer.report.content import Evidence, Judged
-from diode_trainer.report.rows import HELD_OUT, LEARNED_FROM, LossPoint
-from diode_trainer.report.spread import Foreseen
+from diode_trainer.report.evaluation.content import Evidence, Judged
+from diode_trainer.report.evaluation.rows import HELD_OUT, LEARNED_FROM, LossPoint
+from diode_trainer.report.evaluation.spread import Foreseen
 from diode_trainer.scoring import Prediction
 
 if TYPE_CHECKING:

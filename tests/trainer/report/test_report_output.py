@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from diode_store.errors import ReportError
-from diode_trainer.report.output import Destination, write_report
+from diode_trainer.report.evaluation.output import Destination, write_report
 
 if TYPE_CHECKING:
-    from diode_trainer.report.content import Evidence
+    from diode_trainer.report.evaluation.content import Evidence
 
 
 def interrupt() -> NoReturn:
@@ -24,7 +24,7 @@ def test_a_page_and_a_folder_of_pictures(evidence: Evidence, tmp_path: Path) -> 
     to = Destination(tmp_path / "new" / "out.html", tmp_path / "pictures")
     assert write_report(evidence, to) == [to.page, to.pictures]
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
-    assert {"regret_map.png", "regret_map.vl.json"} <= names
+    assert {"regret-map.png", "regret-map.vl.json"} <= names
     assert {name.partition(".")[2] for name in names} == {"png", "vl.json"}
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out.html"]
 
@@ -86,7 +86,7 @@ def test_missing_packages(package: str, tmp_path: Path, monkeypatch: pytest.Monk
 def test_another_file_is_not_replaced(evidence: Evidence, tmp_path: Path) -> None:
     """A page replaces an earlier one, and no file of another kind, such as a data set."""
     (tmp_path / "data.jsonl").write_text("{}\n")
-    with pytest.raises(ReportError, match=r"data\.jsonl is there and is no report, so it is not replaced"):
+    with pytest.raises(ReportError, match=r"data\.jsonl exists and is not a report; give another --report"):
         Destination(tmp_path / "data.jsonl", None).check()
     to = Destination(tmp_path / "out.html", None)
     write_report(evidence, to)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import vl_convert
 
-from diode_trainer.report import calibration_pictures, pictures, rows
-from diode_trainer.report.content import Content, Evidence, compose
-from diode_trainer.report.rendering import as_image
+from diode_trainer.report.drawing import as_image
+from diode_trainer.report.evaluation import calibration_pictures, pictures, rows
+from diode_trainer.report.evaluation.content import Content, Evidence, compose
+from diode_trainer.report.parts import Note, flat
 from diode_trainer.report.theme import DARK, LIGHT, vega_config
 
 if TYPE_CHECKING:
@@ -23,27 +24,27 @@ if TYPE_CHECKING:
     from diode_trainer.judging.judgement import ProblemJudgement
 
 ALL = (
-    "regret_by_ranking",
-    "regret_ecdf",
-    "predicted_against_measured",
-    "regret_map",
-    "calibration_of_ratios",
-    "calibration_of_spread",
-    "calibration_of_certainty",
-    "regret_by_alignment",
-    "regret_by_size",
-    "regret_by_time",
-    "regret_by_winner",
-    "regret_by_family",
-    "worst_times",
-    "learning_curve",
+    "regret-by-ranking",
+    "regret-ecdf",
+    "predicted-against-measured",
+    "regret-map",
+    "calibration-of-ratios",
+    "calibration-of-spread",
+    "calibration-of-certainty",
+    "regret-by-alignment",
+    "regret-by-size",
+    "regret-by-time",
+    "regret-by-winner",
+    "regret-by-family",
+    "worst-times",
+    "learning-curve",
 )
 
 
 @pytest.fixture(scope="module")
 def specs(evidence: Evidence) -> dict[str, dict[str, Any]]:
     """Return every picture of a whole report."""
-    return {picture.name: picture.spec for picture in compose(evidence).pictures}
+    return {picture.name: picture.draw([]) for picture in compose(evidence).pictures}
 
 
 @cache
@@ -104,7 +105,7 @@ def test_numbers_are_finite(specs: Mapping[str, Any]) -> None:
 
 def test_a_picture_is_a_png_in_either_theme(specs: Mapping[str, Any]) -> None:
     """The same specification is drawn in two palettes."""
-    light, dark = (as_image(specs["regret_by_ranking"], palette) for palette in (LIGHT, DARK))
+    light, dark = (as_image(specs["regret-by-ranking"], palette) for palette in (LIGHT, DARK))
     assert light[:8] == dark[:8] == b"\x89PNG\r\n\x1a\n"
     assert light != dark
 
@@ -127,14 +128,14 @@ def test_pictures_of_a_single_problem(judgements: tuple[ProblemJudgement, ...]) 
 
 def test_axes_of_parts_can_be_compared(specs: Mapping[str, Any]) -> None:
     """Pictures of parts, which stand beside each other, have the same axis; it has room for the greatest loss."""
-    parts = [spec for name, spec in specs.items() if name.startswith("regret_by_") and name != "regret_by_ranking"]
+    parts = [spec for name, spec in specs.items() if name.startswith("regret-by-") and name != "regret-by-ranking"]
     domains = {tuple(spec["encoding"]["x"]["scale"]["domain"]) for spec in parts}
     ((low, high),) = domains
     losses = [row["loss_pct"] for spec in parts for row in spec["data"]["values"]]
     assert (low, high >= max(10, *losses)) == (0.01, True)
 
 
-@pytest.mark.parametrize("name", ["regret_by_ranking", "regret_by_size", "regret_ecdf"])
+@pytest.mark.parametrize("name", ["regret-by-ranking", "regret-by-size", "regret-ecdf"])
 def test_ticks_are_on_the_axis(specs: Mapping[str, Any], name: str) -> None:
     """An axis that is clamped draws a tick beyond its end at its end, where it would be a lie."""
     layer = specs[name].get("layer", [specs[name]])[-1]
@@ -156,7 +157,7 @@ def test_baselines_without_an_answer(evidence: Evidence) -> None:
     some, none = (np.full_like(main.regrets["quick"], np.nan) for _ in range(2))
     some[0] = 1.5
     judged = replace(main, regrets={"quick": main.regrets["quick"], "careless": none, "random": some})
-    (ecdf,) = (p.spec for p in compose(replace(evidence, judged=(judged,))).pictures if p.name == "regret_ecdf")
+    (ecdf,) = (p.draw([]) for p in compose(replace(evidence, judged=(judged,))).pictures if p.name == "regret-ecdf")
     points = [row for row in ecdf["data"]["values"] if not row["ranking"].startswith("quick")]
     assert points == [{"ranking": "random", "loss_pct": 50.0, "share_pct": 100.0}]
 
@@ -167,16 +168,16 @@ def test_titles_say_whether_certainty_is_calibrated(evidence: Evidence, *, is_ca
     assert evidence.foreseen is not None
     foreseen = replace(evidence.foreseen, is_calibrated=is_calibrated)
     found = {picture.name: picture for picture in compose(replace(evidence, foreseen=foreseen)).pictures}
-    pair = [found[name] for name in ("calibration_of_spread", "calibration_of_certainty")]
+    pair = [found[name] for name in ("calibration-of-spread", "calibration-of-certainty")]
     assert [picture.title.endswith(source) for picture in pair] == [True, True]
-    axes = [picture.spec["layer"][-1]["encoding"]["x"]["title"] for picture in pair]
+    axes = [picture.draw([])["layer"][-1]["encoding"]["x"]["title"] for picture in pair]
     assert [("members" not in axis) for axis in axes] == [is_calibrated, is_calibrated]
 
 
 def test_left_out_pictures_are_named(evidence: Evidence) -> None:
     """Without members that disagree, and without a history, a line says so."""
     content = compose(replace(evidence, foreseen=None, history=(), no_history="nobody kept it"))
-    texts = [block.text for section in content.sections for block in section.blocks]
+    texts = [part.text for part in flat(content.parts) if isinstance(part, Note)]
     assert "Left out: nobody kept it." in texts
-    assert any(text.startswith("Left out: what the members' spread foretells.") for text in texts)
+    assert "The model has one member, so it predicts no loss of its own." in texts
     assert isinstance(content, Content)

@@ -9,7 +9,7 @@ import pytest
 from synthetic import MM, examples
 
 from diode_trainer.judging.judgement import judge_problems
-from diode_trainer.report import rows
+from diode_trainer.report.evaluation import rows
 from diode_trainer.scoring import Prediction
 from diode_trainer.training.train import EpochReport
 

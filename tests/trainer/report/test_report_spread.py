@@ -9,9 +9,10 @@ from synthetic import examples, learnable
 
 from diode_trainer.card import Calibration
 from diode_trainer.data.tensors import pack
-from diode_trainer.report.spread import Foreseen, foresee, joined
+from diode_trainer.report.evaluation.spread import Foreseen, foresee, joined
 from diode_trainer.scoring import Scorer
-from diode_trainer.training.train import Recipe, fit
+from diode_trainer.training.recipe import Recipe
+from diode_trainer.training.train import fit
 from diode_trainer.uncertainty import Outlook
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +20,12 @@ from synthetic import learnable
 from diode_store.errors import ModelError
 from diode_trainer import artifact
 from diode_trainer.data.tensors import pack
+from diode_trainer.jobs.workflow import fit_and_judge
 from diode_trainer.training import checkpoints
 from diode_trainer.training.checkpoints import folder_beside, try_lock, unfinished
-from diode_trainer.training.train import EpochReport, Fit, Recipe, fit
-from diode_trainer.workflow import fit_and_judge
+from diode_trainer.training.recipe import Recipe
+from diode_trainer.training.train import EpochReport, Fit, fit
+from lanes import long
 
 if TYPE_CHECKING:
     from conftest import RunCommand
@@ -138,7 +141,7 @@ def test_all_fits_of_an_evaluation_go_on(tmp_path: Path) -> None:
         (replace(RECIPE, epochs=30), 7, 20, "epochs 20, not 30"),
         (replace(RECIPE, members=3, weight_decay=0.5), 7, 20, "members 2, not 3, weight_decay 0.02, not 0.5"),
         (RECIPE, 8, 20, "seed 7, not 8"),
-        (RECIPE, 7, 21, "other data"),
+        (RECIPE, 7, 21, "other data (--dataset, --split, --folds, filters)"),
     ],
     ids=["epochs", "two", "seed", "data"],
 )
@@ -152,7 +155,7 @@ def test_a_checkpoint_of_another_fit_is_refused(
         resumed(model, pack(learnable(problems)), recipe, seed)
     path = tmp_path / "m.unfinished" / "final.checkpoint"
     assert str(refused.value) == (
-        f"{path}: the interrupted fit had {difference}; repeat its options to go on, or leave out --resume to start"
+        f"{path}: the interrupted fit had {difference}; repeat its options to continue; --restart starts"
         " from the beginning"
     )
     assert path.exists()
@@ -164,7 +167,7 @@ def test_other_times_are_other_data(tmp_path: Path) -> None:
     interrupted(model, packed, 8)
     target = packed.target.clone()
     target[17] += 1e-6
-    with pytest.raises(ModelError, match="had other data;"):
+    with pytest.raises(ModelError, match=r"had other data \(--dataset, --split"):
         resumed(model, replace(packed, target=target))
 
 
@@ -192,7 +195,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ModelError) as refused:
         resumed(model, packed)
     assert str(refused.value).startswith(f"{path}: not a whole checkpoint of a fit (")
-    assert str(refused.value).endswith("); leave out --resume to start from the beginning")
+    assert str(refused.value).endswith("); --restart starts from the beginning")
     assert "\n" not in str(refused.value)
     assert not Path("sprung").exists()
 
@@ -210,7 +213,7 @@ def test_a_checkpoint_of_another_torch_diode_is_refused(tmp_path: Path, changed:
     with pytest.raises(ModelError) as refused:
         resumed(model, packed)
     assert str(refused.value).startswith("the checkpoint of the interrupted fit is of another torch-diode (")
-    assert str(refused.value).endswith("); leave out --resume to start from the beginning")
+    assert str(refused.value).endswith("); --restart starts from the beginning")
     assert "\n" not in str(refused.value)
 
 
@@ -278,10 +281,12 @@ def start(folder: Path, *options: str, seconds: int = 0, apart: bool = False) ->
     )
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["threads", "processes"])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=long)], ids=["threads", "processes"])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, *(pytest.param(number, marks=long) for number in (signal.SIGINT, signal.SIGTERM))]
+)
 def test_a_command_goes_on_after_it_was_ended(filled: str, tmp_path: Path, how: signal.Signals, *, apart: bool) -> None:
-    """Killed or interrupted while it fits, the command goes on with --resume, to the same bytes."""
+    """Killed or interrupted while it fits, the same command goes on, to the same bytes."""
     ended = start(tmp_path, apart=apart)
     path = tmp_path / "m.unfinished" / "final.checkpoint"
     while not path.exists():
@@ -291,16 +296,17 @@ def test_a_command_goes_on_after_it_was_ended(filled: str, tmp_path: Path, how: 
     said = ended.communicate()[1]
     assert ended.returncode == (-9 if how is signal.SIGKILL else 130)
     assert not (tmp_path / "m.pt").exists()
-    assert how is signal.SIGKILL or said.endswith("interrupted; the same command with --resume goes on from here\n")
-    again = start(tmp_path, "--resume", apart=apart)
+    assert how is signal.SIGKILL or said.endswith("interrupted; the same command continues from here\n")
+    again = start(tmp_path, apart=apart)
     said = again.communicate()[1]
     assert again.returncode == 0, said
-    assert "going on with an interrupted run\n" in said
+    assert "continuing an interrupted run, which needs the same options; --restart starts from the beginning\n" in said
+    assert re.search(r"^fold 1: fitted in \d+ s, \d+ epochs kept\n", said, re.MULTILINE)
     whole = tmp_path / "whole"
     whole.mkdir()
     whole_run = start(whole)
-    whole_run.communicate()
-    assert whole_run.returncode == 0
+    said = whole_run.communicate()[1]
+    assert whole_run.returncode == 0, said
     assert (tmp_path / "m.pt").read_bytes() == (whole / "m.pt").read_bytes()
     assert not path.parent.exists()
 
@@ -314,7 +320,7 @@ def test_interrupted_before_there_is_a_checkpoint(filled: str, tmp_path: Path) -
     ended.send_signal(signal.SIGINT)
     said = ended.communicate()[1]
     assert ended.returncode == 130
-    assert said.endswith("interrupted before the first checkpoint, so nothing was kept\n")
+    assert said.endswith("interrupted before the first checkpoint; nothing was kept\n")
     assert not (tmp_path / "m.unfinished").exists()
 
 
@@ -344,20 +350,25 @@ def test_interrupted_beside_another_process(tmp_path: Path) -> None:
 
 
 def test_notes_about_what_is_left(filled: str, tmp_path: Path, diode: RunCommand) -> None:
-    """The command says whether there is anything to go on with, and when it is thrown away."""
+    """The command says that it goes on, or that it deletes what is there when asked to."""
     quick = ("--hardware", "h200", "--folds", "0", "--num-epochs", "2", "--model-type", "base", "--force")
     train = ("train", *quick, "--output", str(tmp_path / "m.pt"))
-    assert "no interrupted run to go on with; starting anew\n" in diode(*train, "--resume").err
+    assert "interrupted" not in diode(*train).err
     interrupted(tmp_path / "m.pt", pack(learnable(20)), 8)
-    result = diode(*train)
+    refused = diode(*train)
+    assert refused.code == 1
+    assert "the interrupted fit had other data" in refused.err
+    assert refused.err.endswith("; repeat its options to continue; --restart starts from the beginning\n")
+    assert folder_beside(tmp_path / "m.pt").exists()
+    result = diode(*train, "--restart")
     assert result.code == 0
-    assert "note: starting anew; --resume would have gone on with an interrupted run\n" in result.err
+    assert "deleting the checkpoints of an interrupted run\n" in result.err
 
 
 def test_resume_is_no_part_of_the_recipe(filled: str, tmp_path: Path, diode: RunCommand) -> None:
     """The command on the card makes the model again; how its fit came about is not in it."""
-    options = ("--hardware", "h200", "--folds", "0", "--num-epochs", "2", "--resume", "--json")
+    options = ("--hardware", "h200", "--folds", "0", "--num-epochs", "2", "--restart", "--json")
     result = diode("train", *options, "--output", str(tmp_path / "m.pt"))
     command = artifact.load(json.loads(result.out)["model"]).card.command
     assert "--num-epochs 2" in command
-    assert "--resume" not in command
+    assert "--restart" not in command

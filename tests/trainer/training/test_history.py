@@ -9,7 +9,8 @@ from synthetic import learnable
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from diode_store.errors import ModelError, SettingsError
-from diode_trainer.jobs import checked_name
+from diode_trainer.jobs.naming import checked_name
+from diode_trainer.jobs.workflow import fit_and_judge
 from diode_trainer.training.history import (
     LossAfterEpoch,
     curves,
@@ -18,9 +19,9 @@ from diode_trainer.training.history import (
     read_history,
     write_history,
 )
+from diode_trainer.training.recipe import Recipe
 from diode_trainer.training.tensorboard import event_files
-from diode_trainer.training.train import EpochReport, Fit, Recipe
-from diode_trainer.workflow import fit_and_judge
+from diode_trainer.training.train import EpochReport, Fit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +108,7 @@ def test_a_damaged_history(tmp_path: Path, content: str) -> None:
 
 def test_a_model_cannot_be_called_as_a_history_is() -> None:
     """Its card would be the other model's history."""
-    with pytest.raises(SettingsError, match=r"'m\.history' is not a valid model name; what ends in \.history is"):
+    with pytest.raises(SettingsError, match=r"'m\.history' is not a valid model name; \.history is the ending"):
         checked_name("m.history")
 
 

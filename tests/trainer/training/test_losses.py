@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from diode_trainer.training import losses
-from diode_trainer.training.losses import row_sums
+from diode_trainer.training.losses import Ranking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,59 +23,32 @@ def member(*values: float) -> torch.Tensor:
     return torch.tensor([values], requires_grad=True)
 
 
-def listwise(predicted: torch.Tensor, target: torch.Tensor, counted: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Return the listwise loss of one problem, (E, 1)."""
-    return ranked_loss(
-        losses.listwise, predicted, target, counted, torch.zeros(len(target), dtype=torch.int64), 1, temperature
-    )
-
-
 def ranked_loss(
     term: Callable[..., torch.Tensor],
     predicted: torch.Tensor,
     target: torch.Tensor,
     counted: torch.Tensor,
-    problem_of: torch.Tensor,
-    problems: int,
     temperature: float,
 ) -> torch.Tensor:
-    """Return ``term``, a loss that ranks, of each problem, (E, b)."""
-    goal = ranking(target, counted, problem_of, problems, temperature)
-    return row_sums(term(predicted, goal, problem_of, problems, temperature), problem_of, problems)
+    """Return ``term``, a loss that ranks, of each problem, (E, b), from (E, b, c) and (b, c)."""
+    return term(predicted, Ranking.measured(target, counted, temperature), temperature)
 
 
-def ranking(
-    target: torch.Tensor, counted: torch.Tensor, problem_of: torch.Tensor, problems: int, temperature: float
-) -> losses.Ranking:
-    """Return what is to be learned of the order of what counts."""
-    shares = losses.goal_shares(target, counted, problem_of, problems, temperature)
-    return losses.Ranking(counted, shares, losses.regrets(target, counted, problem_of, problems))
+def listwise(predicted: torch.Tensor, target: torch.Tensor, counted: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Return the listwise loss of one problem, (E, 1)."""
+    return ranked_loss(losses.listwise, predicted[:, None], target[None], counted[None], temperature)
 
 
 def expected_regret(
     predicted: torch.Tensor, target: torch.Tensor, counted: torch.Tensor, temperature: float
 ) -> torch.Tensor:
     """Return the expected regret of one problem, (E, 1)."""
-    problem_of = torch.zeros(len(target), dtype=torch.int64)
-    return ranked_loss(losses.expected_regret, predicted, target, counted, problem_of, 1, temperature)
+    return ranked_loss(losses.expected_regret, predicted[:, None], target[None], counted[None], temperature)
 
 
 def regression(predicted: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, delta: float) -> torch.Tensor:
     """Return the regression loss of one problem, (E, 1)."""
-    return regression_of(predicted, target, weight, torch.zeros(len(target), dtype=torch.int64), 1, delta)
-
-
-def regression_of(
-    predicted: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor,
-    problem_of: torch.Tensor,
-    problems: int,
-    delta: float,
-) -> torch.Tensor:
-    """Return the regression loss of each problem, (E, b)."""
-    share = losses.weights(weight, problem_of, problems)
-    return row_sums(losses.regression(predicted, target, share, delta), problem_of, problems)
+    return losses.regression(predicted[:, None], target[None], losses.weights(weight[None]), delta)
 
 
 def test_listwise_by_hand() -> None:
@@ -210,19 +183,21 @@ def test_members_are_independent() -> None:
 
 
 def test_problems_are_independent() -> None:
-    """Problems of different lengths, mixed, have the losses that each has alone; one without a config has none."""
-    problem_of, counted = torch.tensor([0, 2, 0, 2, 2]), rows(1, 1, 1, 1, 0).bool()
-    predicted = torch.tensor([[0.1, 0.2, 0.0, 0.5, 9.0], [0.3, 0.0, 0.2, 0.1, 9.0]])
-    target, weight = rows(0.0, 0.1, 0.3, 0.0, 5.0), rows(1.0, 0.2, 1.0, 5.0, 0.0)
-    ranked = ranked_loss(losses.listwise, predicted, target, counted, problem_of, 3, 0.1)
-    lost = ranked_loss(losses.expected_regret, predicted, target, counted, problem_of, 3, 0.1)
-    fitted = regression_of(predicted, target, weight, problem_of, 3, 0.2)
+    """Problems of different lengths in one rectangle have the losses that each has alone; one without configs none."""
+    counted = torch.tensor([[True, True, False], [False, False, False], [True, True, True]])
+    predicted = torch.tensor(
+        [[[0.1, 0.0, 9.0], [0.0, 0.0, 0.0], [0.2, 0.5, 9.0]], [[0.3, 0.2, 0.0], [0, 0, 0], [0, 0.1, 9]]]
+    )
+    target = torch.tensor([[0.0, 0.3, 7.0], [0.0, 0.0, 0.0], [0.1, 0.0, 5.0]])
+    weight = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.2, 5.0, 0.0]])
+    ranked = ranked_loss(losses.listwise, predicted, target, counted, 0.1)
+    lost = ranked_loss(losses.expected_regret, predicted, target, counted, 0.1)
+    fitted = losses.regression(predicted, target, losses.weights(weight), 0.2)
     assert ranked.shape == lost.shape == fitted.shape == (2, 3)
-    for problem, at in ((0, [0, 2]), (2, [1, 3, 4])):
-        alone = listwise(predicted[:, at], target[at], counted[at], 0.1)
-        torch.testing.assert_close(ranked[:, problem : problem + 1], alone)
-        alone = expected_regret(predicted[:, at], target[at], counted[at], 0.1)
-        torch.testing.assert_close(lost[:, problem : problem + 1], alone)
-        alone = regression(predicted[:, at], target[at], weight[at], 0.2)
+    for problem, at in ((0, slice(2)), (2, slice(3))):
+        there = predicted[:, problem, at], target[problem, at], counted[problem, at]
+        torch.testing.assert_close(ranked[:, problem : problem + 1], listwise(*there, 0.1))
+        torch.testing.assert_close(lost[:, problem : problem + 1], expected_regret(*there, 0.1))
+        alone = regression(there[0], there[1], weight[problem, at], 0.2)
         torch.testing.assert_close(fitted[:, problem : problem + 1], alone)
     assert [term[:, 1].tolist() for term in (ranked, lost, fitted)] == [[0.0, 0.0]] * 3

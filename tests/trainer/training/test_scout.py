@@ -16,13 +16,14 @@ from diode_trainer import artifact
 from diode_trainer.card import MATMUL_PURPOSE, Card
 from diode_trainer.data.tensors import pack
 from diode_trainer.features import FEATURE_VERSION
+from diode_trainer.jobs.workflow import fit_and_judge
+from diode_trainer.judging.verify import verify
 from diode_trainer.models import dimensions_of
 from diode_trainer.scoring import Scorer
 from diode_trainer.training import scout
+from diode_trainer.training.recipe import Recipe
 from diode_trainer.training.scout import teach_scout
-from diode_trainer.training.train import EpochReport, Recipe, fit, predict
-from diode_trainer.verify import verify
-from diode_trainer.workflow import fit_and_judge
+from diode_trainer.training.train import EpochReport, fit, predict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +104,7 @@ def test_it_is_heard_of_after_each_epoch() -> None:
     packed = pack(DATA)
     heard: list[EpochReport] = []
     teach_scout(fit(packed, replace(RECIPE, epochs=1)).network, packed, seed=1, on_epoch=heard.append)
-    assert [report.epoch for report in heard] == list(range(1, 21))
+    assert [report.epoch for report in heard] == list(range(1, scout.RECIPE.epochs + 1))
 
 
 def test_it_is_saved_with_the_model(network: TimingNetwork, tmp_path: Path) -> None:

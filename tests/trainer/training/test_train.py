@@ -15,12 +15,11 @@ from diode_trainer.commands.recipes import RECIPES, make_recipe
 from diode_trainer.data.dataset import Examples, ExampleSet
 from diode_trainer.data.tensors import normalise, pack
 from diode_trainer.features import CONFIG_FEATURES, GENERATED, PROBLEM_FEATURES, roofline_us
-from diode_trainer.models import MatmulTimingModel
-from diode_trainer.training.losses import expected_regret, row_sums
+from diode_trainer.models import MatmulTimingModel, TimingNetwork
+from diode_trainer.training.batches import Batch, ConfigLists
+from diode_trainer.training.losses import Goals, expected_regret, loss_of
 from diode_trainer.training.train import (
     EpochReport,
-    _goals,
-    _loss,
     _parts,
     _schedule,
     fit,
@@ -85,7 +84,9 @@ def test_normalised_features_have_mean_0_and_scale_1() -> None:
     packed = pack(learnable(24))
     network = MatmulTimingModel(len(PROBLEM_FEATURES), len(CONFIG_FEATURES))
     normalise(network, packed)
-    problem, config = network.normalised(packed.problem, packed.config)
+    inputs = network.inputs(packed.problem, packed.config, packed.problem_of)
+    config, problem = inputs.split((len(CONFIG_FEATURES), len(PROBLEM_FEATURES)), 1)
+    problem = problem[packed.count.cumsum(0) - 1]  # once for each problem
     varies = packed.problem.std(0, unbiased=False) > 1e-5
     torch.testing.assert_close(problem.mean(0), torch.zeros(len(PROBLEM_FEATURES)), atol=1e-4, rtol=0)
     torch.testing.assert_close(problem.std(0, unbiased=False)[varies], torch.ones(int(varies.sum())), atol=1e-3, rtol=0)
@@ -137,18 +138,53 @@ def test_every_epoch_is_reported() -> None:
     assert [p.epoch for p in heard if p.validation_loss is not None] == [5, 10]
 
 
-def test_the_best_epoch_is_kept() -> None:
-    """Of all validated epochs, the one with the least loss on held-out problems is what a fit returns."""
+def test_the_best_epoch_of_each_member_is_kept() -> None:
+    """Of all validated epochs, each member's with the least loss on its held-out problems is what a fit returns."""
     fitted = fit(pack(learnable(24)), replace(QUICK, epochs=30, learning_rate=0.05), seed=1)
-    validated = {p.epoch: p.validation_loss for p in fitted.history if p.validation_loss is not None}
-    assert fitted.validation_loss == min(validated.values())
-    assert validated[fitted.epochs] == fitted.validation_loss
+    validated = {p.epoch: p.member_validation_losses for p in fitted.history if p.member_validation_losses is not None}
+    least = [min(losses) for losses in zip(*validated.values(), strict=True)]
+    assert fitted.validation_loss == pytest.approx(sum(least) / 2)
+    assert fitted.epochs in [epoch for epoch, losses in validated.items() if set(losses) & set(least)]
+
+
+def test_members_learn_the_same_alone() -> None:
+    """Members that are fitted apart, and joined, have the weights and losses that they have in one fit."""
+    packed, recipe = pack(learnable(24)), replace(QUICK, members=3, epochs=20, patience=5)
+    together = fit(packed, recipe, seed=1)
+    apart = [fit(packed, recipe, seed=1, members=part) for part in (slice(0, 2), slice(2, 3))]
+    joined = TimingNetwork.joined([part.network for part in apart]).state_dict()
+    for name, value in together.network.state_dict().items():
+        torch.testing.assert_close(joined[name], value)
+    losses = [part.history[0].member_training_losses for part in apart]
+    assert (*losses[0], *losses[1]) == pytest.approx(together.history[0].member_training_losses)
+
+
+def test_an_epoch_has_some_configs_of_a_long_list() -> None:
+    """At most so many, always the fastest and the vendor's, the others drawn anew; of a short list all."""
+    packed = pack(learnable(3))
+    lists, width = ConfigLists(packed, 14), int(packed.count.max())
+    assert width == 15
+    generator = torch.Generator().manual_seed(0)
+    tables = [lists.draw(generator) for _ in range(40)]
+    for table in tables:
+        assert table.shape == (3, 14)
+        for problem in range(3):
+            rows = table[problem]
+            assert len(rows.unique()) == 14
+            assert set((packed.problem_of[rows]).tolist()) == {problem}
+            assert packed.vendor[rows].any()
+            fastest = packed.target[packed.problem_of == problem].sort().values[:12]
+            assert torch.isin(fastest, packed.target[rows]).all()
+    assert len({tuple(sorted(table[0].tolist())) for table in tables}) > 1
+    whole = ConfigLists(packed, 99).draw(generator)
+    assert whole.shape == (3, width)
+    assert sorted(whole.flatten().tolist()) == list(range(3 * width))
 
 
 def test_fit_stops_early() -> None:
     """With patience, a fit that gets no better ends before its last epoch."""
     packed = pack(learnable(12))
-    recipe = replace(QUICK, epochs=400, patience=10, learning_rate=0.03, hidden_layer_widths=(8,))
+    recipe = replace(QUICK, epochs=400, patience=10, learning_rate=0.1, hidden_layer_widths=(8,))
     fitted = fit(packed, recipe, seed=0)
     assert len(fitted.history) < 400
     assert len(fitted.history) - fitted.epochs >= 10
@@ -162,21 +198,16 @@ def test_a_fit_waits_for_its_first_validation() -> None:
 
 
 def test_the_loss_counts_the_regret_of_two_picks() -> None:
-    """What a pick of all configs is expected to lose is in the loss, and what one of Triton's is."""
+    """The expected regret of a pick of all configs is in the loss, and that of one of Triton's."""
     packed = pack(learnable(12))
     network = fit(packed, replace(QUICK, epochs=2)).network
+    table = ConfigLists(packed, 99).draw(torch.Generator().manual_seed(0))
+    goals, batch = Goals.of_table(packed, table, QUICK), Batch.of_table(table)
     with torch.inference_mode():
-        problem, config = network.normalised(packed.problem, packed.config)
-        problem_of = packed.problem_of
-        predicted = network(problem, config, problem_of)
-        normalised = replace(packed, problem=problem, config=config)
-        without, with_regret = (
-            _loss(network, normalised, _goals(packed, QUICK), replace(QUICK, regret_weight=w)) for w in (0.0, 2.0)
-        )
-    of_all, of_triton = (
-        row_sums(expected_regret(predicted, goal, problem_of, 12, QUICK.regret_temperature), problem_of, 12)
-        for goal in _goals(packed, QUICK).rankings
-    )
+        inputs = network.inputs(packed.problem, packed.config, packed.problem_of)
+        predicted = batch.rectangle(network(inputs[batch.rows]))
+        without, with_regret = (loss_of(predicted, goals, replace(QUICK, regret_weight=w)) for w in (0.0, 2.0))
+        of_all, of_triton = (expected_regret(predicted, goal, QUICK.regret_temperature) for goal in goals.rankings)
     assert not torch.equal(of_all, of_triton)
     torch.testing.assert_close(with_regret - without, 2 * (of_all + of_triton))
 

@@ -10,15 +10,16 @@ import pytest
 import torch
 from synthetic import QUICK, learnable, measurement_of
 
-from diode_store import resources
-from diode_store.devices import known_device
+from diode_store.devices.known import known_device
 from diode_store.errors import ModelError
 from diode_store.exchange import jsonl
 from diode_store.records import Hardware
+from diode_store.system import resources
 from diode_trainer import artifact, catalogue
 from diode_trainer.card import read_card
 from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.data.tensors import pack
+from diode_trainer.jobs.workflow import fit_and_judge
 from diode_trainer.judging.judgement import judge_problems, summarise
 from diode_trainer.judging.standing import predict
 from diode_trainer.scoring import Scorer
@@ -26,7 +27,6 @@ from diode_trainer.training import warm_start
 from diode_trainer.training.checkpoints import unfinished
 from diode_trainer.training.train import Beginning, fit
 from diode_trainer.training.warm_start import repeats
-from diode_trainer.workflow import fit_and_judge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from conftest import RunCommand
     from diode_trainer.models import TimingNetwork
 
-H100 = known_device("NVIDIA H100 80GB HBM3") or Hardware("nvidia", "NVIDIA H100 80GB HBM3", "sm_90", 132)
+H20 = known_device("NVIDIA H20") or Hardware("nvidia", "NVIDIA H20", "sm_90", 78)
 CPU = Hardware("cpu", "AMD EPYC", "x86_64-avx512", 2)
 
 
-def on_h100(problems: int, seed: int) -> ExampleSet:
-    """Return problems as if they had been timed on an H100."""
+def on_h20(problems: int, seed: int) -> ExampleSet:
+    """Return problems as if they had been timed on an H20."""
     found = learnable(problems, seed)
-    return ExampleSet(tuple(replace(example, hardware=H100) for example in found), found.lineage)
+    return ExampleSet(tuple(replace(example, hardware=H20) for example in found), found.lineage)
 
 
 def error(network: TimingNetwork, unseen: ExampleSet) -> float:
@@ -72,7 +72,7 @@ def test_a_fit_begins_with_the_weights_of_another() -> None:
     base = fit(pack(learnable(20)), QUICK).network
     before = {name: value.clone() for name, value in base.state_dict().items()}
     still = replace(QUICK, epochs=1, learning_rate=1e-12, weight_decay=0.0)
-    found = fit(pack(on_h100(12, 5)), still, beginning=Beginning(base)).network.state_dict()
+    found = fit(pack(on_h20(12, 5)), still, beginning=Beginning(base)).network.state_dict()
     for name, value in before.items():
         torch.testing.assert_close(found[name], value)
         assert torch.equal(base.state_dict()[name], value)
@@ -88,13 +88,13 @@ def test_once_each_is_what_happens_anyway() -> None:
 
 def test_a_few_problems_are_enough(tmp_path: Path) -> None:
     """With ten problems of a new device, going on from a model of another errs less than beginning anew."""
-    known, new, unseen = learnable(80, 1), on_h100(10, 2), on_h100(40, 3)
+    known, new, unseen = learnable(80, 1), on_h20(10, 2), on_h20(40, 3)
     recipe = replace(QUICK, epochs=30)
     base = fit(pack(known), recipe).network
     model = artifact.load(_saved(base, known, tmp_path))
     start = warm_start.WarmStart(model, base, known)
     shortly = start.gently(recipe)
-    assert (shortly.epochs, shortly.learning_rate, shortly.members) == (25, 3e-3, 2)
+    assert (shortly.epochs, shortly.learning_rate, shortly.members) == (25, 9e-3, 2)
     went_on = fit_and_judge(new, shortly, 2, start=start)
     assert went_on.evaluation is not None
     assert went_on.evaluation.all_choices.model.problems == 10
@@ -132,23 +132,23 @@ def test_a_checkpoint_of_another_beginning_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_begun_with(really_shipped: str) -> None:
     """The shipped model and what it learned from, for another device of its vendor, and for no other."""
-    start = warm_start.find([H100])
+    start = warm_start.find([H20])
     assert start is not None
     assert start.facts() == {
         "model": really_shipped,
         "sha256": start.model.sha256,
-        "hardware": ["NVIDIA H200"],
+        "hardware": ["NVIDIA H100 80GB HBM3", "NVIDIA H200"],
         "problems": 20,
     }
     assert all(start.model.was_trained_on(example.shape) for example in start.known)
-    (h200,) = start.model.card.hardware
-    assert warm_start.find([H100, Hardware(h200.vendor, h200.name, h200.arch, h200.multiprocessors)]) is None
+    h200 = start.model.card.hardware[-1]
+    assert warm_start.find([H20, Hardware(h200.vendor, h200.name, h200.arch, h200.multiprocessors)]) is None
     assert warm_start.find([CPU]) is None
 
 
 def test_nothing_to_begin_with() -> None:
     """Without a shipped model a fit begins with nothing."""
-    assert warm_start.find([H100]) is None
+    assert warm_start.find([H20]) is None
 
 
 def test_a_model_that_cannot_be_begun_with(saved: Path) -> None:
@@ -159,16 +159,16 @@ def test_a_model_that_cannot_be_begun_with(saved: Path) -> None:
     with pytest.raises(ModelError, match="learned from NVIDIA H200 itself"):
         warm_start.named(str(saved), [itself])
     with pytest.raises(ModelError, match=r"learned from none of [\d,]+ bundled measurements"):
-        warm_start.named(str(saved), [H100])
+        warm_start.named(str(saved), [H20])
     with pytest.raises(ModelError, match="no model 'nobody'"):
-        warm_start.named("nobody", [H100])
+        warm_start.named("nobody", [H20])
 
 
 @pytest.fixture
-def h100_file(tmp_path: Path) -> Path:
-    """Return a file of 12 problems that were timed on an H100."""
-    path = tmp_path / "h100.jsonl"
-    measured = [replace(measurement_of(i, example), hardware=H100) for i, example in enumerate(learnable(12))]
+def h20_file(tmp_path: Path) -> Path:
+    """Return a file of 12 problems that were timed on an H20."""
+    path = tmp_path / "h20.jsonl"
+    measured = [replace(measurement_of(i, example), hardware=H20) for i, example in enumerate(learnable(12))]
     with path.open("wb") as stream:
         jsonl.write(stream, measured)
     return path
@@ -180,37 +180,38 @@ def run(diode: RunCommand, file: Path, *options: str) -> Any:
     return diode("train", "--dataset", str(file), "--folds", "0", "--num-epochs", "1", "-o", str(output), *options)
 
 
-def test_training_for_another_device(diode: RunCommand, h100_file: Path, really_shipped: str) -> None:
+def test_training_for_another_device(diode: RunCommand, h20_file: Path, really_shipped: str) -> None:
     """It begins with the shipped model unasked and says so; the card keeps it, and the command that does it again."""
-    result = run(diode, h100_file)
+    result = run(diode, h20_file)
     assert result.code == 0, result.err
-    assert f"begins with {really_shipped}, which knows NVIDIA H200, and learns 20 problems of it again" in result.err
-    card = read_card(h100_file.with_name("m.json"))
+    known = "NVIDIA H100 80GB HBM3, NVIDIA H200"
+    assert f"starts from {really_shipped}, which knows {known}, and trains on 20 problems of it again" in result.err
+    card = read_card(h20_file.with_name("m.json"))
     assert card.training["warm_start"]["model"] == really_shipped
-    assert (card.training["epochs"], card.training["learning_rate"], card.training["members"]) == (1, 3e-3, 6)
+    assert (card.training["epochs"], card.training["learning_rate"], card.training["members"]) == (1, 9e-3, 6)
     assert f"--warm-start {really_shipped}" in card.command
-    assert [device.name for device in card.hardware] == ["NVIDIA H100 80GB HBM3"]
-    assert (card.data["problems"], len(artifact.load(h100_file.with_name("m.pt")).trained_on)) == (12, 12)
+    assert [device.name for device in card.hardware] == ["NVIDIA H20"]
+    assert (card.data["problems"], len(artifact.load(h20_file.with_name("m.pt")).trained_on)) == (12, 12)
 
 
 @pytest.mark.parametrize(
     "options", [("--warm-start", "none"), ("--hidden-dim", "8"), ("--members", "2"), ("--model-type", "base")]
 )
 def test_beginning_with_nothing(
-    diode: RunCommand, h100_file: Path, really_shipped: str, options: tuple[str, str]
+    diode: RunCommand, h20_file: Path, really_shipped: str, options: tuple[str, str]
 ) -> None:
     """Asked for, or where the layers or members are to be others than the shipped model's."""
-    result = run(diode, h100_file, *options)
+    result = run(diode, h20_file, *options)
     assert result.code == 0, result.err
-    assert "begins with" not in result.err
-    assert "warm_start" not in json.loads(h100_file.with_name("m.json").read_text())["training"]
+    assert "starts from" not in result.err
+    assert "warm_start" not in json.loads(h20_file.with_name("m.json").read_text())["training"]
 
 
 @pytest.mark.parametrize("options", [("--num-layers", "2"), ("--members", "12"), ("--model-type", "base")])
 def test_layers_beside_a_model_to_begin_with(
-    diode: RunCommand, h100_file: Path, really_shipped: str, options: tuple[str, str]
+    diode: RunCommand, h20_file: Path, really_shipped: str, options: tuple[str, str]
 ) -> None:
     """A model has its own type, layers and members, so others contradict it."""
-    result = run(diode, h100_file, "--warm-start", really_shipped, *options)
+    result = run(diode, h20_file, "--warm-start", really_shipped, *options)
     said = " ".join(result.err.split())
-    assert (result.code, "has its own type, layers and members; leave out these" in said) == (2, True)
+    assert (result.code, "has its own type, layers and members; leave out these options" in said) == (2, True)

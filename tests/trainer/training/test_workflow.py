@@ -13,10 +13,11 @@ from synthetic import QUICK, learnable
 from diode_store.errors import DatasetError
 from diode_trainer.data.dataset import ExampleSet
 from diode_trainer.data.held_out import Split
-from diode_trainer.workflow import Evaluation, Judging, fit_and_judge, training_facts
+from diode_trainer.jobs.workflow import Evaluation, Judging, fit_and_judge, training_facts
 
 if TYPE_CHECKING:
-    from diode_trainer.training.train import EpochReport, Recipe
+    from diode_trainer.training.recipe import Recipe
+    from diode_trainer.training.train import EpochReport
 
 
 def cross_validate(dataset: ExampleSet, recipe: Recipe, count: int, *, seed: int = 42) -> Evaluation:
@@ -73,7 +74,7 @@ def test_progress_counts_all_epochs() -> None:
         learnable(20), replace(QUICK, epochs=3), 2, on_epoch=lambda fit, report: calls.append((fit, report.epoch))
     )
     of_fits = [(fit, epoch) for fit in ("final", "fold 1", "fold 2") for epoch in (1, 2, 3)]
-    assert sorted(calls) == [*of_fits, *(("scout", epoch) for epoch in range(1, 21))]
+    assert sorted(calls) == [*of_fits, *(("scout", epoch) for epoch in range(1, 13))]
 
 
 def test_interrupted_fits_stop() -> None:

@@ -1,1 +1,1 @@
-"""`diode-train`, `diode evaluate` and `diode models`."""
+"""Commands of the trainer: `diode-train`, and sub-commands of `diode`."""

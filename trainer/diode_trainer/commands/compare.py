@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_rows
-from diode_store.options import takes_options
-from diode_store.render import counted
-from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
+from diode_store.command_line.console import (
+    DatabaseOption,
+    JsonOption,
+    is_on_command_line,
+    make_app,
+    print_json,
+    print_note,
+    print_rows,
+    progress,
+)
+from diode_store.command_line.options import takes_options
+from diode_store.command_line.render import counted
+from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles, wait_without_spinning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,15 +32,18 @@ REPORT_NAME = "model_performance_analysis_by_op.json"
 _HEADER = ("op", "tried", "problems", "better", "equal", "worse", "geomean", "mean", "median", "lowest", "time saved")
 _BEGINNING = b'{\n  "per_op"'
 _SHOWN = (1, 5, 10)
-"""Of the numbers of tried choices; the file has all."""
+"""Numbers of tried choices in the table; the file has all."""
 
 _SolutionOption = Annotated[
-    Path, typer.Option(metavar="FILE", help="What max-autotune chose: `diode export --format max-autotune-solution`.")
+    Path,
+    typer.Option(
+        metavar="FILE", help="Kernels that max-autotune chose, from `diode export --format max-autotune-solution`."
+    ),
 ]
 _OutputOption = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="Where all figures go.", show_default=f"{REPORT_NAME}; none with --json"
+        "--output", "-o", metavar="FILE", help="File for all figures.", show_default=f"{REPORT_NAME}; none with --json"
     ),
 ]
 
@@ -39,20 +51,22 @@ _OutputOption = Annotated[
 @app.command(no_args_is_help=True, cls=TakesSeveralFiles)
 @takes_options(DataOptions, "data")
 def compare(
+    context: typer.Context,
     database: DatabaseOption,
-    model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
+    model: Annotated[str, typer.Option(help="Checkpoint, or name of a model (`diode models list`).")],
     max_autotune_solution: _SolutionOption,
     data: DataOptions,
     output: _OutputOption = None,
     *,
-    no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only, on both sides.")] = False,
+    no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only, for both sides.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how the kernels that a model would choose compare with max-autotune's choice, and write all figures.
+    """Compare the kernels that a model would choose with max-autotune's choice, and write all figures.
 
-    Example: diode compare --model v2_model --dataset validation.msgpack --max-autotune-solution solution.json
+    Example: diode compare --model v3_model --dataset validation.msgpack --max-autotune-solution solution.json
     """
     data.check()
+    wait_without_spinning()
     path = output or (None if as_json else Path(REPORT_NAME))
     if path is not None:
         _check_replaceable(path)
@@ -64,14 +78,19 @@ def compare(
 
     solution = read_solution(str(max_autotune_solution))
     judged = load_model(find_model(model))
-    dataset, note = rankable(judged, data.load(database))
+    dataset, note = rankable(judged, data.load(database, is_typed=is_on_command_line(context, "database")))
     if note is not None:
         print_note(note)
     seen = sum(judged.was_trained_on(example.shape) for example in dataset)
     if seen:
-        print_note(f"note: it was trained on {seen:,} of these {counted(len(dataset), 'problem')}, so this flatters it")
-    found = compare_with_autotune(judged, dataset, solution, vendor=not no_vendor)
+        print_note(
+            f"note: it was trained on {seen:,} of these {counted(len(dataset), 'problem')}, so the figures flatter it"
+        )
+    with progress("comparing"):
+        found = compare_with_autotune(judged, dataset, solution, vendor=not no_vendor)
     figures = {**analysis(found), "metadata": _metadata(judged.path, max_autotune_solution, data, found, no_vendor)}
+    if (origin := dataset.lineage.get("origin")) is not None:
+        figures["metadata"]["validation_dataset_path"] = origin
     if path is not None:
         _write(path, figures)
     if as_json:
@@ -84,12 +103,12 @@ def compare(
 
 
 def _check_replaceable(path: Path) -> None:
-    """Refuse to replace a file that is no earlier comparison, such as the solution."""
+    """Refuse to replace a file that is not an earlier comparison, such as the solution."""
     from diode_store.errors import ExportError
-    from diode_store.files import is_another
+    from diode_store.system.files import is_another
 
     if is_another(path, _BEGINNING):
-        raise ExportError(f"{path} is there and is no comparison, so it is not replaced; give another --output")
+        raise ExportError(f"{path} exists and holds no comparison, so it was not replaced; give another --output")
 
 
 def _metadata(
@@ -99,7 +118,7 @@ def _metadata(
     found: Comparison,
     no_vendor: bool,  # noqa: FBT001 - a switch
 ) -> dict[str, Any]:
-    """Return what was compared, under upstream's names where it has one."""
+    """Return a description of the comparison, under upstream's names where it has one."""
     from datetime import UTC, datetime
 
     return {

@@ -1,4 +1,4 @@
-"""Correct a model's predictions by what was measured, in a small file that the hook reads."""
+"""Correct a model's predictions by measurements, in a small file that the hook reads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.command_line.console import DatabaseOption, JsonOption, make_app, print_json, print_note, progress
+from diode_store.command_line.render import counted
 from diode_store.records import Source
-from diode_store.render import counted
 
 if TYPE_CHECKING:
     from diode_trainer.corrections.corrections import Corrections
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 app = make_app(__doc__)
 
-_OutputOption = Annotated[
-    Path, typer.Option("--output", "-o", help="The file to write; earlier corrections are replaced.")
-]
+_OutputOption = Annotated[Path, typer.Option("--output", "-o", help="File to write; replaces earlier corrections.")]
 _SourceOption = Annotated[
-    Source | None, typer.Option(help="Only measurements from here: feedback is what compiles timed.")
+    Source | None, typer.Option(help="Only measurements of this source; feedback has timings from compiles.")
 ]
 
 
@@ -31,18 +29,18 @@ def corrections(
     hardware: Annotated[str, typer.Option("--hardware", help="Alias, name or beginning of a name.")],
     output: _OutputOption,
     model: Annotated[
-        str | None, typer.Option(help="What to correct: a checkpoint or a name.", show_default="the shipped model")
+        str | None, typer.Option(help="Model to correct: a checkpoint or a name.", show_default="the shipped model")
     ] = None,
     source: _SourceOption = None,
     *,
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write by how much a model is off on each problem that was measured, shrunk by how little is known.
+    """Write a model's errors on measured problems, shrunk towards 0 where there are few measurements.
 
     Example: diode corrections --hardware h200 --source feedback -o corrections.json
     """
-    from diode_store.devices import describe
+    from diode_store.devices.known import describe
     from diode_trainer import artifact
     from diode_trainer.catalogue import find_model
     from diode_trainer.corrections.correcting import make_corrections
@@ -51,7 +49,8 @@ def corrections(
 
     check_replaceable(output)
     corrected = artifact.load_shipped() if model is None else artifact.load(find_model(model))
-    measured = load_measured(database, hardware, source=source, all_matches=all_matches)
+    with progress("reading the warehouse"):
+        measured = load_measured(database, hardware, source=source, all_matches=all_matches)
     print_note(f"hardware: {describe(measured.matched)}")
     with progress("correcting, problems", total=len(measured.problems)) as advance:
         made = make_corrections(corrected, measured.problems, lambda: advance(1))
@@ -67,9 +66,7 @@ def _print(made: Corrections, measured: MeasuredData, output: Path) -> None:
 
     if measured.too_short:
         timings = counted(measured.too_short, "timing")
-        print_note(
-            f"left out {timings} under {LAUNCH_MATTERS_US:g} us whose launch was timed as well, or may have been"
-        )
+        print_note(f"left out {timings} under {LAUNCH_MATTERS_US:g} us that may include the launch")
     typer.echo(
         f"corrected {made.model_name} on {counted(len(made.problems), 'problem')}, {counted(made.configs, 'config')}"
     )

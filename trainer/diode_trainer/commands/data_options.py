@@ -1,42 +1,58 @@
-"""Which measurements a command learns from, or judges by: the warehouse's, a folder's, or those of files."""
+"""Options for the measurements that a command learns from or judges by: of a warehouse, a folder or files."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import print_note, progress
-from diode_store.options import takes_several
+from diode_store.command_line.console import print_note, progress
+from diode_store.command_line.options import takes_several
+from diode_store.records import REGIME_NAMES
 from diode_trainer.data.from_files import DEFAULT_EXTENSIONS, EXTENSIONS, Files
 
 if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
+    from diode_trainer.data.from_warehouse import ExampleFilter
+    from diode_trainer.data.sources import LoadedData
+
+
+def wait_without_spinning() -> None:
+    """Let waiting threads sleep, unless the user chose otherwise; spinning slows a busy machine down."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 TakesSeveralFiles = takes_several("--dataset", "--file-extensions")
-"""The class of a command with ``DataOptions``."""
+"""Command class for commands with ``DataOptions``."""
 
 
 _Dataset = Annotated[
     list[Path] | None,
     typer.Option(
-        "--dataset", metavar="FILE...", help="These files, of any format of `diode import`, and no warehouse."
+        "--dataset", metavar="FILE...", help="Read these files instead of a warehouse, in any format of `diode import`."
     ),
 ]
 _DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="FOLDER", help="The files of this folder and of those in it, and no warehouse."),
+    typer.Option("--data-dir", metavar="FOLDER", help="Read the files below this folder instead of a warehouse."),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Where measurements come from, and which of them count."""
+    """Source of the measurements, and filters for them."""
 
     hardware: Annotated[
-        str | None, typer.Option("--hardware", "--hardware-name", help="Alias, name or beginning of a name.")
+        str | None,
+        typer.Option(
+            "--hardware",
+            "--hardware-name",
+            metavar="NAME[,NAME]",
+            help="Alias, name or beginning of a name. A list combines devices, such as h100,h200.",
+        ),
     ] = None
     dataset: _Dataset = None
     data_dir: _DataDir = None
@@ -45,7 +61,7 @@ class DataOptions:
         typer.Option(
             "--file-extensions",
             metavar="NAME...",
-            help=f"Which files of --data-dir: {', '.join(EXTENSIONS)}.",
+            help=f"Extensions of the files in --data-dir: {', '.join(EXTENSIONS)}.",
             show_default=" ".join(DEFAULT_EXTENSIONS),
         ),
     ] = None
@@ -55,55 +71,77 @@ class DataOptions:
         str | None,
         typer.Option(
             "--regime",
-            help="Of files: only timings taken so (graph, read_flush, write_flush, unknown), or all of them.",
-            show_default="files must agree",
+            metavar="NAME",
+            help=f"Only timings in this regime: {', '.join(REGIME_NAMES)}, or all. deployed is graph and read_flush.",
+            show_default="for files the one nearest to deployed by problem, else all",
         ),
     ] = None
     all_matches: Annotated[bool, typer.Option("--all-matches", help="Accept hardware of several kinds.")] = False
 
     @property
     def are_of_files(self) -> bool:
-        """Whether the warehouse is not asked."""
+        """True if the data comes from files, not from the warehouse."""
         return bool(self.dataset) or self.data_dir is not None
 
     def check(self) -> None:
-        """Check that they name one source of data.
+        """Check that the options name one source of data.
 
         Raises:
-            BadParameter: they name none, or two; or an option is not for that source.
+            BadParameter: they name no source, or two, or an option does not apply to the source.
         """
         if self.dataset and self.data_dir is not None:
             raise typer.BadParameter("give files or a folder, not both", param_hint="--dataset or --data-dir")
         if not self.are_of_files and self.hardware is None:
-            raise typer.BadParameter("name the data", param_hint="--hardware or --dataset or --data-dir")
-        if not self.are_of_files and self.regime is not None:
-            raise typer.BadParameter("it is for --dataset and --data-dir", param_hint="--regime")
+            raise typer.BadParameter("name a source of data", param_hint="--hardware or --dataset or --data-dir")
         if self.file_extensions and self.data_dir is None:
-            raise typer.BadParameter("it is for --data-dir", param_hint="--file-extensions")
+            raise typer.BadParameter("applies to --data-dir only", param_hint="--file-extensions")
         self._extensions()
 
     def described(self) -> str:
-        """Return where the data comes from, in a few words."""
+        """Return a short description of the source."""
         if self.data_dir is not None:
             return str(self.data_dir)
         return Files.named(self.dataset).where if self.dataset else "the warehouse"
 
-    def load(self, database: str) -> ExampleSet:
-        """Read the data and describe it on stderr.
+    def devices(self, database: str) -> list[str]:
+        """Return the names of the devices; nothing if that requires reading the data."""
+        from diode_trainer.data.sources import device_names
+
+        return [] if self.are_of_files else device_names(database, self._wanted())
+
+    def _wanted(self) -> ExampleFilter:
+        from diode_trainer.data.from_warehouse import ExampleFilter
+
+        return ExampleFilter(self.hardware, self.op, self.dtype, self.all_matches, self.regime)
+
+    def load(self, database: str, *, is_typed: bool = False) -> ExampleSet:
+        """Read the data, and describe it on stderr.
+
+        If the warehouse does not exist or is empty, the bundled measurements are read.
+
+        Args:
+            database: warehouse.
+            is_typed: whether the command line names the warehouse, which then must exist.
 
         Raises:
-            DiodeError: it cannot be read, or there is none.
+            DiodeError: the data cannot be read, or does not exist.
         """
-        from diode_trainer.data.from_warehouse import ExampleFilter
+        from diode_store.errors import NoMeasurementsError, NoWarehouseError
         from diode_trainer.data.sources import load, load_files
 
-        wanted = ExampleFilter(self.hardware, self.op, self.dtype, self.all_matches)
+        wanted = self._wanted()
         if self.are_of_files:
             files = self._files()
             with progress("reading, files", total=len(files.paths)) as advance:
-                found = load_files(files, wanted, self.regime, lambda: advance(1))
+                found = load_files(files, wanted, lambda: advance(1))
         else:
-            found = load(database, wanted)
+            try:
+                with progress("reading the warehouse"):
+                    found = load(database, wanted)
+            except (NoMeasurementsError, NoWarehouseError) as error:
+                if is_typed and isinstance(error, NoWarehouseError):
+                    raise
+                found = _bundled(wanted, str(error).partition(";")[0])
         for line in found.notes:
             print_note(line)
         return found.dataset
@@ -114,7 +152,7 @@ class DataOptions:
         return Files.named(self.dataset or [])
 
     def _extensions(self) -> list[str]:
-        """Return what was asked for, in lower case and without dots; a comma separates, too."""
+        """Return the requested extensions in lower case and without dots; commas separate them too."""
         given = ",".join(self.file_extensions or DEFAULT_EXTENSIONS).lower().split(",")
         names = [name.strip().removeprefix(".") for name in given]
         unknown = [name for name in names if name not in EXTENSIONS]
@@ -124,3 +162,12 @@ class DataOptions:
                 param_hint="--file-extensions",
             )
         return names
+
+
+def _bundled(wanted: ExampleFilter, why: str) -> LoadedData:
+    """Return the bundled measurements in place of a warehouse's, and print a note."""
+    from diode_trainer.data.sources import BUNDLED, load_bundled
+
+    print_note(f"{why}, so this uses {BUNDLED}")
+    with progress(f"reading {BUNDLED}, files") as advance:
+        return load_bundled(wanted, lambda: advance(1))

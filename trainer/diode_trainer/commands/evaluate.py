@@ -6,11 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import DatabaseOption, JsonOption, make_app, print_json, print_note, print_rows, progress
-from diode_store.options import takes_options
-from diode_store.render import counted
+from diode_store.command_line.console import (
+    DatabaseOption,
+    JsonOption,
+    is_on_command_line,
+    make_app,
+    print_json,
+    print_note,
+    print_rows,
+    progress,
+)
+from diode_store.command_line.options import takes_options
+from diode_store.command_line.render import counted
+from diode_store.errors import SettingsError
 from diode_trainer.commands import reporting
-from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles
+from diode_trainer.commands.data_options import DataOptions, TakesSeveralFiles, wait_without_spinning
 from diode_trainer.commands.evaluate_options import JudgingOptions
 
 if TYPE_CHECKING:
@@ -19,6 +29,7 @@ if TYPE_CHECKING:
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.judging.assess import Assessment
+    from diode_trainer.policy import Policy
 
 app = make_app(__doc__)
 
@@ -27,8 +38,9 @@ app = make_app(__doc__)
 @takes_options(DataOptions, "data")
 @takes_options(JudgingOptions)
 def evaluate(
+    context: typer.Context,
     database: DatabaseOption,
-    model: Annotated[str, typer.Option(help="A checkpoint, or a model's name (`diode models list`).")],
+    model: Annotated[str, typer.Option(help="Checkpoint, or name of a model (`diode models list`).")],
     data: DataOptions,
     options: JudgingOptions,
     *,
@@ -36,12 +48,16 @@ def evaluate(
     report_pictures: reporting.PicturesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rank measured problems' choices with a model and show the regret beside simpler rankings.
+    """Rank the choices of measured problems with a model, and show the regret beside simpler rankings.
 
-    Example: diode evaluate --model v2_model --hardware "NVIDIA H200" --unseen
+    Example: diode evaluate --model v3_model --hardware "NVIDIA H200" --unseen
     """
     data.check()
+    wait_without_spinning()
+    policy = options.policy()
     to = reporting.destination(report, report_pictures)
+    if to and policy:
+        raise SettingsError("a report shows rankings: drop --mode or --report")
     from diode_trainer.artifact import load as load_model
     from diode_trainer.catalogue import find_model
     from diode_trainer.judging.rankable import rankable
@@ -49,9 +65,12 @@ def evaluate(
 
     check_slices(options.by or ())
     judged = load_model(find_model(model))
-    dataset, note = rankable(judged, data.load(database))
+    dataset, note = rankable(judged, data.load(database, is_typed=is_on_command_line(context, "database")))
     if note is not None:
         print_note(note)
+    if policy is not None:
+        _replay(judged, dataset, policy, options, as_json=as_json)
+        return
     assessment = _assess(judged, dataset, options)
     if to:
         from diode_trainer.commands.evidence import of_assessment
@@ -64,6 +83,21 @@ def evaluate(
         print_json(assessment.to_plain())
     else:
         _print(assessment, judged.path.stem, options.by or ())
+
+
+def _replay(model: TimingModel, dataset: ExampleSet, policy: Policy, options: JudgingOptions, *, as_json: bool) -> None:
+    from diode_trainer.commands import replay_tables
+    from diode_trainer.judging.replay import replay_model
+
+    families = options.family or ()
+    with progress("replaying, problems", total=len(dataset)) as advance:
+        replayed = replay_model(
+            model, dataset, policy, unseen=options.unseen, families=families, on_problem=lambda: advance(1)
+        )
+    if as_json:
+        print_json(replay_tables.to_plain(replayed, model, policy))
+    else:
+        replay_tables.print_tables(replayed, model, policy)
 
 
 def _assess(model: TimingModel, dataset: ExampleSet, options: JudgingOptions) -> Assessment:
@@ -88,6 +122,7 @@ def _print(assessment: Assessment, name: str, by: Sequence[str]) -> None:
         PARTS_HEADER,
         WORST_HEADER,
         cautions,
+        device_rows,
         error_rows,
         left_out,
         part_rows,
@@ -102,6 +137,8 @@ def _print(assessment: Assessment, name: str, by: Sequence[str]) -> None:
     print_rows(ERRORS_HEADER, error_rows(assessment.standing, name))
     for line in left_out(assessment.standing):
         print_note(line)
+    if "device" not in by and (devices := device_rows(assessment.standing)):
+        print_rows(("device", *PARTS_HEADER), devices, title="By device")
     for slice_by, parts in slices(assessment.standing.judgements, by).items():
         print_rows((slice_by, *PARTS_HEADER), part_rows(parts), title=f"By {slice_by}")
     if assessment.worst:

@@ -1,25 +1,70 @@
-"""The options of `diode evaluate` that say what is judged and what is shown of it."""
+"""Options of `diode evaluate` for what to judge and what to show."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from diode_store.errors import SettingsError
+
+if TYPE_CHECKING:
+    from diode_trainer.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgingOptions:
-    """What is judged, and what is shown of it."""
+    """Problems to judge by, and results to show."""
 
     family: Annotated[
         list[str] | None,
-        typer.Option(help="Judge by the problems of this family alone (repeatable); baselines learn from the others."),
+        typer.Option(help="Judge by the problems of this family only (repeatable); baselines learn from the others."),
     ] = None
-    unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems that the model was trained on.")] = False
+    unseen: Annotated[bool, typer.Option("--unseen", help="Leave out problems in the model's training data.")] = False
     no_vendor: Annotated[bool, typer.Option("--no-vendor", help="Count Triton choices only.")] = False
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="SLICE", help="Show parts (repeatable), such as op, alignment, time or family."),
+        typer.Option(metavar="SLICE", help="Also show results by op, alignment, time, family and so on (repeatable)."),
     ] = None
-    top_n_worst: Annotated[int, typer.Option(min=0, help="List this many of the costliest choices.")] = 0
+    top_n_worst: Annotated[int, typer.Option(min=0, help="Number of costliest choices to list.")] = 0
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="Replay the hook in this mode instead (adaptive, top_k or zero): how many kernels it would benchmark,"
+            " the regret after that, and how often it is as right as it is sure.",
+        ),
+    ] = None
+    kernel_price: Annotated[
+        float | None,
+        typer.Option(
+            help="With --mode adaptive: relative gain that makes a kernel worth benchmarking.",
+            show_default="the model's",
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None,
+        typer.Option(help="With --mode top_k: number of candidates to keep.", show_default="3"),
+    ] = None
+
+    def policy(self) -> Policy | None:
+        """Return the policy to replay; None to judge rankings.
+
+        Raises:
+            SettingsError: the mode is unknown, or options contradict each other.
+        """
+        if self.mode is None:
+            if self.kernel_price is not None or self.top_k is not None:
+                raise SettingsError("--kernel-price and --top-k need --mode")
+            return None
+        if self.no_vendor or self.by or self.top_n_worst:
+            raise SettingsError("--no-vendor, --by and --top-n-worst judge rankings: drop them or --mode")
+        from diode_trainer.policy import Mode, make_policy
+
+        policy = make_policy(self.mode, self.top_k, None, self.kernel_price, knows_its_spread=True)
+        if self.kernel_price is not None and policy.mode is not Mode.ADAPTIVE:
+            raise SettingsError("--kernel-price goes with --mode adaptive")
+        if self.top_k is not None and policy.mode is not Mode.TOP_K:
+            raise SettingsError("--top-k goes with --mode top_k")
+        return policy

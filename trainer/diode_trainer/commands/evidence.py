@@ -1,41 +1,42 @@
-"""What `diode evaluate` and `diode-train` found, as what a report is made of."""
+"""Convert the results of `diode evaluate` and `diode-train` to the content of a report."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_store.devices import describe
+from diode_store.command_line.render import cell_text, counted
+from diode_store.devices.known import describe
 from diode_store.errors import ModelError
-from diode_store.render import cell_text, counted
 from diode_trainer.commands.tables import card_pairs, label, left_out, titles
+from diode_trainer.jobs.workflow import fold_scorer, predict_unseen
 from diode_trainer.judging.calibration import calibrate_by_others, make_cases
-from diode_trainer.report.content import Evidence, Judged
-from diode_trainer.report.rows import loss_points
-from diode_trainer.report.spread import foresee, joined
+from diode_trainer.report.evaluation.content import Evidence, Judged
+from diode_trainer.report.evaluation.rows import loss_points
+from diode_trainer.report.evaluation.spread import foresee, joined
 from diode_trainer.scoring import Scorer
 from diode_trainer.training.history import history_path, read_history
-from diode_trainer.workflow import fold_scorer, predict_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from diode_trainer.artifact import TimingModel
     from diode_trainer.data.dataset import Examples, ExampleSet
-    from diode_trainer.jobs import Trained
+    from diode_trainer.jobs.job import Trained
+    from diode_trainer.jobs.workflow import Evaluation
     from diode_trainer.judging.assess import Assessment
     from diode_trainer.judging.standing import Standing
-    from diode_trainer.report.rows import LossPoint
-    from diode_trainer.report.spread import Foreseen
+    from diode_trainer.report.evaluation.rows import LossPoint
+    from diode_trainer.report.evaluation.spread import Foreseen
     from diode_trainer.training.history import FitHistory
-    from diode_trainer.workflow import Evaluation
 
 
 def of_assessment(
     assessment: Assessment, model: TimingModel, dataset: ExampleSet, *, vendor: bool, notes: tuple[str, ...]
 ) -> Evidence:
-    """Return what is reported of a stored model."""
+    """Return the content of a report about a stored model."""
     choices = "All choices" if vendor else "Triton choices only"
     problems = counted(assessment.problems, "problem")
     history, without = _stored_history(model)
@@ -52,20 +53,20 @@ def of_assessment(
 
 
 def reporting_steps(folds: int) -> int:
-    """Return how often ``of_training`` reports a step."""
+    """Return the number of steps that ``of_training`` reports."""
     return 2 * folds
 
 
 def of_training(trained: Trained, dataset: ExampleSet, *, on_step: Callable[[], None] = lambda: None) -> Evidence:
-    """Return what is reported of a training: its folds, pooled.
+    """Return the content of a report about a training: its folds, pooled.
 
     Args:
-        trained: the training.
-        dataset: what it learned from.
+        trained: training.
+        dataset: data of the training.
         on_step: called ``reporting_steps(folds)`` times.
 
     Raises:
-        ValueError: it was not evaluated.
+        ValueError: the training has no evaluation.
     """
     evaluation, name = trained.result.evaluation, trained.card.name
     if evaluation is None:
@@ -82,7 +83,7 @@ def of_training(trained: Trained, dataset: ExampleSet, *, on_step: Callable[[], 
 
 
 def judged(standing: Standing, model: str, title: str) -> Judged:
-    """Return a standing under the names that people read."""
+    """Return a standing with readable names."""
     baselines = standing.baselines
 
     def named(baseline: str) -> str:
@@ -106,16 +107,16 @@ def _judged_examples(dataset: ExampleSet, standing: Standing) -> list[Examples]:
 
 
 def _foreseen(model: TimingModel, examples: Sequence[Examples], *, vendor: bool) -> Foreseen | None:
-    """Return what a model says of its picks on these problems; None of a model without members."""
+    """Return a model's confidence in its picks on these problems; None for a model without members."""
     if not isinstance(model.scorer, Scorer):
         return None
     return foresee(model.scorer, examples, vendor=vendor, calibration=model.card.calibration)
 
 
 def _foreseen_by_fold(evaluation: Evaluation, dataset: ExampleSet, on_step: Callable[[], None]) -> Foreseen | None:
-    """Return what each fold's fit says of its picks on its test problems, in the judgements' order.
+    """Return the confidence of each fold's fit in its picks on the test problems, in the order of the judgements.
 
-    It is calibrated by the other folds. Where one cannot be, from too few problems or without another fold, none is.
+    Each fold is calibrated by the others. If one cannot be calibrated (too few problems, or a single fold), none is.
     """
     cases = []
     for fitted, split in zip(evaluation.fits, evaluation.splits, strict=True):
@@ -132,8 +133,8 @@ def _foreseen_by_fold(evaluation: Evaluation, dataset: ExampleSet, on_step: Call
 
 
 def _stored_history(model: TimingModel) -> tuple[tuple[LossPoint, ...], str]:
-    """Return the learning curve of a stored model, else why there is none."""
-    if not history_path(model.path).exists():
+    """Return the learning curve of a stored model, and the reason if there is none."""
+    if not os.path.lexists(history_path(model.path)):
         return (), f"there is no {history_path(model.path).name} beside the model; diode-train writes one"
     try:
         return _points(read_history(model.path)), ""
@@ -150,7 +151,7 @@ def _devices(dataset: ExampleSet) -> str:
 
 
 def _data_facts(dataset: ExampleSet) -> Mapping[str, object]:
-    """Return where the data is from."""
+    """Return the origin of the data."""
     lineage = dataset.lineage
     devices = describe({example.hardware.key: example.hardware for example in dataset}.values())
     environments = [

@@ -1,4 +1,4 @@
-"""The default recipe of each model type, and changes to it."""
+"""Default recipe of each model type, and changes to it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import Any
 from diode_store.errors import SettingsError
 from diode_trainer.commands.train_options import MOST_LEARNING_RATE, MOST_WEIGHT_DECAY
 from diode_trainer.models import model_class
-from diode_trainer.training.train import Recipe
+from diode_trainer.training.recipe import Recipe
 
 RECIPES = {
     "deep": Recipe("deep", epochs=70, weight_decay=0.2),
     "base": Recipe("base", epochs=60, weight_decay=0.2),
 }
-"""By model type. Chosen by cross-validation on the bundled measurements; docs/model-quality.md says what was tried."""
+"""Default recipes by model type, chosen by cross-validation on the bundled measurements (docs/model-quality.md)."""
+
+_FEWEST_EPOCHS = 30
+_TURNS = 120_000
+"""Problems over all epochs of a fit, within the recipe's epochs and the fewest."""
+
+
+def with_epochs_for(recipe: Recipe, problems: int) -> Recipe:
+    """Return a recipe with fewer epochs for many problems, since an epoch then has more steps."""
+    return replace(recipe, epochs=min(recipe.epochs, max(_FEWEST_EPOCHS, _TURNS // max(problems, 1))))
 
 
 def make_recipe(
@@ -29,8 +38,8 @@ def make_recipe(
         changes: fields of ``Recipe``.
 
     Raises:
-        ModelError: an unknown model type.
-        SettingsError: a learning rate or weight decay that no fit survives, or several members of ``base``.
+        ModelError: the model type is unknown.
+        SettingsError: the learning rate or weight decay is out of range, or ``base`` gets several members.
     """
     default = model_class(model_type).default_widths
     widths = None

@@ -1,4 +1,4 @@
-"""`--report` of `diode evaluate` and `diode-train`: its options, and what both do with them."""
+"""Options `--report` and `--history-picture` of `diode evaluate` and `diode-train`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diode_store.console import print_note, progress
+from diode_store.command_line.console import print_note, progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diode_trainer.report.content import Evidence
-    from diode_trainer.report.output import Destination
+    from diode_trainer.report.evaluation.content import Evidence
+    from diode_trainer.report.evaluation.output import Destination
     from diode_trainer.training.history import FitHistory
 
 ReportOption = Annotated[
@@ -29,12 +29,12 @@ PicturesOption = Annotated[
 
 
 def destination(page: Path | None, pictures: Path | None) -> Destination:
-    """Return where the report goes, checked before any work is done for it.
+    """Return the destination of a report, checked before any work is done.
 
     Raises:
-        ReportError: it cannot be made or written.
+        ReportError: the report cannot be made or written.
     """
-    from diode_trainer.report.output import Destination
+    from diode_trainer.report.evaluation.output import Destination
 
     to = Destination(page, pictures)
     to.check()
@@ -42,27 +42,27 @@ def destination(page: Path | None, pictures: Path | None) -> Destination:
 
 
 def check_history_picture(path: Path) -> None:
-    """Check that a training history can be drawn to ``path``, before any work is done for it.
+    """Check that a training history can be drawn to ``path``, before any work is done.
 
     Raises:
-        ReportError: it cannot.
+        ReportError: the history cannot be drawn there.
     """
-    from diode_trainer.report import history_picture
+    from diode_trainer.report.evaluation import history_picture
 
     history_picture.check(path)
 
 
 def draw_history(histories: Sequence[FitHistory], path: Path) -> None:
-    """Draw a training history, and say where it is."""
-    from diode_trainer.report import history_picture
+    """Draw a training history, and print its path."""
+    from diode_trainer.report.evaluation import history_picture
 
     history_picture.draw(histories, path)
     print_note(f"picture: {path}")
 
 
 def write(evidence: Evidence, to: Destination) -> None:
-    """Write what was asked for, and say where it is."""
-    from diode_trainer.report.output import write_report
+    """Write the requested parts of a report, and print their paths."""
+    from diode_trainer.report.evaluation.output import write_report
 
     with progress("drawing pictures") as advance:
         paths = write_report(evidence, to, lambda: advance(1))

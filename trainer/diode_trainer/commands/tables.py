@@ -1,23 +1,24 @@
-"""Evaluations as rows of a table."""
+"""Convert evaluations to rows of tables."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from diode_store.devices import describe
-from diode_store.render import counted, problem_text
+from diode_store.command_line.render import counted, problem_text
+from diode_store.devices.known import describe
 from diode_trainer.data.held_out import Split
 from diode_trainer.judging.metrics import KS, Report
+from diode_trainer.judging.slices import slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from diode_trainer.card import Card
+    from diode_trainer.jobs.workflow import Evaluation
     from diode_trainer.judging.assess import Assessment
     from diode_trainer.judging.judgement import ProblemJudgement
     from diode_trainer.judging.standing import Standing
-    from diode_trainer.workflow import Evaluation
 
 HEADER = (
     "ranking",
@@ -45,7 +46,13 @@ _NAMES = {
     "random": "random",
 }
 _LONGEST_NAME = 22
-"""Wide enough for our own rows; the figures beside them matter more than the end of a long name."""
+"""Longest name in a table, wide enough for our own rows."""
+_COUNTED = {
+    "problems": "problems (one counts again in each regime and environment)",
+    "timings": "timings",
+    "measurements": "measurements",
+}
+"""Labels of the counts in a card's data."""
 
 
 def rows(standing: Standing, model: str) -> list[tuple[object, ...]]:
@@ -54,7 +61,7 @@ def rows(standing: Standing, model: str) -> list[tuple[object, ...]]:
 
 
 def error_rows(standing: Standing, model: str) -> list[tuple[object, ...]]:
-    """Return the errors of those that predict times, in the order of ``ERRORS_HEADER``."""
+    """Return the errors of the rankings that predict times, in the order of ``ERRORS_HEADER``."""
     named = ((name, report.errors) for name, report in _named(standing, model))
     return [(name, e.rmse_log, e.mse_log, e.rmse_us, e.mse_us) for name, e in named if e is not None]
 
@@ -68,7 +75,7 @@ PARTS_HEADER = ("problems", "regret@1", "@3", "@5", "@10", "max@1", "in 2%", "ti
 
 
 def part_rows(parts: Mapping[str, Report]) -> list[tuple[object, ...]]:
-    """Return a row for each part of the problems: its name, then in the order of ``PARTS_HEADER``."""
+    """Return a row for each part of the problems: its name, and the columns of ``PARTS_HEADER``."""
     losses = {part: report.problems * math.log(report.regret[1].geomean) for part, report in parts.items()}
     total = sum(losses.values())
     return [
@@ -86,20 +93,26 @@ def part_rows(parts: Mapping[str, Report]) -> list[tuple[object, ...]]:
     ]
 
 
+def device_rows(standing: Standing) -> list[tuple[object, ...]]:
+    """Return a row for each device, as ``part_rows`` does; none if there is only one device."""
+    found = slices(standing.judgements, ["device"])["device"] if standing.judgements else {}
+    return part_rows(found) if len(found) > 1 else []
+
+
 def left_out(standing: Standing) -> list[str]:
-    """Return a line for each baseline that could not be judged, or not on every problem."""
+    """Return a line for each baseline that could not be judged on every problem."""
     baselines, problems = standing.baselines, standing.model.problems
     lines = [f"left out {label(name)}: {reason}" for name, reason in baselines.skipped.items()]
     fewer = ((label(name), report.problems) for name, report in baselines.reports.items())
     return lines + [
-        f"{name} has no answer for {problems - answered:,} of {counted(problems, 'problem')}, which its row leaves out"
+        f"{name} has no answer for {problems - answered:,} of {counted(problems, 'problem')}; its row leaves these out"
         for name, answered in fewer
         if answered < problems
     ]
 
 
 def cautions(assessment: Assessment) -> Iterator[str]:
-    """Yield what a reader of the figures must know."""
+    """Yield warnings about the figures."""
     problems = counted(assessment.problems, "problem")
     if assessment.seen:
         remedy = (
@@ -107,7 +120,7 @@ def cautions(assessment: Assessment) -> Iterator[str]:
             if assessment.seen == assessment.problems
             else "--unseen leaves them out"
         )
-        yield f"it was trained on {assessment.seen:,} of these {problems}, so this flatters it; {remedy}"
+        yield f"it was trained on {assessment.seen:,} of these {problems}, so the figures flatter it; {remedy}"
     if assessment.outside:
         reasons = ", ".join(assessment.outside_reasons)
         verb = "is" if assessment.outside == 1 else "are"
@@ -115,7 +128,7 @@ def cautions(assessment: Assessment) -> Iterator[str]:
 
 
 def label(baseline: str) -> str:
-    """Return how the tables call a baseline; a model that ships may have the name of the one that is judged."""
+    """Return the name of a baseline in tables; a shipped model may share the name of the judged one."""
     kind, _, name = baseline.partition(":")
     return _NAMES.get(baseline, baseline) if not name else f"{kind} {_short(name, _LONGEST_NAME - len(kind) - 1)}"
 
@@ -125,7 +138,7 @@ def _short(name: str, length: int = _LONGEST_NAME) -> str:
 
 
 def titles(evaluation: Evaluation) -> list[tuple[str, Standing]]:
-    """Return each table's title and content."""
+    """Return the title and content of each table."""
     of_families = " of families" if evaluation.held_out is Split.FAMILY else ""
     pooled = (
         f"one held-out fold{of_families}"
@@ -175,7 +188,7 @@ def worst_rows(worst: Sequence[ProblemJudgement]) -> list[tuple[object, ...]]:
 
 
 def card_pairs(card: Card) -> dict[str, object]:
-    """Return the lines of a card that a person wants to read."""
+    """Return the fields of a card for a person."""
     domain, data = card.domain, card.data
     return {
         "name": card.name,
@@ -183,12 +196,13 @@ def card_pairs(card: Card) -> dict[str, object]:
         "type": f"{card.model_type}, feature version {card.feature_version}",
         "network": _network_text(card.training),
         "hardware": [describe([device]) for device in domain.hardware],
+        "devices left out": [check.describe() for check in domain.device_checks],
         "ops": list(domain.ops),
         "dtypes": list(domain.dtypes),
         "layouts": list(domain.layouts),
         "templates": list(domain.templates),
         "shapes": [f"{name} {low} to {high}" for name, (low, high) in domain.shapes.items()],
-        "data": ", ".join(f"{data[name]} {name}" for name in ("problems", "timings", "measurements") if name in data),
+        "data": ", ".join(f"{data[name]:,} {told}" for name, told in _COUNTED.items() if name in data),
         "data sets": data.get("datasets"),
         "measured": f"{data.get('measured_from')} to {data.get('measured_to')}" if data else None,
         "evaluated": _evaluated(card.metrics),
@@ -203,7 +217,7 @@ def card_pairs(card: Card) -> dict[str, object]:
 
 
 def _network_text(training: Mapping[str, Any]) -> str | None:
-    """Return the members and the scout of a model whose card says how it was fitted."""
+    """Describe the members and the scout, if the card says how the model was fitted."""
     if "members" not in training:
         return None
     widths, scout = (" x ".join(map(str, training.get(name, ()))) for name in ("hidden_layer_widths", "scout_widths"))
@@ -217,7 +231,8 @@ def _calibration_text(card: Card) -> str | None:
         return None
     return (
         f"on {counted(calibration.problems, 'held-out problem')}; the members' spread counts"
-        f" {calibration.spread:.2f} times ({calibration.vendor_spread:.2f} for a slow vendor's kernel), a kernel is"
+        f" {calibration.spread:.2f} times ({calibration.vendor_spread:.2f} for a slow vendor's kernel;"
+        f" {math.exp(calibration.odd_spread):.2f} times that where rows are not whole 16 bytes), a kernel is"
         f" worth timing for a gain of {calibration.kernel_price:.2%}"
     )
 
@@ -226,7 +241,7 @@ _KINDS = ("all_choices", "triton_only")
 
 
 def _evaluated(metrics: Mapping[str, Any]) -> str | None:
-    """Return how the figures of a card came about."""
+    """Describe the evaluation behind the figures of a card."""
     if "folds" not in metrics:
         return None
     return f"{counted(metrics['folds'], 'fold')}, a {metrics.get('split', Split.PROBLEM)} in one of them"

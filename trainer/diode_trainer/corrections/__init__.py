@@ -1,1 +1,1 @@
-"""What was measured of a problem corrects what a model predicts for it."""
+"""Corrections of a model's predictions for problems that were measured."""

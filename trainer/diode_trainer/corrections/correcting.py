@@ -1,9 +1,9 @@
-"""Makes corrections of a model's predictions from measured times.
+"""Make corrections of a model's predictions from measured times.
 
-How far a model is off, log(measured / predicted), is taken for a sum of what all configs of a problem share, what
-those of one side (the vendor's library, or a Triton template) share, and each config's own, beside the noise of the
-measurement. From the configs that were measured follows what to expect of the others: the best linear prediction in
-this nested model, which shrinks every part towards 0, the more the fewer and noisier the measurements are.
+The error of a model, log(measured / predicted), is modeled as a sum of parts. One part is common to all configs of a
+problem, another to all configs of a side (the vendor library, or a Triton template). A third is each config's own, and
+the measurement adds noise. The correction is the best linear prediction in this nested model. It shrinks every part
+towards 0, more so for fewer and noisier measurements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware, ProblemShape
     from diode_trainer.card import Card
 
@@ -30,42 +30,43 @@ if TYPE_CHECKING:
 PROBLEM_SD = 0.07
 SIDE_SD = 0.06
 CONFIG_SD = 0.06
-"""Standard deviations of the three parts, of log(measured / predicted): of 250 problems of the bundled measurements,
-predicted by a fit to the others, at configs predicted within half of the fastest."""
+"""Standard deviations of the three parts of log(measured / predicted), estimated on bundled problems that the model had
+not seen.
+"""
 _ENOUGH_TO_SCATTER = 20
-"""Measurements beside others of their side and problem, from which on their scatter is looked at."""
+"""Fewest measurements, beside others of their side and problem, to estimate their scatter."""
 _MAD_OF_NORMAL = 1.4826
-"""Standard deviation over median absolute deviation."""
+"""Ratio of standard deviation to median absolute deviation of a normal distribution."""
 _HOPELESS = 2.0
-"""A measured config is left out if, with and without its own correction, it is this many times behind the best."""
+"""Ratio to the best time from which a config gets no correction of its own, both with and without one."""
 
 
 class Model(Protocol):
-    """What is asked of a model."""
+    """A model that can be corrected."""
 
     @property
     def card(self) -> Card:
-        """The model's card."""
+        """Card of the model."""
 
     @property
     def sha256(self) -> str:
-        """Of the checkpoint."""
+        """SHA-256 of the checkpoint."""
 
     def predict_us(self, shape: ProblemShape, hardware: Hardware, columns: ConfigColumns) -> Floats:
-        """Return each config's runtime in microseconds, shape (n,); inf for what cannot run."""
+        """Return each config's runtime in microseconds, shape (n,); inf for a config that cannot run."""
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredProblem:
-    """What was measured of one problem on one device; arrays have shape (n,)."""
+    """Measurements of one problem on one device; arrays have shape (n,)."""
 
     hardware: Hardware
     shape: ProblemShape
     columns: ConfigColumns
     runtime_us: Floats
-    """Median; inf for a config that never ran."""
+    """Median runtime; inf for a config that never ran."""
     count: NDArray[np.int64]
-    """How many measurements there are of each."""
+    """Number of measurements of each config."""
     sigma: Floats
     """Relative scatter of one measurement."""
 
@@ -73,11 +74,11 @@ class MeasuredProblem:
 def make_corrections(
     model: Model, measured: Iterable[MeasuredProblem], on_problem: Callable[[], None] = lambda: None
 ) -> Corrections:
-    """Return the corrections of ``model`` by what was measured; problems that say nothing are left out.
+    """Return corrections of ``model``; measurements that correct nothing are left out.
 
     Args:
-        model: what is corrected.
-        measured: what was measured, problem by problem.
+        model: model to correct.
+        measured: measurements by problem.
         on_problem: called after each problem.
     """
     pairs = []
@@ -91,12 +92,12 @@ def make_corrections(
 
 
 def unexplained_noise(pairs: Iterable[tuple[MeasuredProblem, Floats]]) -> float:
-    """Return by how much measurements scatter beyond their method's noise and what a model errs by, relatively.
+    """Estimate the relative scatter of measurements beyond their method's noise and the model's error.
 
-    Robust: some large errors of the model do not count for noise.
+    The estimate is robust: a few large errors of the model do not count as noise.
 
     Args:
-        pairs: what was measured of each problem, and what a model predicts for it.
+        pairs: measurements of each problem, with the model's predictions.
     """
     standardised: list[float] = []
     for measured, predicted in pairs:
@@ -115,18 +116,18 @@ def unexplained_noise(pairs: Iterable[tuple[MeasuredProblem, Floats]]) -> float:
 
 
 def offsets_of(measured: MeasuredProblem, predicted_us: Floats, noise: float = 0.0) -> ProblemOffsets | None:
-    """Return the corrections of one problem; None where nothing was measured that the model could predict.
+    """Return the corrections of one problem; None if the model predicts none of the measured configs.
 
     Args:
-        measured: what was measured.
-        predicted_us: what the model predicts for the same configs, shape (n,).
+        measured: measurements.
+        predicted_us: predictions for the same configs, shape (n,).
         noise: relative scatter of one measurement, beside ``measured.sigma``.
     """
     predictable = np.isfinite(predicted_us)
     if not predictable.any():
         return None
     residual, usable, sides = _residuals(measured, predicted_us)
-    # Of a residual around the mean of its side.
+    # Variance of a residual around the mean of its side.
     variance = CONFIG_SD**2 + (measured.sigma**2 + noise**2) / measured.count
     shared, of_sides = _shared(residual[usable], variance[usable], sides[usable])
     expected = np.array([of_sides.get(side, shared) for side in sides])
@@ -138,7 +139,7 @@ def offsets_of(measured: MeasuredProblem, predicted_us: Floats, noise: float = 0
 
 
 def _residuals(measured: MeasuredProblem, predicted_us: Floats) -> tuple[Floats, NDArray[np.bool_], NDArray[np.str_]]:
-    """Return log(measured / predicted) of each config, which of these are usable, and each one's side."""
+    """Return log(measured / predicted) of each config, a mask of the usable ones, and their sides."""
     usable = np.isfinite(measured.runtime_us) & np.isfinite(predicted_us)
     residual = np.zeros(len(predicted_us))
     residual[usable] = np.log(measured.runtime_us[usable] / predicted_us[usable])
@@ -147,7 +148,7 @@ def _residuals(measured: MeasuredProblem, predicted_us: Floats) -> tuple[Floats,
 
 
 def _shared(residual: Floats, variance: Floats, sides: NDArray[np.str_]) -> tuple[float, dict[str, float]]:
-    """Return what to expect of a problem's configs in general, and of those of each measured side."""
+    """Return the expected error of all configs of a problem, and of each measured side."""
     found = sorted(set(sides.tolist()))
     weights = np.array([np.sum(1 / variance[sides == side]) for side in found])
     means = np.array([np.sum((residual / variance)[sides == side]) for side in found]) / weights
@@ -158,7 +159,7 @@ def _shared(residual: Floats, variance: Floats, sides: NDArray[np.str_]) -> tupl
 
 
 def _matters(predicted_us: Floats, expected: Floats, own: Floats) -> NDArray[np.bool_]:
-    """Return which configs could be chosen, with their own corrections or with their side's instead."""
+    """Return the configs that could be chosen, with their own correction or with their side's."""
     with np.errstate(invalid="ignore", over="ignore"):
         shared, corrected = predicted_us * np.exp(expected), predicted_us * np.exp(own)
     best = np.min(corrected, where=np.isfinite(corrected), initial=np.inf)

@@ -1,8 +1,8 @@
-"""Corrections of a model's predictions by what was measured: a small file that the hook reads.
+"""Corrections of a model's predictions by measurements: a small file that the hook reads.
 
-A correction is an offset of the natural logarithm of a predicted time. A problem has one for each config that was
-measured, one for each side of it (the vendor's library, or a Triton template) of which something was, and one for all
-else. ``correcting`` makes them; here they are kept, read and applied, with NumPy alone.
+A correction is an offset to the natural logarithm of a predicted time. Each measured config has an offset. So has each
+measured side of a problem (the vendor library, or a Triton template), and the rest of the problem. ``correcting`` makes
+the offsets; this module stores, reads and applies them, with NumPy alone.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store.columns import INT_COLUMNS
+from diode_store.candidates.columns import INT_COLUMNS
 from diode_store.errors import ModelError, first_line
-from diode_store.files import is_another, write_durably
 from diode_store.records import ProblemShape, is_vendor_template
+from diode_store.system.files import is_another, read_bounded, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from diode_store.columns import ConfigColumns
+    from diode_store.candidates.columns import ConfigColumns
     from diode_store.records import Hardware
 
 _VERSION = 1
@@ -35,24 +35,24 @@ _BEGINNING = f'{{"version":{_VERSION},"model":{{'.encode()
 _ALL_COLUMNS = (*INT_COLUMNS, "allow_tf32")
 VENDOR = "vendor"
 _MOST = 100.0
-"""No offset is as large: e to that power is more than any time over any other."""
+"""Bound of all offsets; e to this power exceeds any ratio of times."""
 
 Device = tuple[str, str, int]
-"""Name, arch and multiprocessors."""
+"""Name, architecture and multiprocessors."""
 Config = tuple[Any, ...]
 """Template, the ``INT_COLUMNS`` in order, allow_tf32."""
 
 
 @dataclass(frozen=True)
 class ProblemOffsets:
-    """What is added to the logarithm of the predicted times of one problem's configs."""
+    """Offsets to the logarithm of the predicted times of one problem."""
 
     others: float
-    """For configs of a side that was not measured."""
+    """Offset of configs whose side was not measured."""
     sides: Mapping[str, float]
-    """For those of a side that was."""
+    """Offset of the other configs of each measured side."""
     configs: Mapping[Config, float]
-    """For those that were measured themselves; infinite for one that never ran."""
+    """Offset of each measured config; infinite if it never ran."""
 
     def of(self, columns: ConfigColumns) -> NDArray[np.float64]:
         """Return the offset of each config, shape (n,)."""
@@ -67,29 +67,29 @@ class ProblemOffsets:
 
 @dataclass(frozen=True)
 class Corrections:
-    """The corrections of one model."""
+    """Corrections of one model."""
 
     model_sha256: str
     problems: Mapping[tuple[Device, ProblemShape], ProblemOffsets]
     model_name: str = ""
     created_at: str = ""
     key: str = field(default="", compare=False)
-    """What tells the file from others: 16 hexadecimal digits; empty for corrections that were not read from one."""
+    """Identity of the file, 16 hexadecimal digits; empty for corrections that were not read from a file."""
 
     def of(self, shape: ProblemShape, hardware: Hardware) -> ProblemOffsets | None:
-        """Return the corrections of a problem on a device, or None when nothing was measured of it."""
+        """Return the corrections of a problem on a device; None if it was not measured."""
         return self.problems.get((device_of(hardware), shape))
 
     @property
     def configs(self) -> int:
-        """How many configs have a correction of their own."""
+        """Number of configs with their own correction."""
         return sum(len(offsets.configs) for offsets in self.problems.values())
 
     def write(self, path: Path) -> None:
-        """Write what ``read_corrections`` reads; a reader sees the old file or the new one.
+        """Write the corrections atomically, for ``read_corrections``.
 
         Raises:
-            ModelError: it cannot be written.
+            ModelError: the file cannot be written.
         """
         try:
             write_durably({path: self.to_json().encode()}, mode=0o644)
@@ -117,20 +117,20 @@ def check_replaceable(path: Path) -> None:
     """Check that corrections may be written to ``path``.
 
     Raises:
-        ModelError: a file with something else is there.
+        ModelError: a file with other content is there.
     """
     if is_another(path, _BEGINNING):
-        raise ModelError(f"{path} is there and holds no corrections, so it is not replaced; give another --output")
+        raise ModelError(f"{path} exists and holds no corrections, so it was not replaced; give another --output")
 
 
 def read_corrections(path: Path) -> Corrections:
     """Read a file of corrections.
 
     Raises:
-        ModelError: it is missing or damaged, or of another version.
+        ModelError: the file is missing, damaged, or of another version.
     """
     try:
-        content = path.read_bytes()
+        content = read_bounded(path)
         plain = json.loads(content)
         version = plain["version"]
         problems = {} if version != _VERSION else dict(_problem(problem) for problem in plain["problems"])
@@ -146,12 +146,12 @@ def read_corrections(path: Path) -> Corrections:
 
 
 def side_of(template: str) -> str:
-    """Return the side of a problem that a template belongs to: kernels that a model errs about alike."""
+    """Return the side of a template: a group of kernels with similar errors of the model."""
     return VENDOR if is_vendor_template(template) else template
 
 
 def device_of(hardware: Hardware) -> Device:
-    """Return what tells a device model from others."""
+    """Return the identity of a device model."""
     return hardware.name, hardware.arch, hardware.multiprocessors
 
 
@@ -181,10 +181,10 @@ def _config(values: list[Any]) -> Config:
 def _offset(value: Any) -> float:
     offset = float(value)
     if not abs(offset) < _MOST:
-        raise ValueError(f"{value} is no offset")
+        raise ValueError(f"{value} is not an offset")
     return offset
 
 
 def _short(offset: float) -> float | None:
-    """Return an offset as JSON has it: five digits, null for a config that never ran."""
+    """Return an offset for JSON: five digits, null for a config that never ran."""
     return round(offset, 5) if math.isfinite(offset) else None

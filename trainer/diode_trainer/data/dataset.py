@@ -1,17 +1,17 @@
-"""Examples to learn from and to judge by: the warehouse's ``training_examples``, problem by problem."""
+"""Examples for training and evaluation: the warehouse's ``training_examples``, problem by problem."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store.columns import INT_COLUMNS, ConfigColumns
-from diode_store.noise import OTHER_SIGMAS
-from diode_store.settings import database_option
-from diode_store.urls import redact, sqlite_path
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
+from diode_store.system.settings import database_option
+from diode_store.system.urls import redact, sqlite_path
+from diode_store.timing.noise import OTHER_SIGMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,37 +20,38 @@ if TYPE_CHECKING:
 
     from diode_store.records import Hardware, ProblemShape
     from diode_trainer.card import Domain
+    from diode_trainer.covered import CoveredHardware
 
 _INGEST = "ingest measurements first, such as the bundled ones: `diode-ingest --once --bundled{}`"
 FEW = f"drop --op or --dtype if they leave too much out, or {_INGEST.format('')}"
-"""The remedy for too few problems."""
+"""Remedy for too few problems."""
 
 _ENOUGH_PROBLEMS = 40
 _ENOUGH_SHARE = 0.04
-"""How many problems, or in a small data set which share of them, an op, dtype or layout needs to count as covered. From
-14 float32 or 25 baddbmm problems among a thousand a model learned nothing reliable; with 58 and 156 of them its first
-pick was 8% and 6% off where it had seen no problem of the family (docs/models.md)."""
+"""Problems, or share of the problems of a small data set, that an op, dtype or layout needs to count as covered. From
+fewer a model learns nothing reliable (docs/results/what-helps-a-model.md).
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Every config tried on one problem, on one hardware, in one environment and regime; arrays have shape (n,)."""
+    """All configs tried on one problem, on one device, in one environment and regime; arrays have shape (n,)."""
 
     hardware: Hardware
     environment: str
-    """What tells its timings from those of other environments."""
+    """Key of the environment of the timings."""
     shape: ProblemShape
     columns: ConfigColumns
     runtime_us: NDArray[np.float64]
-    """inf where the config failed, so that it never is a fastest one."""
+    """Runtimes; inf if the config failed, so that it never is the fastest."""
     is_vendor: NDArray[np.bool_]
     is_estimate: NDArray[np.bool_]
     family: str | None = None
-    """The family of problems it was swept for, the first by name of several; None if none is known."""
+    """Family of the problem, the first by name if there are several; None if unknown."""
     regime: str | None = None
-    """What surrounded the timed launches (``TimingMethod.regime``); None if it is not known."""
+    """Regime of the timings (``TimingMethod.regime``); None if unknown."""
     usual_sigmas: tuple[float, ...] = OTHER_SIGMAS
-    """Relative scatter of its times in each band of ``diode_store.noise.BANDS_US``, by how they were taken."""
+    """Relative scatter of the times in each band of ``diode_store.timing.noise.BANDS_US``, for their timing method."""
 
     def __len__(self) -> int:
         """Return n."""
@@ -58,7 +59,7 @@ class Examples:
 
     @property
     def ran(self) -> NDArray[np.bool_]:
-        """Which configs did not fail."""
+        """Mask of the configs that did not fail."""
         return np.isfinite(self.runtime_us)
 
     def templates_that_ran(self) -> set[str]:
@@ -68,13 +69,13 @@ class Examples:
 
 @dataclass(frozen=True)
 class ExampleSet:
-    """Examples of many problems and where they come from."""
+    """Examples of many problems, with their origin."""
 
     examples: tuple[Examples, ...]
     lineage: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return how many problems there are; one counts again in each environment and regime."""
+        """Return the number of problems; a problem counts again in each environment and regime."""
         return len(self.examples)
 
     def __iter__(self) -> Iterator[Examples]:
@@ -83,17 +84,17 @@ class ExampleSet:
 
     @property
     def timings(self) -> int:
-        """How many (problem, config) pairs there are, failures included."""
+        """Number of (problem, config) pairs, failures included."""
         return sum(len(example) for example in self.examples)
 
     @property
     def failures(self) -> int:
-        """How many of them never ran."""
+        """Number of those pairs that failed."""
         return sum(int((~example.ran).sum()) for example in self.examples)
 
     @property
     def triton_configs(self) -> int:
-        """How many different Triton configs there are; the sizes of a problem do not count."""
+        """Number of distinct Triton configs, whatever the problem."""
         columns = ConfigColumns.joined([example.columns for example in self])
         of_triton = columns.take(columns.template_mask(lambda name: name.startswith("triton::")))
         rows = [of_triton.template_index, *(getattr(of_triton, name) for name in INT_COLUMNS)]
@@ -103,18 +104,24 @@ class ExampleSet:
         """Return the problems at ``indices``."""
         return ExampleSet(tuple(self.examples[i] for i in indices), self.lineage)
 
-    def domain(self) -> Domain:
-        """Return what the problems cover: where a model trained on them can be trusted.
+    def devices(self) -> list[CoveredHardware]:
+        """Return the device models on which templates ran, by name; if none did, all device models."""
+        from diode_trainer.covered import CoveredHardware
 
-        A problem of which only the vendor's kernels were tried says nothing about where templates can be ranked.
+        ranked = {example.hardware for example in self if (example.ran & ~example.is_vendor).any()}
+        return _described_best(CoveredHardware.of(each) for each in ranked or {e.hardware for e in self})
+
+    def domain(self) -> Domain:
+        """Return the domain of a model trained on these problems.
+
+        Problems with vendor kernels only do not count, as they do not show how templates rank.
         """
-        from diode_trainer.card import CoveredHardware, Domain
+        from diode_trainer.card import Domain
 
         shapes = [example.shape for example in self.examples if not example.is_vendor.all()]
         shapes = shapes or [example.shape for example in self.examples]
-        devices = {(e.hardware.name, e.hardware.arch, e.hardware.multiprocessors, e.hardware.vendor) for e in self}
         return Domain(
-            hardware=tuple(CoveredHardware(*device) for device in sorted(devices)),
+            hardware=tuple(self.devices()),
             ops=_covered(shape.op for shape in shapes),
             dtypes=_covered(shape.arithmetic for shape in shapes),
             layouts=_covered(shape.layout for shape in shapes),
@@ -125,6 +132,16 @@ class ExampleSet:
         )
 
 
+def _described_best(devices: Iterable[CoveredHardware]) -> list[CoveredHardware]:
+    """Return the device models by name, each from its most complete record."""
+    best: dict[tuple[str, str, int], CoveredHardware] = {}
+    for device in sorted(set(devices), key=lambda each: [str(value) for value in astuple(each)]):
+        kept = best.setdefault(device.identity, device)
+        if astuple(device).count(None) < astuple(kept).count(None):
+            best[device.identity] = device
+    return [best[identity] for identity in sorted(best)]
+
+
 def _covered(values: Iterable[str]) -> tuple[str, ...]:
     """Return the values that enough problems have."""
     counts = Counter(values)
@@ -133,23 +150,30 @@ def _covered(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def ingest_first(database: str) -> str:
-    """Return the remedy for a warehouse without measurements.
+    """Return the remedy for a warehouse without measurements."""
+    return _INGEST.format(_option_of(database))
 
-    The command names the warehouse, as a settings file may lead diode-ingest to another one.
-    """
-    return _INGEST.format(database_option(redact(str(sqlite_path(database) or database))))
+
+def ingest_bundled(database: str) -> str:
+    """Return the command that imports the bundled measurements into a warehouse."""
+    return f"`diode-ingest --once --bundled{_option_of(database)}`"
+
+
+def _option_of(database: str) -> str:
+    """Return the option that names a warehouse, since a settings file may point diode-ingest to another one."""
+    return database_option(redact(str(sqlite_path(database) or database)))
 
 
 def what_there_is(ops_and_dtypes: Iterable[tuple[str, str]]) -> str:
-    """Return the distinct ops and dtypes in words."""
+    """Describe the distinct ops and dtypes."""
     ops, dtypes = (sorted(set(values)) for values in zip(*ops_and_dtypes, strict=True))
     return f"op {', '.join(ops)}; dtype {', '.join(dtypes)}"
 
 
 def canonical(examples: Iterable[Examples]) -> tuple[Examples, ...]:
-    """Return problems and their configs in an order that follows from their content.
+    """Order problems and their configs by content.
 
-    So that equal measurements give equal models, whatever order they were ingested or written in.
+    So equal measurements give equal models, in whatever order they were ingested or written.
     """
     ordered = sorted(examples, key=lambda e: (sort_key(e.shape), e.hardware.name, e.environment, e.regime or ""))
     return tuple(_sorted_configs(example) for example in ordered)
@@ -166,5 +190,5 @@ def _sorted_configs(example: Examples) -> Examples:
 
 
 def sort_key(shape: ProblemShape) -> tuple[Any, ...]:
-    """Return what puts problems in an order that follows from their content."""
+    """Return a sort key that follows from the content of a problem."""
     return shape.op, shape.arithmetic, shape.b, shape.m, shape.n, shape.k, shape.layout

@@ -1,4 +1,4 @@
-"""A dataset from measurements outside a warehouse: files, or records in memory."""
+"""Datasets from measurements outside a warehouse: files, or records in memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store.columns import ConfigColumns
+from diode_store.candidates.columns import ConfigColumns
 from diode_store.errors import DatasetError
-from diode_store.noise import noisiest
 from diode_store.records import STOCK_POLICY
+from diode_store.timing.noise import noisiest
+from diode_store.timing.plausible import without_implausible
 from diode_trainer.data.dataset import Examples, ExampleSet, canonical
 from diode_trainer.data.from_files import Files, read_files
 
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 def load_file(
     path: Path | str, *, hardware: Hardware | None = None, select: Select = lambda usable: usable
 ) -> ExampleSet:
-    """Read one file of measurements, in any format that can be imported; `sources` reads several.
+    """Read one file of measurements in any import format; `sources` reads several files.
 
     Args:
-        path: the file.
-        hardware: the device of those lines that name none.
-        select: takes the usable measurements and returns those that are wanted.
+        path: file to read.
+        hardware: device of lines that name none.
+        select: filters the usable measurements.
 
     Raises:
-        DatasetError: no such file, an entry that is not a measurement, or nothing to learn from; names the place.
+        DatasetError: the file does not exist, an entry is not a measurement, or no example is left; names the place.
     """
     return load_measurements(read_files(Files.named([Path(path)]), hardware).measurements, str(path), select)
 
@@ -43,15 +44,16 @@ def load_file(
 def load_measurements(
     measurements: Iterable[Measurement], origin: str, select: Select = lambda usable: usable
 ) -> ExampleSet:
-    """Merge ``measurements`` as the view ``training_examples`` does: one row a problem, regime and config.
+    """Merge ``measurements`` as the view ``training_examples`` does: one row per problem, regime and config.
 
     Raises:
-        DatasetError: none of them is usable; the message begins with ``origin``.
+        DatasetError: no measurement is usable; the message begins with ``origin``.
     """
-    usable = [m for m in measurements if _is_usable(m)]
+    usable = [kept for m in measurements if _is_usable(m) and (kept := without_implausible(m))]
     if not usable:
         raise DatasetError(
-            f"{origin}: holds no usable measurement (replays, flagged ones and those filtered by a hook do not count)"
+            f"{origin}: holds no usable measurement (replays, flagged ones, impossible times and those filtered by a"
+            " hook do not count)"
         )
     usable = select(usable)
     groups: dict[tuple[bytes, bytes, bytes, str | None], list[Measurement]] = defaultdict(list)
@@ -87,7 +89,7 @@ def _merged(group: Sequence[Measurement]) -> Examples:
 
 
 def _typical(seen: Sequence[Timing]) -> tuple[float, bool]:
-    """Return the median of the true medians if there are any, else of the estimates, else inf."""
+    """Return the median of the measured medians; without any, the median of the estimates; without these, inf."""
     for is_estimate in (False, True):
         runtimes = [t.runtime_us for t in seen if t.runtime_us is not None and t.is_estimate is is_estimate]
         if runtimes:

@@ -1,4 +1,4 @@
-"""What the folds of an evaluation hold out together: a word that commands need before anything heavy is imported."""
+"""Units that the folds of an evaluation hold out; commands need the names before heavy imports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Split(StrEnum):
-    """What is held out together."""
+    """Unit that a fold holds out."""
 
     PROBLEM = "problem"
     FAMILY = "family"

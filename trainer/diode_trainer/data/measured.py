@@ -1,6 +1,6 @@
-"""What the warehouse holds of each problem, whoever chose what was timed: for corrections.
+"""Measurements by problem, for corrections, whoever chose what to time.
 
-Other than examples to learn from, this includes what compiles measured of the few configs that a hook had left them.
+Unlike training examples, they include the few configs that compiles under a hook measured.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from diode_store import record_fields
-from diode_store.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
 from diode_store.errors import DatasetError
-from diode_store.noise import usual_sigma
 from diode_store.records import Hardware, ProblemShape, Source, TimingMethod
+from diode_store.timing.noise import usual_sigma
+from diode_store.warehouse import record_fields
 from diode_trainer.corrections.correcting import MeasuredProblem
 from diode_trainer.data.dataset import ingest_first
 from diode_trainer.data.from_warehouse import ExampleFilter, match_measured
+from diode_trainer.data.regimes import as_deployed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
     from diode_store.warehouse.hardware import StoredHardware
 
 LAUNCH_MATTERS_US = 30.0
-"""Where the launch was timed as well, shorter times tell more about it than about the kernel: they are left out."""
+"""Shortest usable time if the launch was timed as well; shorter ones are left out, as the launch dominates them."""
 _ESTIMATE_SIGMA = 0.3
-"""Relative scatter of what was dropped after a first look."""
+"""Relative scatter of configs that were dropped after a first look."""
 
 _SHAPE = tuple(f.name for f in fields(ProblemShape))
 _IS_TOO_SHORT = f"outcome = 'ok' AND NOT coalesce(launch_hidden, false) AND runtime_us < {LAUNCH_MATTERS_US}"
 _FROM = """
 FROM observations
-WHERE list_contains($hardware, hardware_id) AND NOT is_replay AND flags IS NULL
+WHERE list_contains($hardware, hardware_id) AND NOT is_replay AND flags IS NULL AND implausible IS NULL
 AND ($source IS NULL OR source = $source)
 """
 _KEYS = f"hardware_id, {', '.join(_SHAPE)}, regime"
@@ -58,17 +59,17 @@ _TOO_SHORT = f"SELECT count(*) {_FROM} AND {_IS_TOO_SHORT}"
 
 @dataclass(frozen=True)
 class MeasuredData:
-    """What was measured, and of which hardware."""
+    """Measurements with their hardware."""
 
     problems: tuple[MeasuredProblem, ...]
     matched: tuple[StoredHardware, ...]
-    """The hardware that the name meant."""
+    """Hardware that the name matched."""
     too_short: int
-    """How many timings were left out because their launch was timed as well."""
+    """Number of timings left out because their launch was timed as well."""
 
 
 class _Row(NamedTuple):
-    """One config of one problem, timed in one regime."""
+    """Timings of one config of one problem in one regime."""
 
     hardware_id: int
     shape: ProblemShape
@@ -86,31 +87,32 @@ class _Row(NamedTuple):
 
     @property
     def sigma(self) -> float:
-        """The relative scatter of one measurement."""
+        """Relative scatter of one measurement."""
         if self.runtime_us is None or self.is_estimate:
             return _ESTIMATE_SIGMA
         return usual_sigma(self.runtime_us, [TimingMethod(launch_hidden=self.launch_hidden, regime=self.regime)])
 
 
 def load_measured(url: str, hardware: str, *, source: Source | None = None, all_matches: bool = False) -> MeasuredData:
-    """Read what was measured on ``hardware``; the lake is synced first.
+    """Sync the lake, and read the measurements on ``hardware``.
 
-    Times of a problem are of one regime, that in which most of its configs were timed.
+    The times of a problem come from one regime: the one with the most configs.
 
     Args:
-        url: the warehouse.
-        hardware: alias, name, or the beginning of a name.
+        url: warehouse.
+        hardware: alias, name or beginning of a name.
         source: only measurements of this source; None for all.
-        all_matches: accept hardware that differs in arch or multiprocessors.
+        all_matches: accept devices that differ in architecture or multiprocessors.
 
     Raises:
-        HardwareError: the name matches nothing, or devices that differ; lists what there is.
+        HardwareError: the name matches nothing, or different devices; lists the known ones.
         SchemaError: the database has another schema revision.
-        DatasetError: nothing was measured; says what to do.
+        DatasetError: there are no measurements; says what to do.
     """
     from diode_store.query.analytics import connect
 
-    matched = match_measured(url, ExampleFilter(hardware, all_matches=all_matches))
+    by_name = match_measured(url, ExampleFilter(hardware, all_matches=all_matches))
+    matched = tuple({row.id: row for rows in by_name.values() for row in rows}.values())
     parameters = {"hardware": [row.id for row in matched], "source": None if source is None else source.value}
     with connect(url) as connection:
         devices = _devices(connection)
@@ -140,7 +142,9 @@ def _problem(hardware: Hardware, shape: ProblemShape, rows: list[_Row]) -> Measu
         hardware=hardware,
         shape=shape,
         columns=ConfigColumns.from_rows([row.config for row in rows]),
-        runtime_us=np.array([np.inf if row.runtime_us is None else row.runtime_us for row in rows]),
+        runtime_us=as_deployed(
+            np.array([np.inf if row.runtime_us is None else row.runtime_us for row in rows]), regime
+        ),
         count=np.array([row.measurements for row in rows], dtype=np.int64),
         sigma=np.array([row.sigma for row in rows]),
     )

@@ -1,4 +1,4 @@
-"""What to learn from and what to judge by: folds of problems, or of whole families of them."""
+"""Folds for evaluation, by problem or by family of problems."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diode_store.command_line.render import counted
 from diode_store.errors import DatasetError
-from diode_store.render import counted
 from diode_trainer.data.dataset import FEW, sort_key
 from diode_trainer.data.held_out import Split
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
 
 HOLD_OUT = 5
-"""A single held-out fold is one part in this many."""
+"""A single fold holds out one part in this many."""
 _FEWEST_FAMILIES = 2
 _DRAWN = frozenset({"drawn", "uniform", "log-normal"})
-"""What drawn problems have for a family: those of ``diode-collect``, and the bundled ones."""
+"""Families of drawn problems, from ``diode-collect`` and in the bundled data."""
 _DRAWN_FOR = "drawn-"
-"""What it begins with where it says what they were drawn for."""
+"""Prefix of such a family that names a purpose."""
 _COLLECT = "measure another with `diode-collect --family NAME`"
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Indices of a dataset's problems: what to learn from and what to judge by."""
+    """Indices of the training and test problems of a dataset."""
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
@@ -43,7 +43,7 @@ def split_up(dataset: ExampleSet, split: Split, count: int) -> tuple[Fold, ...]:
     """Return the folds of an evaluation: none for 0, one part in ``HOLD_OUT`` for 1, else ``count``.
 
     Raises:
-        DatasetError: fewer distinct problems, or families, than folds.
+        DatasetError: there are fewer distinct problems, or families, than folds.
     """
     if count == 0:
         return ()
@@ -52,33 +52,32 @@ def split_up(dataset: ExampleSet, split: Split, count: int) -> tuple[Fold, ...]:
 
 
 def folds(dataset: ExampleSet, count: int, seed: int = 0) -> tuple[Fold, ...]:
-    """Split by problem into ``count`` folds; each problem is judged by exactly one.
+    """Split by problem into ``count`` folds; each problem is tested in exactly one.
 
-    Problems that a model cannot tell apart (same op, dtype, sizes and layout, whatever the device, environment, regime
-    or strides) stay together. The split depends on the problems and ``seed`` alone, not on their order.
+    Problems with equal op, dtype, sizes and layout stay together, as a model cannot tell them apart. The split depends
+    on the problems and ``seed`` alone, not on their order.
 
     Raises:
-        DatasetError: fewer distinct problems than folds.
+        DatasetError: there are fewer distinct problems than folds.
     """
     shapes = {example.shape for example in dataset}
     if len(shapes) < count:
         distinct = counted(len(shapes), "distinct problem")
-        raise DatasetError(f"{distinct} cannot be split into {count} folds; {FEW}")
+        raise DatasetError(f"{distinct} cannot be split into {count} folds; --folds 0 skips the evaluation, or {FEW}")
     fold_of = _dealt(shapes, count, seed)
     part = np.array([fold_of[example.shape] for example in dataset])
     return tuple(Fold(np.flatnonzero(part != i), np.flatnonzero(part == i)) for i in range(count))
 
 
 def family_folds(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
-    """Split by family into ``count`` folds of about as many problems; as many folds as families hold out one at a time.
+    """Split by family into ``count`` folds of similar size; with as many folds as families each holds out one family.
 
-    Every problem that has a family is judged by exactly one fold. What a fold learns from has no problem of the
-    families that it is judged by, nor any that another family shares with them (``holding_out``). Drawn problems are
-    no family, since they have nothing in common but what they were drawn from: each is held out by itself. Problems
-    without a family are only learned from.
+    Every problem with a family is tested in exactly one fold. The training part of a fold has no problem of the test
+    families, nor any that another family shares with them (``holding_out``). Drawn problems have nothing in common, so
+    they are held out one by one. Problems without a family only train.
 
     Raises:
-        DatasetError: fewer families than folds; names them.
+        DatasetError: there are fewer families than folds; names them.
     """
     sizes = Counter(e.family for e in dataset if e.family is not None and not _is_drawn(e.family))
     if len(sizes) < max(count, _FEWEST_FAMILIES):
@@ -102,22 +101,22 @@ def family_folds(dataset: ExampleSet, count: int) -> tuple[Fold, ...]:
 
 
 def holding_out(dataset: ExampleSet, families: Collection[str]) -> Fold:
-    """Return the fold that is judged by the problems of ``families``.
+    """Return the fold that tests the problems of ``families``.
 
-    It learns from the others, but not from a problem that a model cannot tell apart from one of them.
+    The other problems train, except those that a model cannot tell apart from a test problem.
 
     Raises:
-        DatasetError: a family has no problem here; lists those that have.
+        DatasetError: a family has no problem in the data; lists the families that have.
     """
     there = {example.family for example in dataset if example.family is not None}
     if unknown := sorted(set(families) - there):
         known = f"there is: {', '.join(sorted(there))}" if there else "these measurements do not name families"
-        raise DatasetError(f"no problem of the family {', '.join(unknown)}; {known}")
+        raise DatasetError(f"no problem of the family {', '.join(map(repr, unknown))}; {known}")
     return _fold(dataset, families)
 
 
 def _fold(dataset: ExampleSet, families: Collection[str], drawn: Collection[ProblemShape] = ()) -> Fold:
-    """Return the fold that is judged by the problems of ``families``, and by drawn ones of the shapes ``drawn``."""
+    """Return the fold that tests the problems of ``families`` and the drawn problems of the shapes ``drawn``."""
     test = np.array([e.family in families or (e.shape in drawn and _is_drawn(e.family)) for e in dataset])
     held = {dataset.examples[i].shape for i in np.flatnonzero(test)}
     learned = np.array([example.shape not in held for example in dataset])
@@ -125,7 +124,7 @@ def _fold(dataset: ExampleSet, families: Collection[str], drawn: Collection[Prob
 
 
 def _dealt(shapes: Collection[ProblemShape], count: int, seed: int) -> dict[ProblemShape, int]:
-    """Return which of ``count`` folds each shape is in; it depends on the shapes and ``seed``, not on their order."""
+    """Assign each shape to one of ``count`` folds, depending on the shapes and ``seed`` but not on their order."""
     ordered = sorted(shapes, key=sort_key)
     order = np.random.default_rng(seed).permutation(len(ordered))
     return {ordered[position]: rank % count for rank, position in enumerate(order)}

@@ -1,7 +1,7 @@
-"""The warehouse's examples problem by problem, as a stream: only the current problem is in memory.
+"""Stream the warehouse's examples problem by problem; only the current problem is in memory.
 
-Timings come as numbers (``training_timings``); what they refer to (devices, problems, configs) is small, is read
-once, and is looked up by number.
+Timings arrive as numbers (``training_timings``). The tables that these refer to (devices, problems, configs) are small
+and read once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store import record_fields
-from diode_store.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
 from diode_store.records import Hardware, ProblemShape, is_vendor_template
+from diode_store.warehouse import record_fields
 from diode_trainer.data.dataset import Examples
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ WHERE case_id BETWEEN ? AND ?
 ORDER BY case_id, config_id
 """
 _TIMINGS_AT_ONCE = 5_000_000
-"""What is put in order at once; it takes some 600 MiB, however many there are in all."""
+"""Timings sorted at once; they need some 600 MiB."""
 _CASES = """
 SELECT hardware_id, environment_id, problem_id, family, regime, usual_sigmas
 FROM cases_of('stock')
@@ -43,12 +43,12 @@ ORDER BY case_id
 
 
 def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequence[Any]) -> Iterator[Examples]:
-    """Yield the examples of each problem on each hardware in each environment and regime, in the order of their ids.
+    """Yield the examples by problem, hardware, environment and regime, in the order of their ids.
 
     Args:
-        connection: what ``diode_store.query.analytics.connect`` returned.
+        connection: result of ``diode_store.query.analytics.connect``.
         where: empty, or a WHERE clause over the columns of ``training_timings``, with ``?`` for values.
-        parameters: the values.
+        parameters: values of the clause.
 
     Raises:
         QueryError: the lake cannot be read.
@@ -62,7 +62,7 @@ def stream_examples(connection: DuckDBPyConnection, where: str, parameters: Sequ
 
 
 def _parts(connection: DuckDBPyConnection, cases: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and last id of cases that have about ``_TIMINGS_AT_ONCE`` timings together."""
+    """Yield the first and last id of runs of cases with about ``_TIMINGS_AT_ONCE`` timings."""
     ((timings,),) = connection.execute("SELECT count(*) FROM timings").fetchall()
     parts = max(1, round(timings / _TIMINGS_AT_ONCE))
     for ids in np.array_split(np.arange(1, cases + 1), parts):
@@ -71,7 +71,7 @@ def _parts(connection: DuckDBPyConnection, cases: int) -> Iterator[tuple[int, in
 
 
 def _cases(batches: pa.RecordBatchReader) -> Iterator[Rows]:
-    """Cut batches, which end anywhere, into the rows of one case each."""
+    """Split batches, which may end within a case, into the rows of one case each."""
     left: Rows | None = None
     for batch in batches:
         rows = _numpy(batch)
@@ -86,7 +86,7 @@ def _cases(batches: pa.RecordBatchReader) -> Iterator[Rows]:
 
 
 def _numpy(batch: pa.RecordBatch) -> Rows:
-    """Return a batch's columns; a time that is NULL, of a config that failed, is infinite."""
+    """Return the columns of a batch; a NULL time (a failed config) becomes inf."""
     rows: Rows = {
         name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names if name != "runtime_us"
     }
@@ -95,16 +95,16 @@ def _numpy(batch: pa.RecordBatch) -> Rows:
 
 @dataclass(frozen=True)
 class _Dimensions:
-    """What the numbers refer to."""
+    """Tables that the numbers refer to."""
 
     hardware: dict[int, Hardware]
     shapes: dict[int, ProblemShape]
     configs: ConfigColumns
     is_vendor: NDArray[np.bool_]
     position: NDArray[np.intp]
-    """Id of a config → its place in ``configs``."""
+    """Index in ``configs`` by config id."""
     cases: Rows
-    """Columns of ids and names; a case's place is its id less one."""
+    """Columns of ids and names; row i is case i + 1."""
 
     @classmethod
     def read(cls, connection: DuckDBPyConnection) -> _Dimensions:
@@ -151,7 +151,7 @@ class _Dimensions:
 
 
 def _with_none(values: NDArray[Any]) -> NDArray[Any]:
-    """Return a column of DuckDB's, which masks what is NULL, with None there."""
+    """Return a DuckDB column with None in place of masked NULLs."""
     if not np.ma.isMaskedArray(values):
         return values
     found = np.array(np.ma.getdata(values), dtype=object)

@@ -1,6 +1,6 @@
 """A dataset as tensors: features in, log(runtime / roofline) out.
 
-A problem may have a dozen configs or over a thousand, so they lie behind one another, without padding.
+Lists of configs have very different lengths, so they are concatenated without padding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diode_store.records import WRITE_FLUSH
+from diode_trainer.data.regimes import as_deployed
 from diode_trainer.features import (
     CONFIG_FEATURES,
     PROBLEM_FEATURES,
@@ -26,23 +26,18 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import ExampleSet
     from diode_trainer.models import TimingNetwork
 
-WRITE_FLUSH_US = 4.0
-"""How much longer a kernel reads behind a flush that writes than as deployed: 3.8 to 4.3 us in the median of each band
-below 1 ms, 92 problems timed both ways on an H200 (docs/sweep.md)."""
-_FEWEST_SHARE = 0.25
-"""What is left of a time at least when that is taken off."""
 _CONSTANT = 1e-6
-"""A feature that varies less than this over the training set never varies."""
+"""Standard deviation below which a feature counts as constant."""
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """m problems and their r configs that ran, problem by problem; failures are left out."""
+    """m problems and their r configs that ran, concatenated by problem."""
 
     problem: Tensor
     """(m, P) features."""
     count: Tensor
-    """(m,) how many configs each problem has; 0 where all failed."""
+    """(m,) number of configs by problem; 0 if all failed."""
     config: Tensor
     """(r, C) features."""
     target: Tensor
@@ -50,7 +45,7 @@ class Packed:
     vendor: Tensor
     """(r,) bool."""
     estimate: Tensor
-    """(r,) bool: an upper-side guess, not a median."""
+    """(r,) bool: the time is an estimate (an upper bound), not a median."""
 
     def __len__(self) -> int:
         """Return m."""
@@ -58,37 +53,35 @@ class Packed:
 
     @property
     def problem_of(self) -> Tensor:
-        """Whose each config is, shape (r,)."""
+        """Problem of each config, shape (r,)."""
         numbers = torch.arange(len(self), device=self.count.device)
         return torch.repeat_interleave(numbers, self.count, output_size=len(self.target))
 
     def rows_of(self, problems: Tensor) -> Tensor:
-        """Return where the configs of ``problems`` are, one problem after another."""
+        """Return the rows of the configs of ``problems``, concatenated."""
         count = self.count[problems]
-        # What to add to a config's place in the result to get its place here.
+        # Difference between a config's row here and its place in the result.
         shift = (self.count.cumsum(0) - self.count)[problems] - (count.cumsum(0) - count)
         shift = torch.repeat_interleave(shift, count)
         return shift + torch.arange(len(shift), device=shift.device)
 
     def __getitem__(self, problems: Tensor) -> Packed:
-        """Return the problems at ``problems``, in that order."""
+        """Return the problems at the given indices, in that order."""
         count, rows = self.count[problems], self.rows_of(problems)
         return Packed(
             self.problem[problems], count, self.config[rows], self.target[rows], self.vendor[rows], self.estimate[rows]
         )
 
     def to(self, device: str) -> Packed:
-        """Return the same on ``device``."""
+        """Return a copy on ``device``."""
         return Packed(*(value.to(device) for value in vars(self).values()))
 
 
 def pack(dataset: ExampleSet) -> Packed:
-    """Compute the features of every problem of ``dataset`` and of each config that ran.
+    """Compute the features of every problem of ``dataset``, and of each config that ran.
 
-    Where it holds times of several regimes, those behind a flush that writes are taken as deployed, so that one problem
-    has one time whatever it was timed by; where all are of that regime, as they are.
+    Times behind a write flush are converted to deployed times, so that a problem has one time in all regimes.
     """
-    is_mixed = len({example.regime for example in dataset}) > 1
     problem = np.empty((len(dataset), len(PROBLEM_FEATURES)), dtype=np.float32)
     count = np.array([int(example.ran.sum()) for example in dataset], dtype=np.int64)
     config = np.empty((int(count.sum()), len(CONFIG_FEATURES)), dtype=np.float32)
@@ -100,18 +93,16 @@ def pack(dataset: ExampleSet) -> Packed:
         rows, end = slice(end, end + len(ran)), end + len(ran)
         problem[i] = problem_features(shape, hardware)
         config[rows] = config_features(shape, hardware, example.columns.take(ran))
-        us = example.runtime_us[ran]
-        if is_mixed and example.regime == WRITE_FLUSH:
-            us = np.maximum(us - WRITE_FLUSH_US, _FEWEST_SHARE * us)
+        us = as_deployed(example.runtime_us[ran], example.regime)
         target[rows] = np.log(us / roofline_us(shape, hardware))
         vendor[rows], estimate[rows] = example.is_vendor[ran], example.is_estimate[ran]
     return Packed(*(torch.from_numpy(array) for array in (problem, count, config, target, vendor, estimate)))
 
 
 def normalise(network: TimingNetwork, packed: Packed) -> None:
-    """Set the network's normalisation to the mean and spread of ``packed``; flags of vendors keep their values.
+    """Set the network's normalization to the mean and spread of ``packed``; vendor flags are not normalized.
 
-    A feature that never varies there gets no weight: what it would do elsewhere cannot be learned.
+    A constant feature gets no weight, as its effect cannot be learned.
     """
     to = network.normalisation
     constant = _set(to.problem_mean, to.problem_scale, packed.problem)
@@ -124,7 +115,7 @@ def normalise(network: TimingNetwork, packed: Packed) -> None:
 
 
 def _set(mean: Tensor, scale: Tensor, features: Tensor) -> Tensor:
-    """Set mean and scale to those of ``features`` (rows, F); return which of the F never vary."""
+    """Set mean and scale from ``features`` (rows, F); return a mask of the constant ones."""
     values = features.double()
     if not len(values):
         return torch.ones(features.shape[-1], dtype=torch.bool)

@@ -1,1 +1,1 @@
-"""How well a model ranks: regret, its parts, calibration, and the rankings that it has to beat."""
+"""Quality of rankings: regret and its parts, calibration, and the baselines to beat."""

@@ -1,4 +1,4 @@
-"""One model evaluated on one dataset: what `diode evaluate` shows."""
+"""Evaluate one model on one dataset, for `diode evaluate`."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from diode_trainer.judging.judgement import ProblemJudgement
 
 ASSESSING_STEPS = HOLD_OUT * STEPS_A_FOLD
-"""How often ``assess`` reports a step, at most."""
+"""Most steps that ``assess`` reports."""
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """How a model does on a dataset."""
+    """Results of a model on a dataset."""
 
     problems: int
-    """Judged ones."""
+    """Number of judged problems."""
     seen: int
-    """How many of them it was trained on."""
+    """Number of judged problems in the training data."""
     standing: Standing
     worst: tuple[ProblemJudgement, ...] = ()
     outside: int = 0
-    """How many of them are outside its card's domain; the hook would not use it for these."""
+    """Number of judged problems outside the card's domain, for which the hook would not use the model."""
     outside_reasons: tuple[str, ...] = ()
-    """In what respect, such as ``dtype float32``."""
+    """Reasons for being outside, such as ``dtype float32``."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as JSON has it: the figures of ``Report``, ``baselines`` of the same shape, and what is worst."""
+        """Return the results as JSON has them: the figures of ``Report``, ``baselines``, and the worst choices."""
         plain = {**self.standing.to_plain(), "seen_in_training": self.seen, "outside_domain": self.outside}
         if self.worst:
             plain["worst"] = [choice.to_plain() for choice in self.worst]
@@ -60,21 +60,21 @@ def assess(
 ) -> Assessment:
     """Judge ``model`` by ``dataset``, beside baselines.
 
-    Baselines that must learn do so from the problems that are not judged: those of other families, or those that the
-    model was trained on. Where all are judged, they learn from four fifths for the other fifth.
+    Baselines that learn do so from problems that are not judged: those of other families, or those in the model's
+    training data. If all problems are judged, these baselines learn from four fifths for the other fifth.
 
     Args:
-        model: what to judge.
-        dataset: what to judge by.
-        vendor: whether the vendor's kernels count.
-        worst: how many of the costliest choices to list.
-        unseen: leave out problems that the model was trained on.
-        families: judge by the problems of these families alone; all without any.
-        fits: whether baselines are judged that must be fitted, which takes far longer than all else.
-        on_step: called as the baselines are judged, ``ASSESSING_STEPS`` times at most.
+        model: model to judge.
+        dataset: problems to judge by.
+        vendor: whether vendor kernels count.
+        worst: number of costliest choices to list.
+        unseen: leave out problems in the model's training data.
+        families: judge by the problems of these families only; by all if empty.
+        fits: whether to judge baselines that need fitting, which takes far longer than everything else.
+        on_step: called as the baselines are judged, at most ``ASSESSING_STEPS`` times.
 
     Raises:
-        DatasetError: no problem is left that can be judged.
+        DatasetError: no judgeable problem is left.
     """
     dataset = dataset.subset([i for i, e in enumerate(dataset) if judgeable(e, vendor=vendor)])
     if not len(dataset):
@@ -96,14 +96,14 @@ def assess(
 
 
 def _splits(model: TimingModel, dataset: ExampleSet, families: Collection[str], *, unseen: bool) -> tuple[Fold, ...]:
-    """Return what to judge by, and what baselines learn from."""
+    """Return the folds: problems to judge by, and problems that baselines learn from."""
     everything = np.arange(len(dataset))
     seen = np.array([unseen and model.was_trained_on(example.shape) for example in dataset])
     fold = holding_out(dataset, families) if families else Fold(np.flatnonzero(seen), everything)
     test = fold.test[~seen[fold.test]]
     if not len(test):
         raise DatasetError(
-            "the model was trained on all of these problems, so --unseen leaves none; leave it out (the figures then"
+            "the model was trained on all of these problems, so --unseen leaves none; drop it (the figures then"
             " flatter the model) or give --dataset with other measurements"
         )
     enough = len({dataset.examples[i].shape for i in test}) >= HOLD_OUT

@@ -1,8 +1,7 @@
-"""A model's choices beside max-autotune's, problem by problem, in the figures of upstream's comparison.
+"""Compare a model's choices with max-autotune's by problem, in the figures of upstream's comparison.
 
-Max-autotune takes the fastest of the kernels that a solution names, of those that were timed on the problem; the model
-takes the fastest of the n that it tries first. A **speedup ratio** is max-autotune's time over the model's: above 1 the
-model's choice is faster.
+Max-autotune takes the fastest timed kernel that a solution names. The model takes the fastest of its first n choices. A
+**speedup ratio** is max-autotune's time over the model's: above 1 the model's choice is faster.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diode_store.command_line.render import counted
 from diode_store.errors import DatasetError
 from diode_store.exchange.torch_diode import upstream_shape
 from diode_store.kernels import INT_COLUMNS
-from diode_store.render import counted
+from diode_store.values.units import US_PER_MS
 from diode_trainer.judging.metrics import eligible, judgeable, regrets
 
 if TYPE_CHECKING:
@@ -32,33 +32,32 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 TOP_NS = (1, 5, 10, 20, 50, 100, 500)
-"""How many of the model's first choices are tried, as upstream counts them."""
+"""Numbers of first choices that the model tries, as in upstream's comparison."""
 _PERCENTILES = (10, 25, 50, 75, 90, 95, 99)
-_MICROSECONDS_PER_MILLISECOND = 1000.0
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One problem."""
+    """Comparison on one problem."""
 
     shape: ProblemShape
     autotune_us: float
     model_us: tuple[float, ...]
-    """For each of ``TOP_NS``."""
+    """Time of the model's choice for each of ``TOP_NS``."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The problems on which both have a choice, and how many others there are."""
+    """Problems on which both sides have a choice, and the numbers of the others."""
 
     problems: tuple[Compared, ...]
     not_in_solution: int = 0
-    """Problems on which no kernel of the solution was timed."""
+    """Problems without a timed kernel of the solution."""
     not_ranked: int = 0
-    """Problems of which the model can rank no choice, or that have no two of them."""
+    """Problems with fewer than two choices, or without one that the model can rank."""
 
     def by_op(self) -> dict[str, list[Compared]]:
-        """Return the problems of each op."""
+        """Return the problems by op."""
         found: dict[str, list[Compared]] = defaultdict(list)
         for problem in self.problems:
             found[problem.shape.op].append(problem)
@@ -68,13 +67,13 @@ class Comparison:
 def compare_with_autotune(
     model: TimingModel, dataset: ExampleSet, solution: MaxAutotuneSolution, *, vendor: bool = True
 ) -> Comparison:
-    """Compare what ``model`` would choose among the measured kernels with what max-autotune chose.
+    """Compare the choices of ``model`` and of max-autotune among the measured kernels.
 
     Args:
-        model: what to judge.
+        model: model to judge.
         dataset: measured problems.
-        solution: what max-autotune chose among.
-        vendor: whether the vendor's kernels may be chosen, by both: max-autotune always times them, too.
+        solution: kernels that max-autotune chose among.
+        vendor: whether both may choose vendor kernels; max-autotune always times them as well.
 
     Raises:
         DatasetError: there is no problem on which both have a choice.
@@ -105,7 +104,7 @@ def compare_with_autotune(
 
 
 def named_by(solution: MaxAutotuneSolution, example: Examples) -> NDArray[np.bool_]:
-    """Return which of a problem's configs the solution names, shape (n,)."""
+    """Return a mask of a problem's configs that the solution names, shape (n,)."""
     shape, columns = example.shape, example.columns
     wanted: dict[tuple[str, ...], set[tuple[object, ...]]] = defaultdict(set)
     for choice in solution.of(shape):
@@ -121,10 +120,10 @@ def named_by(solution: MaxAutotuneSolution, example: Examples) -> NDArray[np.boo
 
 
 def analysis(comparison: Comparison) -> dict[str, Any]:
-    """Return the figures by op and overall, as upstream's ``model_performance_analysis_by_op.json`` has them.
+    """Return the figures by op and overall, in the form of upstream's ``model_performance_analysis_by_op.json``.
 
-    Times are in milliseconds, as there. ``worst_slowdown`` is the lowest ratio; upstream has the two the wrong way
-    round. ``geomean_speedup_ratio`` is ours.
+    Times are in milliseconds, as there. ``worst_slowdown`` is the lowest ratio; upstream swaps the two.
+    ``geomean_speedup_ratio`` is our addition.
     """
     per_op: dict[str, Any] = {
         op: {
@@ -182,9 +181,9 @@ def _figures(problems: Sequence[Compared], i: int) -> dict[str, Any]:
 
 
 def _times(problems: Iterable[Compared], i: int) -> tuple[Floats, Floats]:
-    """Return max-autotune's and the model's times in milliseconds."""
+    """Return the times of max-autotune and of the model, in milliseconds."""
     pairs = np.array([(problem.autotune_us, problem.model_us[i]) for problem in problems])
-    autotune, model = (pairs / _MICROSECONDS_PER_MILLISECOND).T
+    autotune, model = (pairs / US_PER_MS).T
     return autotune, model
 
 

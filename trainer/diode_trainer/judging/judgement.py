@@ -1,4 +1,4 @@
-"""What a ranking did on each problem: the common ground of all figures, tables and pictures of an evaluation."""
+"""Judge a ranking problem by problem, as the basis of all figures, tables and pictures of an evaluation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_store.noise import band_of, slowest_tie_us
+from diode_store.timing.noise import band_of, slowest_tie_us
+from diode_trainer.data.regimes import in_regime
 from diode_trainer.features import roofline_us
 from diode_trainer.judging.metrics import KS, Report, eligible, errors_of, judgeable, regrets, report
 
@@ -24,74 +25,69 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ProblemJudgement:
-    """How predicted times rank one problem's n configs that count: those that ran, with or without the vendor's."""
+    """Judgement of predicted times for a problem's n configs: those that ran, with or without vendor kernels."""
 
     shape: ProblemShape
     hardware: Hardware
     environment: str
-    """What tells its timings from those of other environments."""
+    """Key of the environment of the timings."""
     family: str | None
-    """The family of problems it was swept for; None where nobody said."""
+    """Family of the problem; None if unknown."""
     regime: str | None
-    """How its times were taken, as in ``TimingMethod.regime``; None where it is not known."""
+    """Regime of the timings, as in ``TimingMethod.regime``; None if unknown."""
     regret: Mapping[int, float]
-    """By k of ``KS``: the best true time of the k configs that are tried first over the best of all."""
+    """Ratio of the best time among the first k choices to the best time of all, for each k of ``KS``."""
     chosen: KernelConfig
-    """The config that is predicted fastest, which is tried first."""
+    """First choice: the fastest prediction."""
     chosen_us: float
-    """Its true time."""
+    """Measured time of the first choice."""
     chosen_predicted_us: float
-    """inf where the model considers every config impossible."""
+    """Predicted time of the first choice; inf if the model considers every config impossible."""
     best: KernelConfig
     best_us: float
     best_predicted_us: float
     roofline_us: float
-    """The least time the device could need."""
+    """Lower bound of the time on the device."""
     tie_us: float
-    """Configs up to this time are within noise of the best: the tie set."""
+    """Longest time within noise of the best, which bounds the tie set."""
     ties: int
-    """How many configs those are, the best among them."""
+    """Size of the tie set, including the best config."""
     measured_us: NDArray[np.float64]
-    """(n,) the true times."""
+    """(n,) measured times."""
     predicted_us: NDArray[np.float64]
-    """(n,) the predicted times; inf where the model considers a config impossible."""
+    """(n,) predicted times; inf if the model considers a config impossible."""
     is_vendor: NDArray[np.bool_]
     """(n,)"""
     is_estimate: NDArray[np.bool_]
-    """(n,) whether the true time is an upper-side guess, not a median."""
+    """(n,) whether the measured time is an estimate (an upper bound), not a median."""
 
     @property
     def configs(self) -> int:
-        """How many configs count: n."""
+        """Number of configs that count: n."""
         return len(self.measured_us)
 
     @property
-    def chose_vendor(self) -> bool:
-        """Whether the config ranked first is the vendor's."""
-        return self.chosen.is_vendor
-
-    @property
     def best_is_vendor(self) -> bool:
-        """Whether the best config is the vendor's."""
+        """True if the best config is a vendor kernel."""
         return self.best.is_vendor
 
     @property
     def within_noise(self) -> bool:
-        """Whether the config ranked first is in the tie set."""
+        """True if the first choice is in the tie set."""
         return self.regret[1] <= self.tie_regret
 
     @property
     def tie_regret(self) -> float:
-        """Up to which regret a config is in the tie set."""
+        """Largest regret of a config in the tie set."""
         return self.tie_us / self.best_us
 
     @property
     def share_of_oracle(self) -> float:
-        """The best time over that of the config ranked first: 1 is perfect."""
+        """Ratio of the best time to the first choice's; 1 is perfect."""
         return self.best_us / self.chosen_us
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as JSON has it, without the arrays; ``regret`` is regret@1, ``regret_at`` has every k."""
+        """Return the judgement as JSON has it, without arrays; ``regret`` is regret@1, ``regret_at`` has every k."""
         return {
             "shape": asdict(self.shape),
             "hardware": self.hardware.name,
@@ -116,12 +112,12 @@ class ProblemJudgement:
 def judge_problems(
     examples: Sequence[Examples], predictions: Sequence[Prediction], *, vendor: bool = True
 ) -> tuple[ProblemJudgement, ...]:
-    """Judge predictions problem by problem; problems that cannot be judged are left out.
+    """Judge predictions problem by problem, without the problems that cannot be judged.
 
     Args:
-        examples: problems that the model has not seen.
-        predictions: of the configs of each.
-        vendor: whether the vendor's kernels count.
+        examples: problems outside the model's training data.
+        predictions: predictions for the configs of each.
+        vendor: whether vendor kernels count.
     """
     pairs = zip(examples, predictions, strict=True)
     return tuple(
@@ -132,10 +128,10 @@ def judge_problems(
 
 
 def summarise(judgements: Sequence[ProblemJudgement]) -> Report:
-    """Return the figures of problems that were judged.
+    """Summarize judgements.
 
     Raises:
-        DatasetError: there is none.
+        DatasetError: there is no judgement.
     """
     regret = np.array([[*judgement.regret.values()] for judgement in judgements]).reshape(-1, len(KS))
     tie = np.array([judgement.tie_regret for judgement in judgements])
@@ -146,7 +142,7 @@ def summarise(judgements: Sequence[ProblemJudgement]) -> Report:
 
 def _judgement(example: Examples, prediction: Prediction, *, vendor: bool) -> ProblemJudgement:
     counted = np.flatnonzero(eligible(example, vendor=vendor))
-    measured, predicted = example.runtime_us[counted], prediction.runtime_us[counted]
+    measured, predicted = example.runtime_us[counted], in_regime(prediction.runtime_us[counted], example.regime)
     chosen, best = int(np.argmin(predicted)), int(np.argmin(measured))
     tie_us = noise_limit_us(example, float(measured[best]))
     return ProblemJudgement(
@@ -173,5 +169,5 @@ def _judgement(example: Examples, prediction: Prediction, *, vendor: bool) -> Pr
 
 
 def noise_limit_us(example: Examples, best_us: float) -> float:
-    """Return the time up to which a config of a problem is within noise of its best."""
+    """Return the longest time within noise of a problem's best time."""
     return slowest_tie_us(best_us, example.usual_sigmas[band_of(best_us)])

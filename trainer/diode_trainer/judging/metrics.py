@@ -1,11 +1,10 @@
-"""How good a ranking is: the cost of trying only k configs.
+"""Metrics of a ranking: the cost of trying only k configs.
 
-**regret@k** of a problem is (best runtime among the k configs tried first) / (best runtime of all): 1 is perfect.
-A model of several members first tries the config that it predicts fastest, and then those that go best with it
-(``uncertainty.timed_together``), each kernel once, as the hook does in top-k mode; all others try what they predict
-fastest.
-Configs that failed were not available and are left out before ranking, as are problems with fewer than two
-configs left: every ranking of those is perfect. A ranking of fewer than k configs is tried whole.
+**regret@k** of a problem is (best runtime among the k configs tried first) / (best runtime of all): 1 is perfect. An
+ensemble first tries its fastest prediction, and then the configs that complement it (``uncertainty.timed_together``),
+each kernel once, as the hook does in top-k mode. Other rankings try configs in the order of their predictions. Failed
+configs are left out before ranking. So are problems with fewer than two remaining configs, as every ranking of these is
+perfect. A ranking of fewer than k configs is tried completely.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     from diode_trainer.data.dataset import Examples
 
 KS = (1, 3, 5, 10)
-"""The k at which regret is reported."""
+"""Values of k for which regret is reported."""
 _FEWEST_CONFIGS = 2
 NOTHING_TO_JUDGE = "no problem has two configs that ran, one of them a template's, so there is nothing to judge by"
 
 
 @dataclass(frozen=True)
 class Regret:
-    """Regret over problems: geometric mean, 95th percentile and maximum."""
+    """Distribution of regret over problems: geometric mean, 95th percentile and maximum."""
 
     geomean: float
     p95: float
@@ -42,7 +41,7 @@ class Regret:
 
 @dataclass(frozen=True)
 class Share:
-    """A share of each problem, over problems: mean, 10th percentile and minimum."""
+    """Distribution of a share over problems: mean, 10th percentile and minimum."""
 
     mean: float
     p10: float
@@ -51,47 +50,47 @@ class Share:
 
 @dataclass(frozen=True)
 class Errors:
-    """How far predicted times are from measured ones, config by config; estimates are left out."""
+    """Errors of predicted times over all configs, without estimates."""
 
     mse_log: float
-    """Mean square error of the natural logarithm."""
+    """Mean squared error of the natural logarithm."""
     mse_us: float
-    """Mean square error in microseconds, squared; the longest kernels decide it."""
+    """Mean squared error in squared microseconds, dominated by the longest kernels."""
 
     @property
     def rmse_log(self) -> float:
-        """Root mean square error of the natural logarithm; 0.11 is about 11%."""
+        """Root mean squared error of the natural logarithm; 0.11 is about 11%."""
         return math.sqrt(self.mse_log)
 
     @property
     def rmse_us(self) -> float:
-        """Root mean square error in microseconds."""
+        """Root mean squared error in microseconds."""
         return math.sqrt(self.mse_us)
 
     def to_plain(self) -> dict[str, float]:
-        """Return them as JSON has them."""
+        """Return the errors as JSON has them."""
         return {name: getattr(self, name) for name in ("rmse_log", "mse_log", "rmse_us", "mse_us")}
 
 
 @dataclass(frozen=True)
 class Report:
-    """How one way of ranking does over many problems."""
+    """Results of a ranking over many problems."""
 
     problems: int
     regret: dict[int, Regret]
-    """By k."""
+    """Regret by k."""
     within_2pct: float
-    """Share of problems whose config ranked first is within 2% of the best."""
+    """Share of problems whose first choice is within 2% of the best."""
     within_5pct: float
     within_noise: float
-    """Share of problems whose config ranked first is in the tie set."""
+    """Share of problems whose first choice is in the tie set."""
     share_of_oracle: Share
-    """The best time over that of the config ranked first, the share of the best possible speed."""
+    """Best time over the first choice's time: the reached share of the best speed."""
     errors: Errors | None = None
-    """None for a ranking that predicts no times."""
+    """Errors of the predicted times; None for a ranking that predicts none."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the report as JSON has it: the k are strings, a ranking without errors has none of their keys."""
+        """Return the report as JSON has it, with string keys for k, and without errors if there are none."""
         plain = asdict(self)
         del plain["errors"]
         plain["regret"] = {str(k): regret for k, regret in plain["regret"].items()}
@@ -99,12 +98,12 @@ class Report:
 
 
 def eligible(example: Examples, *, vendor: bool = True) -> NDArray[np.bool_]:
-    """Return which configs of a problem count, shape (n,): those that ran, with or without the vendor's."""
+    """Return a mask of the configs that count, shape (n,): those that ran, with or without vendor kernels."""
     return example.ran if vendor else example.ran & ~example.is_vendor
 
 
 def judgeable(example: Examples, *, vendor: bool = True) -> bool:
-    """Whether a problem tells rankings apart at all: not one of which nothing but the vendor's kernels ran."""
+    """Return whether a problem can tell rankings apart; problems with vendor kernels only cannot."""
     return not example.is_vendor[example.ran].all() and int(eligible(example, vendor=vendor).sum()) >= _FEWEST_CONFIGS
 
 
@@ -114,10 +113,10 @@ def regrets(
     """Return regret@k of one problem for each k, shape (len(ks),).
 
     Args:
-        runtime_us: (n,) true times of the available configs, all finite.
-        score: (n,) what to rank by, smallest first, ties in the configs' order; an infinite score means that the
-            config is never tried, unless nothing else is.
-        ks: how many configs are tried.
+        runtime_us: (n,) measured times of the available configs, all finite.
+        score: (n,) scores to rank by, smallest first, ties in the configs' order. A config with an infinite score is
+            tried only if all scores are infinite.
+        ks: numbers of configs to try.
     """
     order = np.argsort(score, kind="stable")
     tried = max(int(np.isfinite(score).sum()), 1)
@@ -134,16 +133,16 @@ def report(
     problems: int | None = None,
     errors: Errors | None = None,
 ) -> Report:
-    """Summarise regrets of many problems.
+    """Summarize the regrets of many problems.
 
     Args:
         regret: (m, len(KS)), a row for each problem (or for each draw of each problem).
-        tie: (m,) up to which regret the config ranked first is within noise of the best.
-        problems: how many problems that are; m unless given.
-        errors: of the predicted times.
+        tie: (m,) largest regret of a first choice within noise of the best.
+        problems: number of problems; m by default.
+        errors: errors of the predicted times.
 
     Raises:
-        DatasetError: no row.
+        DatasetError: there is no row.
     """
     if not len(regret):
         raise DatasetError(NOTHING_TO_JUDGE)
@@ -163,7 +162,7 @@ def report(
 
 
 def errors_of(predicted_us: NDArray[np.float64], measured_us: NDArray[np.float64]) -> Errors | None:
-    """Return the errors of n predicted times, those that are not finite left out; None if none is left."""
+    """Return the errors of the finite predictions among n; None if there are none."""
     timed = np.isfinite(predicted_us)
     if not timed.any():
         return None

@@ -1,11 +1,11 @@
-"""The problems of a dataset that a model is made for: upstream's first model knows one op and one template."""
+"""Restrict a dataset to the problems that a model was made for; upstream's model knows one op and one template."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diode_store.command_line.render import counted
 from diode_store.errors import DatasetError
-from diode_store.render import counted
 
 if TYPE_CHECKING:
     from diode_trainer.artifact import TimingModel
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def rankable(model: TimingModel, dataset: ExampleSet) -> tuple[ExampleSet, str | None]:
-    """Return the problems that ``model`` can rank, and a note if it cannot rank everything.
+    """Return the problems that ``model`` can rank, and a note if there are others.
 
     Raises:
-        DatasetError: it can rank none of them.
+        DatasetError: the model can rank none of them.
     """
     kept = [i for i, example in enumerate(dataset) if model.can_rank(example.shape)]
     domain = model.card.domain

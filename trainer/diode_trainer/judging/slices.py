@@ -1,4 +1,4 @@
-"""An evaluation in parts: the problems of one op, dtype, alignment, size, time or family by themselves."""
+"""Split an evaluation by op, dtype, alignment, size, time or family."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from diode_store.devices.descriptor import describe
 from diode_store.errors import SettingsError
-from diode_trainer.descriptor import describe
 from diode_trainer.judging.judgement import summarise
 from diode_trainer.launch import Work
 
@@ -49,14 +49,15 @@ _SLICES: dict[str, tuple[Callable[[ProblemJudgement], str], tuple[str, ...]]] = 
     "winner": (lambda judgement: "vendor" if judgement.best_is_vendor else "Triton", ()),
     "family": (lambda judgement: judgement.family or _NOT_NAMED, ()),
     "regime": (lambda judgement: judgement.regime or _NOT_NAMED, ()),
+    "device": (lambda judgement: judgement.hardware.name, ()),
 }
-"""By name: which part a problem belongs to, and the parts in their order where that is not the alphabet's."""
+"""Function that returns the part of a problem, and the order of the parts if it is not alphabetical, by name."""
 
 SLICES = tuple(_SLICES)
-"""What an evaluation can be cut by.
+"""Names of the ways to split an evaluation.
 
-``alignment`` is the widest access, at most 16 bytes, that keeps the rows of A, B and the result aligned; ``size`` the
-arithmetic, ``time`` the best measured time, ``winner`` who has the best.
+``alignment`` is the widest access, at most 16 bytes, that keeps the rows of A, B and the result aligned. ``size`` is
+the amount of arithmetic, ``time`` the best measured time, and ``winner`` the side with the best kernel.
 """
 
 
@@ -64,7 +65,7 @@ def check_slices(by: Iterable[str]) -> None:
     """Check that each of ``by`` is one of ``SLICES``.
 
     Raises:
-        SettingsError: one is not; the message lists them.
+        SettingsError: a name is unknown; the message lists the known ones.
     """
     for name in by:
         if name not in _SLICES:
@@ -72,10 +73,10 @@ def check_slices(by: Iterable[str]) -> None:
 
 
 def parts(judgements: Iterable[ProblemJudgement], by: str) -> dict[str, list[ProblemJudgement]]:
-    """Return the problems of each part, in the order in which tables and pictures show the parts.
+    """Return the problems of each part, in the order of tables and pictures.
 
     Raises:
-        SettingsError: ``by`` is none of ``SLICES``; the message lists them.
+        SettingsError: ``by`` is not one of ``SLICES``; the message lists them.
     """
     check_slices([by])
     part_of, order = _SLICES[by]
@@ -89,6 +90,6 @@ def slices(judgements: Sequence[ProblemJudgement], by: Iterable[str] = SLICES) -
     """Return the figures of each part, such as ``slices(judgements)["alignment"]["16 bytes"].regret[1].geomean``.
 
     Raises:
-        SettingsError: one of ``by`` is none of ``SLICES``; the message lists them.
+        SettingsError: a name is unknown; the message lists the known ones.
     """
     return {name: {part: summarise(some) for part, some in parts(judgements, name).items()} for name in by}

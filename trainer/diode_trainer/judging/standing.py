@@ -1,4 +1,4 @@
-"""Where a model stands: its figures beside those of the baselines."""
+"""Results of a model beside the baselines."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standing:
-    """A model's figures beside those of its baselines."""
+    """Results of a model beside its baselines."""
 
     model: Report
     baselines: Baselines
     judgements: tuple[ProblemJudgement, ...] = field(default=(), compare=False, repr=False)
-    """The model's, problem by problem, in the order of the folds' test problems."""
+    """Judgements of the model by problem, in the order of the folds' test problems."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as JSON has it: the model's own figures; ``baselines`` and parts of ``slices`` have the same."""
+        """Return the results as JSON has them; ``baselines`` and ``slices`` hold the same figures."""
         plain = {**self.model.to_plain(), "baselines": {n: r.to_plain() for n, r in self.baselines.reports.items()}}
         if self.baselines.skipped:
             plain["skipped_baselines"] = dict(self.baselines.skipped)
@@ -41,7 +41,7 @@ class Standing:
         return plain
 
     def compared(self, rivals: Sequence[TimingModel]) -> dict[str, Any]:
-        """Return for a card, by the SHA-256 of each rival, regret@1 of both on the problems both were judged by."""
+        """Return regret@1 of the model and of each rival on common problems, by the rival's SHA-256, for a card."""
         own = np.array([judgement.regret[1] for judgement in self.judgements])
         found = {}
         for rival in rivals:
@@ -58,7 +58,7 @@ class Standing:
 
 
 def predict(model: Scorer | TimingModel, examples: Sequence[Examples]) -> list[Prediction]:
-    """Return what all members of a model predict for each problem's configs."""
+    """Return the predictions of all members for each problem's configs."""
     return [model.predict(example.shape, example.hardware, example.columns, exact=True) for example in examples]
 
 
@@ -71,14 +71,14 @@ def standing(
     vendor: bool = True,
     on_step: Callable[[], None] = lambda: None,
 ) -> Standing:
-    """Judge predictions of the test problems of ``splits``, in their order, and the baselines beside them.
+    """Judge predictions of the test problems of ``splits``, in their order, beside the baselines.
 
     Args:
-        dataset: the examples.
-        splits: indices into them.
-        predicted: for each test problem.
-        forecasts: those of the baselines that predict times; without any these are not judged.
-        vendor: whether the vendor's kernels count.
+        dataset: examples.
+        splits: folds of their indices.
+        predicted: predictions for each test problem.
+        forecasts: predictions of the baselines that predict times; without any these are not judged.
+        vendor: whether vendor kernels count.
         on_step: called as the baselines are judged.
 
     Raises:

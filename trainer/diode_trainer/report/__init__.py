@@ -1,1 +1,1 @@
-"""An evaluation as one HTML page, and its pictures as Vega-Lite specifications."""
+"""HTML pages of tables, pictures, facts and notes, which reports and the explorer share."""

@@ -1,4 +1,4 @@
-"""What the pictures of a report share: how a specification begins, its axes, tooltips and lines to compare with."""
+"""Building blocks of pictures: frames, axes, tooltips and reference lines as Vega-Lite."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from diode_trainer.report.rows import CurvePoint, PartLoss, RankingLoss
 
 Spec = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-"""The name of the language; nothing is loaded from there."""
+"""Name of the language; nothing is loaded from there."""
 LEAST_LOSS = 0.01
-"""Percent: where axes of losses begin. What is less is drawn there, since a logarithm has no zero."""
+"""Percent at which axes of losses begin. Smaller losses are drawn there, since a logarithm has no zero."""
 LOSS_TITLE = "slower than the best measured (%)"
 USUAL_HEIGHT = 320
 TALL = 420
 _LEAST_MOST_LOSS = 10.0
-"""Percent: where axes of losses end at the least, so that pictures beside each other can be compared."""
+"""Least percent at which axes of losses end, so that neighboring pictures can be compared."""
 _DECADES = [10.0**power for power in range(-2, 9)]
 _ROW_HEIGHT = 24
 
 
 def spec(title: tuple[str, str], rows: Iterable[NamedTuple] | None, content: Spec) -> Spec:
-    """Return a whole specification; its title is also what a screen reader says."""
+    """Return a whole specification; a screen reader reads its title."""
     text, direction = title
     data = {} if rows is None else {"data": values(rows)}
     title_of = {"$schema": SCHEMA, "title": {"text": text, "subtitle": direction}}
@@ -33,7 +32,7 @@ def spec(title: tuple[str, str], rows: Iterable[NamedTuple] | None, content: Spe
 
 
 def untitled(description: str, content: Spec) -> Spec:
-    """Return a whole specification whose title stands elsewhere; the description is what a screen reader says."""
+    """Return a whole specification whose title stands on the page; a screen reader reads the description."""
     return {
         "$schema": SCHEMA,
         "description": description,
@@ -49,12 +48,12 @@ def values(rows: Iterable[NamedTuple]) -> Spec:
 
 
 def rows_height(count: int) -> int:
-    """Return how high a picture with ``count`` rows is."""
+    """Return the height of a picture with ``count`` rows."""
     return max(count, 1) * _ROW_HEIGHT
 
 
 def names() -> Spec:
-    """Return the axis of a picture whose rows have names."""
+    """Return the axis of named rows."""
     return {"ticks": False, "domain": False, "grid": True, "labelPadding": 8}
 
 
@@ -62,18 +61,13 @@ def loss(most: float) -> Spec:
     """Return a logarithmic axis of losses in percent.
 
     Args:
-        most: the greatest loss that it must have room for.
+        most: the greatest loss, for which the axis has room.
     """
     end = max(_LEAST_MOST_LOSS, 1.2 * most)
     scale = {"type": "log", "domain": [LEAST_LOSS, end], "clamp": True, "nice": False}
-    # A clamped axis would show ticks that are beyond its end at its end.
+    # A clamped axis draws ticks beyond its end at its end.
     axis = {"values": [decade for decade in _DECADES if decade <= end], "format": ",.2~f"}
     return {"field": "loss_pct", "type": "quantitative", "scale": scale, "axis": axis, "title": LOSS_TITLE}
-
-
-def most_loss(rows: Iterable[RankingLoss | CurvePoint | PartLoss]) -> float:
-    """Return the greatest loss of rows, 0 without any."""
-    return max((row.loss_pct for row in rows), default=0.0)
 
 
 def log_us(title: str) -> Spec:
@@ -82,8 +76,15 @@ def log_us(title: str) -> Spec:
     return {"type": "quantitative", "scale": scale, "title": title, "axis": {"format": "~s", "values": _DECADES}}
 
 
+def ratios(title: str) -> Spec:
+    """Return a logarithmic axis of ratios: doubling and halving have the same length."""
+    axis = {"format": ".3~f", "grid": False, "labelOverlap": "greedy", "labelSeparation": 4}
+    scale = {"type": "log", "nice": False, "padding": 12}
+    return {"type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
 def tips(*fields: tuple[str, str, str | None]) -> list[Spec]:
-    """Return what is shown on hovering: (field, title, number format or None for text) each."""
+    """Return a tooltip's fields: (field, title, number format or None for text) each."""
     return [
         {"field": field, "title": title, "type": "nominal"}
         if number is None
@@ -93,7 +94,7 @@ def tips(*fields: tuple[str, str, str | None]) -> list[Spec]:
 
 
 def diagonal(ends: Sequence[float], x: str, y: str, channel: Spec | None = None) -> list[Spec]:
-    """Return the line on which both are equal, as a layer."""
+    """Return the line on which x and y are equal, as a layer."""
     encoding = {
         "x": {"field": x, "type": "quantitative"},
         "y": {"field": y, "type": "quantitative", **(channel or {})},
@@ -103,7 +104,7 @@ def diagonal(ends: Sequence[float], x: str, y: str, channel: Spec | None = None)
 
 
 def thresholds(losses: Sequence[float]) -> list[Spec]:
-    """Return a dashed rule at each loss, with its value, as layers."""
+    """Return a dashed rule with its value at each loss, as layers."""
     data = {"values": [{"loss_pct": loss, "label": f"{loss}%"} for loss in losses]}
     x = {"field": "loss_pct", "type": "quantitative"}
     text = {"type": "text", "style": "note", "align": "left", "dx": 4, "dy": -8}

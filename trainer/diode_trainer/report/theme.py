@@ -1,7 +1,7 @@
-"""The colours of reports: one palette for a light page and one for a dark one.
+"""Colors of reports: a palette for light pages and one for dark pages.
 
-The hues are those of Okabe and Ito, which people with any kind of colour vision tell apart. Specifications name no
-colour: they leave it to Vega-Lite's configuration, so that one specification suits both palettes.
+The hues are those of Okabe and Ito, which people with any kind of color vision tell apart. Specifications name no
+color. They leave colors to Vega-Lite's configuration, so that one specification suits both palettes.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import Any
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 LABEL_LIMIT_PX = 260
 _LABEL_OVERHANG = 16
-"""What the last label of an axis may stand out."""
+"""Pixels that the last label of an axis may overhang."""
 _SMALL = 11
 _USUAL = 12
 
 
 @dataclass(frozen=True)
 class Palette:
-    """What is drawn in which colour."""
+    """Colors by purpose."""
 
     paper: str
     panel: str
-    """Behind headline figures and the heads of tables."""
+    """Background of headline figures and code."""
     ink: str
     muted: str
-    """Text that comes second, and baselines."""
+    """Secondary text, and baselines."""
     line: str
     """Grid and rules."""
     model: str
-    """The judged model: what a reader came for."""
+    """The judged model."""
     alarm: str
-    """What is bad, and only that."""
+    """Bad values, and nothing else."""
     second: str
-    """What stands beside the model, such as the best config."""
+    """Marks beside the model's, such as the best config."""
     steps: tuple[str, ...]
-    """The model's hue from strong to weak: a figure at k = 1, 3, 5 and 10."""
+    """The model's hue from strong to weak, for k = 1, 3, 5 and 10."""
     heat: tuple[str, ...]
-    """From good to bad; good is nearly the paper."""
+    """Scale from good to bad; good is nearly the paper."""
 
 
 LIGHT = Palette(
@@ -68,17 +68,20 @@ DARK = Palette(
 
 
 def css_variables(palette: Palette) -> str:
-    """Return the palette's plain colours as CSS declarations."""
+    """Return the palette's plain colors as CSS declarations."""
     return " ".join(f"--{name}: {value};" for name, value in asdict(palette).items() if isinstance(value, str))
 
 
 def vega_config(palette: Palette) -> dict[str, Any]:
-    """Return the configuration that gives a specification this palette.
+    """Return Vega's configuration for this palette.
 
-    A mark takes its colour from a style: ``model``, ``alarm``, ``second``, ``baseline``, ``reference`` (a rule to
-    compare with), ``chosen`` (what a reader picked) or ``note``. A scale over k uses the range ``ordinal``, one over
-    what is good and bad ``heatmap``, one around a middle ``diverging``, one over (model, alarm, second, baseline, the
-    model again) ``category``.
+    Styles give marks their colors: ``model``, ``alarm``, ``second``, ``baseline``, ``reference`` (a rule to compare
+    with), ``chosen`` (the reader's choice) and ``note``. Ranges give scales their colors:
+
+    - ``ordinal`` for k.
+    - ``heatmap`` from good to bad.
+    - ``diverging`` around a middle.
+    - ``category`` for model, alarm, second, baseline, and the model again.
     """
     title = {"color": palette.ink, "subtitleColor": palette.muted, "fontSize": 14, "subtitleFontSize": _USUAL}
     return {

@@ -1,1 +1,1 @@
-"""Fitting a network: the recipe, the losses, the history and the checkpoints of a fit."""
+"""One fit of a network: recipe, losses, history and checkpoints."""

@@ -1,8 +1,8 @@
-"""Checkpoints of unfinished fits, so that `diode-train --resume` goes on where an earlier run was interrupted.
+"""Checkpoints that let `diode-train` continue an interrupted run.
 
-While a model is made, each of its fits keeps its state in a file of the folder ``NAME.unfinished`` beside the model.
-The folder goes when the model is written. A checkpoint belongs to one recipe, seed, device, torch and data, and a fit
-of others is refused it. A fit that went on from one gives the same bytes as one that was never interrupted.
+Each fit of a model keeps its state in a file of the folder ``NAME.unfinished`` beside the model. The folder is removed
+once the model is written. A checkpoint belongs to one recipe, seed, device, torch version and data set; other fits
+refuse it. A resumed fit gives the same bytes as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -10,31 +10,33 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import shutil
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from diode_store.errors import ModelError, first_line
-from diode_store.files import try_lock, write_durably
+from diode_store.system.files import try_lock, write_durably
+from diode_trainer.training.train import START_ANEW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from torch import Tensor
 
     from diode_trainer.data.tensors import Packed
-    from diode_trainer.training.train import Beginning, Recipe
+    from diode_trainer.training.recipe import Recipe
+    from diode_trainer.training.train import Beginning
 
-_FORMAT = 1
+_FORMAT = 2
 _SUFFIX = ".checkpoint"
 _LOCK = "lock"
 _SECONDS_BETWEEN = 2.0
-"""Some epochs of a usual fit; where an epoch takes longer, each is kept."""
-_START_ANEW = "leave out --resume to start from the beginning"
+"""Seconds between checkpoints, several epochs of a usual fit; longer epochs are all kept."""
 
 
 def folder_beside(model: Path) -> Path:
@@ -43,17 +45,17 @@ def folder_beside(model: Path) -> Path:
 
 
 def are_left(model: Path) -> bool:
-    """Whether an interrupted run left checkpoints of a model."""
+    """Return whether an interrupted run left checkpoints of a model."""
     return any(folder_beside(model).glob(f"*{_SUFFIX}"))
 
 
 @contextlib.contextmanager
 def unfinished(model: Path, *, resume: bool) -> Iterator[Unfinished]:
-    """Keep checkpoints beside a model while it is made; they are removed at the end, and stay after an error.
+    """Keep checkpoints beside a model; remove them at the end, and leave them after an error.
 
     Args:
-        model: where the model will be; its folder is there.
-        resume: go on from what an earlier run left; else that is removed.
+        model: path of the future model, in an existing folder.
+        resume: continue from the checkpoints of an earlier run; otherwise remove them.
 
     Raises:
         ModelError: another process makes this model, or the folder cannot be written.
@@ -74,25 +76,26 @@ def unfinished(model: Path, *, resume: bool) -> Iterator[Unfinished]:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the folder of a run that kept nothing, unless another process holds its lock."""
+    """Remove a folder without checkpoints, unless another process holds its lock."""
     with contextlib.suppress(OSError), (folder / _LOCK).open("ab") as lock:
         if try_lock(lock.fileno()):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
-    """Make ``folder``, and hold its lock for as long as ``stack`` lasts."""
+    """Make ``folder`` and hold its lock until ``stack`` closes."""
     try:
         folder.mkdir(exist_ok=True)
         lock = stack.enter_context((folder / _LOCK).open("ab"))
+        is_ours = try_lock(lock.fileno())
     except OSError as error:
         raise _cannot_write(folder, error) from None
-    if not try_lock(lock.fileno()):
+    if not is_ours:
         raise ModelError(f"{folder}: another diode-train makes this model; wait for it, or give another --name")
 
 
 class Unfinished:
-    """The folder with the checkpoints of one model."""
+    """Folder with the checkpoints of one model."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,18 +103,18 @@ class Unfinished:
     def checkpoint(
         self, fit: str, packed: Packed, recipe: Recipe, seed: int, device: str, beginning: Beginning | None = None
     ) -> Checkpoint:
-        """Return the checkpoint of a fit, with what an interrupted run left in it.
+        """Return the checkpoint of a fit, with the state of an interrupted run if there is one.
 
         Args:
-            fit: its name among the fits of the model.
-            packed: what it learns from.
-            recipe: how.
-            seed: likewise.
-            device: where.
-            beginning: what it begins with, if not with drawn weights.
+            fit: name of the fit.
+            packed: training data.
+            recipe: hyperparameters.
+            seed: seed of the fit.
+            device: device of the fit.
+            beginning: initial weights and repeats; random weights by default.
 
         Raises:
-            ModelError: it is of another fit, or damaged.
+            ModelError: the checkpoint belongs to another fit, or is damaged.
         """
         identity = {
             "format": _FORMAT,
@@ -126,51 +129,46 @@ class Unfinished:
 
 
 class Checkpoint:
-    """The state of one fit on disk."""
+    """State of one fit on disk."""
 
     def __init__(self, path: Path, identity: dict[str, Any], between_s: float | None = None) -> None:
-        """Read what is there; ``between_s`` is how old the state on disk becomes, two seconds unless given.
+        """Read the state on disk, and write another at most every ``between_s`` seconds (by default two).
 
         Raises:
-            ModelError: it is of another fit, or damaged.
+            ModelError: the checkpoint belongs to another fit, or is damaged.
         """
         self.path = path
         self.seconds = 0.0
-        """How long the fit took so far, in all runs; up to date once the fit has ended."""
+        """Duration of the fit over all runs; current once the fit has ended."""
         self._identity = identity
         self._between_s = _SECONDS_BETWEEN if between_s is None else between_s
         self._state: dict[str, Any] | None = None
         self._clock = self._written = time.perf_counter()
-        if path.exists():
+        if os.path.lexists(path):
             self._read()
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return what another process opens it by, as plain values."""
-        return {"path": str(self.path), "identity": self._identity, "between_s": self._between_s}
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Checkpoint:
-        """Open what ``to_plain`` told.
+    def of_part(self, number: int) -> Checkpoint:
+        """Return the checkpoint of some ensemble members of the fit.
 
         Raises:
-            ModelError: it is of another fit by now, or damaged.
+            ModelError: the checkpoint belongs to another fit, or is damaged.
         """
-        return cls(Path(plain["path"]), plain["identity"], plain["between_s"])
+        return Checkpoint(self.path.with_name(f"{self.path.stem}.{number}{_SUFFIX}"), self._identity, self._between_s)
 
     def start(self) -> dict[str, Any] | None:
-        """Return the state to go on from, or None to start from the beginning; the fit's time counts from now."""
+        """Start the clock, and return the state to resume from; None starts from the beginning."""
         self._clock = self._written = time.perf_counter()
         return self._state
 
     def is_due(self) -> bool:
-        """Whether the last checkpoint is so old that another should be written."""
+        """Return whether the last checkpoint is old enough to write another."""
         return time.perf_counter() - self._written >= self._between_s
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replace the state on disk, whole or not at all.
+        """Replace the state on disk atomically.
 
         Raises:
-            ModelError: it cannot be written.
+            ModelError: the file cannot be written.
         """
         now = time.perf_counter()
         self.seconds, self._clock, self._written = self.seconds + now - self._clock, now, now
@@ -188,23 +186,26 @@ class Checkpoint:
             differing = _differing(identity, self._identity)
         except Exception as error:  # noqa: BLE001 - damaged bytes make torch fail in any way
             reason = first_line(error)
-            raise ModelError(f"{self.path}: not a whole checkpoint of a fit ({reason}); {_START_ANEW}") from None
+            raise ModelError(f"{self.path}: not a whole checkpoint of a fit ({reason}); {START_ANEW}") from None
         if differing:
             raise ModelError(
-                f"{self.path}: the interrupted fit had {', '.join(differing)}; repeat its options to go on, or"
-                f" {_START_ANEW}"
+                f"{self.path}: the interrupted fit had {', '.join(differing)}; repeat its options to continue;"
+                f" {START_ANEW}"
             )
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return in words how the fit of a checkpoint differs from the one that is asked for."""
+    """Describe how the fit of a checkpoint differs from the requested fit."""
     changed = [name for name in now if before.get(name) != now[name]]
-    told = {"data": "other data", "beginning": "another --warm-start"}
+    told = {
+        "data": "other data (--dataset, --split, --folds, filters)",
+        "beginning": "another --warm-start",
+    }
     return [told.get(name, f"{name} {before.get(name)}, not {now[name]}") for name in changed]
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """Return a digest of tensors and their names."""
+    """Return a digest of named tensors."""
     digest = hashlib.blake2b(digest_size=16)
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())

@@ -1,6 +1,6 @@
-"""How the fits of a model went, epoch by epoch: ``NAME.history.json`` beside the model.
+"""Losses of a model's fits by epoch, in ``NAME.history.json`` beside the model.
 
-One fit is final, that is on all of the data; the others are of the folds by which the recipe was judged.
+The final fit learns from all data. The other fits are the folds that judge the recipe.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diode_store.errors import ModelError, first_line
-from diode_store.files import write_durably
+from diode_store.system.files import read_bounded, write_durably
 from diode_trainer.training.train import EpochReport
 
 if TYPE_CHECKING:
@@ -28,21 +28,21 @@ _DIGITS = 6
 
 @dataclass(frozen=True)
 class FitHistory:
-    """How one fit went."""
+    """Losses of one fit."""
 
     fit: str
     """``final``, or ``fold 1`` and so on."""
     epochs_kept: int
-    """The epoch whose weights were kept."""
+    """Epoch whose weights were kept."""
     epochs: tuple[EpochReport, ...]
 
 
 class LossAfterEpoch(NamedTuple):
-    """A point of a curve."""
+    """One point of a loss curve."""
 
     fit: str
     member: int | None
-    """From 1; None for the mean of all members."""
+    """Number of the member, from 1; None for the mean of all members."""
     epoch: int
     training_loss: float | None
     validation_loss: float | None
@@ -50,17 +50,17 @@ class LossAfterEpoch(NamedTuple):
 
 
 def fit_name(part: int) -> str:
-    """Return the name of a fit: of part 0 ``final``, of the others the fold."""
+    """Return ``final`` for part 0, else the name of the fold."""
     return f"fold {part}" if part else FINAL
 
 
 def histories_of(final: Fit, folds: Sequence[Fit] = ()) -> tuple[FitHistory, ...]:
-    """Return how each fit of a model went, the final one first."""
+    """Return the history of each fit of a model, the final one first."""
     return tuple(FitHistory(fit_name(part), fit.epochs, fit.history) for part, fit in enumerate((final, *folds)))
 
 
 def curves(histories: Sequence[FitHistory], *, members: bool = False) -> Iterator[LossAfterEpoch]:
-    """Yield the points of each fit's curve; with ``members`` also those of each member that is not the only one."""
+    """Yield the points of each fit's curve; with ``members`` also one curve for each of several members."""
     for history in histories:
         for report in history.epochs:
             yield LossAfterEpoch(history.fit, None, report.epoch, report.training_loss, report.validation_loss)
@@ -71,15 +71,15 @@ def curves(histories: Sequence[FitHistory], *, members: bool = False) -> Iterato
 
 
 def history_path(checkpoint: Path) -> Path:
-    """Return where the history of a model is."""
+    """Return the path of a model's history."""
     return checkpoint.with_suffix(SUFFIX)
 
 
 def write_history(checkpoint: Path, histories: Sequence[FitHistory]) -> None:
-    """Write the history of a model beside it.
+    """Write the history of a model beside the model.
 
     Raises:
-        ModelError: it cannot be written.
+        ModelError: the file cannot be written.
     """
     plain = {"version": _VERSION, "model": checkpoint.stem, "fits": [_to_plain(history) for history in histories]}
     path = history_path(checkpoint)
@@ -93,14 +93,14 @@ def read_history(checkpoint: Path) -> tuple[FitHistory, ...]:
     """Read the history of a model.
 
     Raises:
-        ModelError: there is none, or it is damaged.
+        ModelError: the history is missing or damaged.
     """
     path = history_path(checkpoint)
     try:
-        return tuple(_from_plain(fit) for fit in _fits(json.loads(path.read_bytes())))
+        return tuple(_from_plain(fit) for fit in _fits(json.loads(read_bounded(path))))
     except FileNotFoundError:
         raise ModelError(f"{path}: the model has no history; `diode-train` writes one with each model") from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ModelError(f"{path}: not a history of fits ({first_line(error)}); train again") from None
 
 
@@ -144,5 +144,5 @@ def _from_plain(fit: dict[str, Any]) -> FitHistory:
 
 
 def _short(loss: float | None) -> float | None:
-    """Return a loss with as many digits as say anything; JSON has no NaN, of a member that judges no problem."""
+    """Return a rounded loss; None for NaN (a member without validation problems), which JSON lacks."""
     return None if loss is None or not math.isfinite(loss) else float(f"{loss:.{_DIGITS}g}")

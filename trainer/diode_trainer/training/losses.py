@@ -1,141 +1,165 @@
-"""What a fit minimises: errors of predicted runtimes, of ranking the fastest configs, and what picking one loses.
+"""Losses of a fit: error of predicted runtimes, error of the ranking, and regret of a pick.
 
-Shapes: E members, b problems, r rows, one for each config of each problem. ``problem_of`` (r,) says whose a row is.
-Each loss is given row by row; the loss of a problem is the sum of its rows. What depends on the measured times alone
-(``Goals``) is computed once for a fit.
+Shapes: E members, b problems, c configs of the longest list. Shorter lists are padded, and padding counts nowhere.
+Each loss has the shape (E, b).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+
+from diode_trainer.training.batches import PAD
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from diode_trainer.data.tensors import Packed
+    from diode_trainer.training.recipe import Recipe
 
 _FAR = -1e4
-"""A logit that softmax turns into nothing."""
+"""Logit whose softmax is zero."""
 _MOST_REGRET = 1.0
-"""In log runtime: a pick that is e times slower than the best, or more, is as bad as any."""
+"""Largest regret, in log runtime: slower picks count as if they were e times slower than the best."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """What is to be learned of the order of those configs that count."""
+    """Target order of the configs that count."""
 
     counted: Tensor
-    """(r,) which configs count."""
+    """(b, c) bool: configs that count."""
     share: Tensor
-    """(r,) how likely a config is the fastest, by ``goal_shares``."""
+    """(b, c) probability of being the fastest, by ``goal_shares``."""
     regret: Tensor
-    """(r,) how much slower than the fastest, by ``regrets``."""
+    """(b, c) distance to the fastest config, by ``regrets``."""
 
-    def take(self, rows: Tensor) -> Ranking:
-        """Return that of ``rows``."""
-        return Ranking(self.counted[rows], self.share[rows], self.regret[rows])
+    @classmethod
+    def measured(cls, target: Tensor, counted: Tensor, temperature: float) -> Ranking:
+        """Return the order of measured times ``target``, (b, c) log(runtime / roofline)."""
+        return cls(counted, goal_shares(target, counted, temperature), regrets(target, counted))
+
+    def take(self, problems: Tensor) -> Ranking:
+        """Return the order of some of the problems."""
+        return Ranking(self.counted[problems], self.share[problems], self.regret[problems])
 
 
 @dataclass(frozen=True, eq=False)
 class Goals:
-    """What is to be learned from the measured times of whole problems."""
+    """Measured times of b problems, and their target orders."""
 
+    target: Tensor
+    """(b, c) log(runtime / roofline)."""
     weight: Tensor
-    """(r,) share of a row in the regression of its problem, by ``weights``."""
+    """(b, c) by ``weights``."""
     rankings: tuple[Ranking, ...]
+    """Orders of all configs, and of the configs that are not vendor kernels."""
 
-    def take(self, rows: Tensor) -> Goals:
-        """Return those of ``rows``, which are all of some problems."""
-        return Goals(self.weight[rows], tuple(ranking.take(rows) for ranking in self.rankings))
+    @classmethod
+    def of_table(cls, packed: Packed, table: Tensor, recipe: Recipe) -> Goals:
+        """Return the goals of ``table``, (b, c) rows of ``packed`` as ``ConfigLists`` draws them."""
+        there, rows = table != PAD, table.clamp(min=0)
+        vendor = packed.vendor[rows]
+        weight = torch.where(packed.estimate[rows], recipe.estimate_weight, 1.0)
+        weight = weight * torch.where(vendor, recipe.vendor_weight, 1.0) * there
+        target = packed.target[rows] * there
+        counted = (there, there & ~vendor)
+        return cls(
+            target,
+            weights(weight),
+            tuple(Ranking.measured(target, some, recipe.temperature) for some in counted),
+        )
+
+    def take(self, problems: Tensor) -> Goals:
+        """Return the goals of some of the problems."""
+        return Goals(
+            self.target[problems], self.weight[problems], tuple(ranking.take(problems) for ranking in self.rankings)
+        )
 
 
-def goal_shares(target: Tensor, counted: Tensor, problem_of: Tensor, problems: int, temperature: float) -> Tensor:
-    """Return how likely each config is the fastest of its problem, (r,); 0 for those that do not count.
+def loss_of(predicted: Tensor, goals: Goals, recipe: Recipe) -> Tensor:
+    """Return the loss of predictions (E, b, c) by member and problem, (E, b)."""
+    loss = regression(predicted, goals.target, goals.weight, recipe.huber_delta)
+    importances = (recipe.listwise_weight, recipe.triton_listwise_weight)
+    for importance, goal in zip(importances, goals.rankings, strict=True):
+        if importance:
+            loss = loss + importance * listwise(predicted, goal, recipe.temperature)
+        if recipe.regret_weight:
+            loss = loss + recipe.regret_weight * expected_regret(predicted, goal, recipe.regret_temperature)
+    return loss
 
-    Softmin: it falls by e for every ``temperature`` of log runtime that a config is behind.
+
+def goal_shares(target: Tensor, counted: Tensor, temperature: float) -> Tensor:
+    """Return the probability that each config is the fastest of its problem, (b, c); 0 if it does not count.
+
+    Softmin: the probability falls by a factor e for each ``temperature`` of additional log runtime.
     """
-    return torch.exp(_log_shares(target[None], counted, problem_of, problems, temperature))[0] * counted
+    return _log_shares(target, counted, temperature).exp() * counted
 
 
-def regrets(target: Tensor, counted: Tensor, problem_of: Tensor, problems: int) -> Tensor:
-    """Return how much slower than the fastest that counts each config was measured, in log runtime, at most 1.
-
-    (r,); 0 for those that do not count.
-    """
-    least = target.new_full((problems,), math.inf)
-    least = least.scatter_reduce(0, problem_of, target.masked_fill(~counted, math.inf), "amin")
-    return (target - least[problem_of]).clamp(0, _MOST_REGRET).masked_fill(~counted, 0)
+def regrets(target: Tensor, counted: Tensor) -> Tensor:
+    """Return the distance of each config to the fastest that counts, (b, c), in log runtime and at most 1."""
+    least = target.masked_fill(~counted, math.inf).amin(1, keepdim=True)
+    return (target - least).masked_fill(~counted, 0).clamp(0, _MOST_REGRET)
 
 
-def weights(weight: Tensor, problem_of: Tensor, problems: int) -> Tensor:
-    """Return the share of each row's ``weight`` in its problem, (r,)."""
-    return weight / row_sums(weight[None], problem_of, problems)[0].clamp(min=1e-12)[problem_of]
+def weights(weight: Tensor) -> Tensor:
+    """Normalize the weights of each problem's configs to sum 1, (b, c)."""
+    return weight / weight.sum(1, keepdim=True).clamp(min=1e-12)
 
 
-def listwise(predicted: Tensor, goal: Ranking, problem_of: Tensor, problems: int, temperature: float) -> Tensor:
-    """Return the cross entropy of which config is fastest, in units of log runtime.
+def listwise(predicted: Tensor, goal: Ranking, temperature: float) -> Tensor:
+    """Return the cross entropy between predicted and measured probabilities to be the fastest, in log runtime.
 
-    ListNet (Cao et al., "Learning to Rank", 2007) on softmin: the prediction gives each config a probability as
-    ``goal_shares`` gives one to what was measured.
+    ListNet (Cao et al., "Learning to Rank", 2007) on softmin, with the probabilities of ``goal_shares``.
 
     Args:
-        predicted: (E, r) log(runtime / roofline).
-        goal: what was measured.
-        problem_of: (r,) from 0 to ``problems`` - 1.
-        problems: b.
-        temperature: how far behind still counts, in log runtime.
+        predicted: (E, b, c) log(runtime / roofline).
+        goal: measured order.
+        temperature: log runtime behind the fastest that still counts.
 
     Returns:
-        (E, r); 0 for a problem of which no config counts.
+        (E, b); 0 for a problem without a config that counts.
     """
-    return _log_shares(predicted, goal.counted, problem_of, problems, temperature) * (goal.share * -temperature)
+    return (_log_shares(predicted, goal.counted, temperature) * (goal.share * -temperature)).sum(2)
 
 
-def expected_regret(predicted: Tensor, goal: Ranking, problem_of: Tensor, problems: int, temperature: float) -> Tensor:
-    """Return what a pick by the prediction is expected to lose, in units of log runtime.
+def expected_regret(predicted: Tensor, goal: Ranking, temperature: float) -> Tensor:
+    """Return the expected regret of a pick by the prediction, in log runtime.
 
-    The pick is drawn by softmin: ``sum(share * regret)`` over the configs that count, where ``share`` is
+    A pick is drawn by softmin: the result is ``sum(share * regret)`` over the configs that count, where ``share`` is
     ``softmax(-predicted / temperature)``.
 
     Args:
-        predicted: (E, r) log(runtime / roofline).
-        goal: what was measured.
-        problem_of: (r,) from 0 to ``problems`` - 1.
-        problems: b.
-        temperature: how far behind may still be picked, in log runtime.
+        predicted: (E, b, c) log(runtime / roofline).
+        goal: measured order.
+        temperature: log runtime behind the fastest that may still be picked.
 
     Returns:
-        (E, r); 0 for a problem of which no config counts.
+        (E, b); 0 for a problem without a config that counts.
     """
-    return torch.exp(_log_shares(predicted, goal.counted, problem_of, problems, temperature)) * goal.regret
+    return (_log_shares(predicted, goal.counted, temperature).exp() * goal.regret).sum(2)
 
 
 def regression(predicted: Tensor, target: Tensor, weight: Tensor, delta: float) -> Tensor:
-    """Return the weighted mean Huber loss of log runtimes, in units of log runtime.
+    """Return the weighted mean Huber loss of log runtimes, in log runtime.
 
     Args:
-        predicted: (E, r) log(runtime / roofline).
-        target: (r,) likewise, measured.
-        weight: (r,) by ``weights``; little for estimates.
-        delta: from what error on, in log runtime, the loss grows linearly.
+        predicted: (E, b, c) log(runtime / roofline).
+        target: (b, c) measured log(runtime / roofline).
+        weight: (b, c) by ``weights``; small for estimates, 0 for padding.
+        delta: error in log runtime from which the loss grows linearly.
 
     Returns:
-        (E, r)
+        (E, b)
     """
     loss = torch.nn.functional.huber_loss(predicted, target.expand_as(predicted), reduction="none", delta=delta)
-    return loss * (weight / delta)
+    return (loss * (weight / delta)).sum(2)
 
 
-def row_sums(values: Tensor, problem_of: Tensor, problems: int) -> Tensor:
-    """Return the sum of each problem's rows: (E, r) to (E, b)."""
-    start = values.new_zeros(len(values), problems)
-    return start.scatter_add(1, problem_of.expand_as(values), values)
-
-
-def _log_shares(times: Tensor, counted: Tensor, problem_of: Tensor, problems: int, temperature: float) -> Tensor:
-    """Return the logarithm of the softmin over each problem's rows that count: (E, r)."""
-    logit = (times / -temperature).masked_fill(~counted, _FAR)
-    index = problem_of.expand_as(logit)
-    most = logit.new_full((len(logit), problems), _FAR).scatter_reduce(1, index, logit.detach(), "amax")
-    behind = logit - most.gather(1, index)
-    total = row_sums(torch.exp(behind), problem_of, problems)
-    return behind - torch.log(total.clamp(min=1e-30)).gather(1, index)
+def _log_shares(times: Tensor, counted: Tensor, temperature: float) -> Tensor:
+    """Return the logarithm of the softmin over the configs that count, along the last dimension."""
+    return torch.log_softmax((times / -temperature).masked_fill(~counted, _FAR), -1)

@@ -1,7 +1,7 @@
-"""The scout of a network with several members: a small network that is taught to predict what they do.
+"""The scout: a small network that learns to predict the mean of an ensemble's members.
 
-It costs a fraction of a member, so that of a long list the members need to score only what it finds good
-(Hinton et al., "Distilling the Knowledge in a Neural Network", 2015).
+A scout costs a fraction of a member, so the members score only its best candidates of a long list. The method is
+knowledge distillation (Hinton et al., 2015).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from diode_store.errors import ModelError
-from diode_trainer.training.train import EpochReport, Recipe, fit, predict
+from diode_trainer.training.recipe import Recipe
+from diode_trainer.training.train import EpochReport, fit, predict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from diode_trainer.models import TimingNetwork
 
 NAME = "scout"
-"""Of its fit, beside ``final`` and the folds'."""
-# It has to put among its first what the members put first, not to choose: so ranking counts, and regret does not. What
-# it is taught has no noise that a larger weight decay would keep it from learning.
+"""Name of the scout's fit, beside ``final`` and the folds."""
+# The scout preselects and does not choose, so ranking counts and regret does not. Its targets have no noise, so it
+# needs no larger weight decay.
 RECIPE = Recipe(
     "base",
-    hidden_layer_widths=(32, 32),
-    epochs=20,
+    hidden_layer_widths=(48,),
+    epochs=12,
     patience=0,
     listwise_weight=1.0,
     regret_weight=0.0,
@@ -42,17 +43,15 @@ def teach_scout(
     seed: int,
     device: str = "cpu",
     on_epoch: Callable[[EpochReport], None] | None = None,
-    threads: int = 1,
 ) -> None:
-    """Give ``network`` a scout, taught on the problems that it was fitted to; a single member needs none.
+    """Teach ``network`` a scout on its own training problems; a network of one member needs none.
 
     Args:
-        network: the fitted network, which is changed.
-        packed: what it was fitted to; only the features are used.
-        seed: of the scout's fit.
-        device: where to fit.
-        on_epoch: called after each epoch of it.
-        threads: of each operation.
+        network: fitted network; modified.
+        packed: training data of the network; its times are not used.
+        seed: seed of the scout's fit.
+        device: device of the scout's fit.
+        on_epoch: called after each epoch of the scout.
 
     Raises:
         ModelError: the fit diverged.
@@ -61,7 +60,7 @@ def teach_scout(
         return
     taught = replace(packed, target=predict(network, packed).clone(), estimate=torch.zeros_like(packed.estimate))
     try:
-        fitted = fit(taught, RECIPE, seed=seed, device=device, on_epoch=on_epoch, threads=threads)
+        fitted = fit(taught, RECIPE, seed=seed, device=device, on_epoch=on_epoch)
     except ModelError:
         raise ModelError("the scout, which learns what the members predict, diverged; give another --seed") from None
     network.scout = fitted.network

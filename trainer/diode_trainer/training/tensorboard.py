@@ -1,4 +1,4 @@
-"""The losses of fits as TensorBoard's event files, while they learn."""
+"""Write the losses of running fits as TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def event_files(folder: Path, model: str) -> Iterator[Callable[[str, EpochReport], None]]:
-    """Yield what takes the report of each epoch of a fit and writes it to ``folder/model/fit``.
+    """Yield a function that writes the report of an epoch to ``folder/model/fit``.
 
     Raises:
         SettingsError: the package tensorboard is missing, or the folder cannot be written.

@@ -1,7 +1,7 @@
 """Bring measurements from the spool into the warehouse.
 
-Once, or as a daemon (`run`). A record is committed to the warehouse before it leaves the spool, and is stored once
-even if it arrives twice. What cannot be read goes to quarantine/ in the spool, with the reason beside it.
+Ingest once, or as a daemon (`run`). A record is committed to the warehouse before it leaves the spool, and is stored
+once even if it arrives twice. Damaged data goes to quarantine/ in the spool, with the reason beside it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,17 @@ from diode_collectors.ingest.commands.settings_options import SettingsOptions, o
 from diode_collectors.ingest.commands.status import status
 from diode_collectors.ingest.commands.unit import unit
 from diode_collectors.ingest.commands.watching import alerts, dashboard
-from diode_store.console import JsonOption, is_on_command_line, make_app, print_error, print_json, progress, run
-from diode_store.options import takes_options
-from diode_store.render import counted
+from diode_store.command_line.console import (
+    JsonOption,
+    is_on_command_line,
+    make_app,
+    print_error,
+    print_json,
+    progress,
+    run,
+)
+from diode_store.command_line.options import takes_options
+from diode_store.command_line.render import cell_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +97,7 @@ def validate(
     """
     from diode_collectors.ingest.validate import segments_of
 
-    reports = _validated(segments_of(files))
+    reports = _validated(segments_of(files), set(files))
     if as_json:
         print_json(reports)
     for report in reports:
@@ -98,20 +106,19 @@ def validate(
         if not as_json:
             verdict = f"{len(report.problems)} bad" if report.problems else "all good"
             decisions = f", {counted(report.decisions, 'decision')}" if report.decisions else ""
-            typer.echo(
-                f"{report.file}: {counted(report.frames, 'record')}, {report.timings:,} timings{decisions}, {verdict}"
-            )
+            records = f"{counted(report.frames, 'record')}, {report.timings:,} timings{decisions}"
+            typer.echo(f"{cell_text(report.file)}: {records}, {verdict}")
     if any(report.problems for report in reports):
         raise typer.Exit(1)
 
 
-def _validated(segments: list[Path]) -> list[Validation]:
+def _validated(segments: list[Path], named: set[Path]) -> list[Validation]:
     from diode_collectors.ingest.validate import validate
 
     reports = []
     with progress("checking segments", len(segments)) as advance:
         for segment in segments:
-            reports.append(validate(segment))
+            reports.append(validate(segment, is_named=segment in named))
             advance(1)
     return reports
 

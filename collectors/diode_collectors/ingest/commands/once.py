@@ -1,4 +1,4 @@
-"""``--once`` and ``--dry-run``: a pass over each spool, and its report."""
+"""Run ``--once`` and ``--dry-run``: one pass over each spool, with a report."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import typer
 
 from diode_collectors.ingest import garbage
 from diode_collectors.ingest.each_spool import in_json, on_each
-from diode_store.console import print_error, print_json, progress
+from diode_store.command_line.console import print_error, print_json, print_note, progress
+from diode_store.command_line.render import counted
 from diode_store.errors import SpoolError, SpoolInUseError
-from diode_store.render import counted
-from diode_store.urls import redact
+from diode_store.system.urls import redact, sqlite_path
 
 if TYPE_CHECKING:
     import threading
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from diode_collectors.ingest.each_spool import SpoolOutcome
-    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
+    from diode_collectors.ingest.report import IngestProgress, IngestReport
     from diode_collectors.ingest.settings import DaemonSettings
     from diode_collectors.spool.spool import Spool
     from diode_store.warehouse.store import Store
@@ -38,18 +38,22 @@ def ingest_waiting(
     Args:
         settings: the spools and the warehouse.
         dry_run: change nothing.
-        bundled: first put the measurements that ship into the first spool.
+        bundled: put the bundled measurements into the first spool before the pass.
         as_json: print the report as JSON.
-        names_database: the user named the warehouse, so a spool that was left to another process did not go there.
+        names_database: True if the user named the warehouse; records of a spool that another process ingests did not go
+            there.
 
     Raises:
-        Exit: with 1, when something could not be ingested.
+        Exit: with 1 if something could not be ingested.
         SpoolError: the only spool failed, or there is no such group.
     """
-    from diode_collectors.ingest.ingest import IngestReport
+    from diode_collectors.ingest.report import IngestReport
     from diode_collectors.ingest.signals import run_until_signalled
     from diode_collectors.spool.files import group_id
+    from diode_store.command_line.diagnosis import on_a_network
 
+    for finding in on_a_network(sqlite_path(settings.database), settings.spool):
+        print_note(f"warning: {finding}")
     if settings.group and not dry_run:
         group_id(settings.group)  # else every spool would fail for the same reason
 
@@ -78,14 +82,14 @@ class InUse(NamedTuple):
     pid: int | None
 
     def told(self, database: str | None) -> str:
-        """Return one line without the spool's name; with a ``database``, that nothing went there."""
+        """Return one line without the spool's name. With a ``database``, the line says that nothing went there."""
         pid = f" (pid {self.pid})" if self.pid else ""
         said = f"diode-ingest is running on this spool{pid} and moves its records into its own warehouse"
         return f"{said}; this command wrote none of them to {redact(database)}" if database else said
 
 
 class _Passes:
-    """Passes over spools; the bundled measurements go into the first one."""
+    """Makes passes over spools; the first spool gets the bundled measurements."""
 
     def __init__(self, settings: DaemonSettings, store: Store, stop: threading.Event, *, bundled: bool) -> None:
         self._settings = settings
@@ -94,7 +98,7 @@ class _Passes:
         self._bundled = bundled
 
     def dry(self, spool_dir: Path) -> IngestReport:
-        from diode_collectors.ingest.ingest import IngestReport
+        from diode_collectors.ingest.report import IngestReport
         from diode_collectors.spool.spool import Spool
 
         shipped, report = self._shipped(spool_dir), IngestReport()
@@ -117,7 +121,7 @@ class _Passes:
             return InUse(error.pid)
 
     def _shipped(self, spool_dir: Path) -> Path | None:
-        from diode_store.resources import bundled_data_dir
+        from diode_store.system.resources import bundled_data_dir
 
         return bundled_data_dir() if self._bundled and spool_dir == self._settings.spool[0] else None
 
@@ -158,12 +162,16 @@ def _is_complete(report: IngestReport) -> bool:
 
 
 def _print_errors(outcome: _Ended) -> None:
+    from diode_collectors.ingest.report import DOUBTS_SHOWN
+
     if outcome.error:
         print_error(str(outcome.error))
     if outcome.result is None or isinstance(outcome.result, InUse):
         return
     for rejection in outcome.result.rejections[:_LISTED]:
         print_error(str(outcome.spool / str(rejection)))
+    for doubt in outcome.result.doubts[:DOUBTS_SHOWN]:
+        print_note(f"implausible: {doubt}")
     for problem in outcome.result.unreadable[:_LISTED]:
         print_error(problem)
 
@@ -174,7 +182,7 @@ def _as_json(outcomes: Sequence[_Ended], how: Mapping[str, object]) -> Mapping[s
 
 
 def _plain(outcome: _Ended) -> dict[str, object]:
-    from diode_collectors.ingest.ingest import IngestReport
+    from diode_collectors.ingest.report import IngestReport
 
     if isinstance(outcome.result, InUse):
         return {**asdict(IngestReport()), "ingest_pid": outcome.result.pid}
@@ -182,7 +190,7 @@ def _plain(outcome: _Ended) -> dict[str, object]:
 
 
 def _total(outcomes: Sequence[_Ended]) -> IngestReport:
-    from diode_collectors.ingest.ingest import IngestReport
+    from diode_collectors.ingest.report import IngestReport
 
     return sum((each.result for each in outcomes if isinstance(each.result, IngestReport)), IngestReport())
 
@@ -198,6 +206,8 @@ def _print_text(outcomes: Sequence[_Ended], prefix: str, database: str | None) -
         if not isinstance(outcomes[0].result, InUse):
             typer.echo(prefix + _summary(_total(outcomes), f" in {outcomes[0].spool}"))
         return
+    if all(isinstance(outcome.result, InUse) for outcome in outcomes):
+        return
     failed = sum(outcome.error is not None for outcome in outcomes)
     typer.echo(f"{prefix}in all: {_summary(_total(outcomes), failed=failed)}")
 
@@ -209,6 +219,8 @@ def _summary(report: IngestReport, where: str = "", *, failed: int = 0) -> str:
     new = report.measurements or report.decisions
     if not (report.segments or new or report.duplicates or report.rejected or report.stopped or failed):
         return f"{counts}; nothing waits{where}"
+    if report.doubtful:
+        counts += f", {counted(report.doubtful, 'implausible value')}"
     ending = "; stopped early, the rest is still in the spool" if report.stopped else ""
     if failed:
         ending += f"; {counted(failed, 'spool')} failed"

@@ -1,4 +1,4 @@
-"""Make sealed segments of spools or jsonl files: the command."""
+"""Implement `diode-ingest pack`: seal segments of spools or jsonl files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diode_store.command_line.console import print_note, progress
+from diode_store.command_line.render import counted
 from diode_store.commands.context_options import (
     DatasetOption,
     EnvironmentOption,
@@ -15,8 +17,7 @@ from diode_store.commands.context_options import (
     SearchSpaceOption,
     import_context,
 )
-from diode_store.console import print_note, progress
-from diode_store.render import counted
+from diode_store.system.files import real_path
 
 if TYPE_CHECKING:
     from diode_collectors.ingest.pack import PackReport
@@ -47,18 +48,16 @@ def pack(  # noqa: PLR0913 - one argument an option
 ) -> None:
     """Make sealed segments of spools or jsonl files.
 
-    They can be shipped, or put into a spool. The same files and options give the same bytes again. --families and
-    --regime complete the records that do not say them.
+    The segments can be shipped or put into a spool. The same files and options always give the same bytes. --families
+    and --regime complete records that lack a family or a regime.
 
     Example: diode-ingest pack --dataset h200-2026-11 --licence Apache-2.0 --anonymous -o data spool
     """
     from diode_collectors.ingest.pack import Unsaid, pack
     from diode_collectors.problems.shapesets import families_of
-    from diode_store.devices import require_device
-    from diode_store.records import REGIMES
+    from diode_store.devices.known import require_device
 
-    if regime is not None and regime not in REGIMES:
-        raise typer.BadParameter(f"unknown: {regime!r}; known: {', '.join(REGIMES)}", param_hint="--regime")
+    _check_regime(regime)
     device = require_device(hardware, elsewhere="") if hardware else None
     context = import_context(
         device, environment, measured_at, dataset=dataset, licence=licence, search_space=search_space
@@ -74,11 +73,19 @@ def pack(  # noqa: PLR0913 - one argument an option
     print_note(_counts(packed))
 
 
+def _check_regime(regime: str | None) -> None:
+    from diode_store.records import DEPLOYED, REGIMES
+
+    if regime is not None and regime not in REGIMES:
+        why = f"{DEPLOYED} is several" if regime == DEPLOYED else f"unknown: {regime!r}"
+        raise typer.BadParameter(f"{why}; name one of: {', '.join(REGIMES)}", param_hint="--regime")
+
+
 def _counts(packed: PackReport) -> str:
     counts = f"{packed.measurements:,} measurements, {packed.timings:,} timings, {packed.failures:,} of them failures"
     return f"{counts}; {counted(packed.decisions, 'decision')}" if packed.decisions else counts
 
 
 def _name_of(path: Path) -> str:
-    """Return the name for segments made of ``path``, even if that is ``.`` or a hidden folder."""
-    return path.resolve().name.lstrip(".").partition(".")[0] or "measurements"
+    """Return the name for segments from ``path``, even for ``.`` or a hidden folder."""
+    return real_path(path).name.lstrip(".").partition(".")[0] or "measurements"

@@ -1,7 +1,8 @@
-"""Ingest until stopped: the daemon's command."""
+"""Implement `diode-ingest run`, the daemon."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING
 from diode_collectors.ingest import garbage
 from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
 from diode_collectors.ingest.settings import SETTINGS
+from diode_store.command_line.options import takes_options
 from diode_store.errors import DatabaseError, SettingsError
-from diode_store.options import takes_options
-from diode_store.urls import sqlite_path
+from diode_store.system.urls import sqlite_path
 
 if TYPE_CHECKING:
     import threading
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def run_(options: SettingsOptions) -> None:
     """Ingest until stopped.
 
-    SIGTERM or Ctrl-C finishes the batch and exits with 0, a second one ends at once; SIGHUP reads the settings file
+    SIGTERM or Ctrl-C finishes the batch and exits with 0; a second one ends at once. SIGHUP reads the settings file
     again. While the database is unreachable the daemon retries, and nothing is lost. Logs go to stderr.
 
     Example: diode-ingest run --spool /var/spool/diode --listen 127.0.0.1:19464
@@ -34,9 +35,12 @@ def run_(options: SettingsOptions) -> None:
     from diode_collectors.ingest import daemon, signals
     from diode_collectors.ingest.monitoring import logs
     from diode_collectors.spool.spool import Spool
+    from diode_store.command_line.diagnosis import on_a_network
 
     settings = options.load()
     logs.configure(settings.log_level, settings.log_format)
+    for finding in on_a_network(sqlite_path(settings.database), settings.spool):
+        logs.log(logging.getLogger(logs.LOGGER_NAME), logging.WARNING, "on_a_network", problem=str(finding))
     if settings.group:
         for spool in settings.spool:
             Spool(spool).share_with(settings.group)
@@ -55,7 +59,7 @@ def run_(options: SettingsOptions) -> None:
 
 
 def check_address(database: str) -> None:
-    """Refuse a database for which retrying is no use: an unsupported kind, or one whose driver is not installed.
+    """Refuse a database that no retry can reach: an unsupported kind, or a kind without an installed driver.
 
     Raises:
         DatabaseError: it is one of these.
@@ -67,7 +71,7 @@ def check_address(database: str) -> None:
 
 
 def open_store(database: str) -> Store:
-    """Open the warehouse; SQLAlchemy takes its time to load, so only once signals are waited for."""
+    """Open the warehouse. SQLAlchemy loads slowly, so signals are handled before."""
     from diode_store.warehouse.store import Store
 
     return Store.open(database)
@@ -92,14 +96,14 @@ def _observers(settings: DaemonSettings, closing: ExitStack) -> list[Observer]:
 
 
 class _Reloading:
-    """Reads the settings again; holds the last valid ones."""
+    """Reads the settings again and holds the last valid ones."""
 
     def __init__(self, settings: DaemonSettings, options: SettingsOptions) -> None:
         self._current = settings
         self._options = options
 
     def read(self) -> Reloaded:
-        """Return the new settings, those that need a restart left as they were.
+        """Return the new settings; those that need a restart stay as they were.
 
         Raises:
             SettingsError: they cannot be used.

@@ -1,4 +1,4 @@
-"""The options of ``diode-ingest``, made of the settings' declarations."""
+"""Derive the options of ``diode-ingest`` from the declarations of its settings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diode_collectors.ingest.settings import SETTINGS, load
-from diode_store.console import is_on_command_line, print_note
+from diode_store.command_line.console import is_on_command_line, print_note
 from diode_store.errors import DatabaseError, SettingsError
-from diode_store.settings import CONFIG_VARIABLE, default_database_url, settings_file
-from diode_store.urls import redact, refuse_password_on_command_line, sqlite_path
+from diode_store.system.settings import CONFIG_VARIABLE, default_database_url, settings_file
+from diode_store.system.urls import redact, refuse_password_on_command_line, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +31,12 @@ ConfigOption = Annotated[
     ),
 ]
 _KINDS = {"tuple[Path, ...]": list[Path], "float": float, "int": int}
-"""The type that Typer converts to, by the setting's type; str for any other."""
+"""Type of a setting → type that Typer converts to; str for any other."""
 
 
 @dataclass(frozen=True)
 class SettingsOptions:
-    """Settings from the command line and the environment; None or empty where they do not name one."""
+    """Settings from the command line and the environment; None or empty for those not given."""
 
     config: ConfigOption = None
 
@@ -50,7 +50,7 @@ class SettingsOptions:
         return load({name: value for name, value in given.items() if _is_given(value)}, self.config)
 
     def note_file(self, database: str | None = None) -> None:
-        """Name on stderr the settings file that is read, and ``database`` if other commands would use another one."""
+        """Name the settings file on stderr, and ``database`` if other commands would use another one."""
         file = settings_file(self.config)
         if file is None or str(file) == os.devnull:  # the empty file is how to do without one
             return
@@ -59,7 +59,7 @@ class SettingsOptions:
 
 
 def _is_everybodys(database: str) -> bool:
-    """Whether commands that are given neither file nor database use this one too."""
+    """Return True if commands without a settings file or database use this one too."""
     try:
         default = default_database_url()
     except SettingsError:
@@ -68,7 +68,7 @@ def _is_everybodys(database: str) -> bool:
 
 
 def options_of(*names: str) -> type[SettingsOptions]:
-    """Return the class whose fields are ``--config`` and the options of some settings."""
+    """Return a class with fields for ``--config`` and the options of some settings."""
     declared = [(name, _option(SETTINGS[name]), field(default=None)) for name in names]
     return make_dataclass("SettingsOptions", declared, bases=(SettingsOptions,), frozen=True)
 
@@ -88,7 +88,7 @@ def _option(setting: Setting) -> Any:
 
 
 def _check(setting: Setting) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:
-    """Return a check that refuses, as bad usage, a value that is invalid or shows a password to every user."""
+    """Return a check that refuses, as bad usage, an invalid value or one that shows a password to every user."""
 
     def check(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
         try:

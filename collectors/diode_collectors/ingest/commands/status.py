@@ -9,8 +9,8 @@ import typer
 
 from diode_collectors.ingest.commands.settings_options import SettingsOptions, options_of
 from diode_collectors.ingest.each_spool import in_json, on_each
-from diode_store.console import JsonOption, print_error, print_json, print_pairs
-from diode_store.options import takes_options
+from diode_store.command_line.console import JsonOption, print_error, print_json, print_note, print_pairs
+from diode_store.command_line.options import takes_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def status(*, as_json: JsonOption = False, options: SettingsOptions) -> None:
     """Show what waits and what is in quarantine.
 
-    For each spool that `run` with the same options would read. Of several, --json prints the sums, and each under
-    `spools`.
+    Covers each spool that `run` with the same options would read. For several spools, --json prints the sums, and each
+    spool under `spools`.
 
     Example: diode-ingest status --json
     """
@@ -55,7 +55,9 @@ def _print_blocks(found: Sequence[SpoolStatus]) -> None:
             typer.echo()
         reasons = each.quarantined_by_reason
         listed = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items()) or None
-        print_pairs({**asdict(each), "quarantined_by_reason": listed})
+        print_pairs({**asdict(each), "quarantined_by_reason": listed, "unreadable": len(each.unreadable)})
+        for line in each.unreadable:
+            print_note(line)
 
 
 def _as_json(outcomes: Sequence[SpoolOutcome[SpoolStatus]]) -> Mapping[str, object]:
@@ -81,4 +83,5 @@ def _added_up(found: Sequence[SpoolStatus]) -> dict[str, object]:
         "quarantined": sum(each.quarantined for each in found),
         "quarantined_by_reason": reasons,
         "quarantine_bytes": sum(each.quarantine_bytes for each in found),
+        "unreadable": [line for each in found for line in each.unreadable],
     }

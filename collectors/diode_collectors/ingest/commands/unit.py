@@ -1,4 +1,4 @@
-"""Print a systemd unit for the daemon: the command."""
+"""Implement `diode-ingest unit`, which prints a systemd unit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from diode_collectors.ingest.commands.settings_options import ConfigOption  # noqa: TC001 - Typer reads it when it runs
-from diode_store.console import print_note
+from diode_store.command_line.console import print_note
 
 
 def unit(
@@ -22,8 +22,8 @@ def unit(
 ) -> None:
     """Print a systemd unit for the daemon.
 
-    With the path of this diode-ingest, and the folders of the settings file as the only ones it may write. Without a
-    settings file, one with the user's defaults is written, and its spool is made.
+    The unit holds the path of this diode-ingest. It lets the daemon write only the folders that the settings file
+    names. If there is no settings file, this writes one with the user's defaults and makes its spool.
 
     Example: diode-ingest unit --user diode > /etc/systemd/system/diode-ingest.service
     """
@@ -31,13 +31,14 @@ def unit(
     from diode_collectors.ingest.unit import (
         User,
         default_settings,
+        obstacles,
         program_path,
         settings_text,
         unit_text,
         write_defaults,
     )
-    from diode_store.settings import upgrade_command
-    from diode_store.urls import sqlite_path
+    from diode_store.system.settings import upgrade_command
+    from diode_store.system.urls import sqlite_path
 
     owner = User.named(user)
     file = (config or owner.settings_file()).absolute()
@@ -52,6 +53,9 @@ def unit(
     elif is_new:
         write_defaults(file, settings, owner)
         print_note(f"wrote {file}")
+    if not (is_new and dry_run):
+        for line in obstacles(owner, file, writes):
+            print_note(line)
     if database and not database.exists():
         print_note(f"before the daemon starts, run {upgrade_command(settings.database)} as {owner.name}")
     typer.echo(text, nl=False)

@@ -1,4 +1,4 @@
-"""Print what Grafana and Prometheus watch the daemon with: the commands."""
+"""Implement `diode-ingest dashboard` and `diode-ingest alerts`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _FOLDER = "diode_collectors.ingest.monitoring"
 def dashboard() -> None:
     """Print a Grafana dashboard of the daemon's metrics.
 
-    Import it under Dashboards, New, Import, or put it into a folder that Grafana provisions; it asks for a Prometheus
-    data source.
+    Import it under Dashboards, New, Import, or put it into a folder that Grafana provisions. The dashboard asks for a
+    Prometheus data source.
 
     Example: diode-ingest dashboard > diode-ingest.json
     """
@@ -23,7 +23,7 @@ def dashboard() -> None:
 def alerts() -> None:
     """Print alert rules for Prometheus.
 
-    Name the file under `rule_files` in prometheus.yml. The first rule takes the job to be called diode-ingest.
+    Name the file under `rule_files` in prometheus.yml. The first rule expects a job called diode-ingest.
 
     Example: diode-ingest alerts > diode-ingest.rules.yml
     """

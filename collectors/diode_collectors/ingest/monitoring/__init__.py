@@ -1,1 +1,1 @@
-"""How operators follow the daemon: logs, health, metrics, systemd."""
+"""Report on the daemon to operators: logs, health, metrics, systemd."""

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 
 from diode_collectors.ingest.monitoring.logs import LOGGER_NAME, log
 from diode_collectors.ingest.monitoring.observer import Observer
+from diode_collectors.ingest.report import DOUBTS_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestReport
+    from diode_collectors.ingest.report import IngestReport
     from diode_store.errors import DiodeError
 
 _logger = logging.getLogger(f"{LOGGER_NAME}.ingest")
 
 
 class LogObserver(Observer):
-    """Writes events to the log; a pass in which nothing happened leaves no line."""
+    """Writes events to the log. A pass without events leaves no line."""
 
     def __init__(self) -> None:
         self._unreadable: dict[Path, tuple[str, ...]] = {}
@@ -31,11 +32,11 @@ class LogObserver(Observer):
             log(_logger, logging.INFO, "started", spool=spool, pid=os.getpid())
 
     def connected(self) -> None:
-        """Log it: at the start, and when the database is back."""
+        """Log the connection, at the start and when the database is back."""
         log(_logger, logging.INFO, "connected")
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
-        """Log the counts, each rejection, and, when that changed, what could not be read."""
+        """Log the counts, each rejection, and any change of what cannot be read."""
         if report.segments or report.measurements or report.decisions or report.rejected:
             counts = {
                 name: getattr(report, name)
@@ -44,6 +45,8 @@ class LogObserver(Observer):
             log(_logger, logging.INFO, "ingested", **counts, seconds=seconds, spool=spool)
         for rejection in report.rejections:
             log(_logger, logging.WARNING, "rejected", **rejection._asdict(), spool=spool)
+        for doubt in report.doubts[:DOUBTS_SHOWN]:
+            log(_logger, logging.WARNING, "implausible", problem=doubt, of=report.doubtful, spool=spool)
         if report.torn_bytes:
             log(_logger, logging.INFO, "cut_torn_tail", bytes=report.torn_bytes, spool=spool)
         if report.unreadable != self._unreadable.get(spool, ()):
@@ -63,11 +66,11 @@ class LogObserver(Observer):
             log(_logger, logging.INFO, "resumed")
 
     def trimmed(self, spool: Path, files: int) -> None:
-        """Log it."""
+        """Log the number of removed files."""
         log(_logger, logging.WARNING, "quarantine_trimmed", files=files, spool=spool)
 
     def reloaded(self, changes: Sequence[str], kept: Sequence[str]) -> None:
-        """Log the names of what changed, never values, which may be secret."""
+        """Log the names of the changed settings, never their values, which may be secret."""
         log(_logger, logging.INFO, "reloaded", changed=",".join(changes))
         if kept:
             log(_logger, logging.WARNING, "needs_restart", kept=",".join(kept))
@@ -77,5 +80,5 @@ class LogObserver(Observer):
         log(_logger, logging.ERROR, "not_reloaded", error=error)
 
     def stopped(self) -> None:
-        """Log it."""
+        """Log the end."""
         log(_logger, logging.INFO, "stopped")

@@ -1,4 +1,4 @@
-"""Whether the daemon is alive, and whether it is ready to store records."""
+"""Track whether the daemon is alive and ready to store records."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
+    from diode_collectors.ingest.report import IngestProgress, IngestReport
     from diode_store.errors import DiodeError
 
 _UNREADABLE_LISTED = 5
 
 
 class Health(Observer):
-    """The daemon's last known state; any thread may ask for it."""
+    """Last known state of the daemon; any thread may read it."""
 
     def __init__(self, hang_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Start alive and not ready.
 
         Args:
-            hang_after_s: time without a sign of life after which the daemon counts as hung.
+            hang_after_s: seconds without a sign of life after which the daemon counts as hung.
             clock: a monotonic clock, in seconds.
         """
         self.hang_after_s = hang_after_s
@@ -40,7 +40,7 @@ class Health(Observer):
         self._is_stopped = False
 
     def seconds_since_beat(self) -> float:
-        """Return the seconds since the daemon last showed that it is alive."""
+        """Return the seconds since the daemon's last sign of life."""
         return self._clock() - self._beat_at
 
     def hung(self) -> str | None:
@@ -49,23 +49,23 @@ class Health(Observer):
         return f"no sign of life for {silent_s:.0f} s" if silent_s > self.hang_after_s else None
 
     def database_is_up(self) -> bool:
-        """Whether the warehouse answered when it was last used or probed."""
+        """Return True if the warehouse answered when it was last used or probed."""
         return self._database is None
 
     def problems(self) -> list[str]:
-        """Return a line for each reason why it is not ready; none when it is."""
+        """Return a line for each reason why the daemon is not ready."""
         with self._lock:
             found = [self._database, *self._spools.values(), *self._unreadable_lines(), *self._guard, self.hung()]
             found.append("stopped" if self._is_stopped else None)
         return [problem for problem in found if problem]
 
     def unreadable(self, spool: Path) -> int:
-        """Return how many segments of ``spool`` could not be read when it was last looked through."""
+        """Return the number of segments of ``spool`` that the last pass could not read."""
         with self._lock:
             return len(self._unreadable.get(spool, ()))
 
     def beat(self) -> None:
-        """Keep the time."""
+        """Note the time."""
         self._beat_at = self._clock()
 
     def connected(self) -> None:
@@ -73,22 +73,22 @@ class Health(Observer):
         self._database = None
 
     def progressed(self, spool: Path, progress: IngestProgress) -> None:
-        """Keep the time."""
+        """Note the time."""
         del spool, progress
         self.beat()
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
-        """Forget this spool's problem; keep which of its segments could not be read."""
+        """Forget the spool's problem and note its unreadable segments."""
         del seconds
         with self._lock:
             self._database = None
             self._spools.pop(spool, None)
-            # A pass that ended early did not reach all of them.
+            # A pass that ended early has not tried all segments.
             before = self._unreadable.get(spool, ()) if report.stopped else ()
             self._unreadable[spool] = tuple(dict.fromkeys((*before, *report.unreadable)))
 
     def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
-        """Keep what failed."""
+        """Note the failure."""
         del retry_s
         with self._lock:
             if isinstance(error, DatabaseError):
@@ -97,7 +97,7 @@ class Health(Observer):
                 self._spools[spool] = str(error)
 
     def guarded(self, problems: Sequence[str], *, holds: bool) -> None:
-        """Keep the guard's problems."""
+        """Note the guard's problems."""
         del holds
         self._guard = tuple(problems)
 

@@ -1,4 +1,4 @@
-"""Structured logs on stderr: one line an event, ``key=value`` or a JSON object."""
+"""Write structured logs to stderr: one line per event, as ``key=value`` or a JSON object."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LOGGER_NAME = "diode"
 
 
 class KeyValueFormatter(logging.Formatter):
-    """Formats a record as ``at=TIME level=LEVEL event=MESSAGE`` and the fields that ``log`` was given.
+    """Formats a record as ``at=TIME level=LEVEL event=MESSAGE`` and the fields that ``log`` got.
 
-    Values with blanks, quotes or line breaks are written as JSON strings, so that a line is always one line.
+    Values with blanks, quotes or line breaks become JSON strings, so that an event always takes one line.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -36,7 +36,7 @@ class KeyValueFormatter(logging.Formatter):
 
 
 class JsonFormatter(KeyValueFormatter):
-    """Formats the same as a JSON object; numbers stay numbers, anything else is text."""
+    """Formats a record as a JSON object. Numbers stay numbers, anything else becomes text."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -47,10 +47,10 @@ _FORMATTERS = {"text": KeyValueFormatter, "json": JsonFormatter}
 
 
 def configure(level: str, style: str = "text") -> None:
-    """Send our own logs to stderr; those of other libraries are not touched.
+    """Send our own logs to stderr; leave those of other libraries alone.
 
     Args:
-        level: from which level upwards.
+        level: lowest level to log.
         style: ``text`` for key=value, ``json`` for an object a line.
     """
     handler = logging.StreamHandler(sys.stderr)

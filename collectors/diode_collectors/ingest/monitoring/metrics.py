@@ -1,4 +1,4 @@
-"""The daemon's Prometheus metrics: one registry, filled by an observer."""
+"""Keep the daemon's Prometheus metrics in one registry, filled by an observer."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
     from diode_collectors.ingest.monitoring.health import Health
+    from diode_collectors.ingest.report import IngestProgress, IngestReport
     from diode_store.errors import DiodeError
 
 PREFIX = "diode_ingest_"
 _BATCH_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TABLES = ("measurements", "timings", "decisions")
-"""Of whose rows new ones are counted; in a report they have the same names."""
+"""Tables whose new rows are counted, under the names of the report's fields."""
 _WAITING = {
     "spool_bytes": ("Bytes of the segments in the spool, those being written included.", "bytes"),
-    "segments_waiting": ("Sealed segments waiting to be ingested.", "segments"),
+    "segments_waiting": ("Sealed segments waiting to be ingested, and strange files with such a name.", "segments"),
     "segments_open": ("Unsealed segments, of running or dead writers.", "open_segments"),
-    "oldest_unacked_seconds": ("Age of the oldest sealed segment; 0 when none waits.", "oldest_s"),
+    "oldest_unacked_seconds": ("Age of the oldest waiting segment; 0 when none waits.", "oldest_s"),
     "quarantine_files": ("Files in quarantine, without their reasons.", "quarantine_files"),
     "quarantine_bytes": ("Bytes of the quarantine.", "quarantine_bytes"),
 }
 
 
 class _Reached(NamedTuple):
-    """How far a pass had come at its last report."""
+    """Progress of a pass at its last report."""
 
     report: IngestReport
     at_s: float
 
 
 class Metrics(Observer):
-    """Counts events; ``registry`` also holds what is looked up at each scrape."""
+    """Counts events. ``registry`` also holds the metrics that are looked up at each scrape."""
 
     def __init__(self, health: Health, clock: Callable[[], float] = time.monotonic) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # they are times of day, and the counters need none
@@ -118,11 +118,11 @@ class Metrics(Observer):
         )
 
     def watch(self, spools: Sequence[Path], database_file: Path | None) -> None:
-        """Report the contents of ``spools`` and the free space of the disks from now on."""
+        """Start to report the contents of ``spools`` and the free space of the disks."""
         self.registry.register(_Disks(spools, database_file))
 
     def started(self, spools: Sequence[Path]) -> None:
-        """Begin every count at 0, so that a rate over it is right from the first event."""
+        """Start every count at 0, so that its rate is right from the first event."""
         for path in spools:
             spool = str(path)
             self._unreadable.labels(spool).set_function(partial(self._health.unreadable, path))
@@ -136,7 +136,7 @@ class Metrics(Observer):
                 self._failures.labels(spool, part)
 
     def progressed(self, spool: Path, progress: IngestProgress) -> None:
-        """Count what is new since the pass's last report."""
+        """Count everything since the pass's last report."""
         self._count(spool, progress.report)
 
     def passed(self, spool: Path, report: IngestReport, seconds: float) -> None:
@@ -160,11 +160,11 @@ class Metrics(Observer):
         self._holding.set(holds)
 
     def trimmed(self, spool: Path, files: int) -> None:
-        """Count them."""
+        """Count the removed files."""
         self._trimmed.labels(str(spool)).inc(files)
 
     def _count(self, spool: Path, report: IngestReport) -> None:
-        """Add what ``report`` has more than the last one of the same pass."""
+        """Add the difference between ``report`` and the last report of the same pass."""
         now = self._clock()
         if spool not in self._reached:
             self._reached[spool] = _Reached(type(report)(), now)
@@ -183,7 +183,7 @@ class Metrics(Observer):
 
 
 class _Disks(Collector):
-    """Contents of the spools and free space of the disks, looked up at each scrape."""
+    """Looks up the contents of the spools and the free space of the disks at each scrape."""
 
     def __init__(self, spools: Sequence[Path], database_file: Path | None) -> None:
         self._backlogs = {spool: Backlog(spool) for spool in spools}

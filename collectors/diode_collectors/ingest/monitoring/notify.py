@@ -1,6 +1,6 @@
-"""Reports the daemon's state to systemd: ``Type=notify`` and the watchdog, over the socket it names.
+"""Report the daemon's state to systemd over its socket: ``Type=notify`` and the watchdog.
 
-Without ``NOTIFY_SOCKET`` in the environment nothing is sent. See sd_notify(3).
+Nothing is sent without ``NOTIFY_SOCKET`` in the environment. See sd_notify(3).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from diode_collectors.ingest.ingest import IngestProgress, IngestReport
+    from diode_collectors.ingest.report import IngestProgress, IngestReport
     from diode_store.errors import DiodeError
 
 
 class Notifier:
-    """Sends to systemd; a message that cannot be sent is dropped, as sd_notify does."""
+    """Sends messages to systemd; drops a message that cannot be sent, as sd_notify does."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Read the socket and the watchdog's time from ``environment`` (``os.environ`` unless given)."""
+        """Read the socket and the watchdog's period from ``environment``, by default ``os.environ``."""
         values = os.environ if environment is None else environment
         name = values.get("NOTIFY_SOCKET", "")
-        # "@" stands for the zero byte that an abstract name begins with; other kinds of socket are not ours.
+        # "@" stands for the zero byte that begins an abstract name; other kinds of sockets are ignored.
         self._address = f"\0{name[1:]}" if name.startswith("@") else name if name.startswith("/") else None
         self.watchdog_s = _watchdog_s(values)
 
@@ -43,7 +43,7 @@ class Notifier:
 
 
 class NotifyObserver(Observer):
-    """Sends events to systemd; while the loop runs, the watchdog gets a sign of life twice per period."""
+    """Sends events to systemd. While the loop runs, the watchdog gets a sign of life twice per period."""
 
     def __init__(self, notifier: Notifier, clock: Callable[[], float] = time.monotonic) -> None:
         self._notifier = notifier
@@ -65,7 +65,7 @@ class NotifyObserver(Observer):
         self._say_ready("the warehouse is open")
 
     def progressed(self, spool: Path, progress: IngestProgress) -> None:
-        """Show in the status how far the pass has come."""
+        """Show the progress of the pass in the status."""
         if progress.total_bytes and progress.done_bytes < progress.total_bytes:
             self._say(f"ingesting {spool}: {100 * progress.done_bytes // progress.total_bytes} %")
 
@@ -76,7 +76,7 @@ class NotifyObserver(Observer):
         self._say(f"waiting for records; {self._measurements:,} measurements stored since the start")
 
     def failed(self, spool: Path, error: DiodeError, retry_s: float) -> None:
-        """Show the error; a daemon that waits for its database counts as started, otherwise systemd would end it."""
+        """Show the error. A daemon that waits for its database counts as started, or systemd would end it."""
         del spool
         self._say_ready(f"{error}; retried in {retry_s:.0f} s")
 
@@ -86,7 +86,7 @@ class NotifyObserver(Observer):
             self._say_ready(f"{'holding' if holds else 'warning'}: {'; '.join(problems)}")
 
     def reloading(self) -> None:
-        """Announce it, with the time that systemd requires."""
+        """Announce a reload, with the time that systemd requires."""
         self._notifier.send(RELOADING=1, MONOTONIC_USEC=time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
 
     def reloaded(self, changes: Sequence[str], kept: Sequence[str]) -> None:

@@ -1,21 +1,23 @@
-"""Health, readiness and metrics over HTTP: ``/healthz``, ``/readyz``, ``/metrics``."""
+"""Serve health, readiness and metrics over HTTP: ``/healthz``, ``/readyz``, ``/metrics``."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import sys
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.exposition import choose_encoder
 
 from diode_collectors.ingest.monitoring.logs import LOGGER_NAME, log
 from diode_collectors.ingest.monitoring.observer import Observer
 from diode_store.errors import SettingsError
-from diode_store.urls import Address
+from diode_store.system.urls import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,20 +28,23 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(f"{LOGGER_NAME}.ingest")
 _TEXT = "text/plain; charset=utf-8"
-_REQUEST_S = 10
+_REQUEST_S = 10.0
+"""Seconds that a client may take for its whole request, and again for taking its answer."""
 _MOST_AT_ONCE = 16
+_MOST_SCRAPES = 2
+"""Most answers of ``/metrics`` at once. Each looks at disks, which may hang; ``/healthz`` must stay reachable."""
 
 
 class StatusServer(Observer):
-    """The HTTP server; it answers in threads of its own from the daemon's start until ``close``."""
+    """HTTP server that answers in threads of its own, from the daemon's start until ``close``."""
 
     def __init__(self, address: Address, health: Health, metrics: Metrics, database_file: Path | None) -> None:
         """Prepare; the port is bound once the daemon has locked its spools.
 
         Args:
-            address: where to listen; port 0 takes any that is free.
-            health: what ``/healthz`` and ``/readyz`` ask.
-            metrics: what ``/metrics`` shows.
+            address: where to listen; port 0 takes any free port.
+            health: source of ``/healthz`` and ``/readyz``.
+            metrics: source of ``/metrics``.
             database_file: the SQLite file, whose disk is watched; None for a warehouse elsewhere.
         """
         self._wanted = address
@@ -47,19 +52,20 @@ class StatusServer(Observer):
         self._metrics = metrics
         self._database_file = database_file
         self._server: _Server | None = None
+        self._scrapes = threading.BoundedSemaphore(_MOST_SCRAPES)
         self._failing: dict[str, str] = {}
-        """Path → error of answers that fail: logged once, not at every scrape."""
+        """Path → error of answers that fail, which is logged once and not at every scrape."""
 
     @property
     def address(self) -> Address | None:
-        """Where it listens; None while it does not."""
+        """Address that the server listens on; None while it does not."""
         return Address(*self._server.server_address[:2]) if self._server else None  # type: ignore[arg-type]
 
     def started(self, spools: Sequence[Path]) -> None:
-        """Bind and begin to answer.
+        """Bind the port and start to answer.
 
         Raises:
-            SettingsError: the address is in use, or not this machine's.
+            SettingsError: the address is in use, or is not one of this machine.
         """
         self._metrics.watch(spools, self._database_file)
         try:
@@ -92,8 +98,13 @@ class StatusServer(Observer):
 
     def _look_up(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
         if path == "/metrics":
-            encode, kind = choose_encoder(accept)
-            return HTTPStatus.OK, kind, encode(self._metrics.registry)
+            if not self._scrapes.acquire(blocking=False):
+                return _verdict(["earlier scrapes are not answered yet; a disk may hang"], "")
+            try:
+                encode, kind = choose_encoder(accept)
+                return HTTPStatus.OK, kind, encode(self._metrics.registry)
+            finally:
+                self._scrapes.release()
         if path == "/healthz":
             hung = self._health.hung()
             return _verdict([hung] if hung else [], "ok")
@@ -112,37 +123,85 @@ def _verdict(problems: Sequence[str], good: str) -> tuple[HTTPStatus, str, bytes
 
 
 class _Server(ThreadingHTTPServer):
+    """Answers each connection in a thread; a slow client loses its place to the next one."""
+
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, address: Address, answer: Callable[[str, str], tuple[HTTPStatus, str, bytes]]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        self.answer = answer
-        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._look_up = answer
+        self._lock = threading.Lock()
+        self._began: dict[socket.socket, float] = {}
+        """Open connections → when each began, the oldest first."""
+        self._working: set[socket.socket] = set()
+        """Connections that wait for this process, not for their client."""
         super().__init__(tuple(address), _Handler)  # type: ignore[arg-type]
 
     def server_bind(self) -> None:
-        # Not HTTPServer's, which asks the name service for this machine's name.
+        # HTTPServer's own method asks the name service for this machine's name.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; close the connection when too many are being answered."""
-        if self._free.acquire(blocking=False):
+        """Answer in a thread; among too many connections, drop the one that has waited longest for its client."""
+        with self._lock:
+            if len(self._began) >= _MOST_AT_ONCE:
+                self._drop(self._idle()[:1])
+            if has_room := len(self._began) < _MOST_AT_ONCE:
+                self._began[request] = time.monotonic()
+        if has_room:
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def answer(self, request: socket.socket, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        """Return the answer to a complete request. Its connection does not count as idle meanwhile.
+
+        Raises:
+            ConnectionAbortedError: the connection was dropped, and a request that ends early looks complete.
+        """
+        with self._lock:
+            if request not in self._began:
+                raise ConnectionAbortedError
+            self._working.add(request)
         try:
-            super().process_request_thread(request, client_address)
+            return self._look_up(path, accept)
         finally:
-            self._free.release()
+            self._working.discard(request)
+
+    def service_actions(self) -> None:
+        """Drop connections past their deadline; the accepting thread calls this twice a second."""
+        latest = time.monotonic() - _REQUEST_S
+        with self._lock:
+            self._drop([each for each in self._idle() if self._began[each] < latest])
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection under the lock, because another connection may get its descriptor right afterwards."""
+        with self._lock:
+            self._began.pop(request, None)
+            super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Stop listening and drop every connection."""
+        super().server_close()
+        with self._lock:
+            self._drop(list(self._began))
+
+    def _idle(self) -> list[socket.socket]:
+        return [each for each in self._began if each not in self._working]
+
+    def _drop(self, requests: list[socket.socket]) -> None:
+        """Wake the threads of connections; each sees the end of its connection and closes it."""
+        for request in requests:
+            del self._began[request]
+            with contextlib.suppress(OSError):  # the client has gone already
+                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong, unless the client merely disconnected."""
+        """Log the error, unless the client merely disconnected."""
         del request
         error = sys.exception()
         if not isinstance(error, ConnectionError | TimeoutError):
@@ -150,7 +209,6 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout: ClassVar[int] = _REQUEST_S
     server: _Server
     server_version = "diode-ingest"
     sys_version = ""
@@ -164,7 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._head()
 
     def _head(self) -> bytes:
-        status, kind, body = self.server.answer(self.path.partition("?")[0], self.headers.get("Accept", ""))
+        path, accept = self.path.partition("?")[0], self.headers.get("Accept", "")
+        status, kind, body = self.server.answer(self.connection, path, accept)
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -173,4 +232,4 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def log_message(self, *args: object) -> None:
-        """Log no requests: there is a scrape every few seconds."""
+        """Log no requests: a scrape comes every few seconds."""

@@ -1,9 +1,9 @@
 """Time matrix products on this machine's devices and leave the records in the spool, or in a data set.
 
-Each problem goes through torch.compile's max-autotune; its kernels are timed by a benchmarker that hides the launch,
-flushes the L2 cache and takes the median. All GPUs work, one problem at a time each, while the next ones compile.
-What is measured already is skipped, so the same command resumes a stopped sweep. On a CPU, ATen and Inductor's
-C++ kernels are timed, mm and addmm in fp32 only: oneDNN takes over any other dtype.
+Each problem goes through torch.compile's max-autotune. A benchmarker times its kernels: it hides the launch, flushes
+the L2 cache and takes the median. Every GPU times one problem while the next ones compile. The sweep skips measured
+problems, so the same command resumes a stopped sweep. On a CPU it times ATen and Inductor's C++ kernels, for mm and
+addmm in fp32 only: oneDNN takes over any other dtype.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diode_collectors.sweep.commands.options import SweepOptions
-from diode_store.console import JsonOption, is_on_command_line, make_app, print_note, print_rows, run
+from diode_store.command_line.console import JsonOption, is_on_command_line, make_app, print_note, print_rows, run
+from diode_store.command_line.options import takes_options
+from diode_store.command_line.render import counted
 from diode_store.errors import HardwareError, SettingsError
-from diode_store.options import takes_options
-from diode_store.render import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _EXAMPLE = "Example: diode-collect --family llama3-8b --dtype bf16,fp16 --search-space SAMPLE:72 --dry-run"
 _VALIDATION_SHAPES = 30
 _CPU_FLOPS = 4e9
-"""Limit of drawn problems on a CPU, which takes a tenth of a second for one."""
+"""Limit of drawn problems on a CPU, for which such a problem takes a fraction of a second."""
 
 AgainstOption = Annotated[
     list[str] | None,
@@ -53,7 +53,7 @@ app = make_app(__doc__, help=__doc__)
 @app.callback(invoke_without_command=True, no_args_is_help=True, epilog=_EXAMPLE)
 @takes_options(SweepOptions)
 def collect(context: typer.Context, options: SweepOptions) -> None:
-    """Time the problems asked for, or list them."""
+    """Time the requested problems, or list them."""
     given = [name for name in context.params if is_on_command_line(context, name)]
     if context.invoked_subcommand is not None:
         if given:
@@ -86,7 +86,7 @@ def create_validation(
         options = replace(options, num_shapes=_VALIDATION_SHAPES)
     shapes = set()
     for name in against or ():
-        if not name or not Path(name).exists():  # an empty name would be the current folder
+        if not name or not os.path.exists(name):  # noqa: PTH110 - an empty name would be the current folder
             raise typer.BadParameter(f"--against {name or repr(name)}: there is no such file or folder")
         shapes |= shapes_in(Path(name))
     if options.database:
@@ -102,7 +102,7 @@ def agreement(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two sweeps of the same problems: how far their best times are apart, and whether their winners agree.
+    """Compare two sweeps of the same problems: the distance of their best times, and whether their winners agree.
 
     Example: diode-collect agreement sweep-1.jsonl sweep-2.jsonl
     """
@@ -219,8 +219,11 @@ def _devices_and_problems(
 
 def _device_elsewhere(name: str) -> SweepDevice:
     from diode_collectors.sweep.devices import device_elsewhere
+    from diode_store.devices.known import describe, known_devices
 
     device, others = device_elsewhere(name)
+    if not others and len(known_devices(name)) > 1:
+        print_note(f"hardware: {describe([device.hardware])}")
     if others:
         print_note(f"{name} may also be {' or '.join(others)}; this plans for the least memory, {device.hardware.name}")
     return device
@@ -246,7 +249,7 @@ def _done(options: SweepOptions, spool: Path) -> set[DoneKey]:
 def _is_done(
     problem: SweepProblem, devices: tuple[SweepDevice, ...], done: set[DoneKey], options: SweepOptions, space: str
 ) -> bool:
-    """Whether a problem is measured already on every model among ``devices``."""
+    """Return whether a problem is measured on every model among ``devices``."""
     from diode_collectors.sweep.already import DoneKey
 
     record, write_flush = problem.problem(), options.has_write_flush

@@ -1,4 +1,4 @@
-"""The options of a sweep, and what they ask for."""
+"""Options of a sweep, and the request that they make."""
 
 from __future__ import annotations
 
@@ -10,29 +10,20 @@ from typing import Annotated, Any
 import typer
 
 from diode_collectors.problems.drawing import LogNormalSizes, Sizes, UniformSizes
-from diode_collectors.problems.problem import DTYPE_NAMES, LAYOUTS, OPS
+from diode_collectors.problems.problem import DTYPE_NAMES, LAYOUTS
 from diode_collectors.problems.search_space import KNOWN
 from diode_collectors.problems.selection import ProblemRequest
 from diode_collectors.sweep.devices import CPU
 from diode_collectors.sweep.plan import DEFAULT_CHUNK_SIZE, DEFAULT_MODE, MODES
-from diode_store.checks import INT64
-from diode_store.console import JsonOption, check_database_url, is_on_command_line
-from diode_store.errors import DatabaseError, SettingsError
-from diode_store.settings import Settings
-from diode_store.times import parse_duration_s
-from diode_store.urls import sqlite_path
+from diode_store.command_line.console import JsonOption, check_database_url
+from diode_store.errors import SettingsError
+from diode_store.ops import swept_ops
+from diode_store.system.settings import Settings
+from diode_store.values.checks import INT64
+from diode_store.values.times import parse_duration_s
 
 DRAWN, LOG_NORMAL, RUN, PROBLEMS = "Drawn problems", "Log-normal sizes", "How it runs", "Which problems"
 _UNIFORM_ONLY = ("power_of_two", "no_rectangular")
-
-
-def _url(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
-    if value is not None and is_on_command_line(context, parameter.name or ""):
-        try:
-            sqlite_path(value)
-        except DatabaseError as error:
-            raise typer.BadParameter(str(error)) from error
-    return check_database_url(context, parameter, value)
 
 
 def _seed(value: int) -> int:
@@ -57,7 +48,7 @@ def _default_spool() -> Path:
 
 
 class TimingOption(StrEnum):
-    """How kernels are timed on a GPU."""
+    """Ways to time kernels on a GPU."""
 
     DEPLOYED = "deployed"
     WRITE_FLUSH = "write-flush"
@@ -74,12 +65,12 @@ SpoolOption = Annotated[
         show_default="spool in your data folder",
     ),
 ]
-"""``--spool``, else ``DIODE_SPOOL``, else the user's own spool. Takes no default in the signature."""
+"""``--spool``, else ``DIODE_SPOOL``, else the user's own spool. The signature takes no default."""
 
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The options of ``diode-collect``, one a field."""
+    """The options of ``diode-collect``, one for each field."""
 
     spool: SpoolOption
     shape: Annotated[
@@ -94,12 +85,16 @@ class SweepOptions:
         list[str] | None, _list("--family", "Layers of public models (--families lists them).", "NAME")
     ] = None
     families: Annotated[bool, typer.Option("--families", help="List the families and their sources.")] = False
-    num_shapes: Annotated[int | None, typer.Option("--num-shapes", min=0, help="Draw this many problems.")] = None
+    num_shapes: Annotated[
+        int | None, typer.Option("--num-shapes", min=0, max=1_000_000, help="Draw this many problems.")
+    ] = None
     min_size: Annotated[
-        int | None, typer.Option("--min-size", help="Smallest size drawn.", show_default="32, log-normal 8")
+        int | None,
+        typer.Option("--min-size", min=1, max=INT64, help="Smallest size drawn.", show_default="32, log-normal 8"),
     ] = None
     max_size: Annotated[
-        int | None, typer.Option("--max-size", help="Largest size drawn.", show_default="4096, log-normal 2^20")
+        int | None,
+        typer.Option("--max-size", min=1, max=INT64, help="Largest size drawn.", show_default="4096, log-normal 2^20"),
     ] = None
     power_of_two: Annotated[bool, typer.Option("--power-of-two", help="Draw only powers of two.")] = False
     no_rectangular: Annotated[bool, typer.Option("--no-rectangular", help="Draw only M = N = K.")] = False
@@ -111,7 +106,7 @@ class SweepOptions:
     log_normal_n_std: Annotated[float | None, _parameter("n", "std")] = None
     log_normal_k_mean: Annotated[float | None, _parameter("k", "mean")] = None
     log_normal_k_std: Annotated[float | None, _parameter("k", "std")] = None
-    op: Annotated[list[str] | None, _list("--op", f"Only these ops ({', '.join(OPS)}).", "OP")] = None
+    op: Annotated[list[str] | None, _list("--op", f"Only these ops ({', '.join(swept_ops())}).", "OP")] = None
     dtype: Annotated[
         list[str] | None, _list("--dtype", f"{', '.join(DTYPE_NAMES)}; else bf16, on a CPU fp32.", "DTYPE")
     ] = None
@@ -195,17 +190,17 @@ class SweepOptions:
             metavar="URL",
             envvar="DIODE_DATABASE_URL",
             help="Skip what is in this warehouse; what is in the spool is always skipped.",
-            callback=_url,
+            callback=check_database_url,
         ),
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List problems and choices, estimate the time.")] = False
     as_json: JsonOption = False
 
     def request(self, default_dtype: str = "bf16") -> ProblemRequest:
-        """Return which problems are asked for.
+        """Return the request for problems.
 
         Raises:
-            SettingsError: options that contradict each other.
+            SettingsError: options contradict each other.
         """
         return ProblemRequest(
             shapes=tuple(self.shape or ()),
@@ -222,18 +217,18 @@ class SweepOptions:
 
     @property
     def has_write_flush(self) -> bool:
-        """Whether kernels are timed behind a flush that writes; on a CPU there is none."""
+        """True if kernels are timed behind a flush that writes, which a CPU does not have."""
         return self.timing is TimingOption.WRITE_FLUSH and self.device != CPU
 
     def has_problems(self) -> bool:
-        """Whether any option names a source of problems."""
+        """True if an option names a source of problems."""
         return bool(self.shape or self.shapeset or self.family or self.num_shapes)
 
     def time_limit_s(self) -> float | None:
         """Return the time limit in seconds.
 
         Raises:
-            SettingsError: it is not a duration.
+            SettingsError: the time limit is not a duration.
         """
         if self.time_limit is None:
             return None
@@ -243,7 +238,7 @@ class SweepOptions:
         """Return the mode of ``torch.compile``.
 
         Raises:
-            SettingsError: it does not autotune.
+            SettingsError: the mode does not autotune.
         """
         if self.search_mode not in MODES:
             raise SettingsError(f"unknown --search-mode {self.search_mode!r}; expected {' or '.join(MODES)}")
@@ -253,7 +248,7 @@ class SweepOptions:
         """Check that a device elsewhere is only planned for.
 
         Raises:
-            SettingsError: options that contradict each other.
+            SettingsError: options contradict each other.
         """
         if self.hardware is not None and not self.dry_run:
             raise SettingsError(
@@ -264,7 +259,7 @@ class SweepOptions:
             raise SettingsError("--hardware is a device elsewhere, --device one of this machine; drop one")
 
     def check_kernels(self) -> None:
-        """Check that there is what is to be kept.
+        """Check that there are shared kernels if a folder is to keep them.
 
         Raises:
             SettingsError: no kernels are shared.
@@ -298,6 +293,6 @@ class SweepOptions:
 
 
 def _split(values: list[str] | None) -> tuple[str, ...]:
-    """Split comma lists; an empty one stays an empty name, which is refused when it is parsed."""
+    """Split comma lists. An empty list stays an empty name, which parsing refuses."""
     lists = ([part.strip() for part in value.split(",") if part.strip()] or [""] for value in values or ())
     return tuple(dict.fromkeys(part for parts in lists for part in parts))

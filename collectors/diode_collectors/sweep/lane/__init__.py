@@ -1,1 +1,1 @@
-"""The process of a sweep that holds torch and the device: it lists, compiles and times."""
+"""The process of a sweep that uses torch and the device: it lists, compiles and times."""

@@ -1,4 +1,4 @@
-"""Times the choices of one problem: a first look at each, a median for the good ones, the fastest in turn."""
+"""Timing of one problem's choices: a first look at each, a median for the good ones, and the fastest in turn."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diode_collectors.sweep.lane.finals import LONG_US, Finalist, Finals, run_finals
-from diode_collectors.sweep.lane.graphs import CaptureError
-from diode_collectors.sweep.lane.timer import samples_us
+from diode_collectors.inductor.failures import outcome_of, works
+from diode_collectors.inductor.finals import LONG_US, Finalist, Finals, run_finals
+from diode_collectors.inductor.graphs import CaptureError
+from diode_collectors.inductor.timer import samples_us
 from diode_store.errors import first_line
 from diode_store.records import Outcome, Timing, TimingMethod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from diode_collectors.sweep.lane.graphs import Rotation
-    from diode_collectors.sweep.lane.timer import Sampled, Timer
+    from diode_collectors.inductor.graphs import Rotation
+    from diode_collectors.inductor.timer import Sampled, Timer
     from diode_store.records import KernelConfig
 
 log = logging.getLogger(__name__)
 
 ESTIMATE_FACTOR = 3.0
-"""A choice whose first look is slower than this many times the best so far keeps that look, as an estimate."""
+"""Factor over the best time beyond which a choice keeps its first look, as an estimate."""
 FIRST_LOOK_RUNS = 3
 HOPELESS_FACTOR = 10.0
-"""Beyond this factor one run is look enough: the worst of an exhaustive list takes a hundred times the best."""
+"""Factor over the best time beyond which one run is enough."""
 MOST_RUNS, FEWEST_RUNS = 24, 7
 MOST_REPLAYS = 10
-"""The mean of several launches scatters by 1%, a single one by 5 to 20% (H200), so fewer do."""
+"""Most launches of one replay. The mean of several launches scatters far less than a single one."""
 _BUDGET_US = 5_000.0
 FINALIST_FACTOR = 1.1
-"""Choices within this factor of the best median are finalists."""
+"""Factor over the best median up to which choices are finalists."""
 MOST_FINALISTS = 10
 _ROUND_US, _MOST_SAMPLES_A_ROUND = 1_500.0, 6
 _WARM_UP_US = 20_000.0
 _STICKY_ERRORS = ("illegal memory access", "unspecified launch failure", "misaligned address", "device-side assert")
-_COMPILE_ERRORS = {"CompilationError", "PTXASError", "CUDACompileError", "CppCompileError", "NoTritonConfigsError"}
 _WORST_ERROR = 0.05
 _COMPARED = 2**20
 
 
 class DeviceLostError(Exception):
-    """A kernel left the device in a state in which this process cannot use it; has the kernel's index."""
+    """A kernel made the device unusable for this process. Holds the kernel's index."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -60,15 +60,15 @@ class Candidate:
     name: str
     is_vendor: bool
     prepare: Callable[[], Callable[[], object]]
-    """Loads the kernel and returns what runs it; raises when it cannot."""
+    """Load the kernel and return a function that runs it; raises if it cannot be loaded."""
     check: Callable[[], float | None] = lambda: None
-    """Returns the relative error of what the last run wrote; None where nothing is known to compare with."""
+    """Return the relative error of the last run's output; None without a reference."""
     rotation: Rotation | None = None
-    """Runs it over other operands; None where there are none."""
+    """Run the kernel over other operands; None without any."""
     run: Callable[[], object] | None = None
-    """Runs it once more; kept only of a candidate with a median of its own."""
+    """Run the kernel once more; kept only for a candidate with a median of its own."""
     look_us: float = float("inf")
-    """The median of its first look."""
+    """Median of the first look."""
     times_us: list[float] = field(default_factory=list)
     is_estimate: bool = False
     outcome: Outcome = Outcome.OK
@@ -76,11 +76,11 @@ class Candidate:
 
     @property
     def median_us(self) -> float:
-        """The median of its runs."""
+        """Median of the runs."""
         return float(np.median(self.times_us))
 
     def timing(self, config: KernelConfig) -> Timing:
-        """Return what is recorded."""
+        """Return the timing to record."""
         if self.outcome is not Outcome.OK:
             return Timing(config, None, self.outcome)
         low, middle, high = (float(us) for us in np.percentile(self.times_us, (10, 50, 90)))
@@ -89,21 +89,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class TimedAs:
-    """How the choices of a problem were timed."""
+    """Method by which the choices of a problem were timed."""
 
     method: TimingMethod
     finals: Finals | None
-    """None where nothing could be timed."""
+    """Final round; None if nothing could be timed."""
 
 
 def time_all(candidates: Sequence[Candidate], timer: Timer, *, seed: int = 0) -> TimedAs:
     """Fill in the times and outcomes of ``candidates``.
 
-    Vendor kernels come first, so that the first looks at the others have a time to compare with; the rest
-    follow in random order, so that a drift of the clocks does not favour one template.
+    Vendor kernels come first, so that the first looks at the others have a time to compare with. The rest follow in
+    random order, so that a drift of the clocks favors no template.
 
     Raises:
-        DeviceLostError: one of them broke the device.
+        DeviceLostError: a kernel broke the device.
     """
     chooser = random.Random(seed)  # noqa: S311 - an order is no secret
     order = sorted(range(len(candidates)), key=lambda i: (not candidates[i].is_vendor, chooser.random()))
@@ -155,9 +155,9 @@ class _Timing:
             candidate.run = None
 
     def measure(self, order: Sequence[int]) -> TimingMethod:
-        """Take a median of each candidate that is left, all by one method, and return which."""
+        """Take a median of each remaining candidate by one method, and return the method."""
         for candidate in self._candidates:
-            # How far behind a vendor's kernel is, is what most readers ask.
+            # Most readers ask how far a kernel is from a vendor kernel.
             if candidate.run is not None and not candidate.is_vendor:
                 self._drop_if_hopeless(candidate)
         self._method = self._timer.method_for(self._best_us)
@@ -184,7 +184,7 @@ class _Timing:
         return self._timer.sampled(run, candidate.rotation, candidate.look_us, self._method)
 
     def finals(self, seed: int) -> Finals | None:
-        """Time the fastest in turn, and with them the vendor's best: most readers ask whether to call the vendor."""
+        """Time the fastest candidates in turn, along with the best vendor kernel, to which most readers compare."""
         ranked = sorted(
             ((c.median_us, index, c.run) for index, c in enumerate(self._candidates) if c.run is not None),
             key=lambda timed: timed[:2],
@@ -195,13 +195,13 @@ class _Timing:
         vendors = [timed for timed in ranked if self._candidates[timed[1]].is_vendor][:1]
         finalists: dict[int, Finalist] = {}
         for index, (us, run) in {index: (us, run) for us, index, run in (*near, *vendors)}.items():
-            # What cannot be captured once more, though it could before, keeps the median that it has.
+            # A candidate that cannot be captured again keeps its median.
             with contextlib.suppress(CaptureError), self._failure_noted(self._candidates[index], index):
                 finalists[index] = self._finalist(index, us, run)
         found = run_finals(list(finalists.values()), seed)
         for index, finalist in finalists.items():
             candidate = self._candidates[index]
-            # Under the power cap, what was timed in a row is not comparable with what was timed in turn.
+            # Under the power cap, times taken in a row are not comparable with times taken in turn.
             is_long = finalist.us > LONG_US and bool(finalist.times_us)
             candidate.times_us = ([] if is_long else candidate.times_us) + finalist.times_us
         return found
@@ -228,7 +228,7 @@ class _Timing:
 
 
 def runs_within_budget(run_us: float) -> int:
-    """Return how many runs of ``run_us`` microseconds a choice gets."""
+    """Return the number of runs for a choice that takes ``run_us`` microseconds."""
     return int(min(MOST_RUNS, max(FEWEST_RUNS, _BUDGET_US / run_us)))
 
 
@@ -242,34 +242,14 @@ def _note_failure(candidate: Candidate, index: int, error: Exception, timer: Tim
         raise DeviceLostError(index, candidate.error) from error
 
 
-def works(timer: Timer) -> bool:
-    """Tell whether the device still works: what breaks it is reported again by every call from then on."""
-    try:
-        timer.synchronize()
-    except Exception:  # noqa: BLE001 - whatever it is
-        return False
-    return True
-
-
-def outcome_of(error: BaseException) -> Outcome:
-    """Return what an exception of a kernel's compilation or launch means."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    text = str(error).lower()
-    if names & {"OutOfResources", "OutOfMemoryError"} or "out of resource" in text or "out of memory" in text:
-        return Outcome.OUT_OF_RESOURCES
-    if names & _COMPILE_ERRORS or "ptxas" in text:
-        return Outcome.COMPILE_ERROR
-    return Outcome.RUNTIME_ERROR
-
-
 class Reference:
-    """What the first vendor kernel computed, which the others must agree with."""
+    """Output of the first vendor kernel, with which the others must agree."""
 
     def __init__(self) -> None:
         self._expected: Any = None
 
     def error_of(self, output: Any, *, is_vendor: bool) -> float | None:
-        """Return how far ``output`` is from the vendor's; None for a vendor's own, and where there is none."""
+        """Return the error of ``output`` against the vendor's; None for a vendor kernel or without a reference."""
         # A vendor kernel without an ``out`` argument leaves the output alone, so only others are compared.
         if is_vendor:
             if self._expected is None and bool(output.any()):
@@ -279,9 +259,9 @@ class Reference:
 
 
 def relative_error(output: Any, expected: Any) -> float:
-    """Return ``|output - expected| / |expected|`` of two tensors, over about a million elements of them.
+    """Return ``|output - expected| / |expected|`` of two tensors, over about a million of their elements.
 
-    NaN where either holds NaN or infinity.
+    The result is NaN if a tensor holds NaN or infinity.
     """
     step = output.numel() // _COMPARED | 1  # an odd step comes by every column of a matrix
     ours, theirs = (tensor.reshape(-1)[::step].double() for tensor in (output, expected))

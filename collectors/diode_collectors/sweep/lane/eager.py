@@ -1,8 +1,7 @@
-"""Compiles kernels as soon as they are generated, and loads each as soon as it is compiled.
+"""Early compiles: kernels compile as soon as they are generated, and load as soon as they are compiled.
 
-Inductor generates all kernels of a problem before it hands the first to its compile workers, and loads a compiled
-one when it is benchmarked. Both leave cores or the GPU waiting: a hundred kernels take a second to generate, and
-loading one takes as long as timing it.
+Inductor generates all kernels of a problem before it hands the first to its compile workers. It loads a compiled kernel
+only when it benchmarks it. Both leave cores or the GPU waiting.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class EagerCompiles:
             log.debug("%s is not compiled ahead: %s", choice.name, error)
 
     def _load(self) -> None:
-        """Load what is compiled, in the order in which that happens; the device is not touched."""
+        """Load compiled kernels in the order of their completion, without touching the device."""
         from torch._inductor.codecache import PyCodeCache
 
         for future in as_completed(self._pending):

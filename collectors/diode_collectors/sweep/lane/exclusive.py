@@ -1,11 +1,13 @@
-"""Reserves a device, and a core, for one process while it benchmarks."""
+"""Reservation of a device, and a core, for one process while it benchmarks."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from typing import TYPE_CHECKING, Self
+
+from diode_store.errors import SettingsError
+from diode_store.system.files import wait_for_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,19 +16,19 @@ _FOR_ALL = 0o644
 
 
 class DeviceLock:
-    """Among all sweeps of a host, the holder of this lock is alone on the device.
+    """Lock whose holder is alone on the device among all sweeps of a host.
 
-    Compile workers keep every core busy that they may use; the launches of a benchmark must not wait for one, so
-    the thread that holds the device moves to a core that nothing else of the sweep uses.
+    Compile workers keep all their cores busy, and the launches of a benchmark must not wait for one. So the thread that
+    holds the device moves to a core that nothing else of the sweep uses.
     """
 
     def __init__(self, folder: Path, name: str, core: int | None = None) -> None:
         """Prepare to lock.
 
         Args:
-            folder: where the lock's file is.
-            name: which device.
-            core: the core to move to meanwhile; None stays.
+            folder: Folder of the lock's file.
+            name: Name of the device.
+            core: Core to move to while locked; None stays.
         """
         self._path = folder / f"diode-sweep-{name}.lock"
         self._core = core
@@ -34,9 +36,18 @@ class DeviceLock:
         self._cores: set[int] = set()
 
     def __enter__(self) -> Self:
-        """Wait for the device, however long it takes."""
-        self._fd = _open_shared(self._path)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        """Wait for the device, however long it takes.
+
+        Raises:
+            SettingsError: the lock's file cannot be opened or locked.
+        """
+        try:
+            self._fd = _open_shared(self._path)
+            wait_for_lock(self._fd)
+        except OSError as error:
+            self._close()
+            remedy = "set TMPDIR to a folder on a local disk"
+            raise SettingsError(f"{self._path}: {error.strerror}, so the device cannot be reserved; {remedy}") from None
         if self._core is not None:
             self._cores = os.sched_getaffinity(0)
             os.sched_setaffinity(0, {self._core})
@@ -46,16 +57,22 @@ class DeviceLock:
         """Release the device."""
         if self._core is not None:
             os.sched_setaffinity(0, self._cores)
-        os.close(self._fd)  # releases the lock
-        self._fd = -1
+        self._close()  # releases the lock
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _open_shared(path: Path) -> int:
-    """Open the lock's file, which another user may have made: to lock it, reading it is enough."""
+    """Open the lock's file, which another user may have made: to lock it, reading it is enough, but not on NFS."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with contextlib.suppress(PermissionError):
+            return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not make it wait
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, _FOR_ALL)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FOR_ALL)
         with contextlib.suppress(PermissionError):  # another user was quicker
             os.fchmod(fd, _FOR_ALL)  # whatever the umask
         return fd

@@ -1,8 +1,8 @@
-"""Measures one problem: a real torch.compile whose autotuner gets our list of choices and our benchmark.
+"""Measurement of one problem: a real torch.compile whose autotuner gets our list of choices and our benchmark.
 
-Inductor lists, generates and compiles the kernels and prepares their inputs; from there on the sweep does the work:
-the device is locked for this process, each choice is timed by ``benchmark``, and once the record is made the compile
-is abandoned, as its result is not needed.
+Inductor lists, generates and compiles the kernels, and prepares their inputs. From there on the sweep does the work. It
+locks the device for this process, and ``benchmark`` times each choice. Once the record is made, the compile is
+abandoned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from diode_collectors.feedback.offered import OfferedChoices
 from diode_collectors.feedback.records import measurement_from_feedback
 from diode_collectors.inductor.adapter import config_of_choice
 from diode_collectors.inductor.device import device_uuid
-from diode_collectors.problems.kinds import has_whole_rows
+from diode_collectors.inductor.failures import works
+from diode_collectors.inductor.graphs import OperandSets, Rotation
+from diode_collectors.inductor.running import captured, unload
+from diode_collectors.inductor.timer import CpuTimer, GpuTimer
 from diode_collectors.sweep.device_state import DeviceMonitor
 from diode_collectors.sweep.lane.benchmark import (
     Candidate,
@@ -26,52 +29,45 @@ from diode_collectors.sweep.lane.benchmark import (
     Reference,
     TimedAs,
     time_all,
-    works,
 )
 from diode_collectors.sweep.lane.eager import EagerCompiles
 from diode_collectors.sweep.lane.exclusive import DeviceLock
-from diode_collectors.sweep.lane.graphs import OperandSets, Rotation
 from diode_collectors.sweep.lane.memory import check_indexing, check_memory, give_back
 from diode_collectors.sweep.lane.shared_kernels import shared_kernels
-from diode_collectors.sweep.lane.takeover import (
-    captured,
-    leave_products_to_the_autotuner,
-    product,
-    settings_for,
-    taken_over,
-    unload,
-)
-from diode_collectors.sweep.lane.timer import US_PER_MS, CpuTimer, GpuTimer
+from diode_collectors.sweep.lane.takeover import leave_products_to_the_autotuner, product, settings_for, taken_over
 from diode_collectors.sweep.plan import recorded_space
-from diode_store.records import MATMUL_OPERANDS, Outcome, Source, Timing, TimingMethod
+from diode_store.candidates.operands import has_whole_rows
+from diode_store.ops import OPS
+from diode_store.records import Outcome, Source, Timing, TimingMethod
+from diode_store.values.units import US_PER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from diode_collectors.inductor.timer import Timer
     from diode_collectors.problems.guide import Guide
     from diode_collectors.problems.problem import SweepProblem
     from diode_collectors.problems.search_space import SearchSpace
     from diode_collectors.sweep.device_state import DeviceSample
     from diode_collectors.sweep.lane.shared_source import SharedSource
-    from diode_collectors.sweep.lane.timer import Timer
     from diode_store.records import KernelConfig, Measurement
 
 LAUNCH_NOT_HIDDEN = "launch_not_hidden"
-"""Flag of a measurement in which some launch came later than the sleep that should hide it."""
+"""Flag of a measurement with a launch that came later than the sleep that should hide it."""
 FINALS = "finals"
-"""Key of a measurement's ``extra``: how well the order of its fastest choices is known, as ``Finals`` has it."""
+"""Key of a measurement's ``extra`` for the certainty of the order of its fastest choices, as in ``Finals``."""
 SHARED = "shared_kernels"
-"""Likewise: that sizes were arguments of Triton's kernels, or of some, which other problems of the kind share."""
+"""Key of a measurement's ``extra`` for Triton kernels with sizes as arguments, which other problems share."""
 _SAMPLE_EVERY = 50
 
 
 class _EnoughError(Exception):
-    """The record is made; the rest of the compile is abandoned."""
+    """Ends a compile whose record is made."""
 
 
 class LostConfigError(Exception):
-    """A kernel left the device in a state in which this process cannot use it."""
+    """A kernel made the device unusable for this process."""
 
     def __init__(self, config: KernelConfig, message: str) -> None:
         super().__init__(message)
@@ -80,7 +76,7 @@ class LostConfigError(Exception):
 
 @dataclass(frozen=True)
 class MeasuringOptions:
-    """What stays the same for all problems of a process."""
+    """Options for all problems of a process."""
 
     device: str
     space: SearchSpace
@@ -89,21 +85,21 @@ class MeasuringOptions:
     include_tma: bool
     mode: str
     lock_folder: Path
-    """Where all sweeps of the host find the locks of its devices."""
+    """Folder in which all sweeps of the host find the locks of its devices."""
     benchmark_core: int | None = None
-    """The core that benchmarks and nothing else of this sweep runs on."""
+    """Core reserved for benchmarking."""
     root_pid: int | None = None
-    """The process that started this sweep; None for this one."""
+    """Process that started this sweep; None for this one."""
     contexts: int = 1
-    """How many processes of this sweep use the device."""
+    """Number of processes of this sweep that use the device."""
     before: frozenset[int] | None = None
     """Pids that used the device before any of them; None if not looked up."""
     write_flush: bool = False
-    """Whether a GPU is timed as it was for the first measurements that shipped; see ``GpuTimer``."""
+    """Time a GPU behind a flush that writes, as in the first measurements that shipped; see ``GpuTimer``."""
     guide: Guide | None = None
-    """What a guided search space begins with."""
+    """Kernels that a guided search space begins with."""
     share_kernels: bool = False
-    """Whether problems are timed by kernels that others of their kind were."""
+    """Time problems by kernels of others of their kind."""
 
 
 @dataclass
@@ -112,21 +108,21 @@ class Measured:
 
     measurement: Measurement | None = None
     silent: str | None = None
-    """Why there is no measurement, though nothing failed."""
+    """Reason that there is no measurement, though nothing failed."""
     compile_s: float = 0.0
     wait_s: float = 0.0
     benchmark_s: float = 0.0
 
 
 class Measuring:
-    """Measures problems on one device, one after the other, in the thread that made it."""
+    """Measurement of problems on one device, one after the other, in the thread that made it."""
 
     def __init__(self, options: MeasuringOptions, heartbeat: Callable[[], None] = lambda: None) -> None:
         """Take Inductor over; ``close`` restores it.
 
         Args:
-            options: what to time, and where.
-            heartbeat: called now and then while the device is held.
+            options: Options of the process.
+            heartbeat: Function to call now and then while the device is held.
         """
         from diode_collectors.sweep.lane.sampling import SweepChoices
 
@@ -139,7 +135,7 @@ class Measuring:
         self._lock = DeviceLock(options.lock_folder, uuid or "cpu", options.benchmark_core)
         self._offered = OfferedChoices(lambda choices, _offer: self._lists.append(len(choices)))
         self.kernels: Path | None = None
-        """Where kernels are that problems share; None where each has its own."""
+        """Folder of the kernels that problems share; None if each has its own."""
         self.choices = SweepChoices(options.space, options.seed, options.guide, shares_kernels=options.share_kernels)
         self._stack = ExitStack()
         settings = settings_for(options.space, on_cpu=self._on_cpu, include_tma=options.include_tma)
@@ -157,7 +153,7 @@ class Measuring:
         self._stack.close()
 
     def is_usable(self) -> bool:
-        """Whether the device still works for this process: after some errors every call fails."""
+        """True if the device still works for this process: after some errors every call fails."""
         return self._timer is None or works(self._timer)
 
     def __enter__(self) -> Self:
@@ -169,16 +165,16 @@ class Measuring:
         self.close()
 
     def measure(self, problem: SweepProblem, excluded: Mapping[KernelConfig, Outcome] | None = None) -> Measured:
-        """Return the measurement of ``problem``, or why there is none.
+        """Return the measurement of ``problem``, or the reason that there is none.
 
         Args:
-            problem: what to measure.
-            excluded: configs that are not tried again, and how trying them ended.
+            problem: Problem to measure.
+            excluded: Configs not to try again, with the outcomes of trying them.
 
         Raises:
-            HardwareError: it does not fit into the device's memory, or kernels would read beyond its matrices.
+            HardwareError: the problem does not fit into the device's memory, or kernels would read beyond its matrices.
             LostConfigError: a kernel broke the device; this process cannot go on.
-            Exception: whatever torch raised; the next problem may do better.
+            Exception: torch raised it; the next problem may do better.
         """
         self._start(problem, excluded or {})
         try:
@@ -217,7 +213,7 @@ class Measuring:
             torch.set_float32_matmul_precision("high" if problem.allow_tf32 else "highest")
 
     def _compile(self, problem: SweepProblem) -> Exception | None:
-        """Return what ended the compile, an ``_EnoughError`` at best; raised, it would keep the cache's files."""
+        """Return the exception that ended the compile, at best ``_EnoughError``; raising would keep cache files."""
         import torch
         from torch._inductor.utils import fresh_cache
 
@@ -226,12 +222,18 @@ class Measuring:
         # that its times would mean nothing.
         keep_onednn = problem.dtype != "float32" and torch.backends.mkldnn.enabled
         with fresh_cache(), self._sharing(), torch.no_grad(), torch.backends.mkldnn.flags(enabled=keep_onednn):
-            compiled: Any = torch.compile(product(problem.op, b, bias), mode=self._options.mode)
+            compiled: Any = torch.compile(product(problem.op, b, bias), options=self._compile_options())
             try:
                 compiled(a)
             except Exception as error:  # noqa: BLE001 - looked at by the caller
                 return error
         return None
+
+    def _compile_options(self) -> dict[str, Any]:
+        """Return the options of the mode, but for coordinate descent: it turns a product with a vector into a sum."""
+        from torch._inductor import list_mode_options
+
+        return {**list_mode_options(self._options.mode), "coordinate_descent_tuning": False}
 
     @contextmanager
     def _sharing(self) -> Iterator[None]:
@@ -244,7 +246,7 @@ class Measuring:
                 yield
 
     def _inputs(self, problem: SweepProblem) -> tuple[Any, Any, Any]:
-        """Return A, B and the bias; their values do not matter, Inductor times with random ones of its own."""
+        """Return A, B and the bias. Their values do not matter: Inductor times with random ones of its own."""
         import torch
 
         specs = problem.problem().inputs
@@ -254,9 +256,9 @@ class Measuring:
             return torch.empty_strided(size, stride, dtype=dtype, device=self._options.device)
 
         a, b = (tensor(spec.size, spec.stride) for spec in specs[-2:])
-        if problem.op == "addmm":
-            return a, b, tensor((problem.n,), (1,))
-        return a, b, tensor(specs[0].size, specs[0].stride) if problem.op == "baddbmm" else None
+        if not problem.entry.has_bias:
+            return a, b, None
+        return a, b, tensor(specs[0].size, specs[0].stride) if problem.entry.is_batched else tensor((problem.n,), (1,))
 
     def _forget(self) -> None:
         """Release kernels and tensors, whose memory the next problems need."""
@@ -286,7 +288,7 @@ class Measuring:
                 self._result.benchmark_s = time.monotonic() - began
 
     def benchmark(self, cache: Any, choices: Sequence[Any], tensors: Any) -> dict[Any, float]:
-        """Stand in for Inductor's loop over the choices; it wants milliseconds."""
+        """Stand in for Inductor's loop over the choices, and return milliseconds."""
         timer = self._timer = self._timer or self._new_timer()
         late_before = timer.late_launches
         reference = Reference()
@@ -314,7 +316,7 @@ class Measuring:
         inputs, output = tensors.get_benchmark_tensors(is_vendor).unpack()
 
         def prepare() -> Callable[[], object]:
-            """Return what launches the kernel on cleared output."""
+            """Return a function that launches the kernel on cleared output."""
             self._heartbeat()
             if len(self._samples) * _SAMPLE_EVERY <= self._prepared:
                 self._samples.append(self._monitor.sample())
@@ -337,7 +339,7 @@ class Measuring:
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
         """Make the record of what was timed, and end the compile."""
-        if name not in MATMUL_OPERANDS:
+        if name not in OPS:
             self._result.silent = f"Inductor made another op of it: {name}"
             raise _EnoughError
         offer = self._offered.of(timings)

@@ -1,8 +1,7 @@
 """A process of a sweep: it measures the problems it is sent, one at a time, and spools the records itself.
 
-Started by ``engine`` as ``python -m diode_collectors.sweep.lane.process``: commands come on standard input,
-results go to the pipe whose number is its argument. When the sweep dies its standard input ends, and so does the
-lane. What it reports as done is on the disk.
+``lanes`` starts it and sends it ``LaneSettings``, then problems. It ends with the sweep. What it reports as done is on
+the disk.
 """
 
 from __future__ import annotations
@@ -11,34 +10,26 @@ import contextlib
 import gc
 import logging
 import os
-import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diode_collectors.inductor.device import use_torchs_assembler
 from diode_collectors.problems.problem import SweepProblem
 from diode_collectors.spool.writer import SpoolWriter
-from diode_collectors.sweep.channel import (
-    Channel,
-    config_to_message,
-    excluded_of_message,
-    problem_of_message,
-    result_to_message,
-)
 from diode_collectors.sweep.cores import workers_for
 from diode_collectors.sweep.plan import ProblemResult
 from diode_store.errors import HardwareError, SpoolError, SpoolFullError, first_line
-from diode_store.private_folder import MARK
 from diode_store.records import Outcome
+from diode_store.system.private_folder import MARK
 
 if TYPE_CHECKING:
     from diode_collectors.sweep.lane.measuring import Measured, Measuring
+    from diode_store.processes.parent import Parent
     from diode_store.records import Measurement
 
 log = logging.getLogger(__name__)
@@ -47,24 +38,24 @@ _HEARTBEAT_S = 1.0
 _ROOM_RETRY_S = 1.0
 _POOL_TIMEOUT_S = 300
 KERNELS = "kernels"
-"""What the folder of shared kernels is called, beside those of the lanes, whose names end in numbers."""
+"""Name of the folder of shared kernels. The lanes' own folders beside it end in numbers."""
 _WARM_UP = SweepProblem("mm", 64, 128, 128)
 _MOST_RESIDENT_BYTES = 12 * 2**30
 _REMOVE = (
     'sleep 0.2; rm -rf -- "$0"; ls -d "$1"/*[0-9] >/dev/null 2>&1 || rm -rf -- "$1/$2"; '
     f'rmdir -- "$1" && rm -f -- "$1{MARK}"'
 )
-"""The last lane takes the kernels that all shared with it."""
+"""Shell script with which the last lane removes the shared kernels."""
 
 
 @dataclass(frozen=True)
 class LaneSettings:
-    """The settings that a lane gets at its start, as JSON."""
+    """The settings that a lane gets at its start."""
 
     device: str
-    """``cuda:0`` or ``cpu``; of the GPUs of the host it sees one."""
+    """``cuda:0`` or ``cpu``; the process sees one GPU of the host."""
     label: str
-    """What the sweep calls the device."""
+    """Name of the device in the sweep's messages."""
     spool: str
     sweep_id: str
     search_space: str
@@ -76,36 +67,36 @@ class LaneSettings:
     chunk_size: int
     spool_bytes: int
     cores: list[int]
-    """Where it compiles."""
+    """Cores that compile."""
     benchmark_core: int | None
-    """Where it benchmarks, alone."""
+    """Core that only benchmarks."""
     root_pid: int
     contexts: int
-    """How many processes of the sweep use the device."""
+    """Number of the sweep's processes on the device."""
     before: list[int] | None
-    """The processes that used the device before."""
+    """Processes on the device before the sweep began."""
     lock_folder: str
-    """Where all sweeps of the host find the locks of its devices."""
+    """Folder of device locks, shared by all sweeps of the host."""
     folder: str
-    """For files that are not needed after the sweep."""
+    """Folder for files that only the sweep needs."""
     kernels: str | None
-    """Where kernels are that problems share, by generation; None where each has its own."""
+    """Folder of shared kernels, by generation; None if each problem has its own."""
 
 
 class Lane:
-    """Measures what it is sent until stopped."""
+    """Measures the problems it receives until it is stopped."""
 
-    def __init__(self, settings: LaneSettings, channel: Channel) -> None:
+    def __init__(self, settings: LaneSettings, parent: Parent) -> None:
         self._settings = settings
-        self._channel = channel
+        self._parent = parent
         self._writer = SpoolWriter(settings.spool, max_bytes=settings.spool_bytes)
         self._since_seal = 0
         self._beaten_at = 0.0
         self._at_the_spool = threading.Lock()
         self._kernels: Path | None = None
-        """Where kernels are that problems share; None where each has its own."""
+        """Folder of shared kernels; None if each problem has its own."""
 
-    def run(self, commands: queue.Queue[dict[str, Any]]) -> None:
+    def run(self) -> None:
         """Report ready, and serve."""
         os.sched_setaffinity(0, self._settings.cores)
         self._kernels = self._shared_kernels()
@@ -116,12 +107,12 @@ class Lane:
                 gc.collect()
                 gc.freeze()
             self._say_ready()
-            while (command := commands.get())["do"] == "measure":
-                excluded = excluded_of_message(command["excluded"])
-                measuring.kernels = self._kernels and self._kernels / str(command["generation"])
-                result = self._measure(measuring, problem_of_message(command["problem"]), excluded)
+            while (order := self._parent.receive()) is not None:
+                problem, excluded, generation = order
+                measuring.kernels = self._kernels and self._kernels / str(generation)
+                result = self._measure(measuring, problem, excluded)
                 tired = not measuring.is_usable() or _resident_bytes() > _MOST_RESIDENT_BYTES
-                self._send(type="result", result=result_to_message(result), tired=tired)
+                self._send(type="result", result=result, tired=tired)
         self._writer.close()
 
     def leave(self) -> None:
@@ -193,7 +184,7 @@ class Lane:
         hardware = detect_hardware(self._settings.device)
         if hardware is None:
             raise HardwareError(f"nothing is known of the device {self._settings.label}")
-        self._send(type="ready", hardware=asdict(hardware), environment=asdict(detect_environment()))
+        self._send(type="ready", hardware=hardware, environment=detect_environment())
 
     def _measure(self, measuring: Measuring, problem: SweepProblem, excluded: dict[Any, Outcome]) -> ProblemResult:
         from diode_collectors.sweep.lane.measuring import LostConfigError
@@ -203,7 +194,7 @@ class Lane:
             if measured.measurement is not None:
                 self._spool(measured.measurement)
         except LostConfigError as error:
-            self._send(type="lost", config=config_to_message(error.config), error=first_line(error))
+            self._send(type="lost", config=error.config, error=first_line(error))
             self._end()
         except SpoolError as error:
             self._send(type="fatal", error=str(error))
@@ -255,9 +246,7 @@ class Lane:
             self._send(type="alive")
 
     def _send(self, **message: Any) -> None:
-        # When the sweep is gone, the thread that reads from it ends this process.
-        with contextlib.suppress(BrokenPipeError):
-            self._channel.send(**message)
+        self._parent.send(message)
 
     def _end(self) -> None:
         """Give up: what is spooled is safe, and this process may be unable to do anything else."""
@@ -314,38 +303,12 @@ def _resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _read_commands(channel: Channel, commands: queue.Queue[dict[str, Any]], lane: Lane) -> None:
-    """Pass on what the sweep sends; when it is gone, exit."""
-    while (command := channel.receive()) is not None:
-        commands.put(command)
-    lane.leave()
-
-
-def main(kind: type[Lane] = Lane) -> None:
+def serve(parent: Parent, kind: type[Lane] = Lane) -> None:
     """Serve as a lane of ``kind``."""
     # Both are for the sweep to deal with; a handler of our own is not inherited by what we start.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     use_torchs_assembler()
-    results = int(sys.argv[1])
-    os.set_inheritable(results, False)  # noqa: FBT003 - the function's only argument beside the descriptor
-    channel = Channel(sys.stdin.fileno(), results)
-    said = channel.receive()
-    if said is None:
-        return
-    settings = LaneSettings(**{field.name: said[field.name] for field in fields(LaneSettings)})
-    lane = kind(settings, channel)
-    commands: queue.Queue[dict[str, Any]] = queue.Queue()
-    threading.Thread(target=_read_commands, args=(channel, commands, lane), daemon=True).start()
-    try:
-        lane.run(commands)
-    except BaseException:
-        log.exception("it ends")  # the sweep quotes the last line
-        sys.stderr.flush()
-        os._exit(1)
-    sys.stdout.flush()
-    os._exit(0)  # no thread of Inductor's may keep it
-
-
-if __name__ == "__main__":
-    main()
+    lane = kind(parent.receive(), parent)
+    parent.on_gone = lane.leave
+    lane.run()

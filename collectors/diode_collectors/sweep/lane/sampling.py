@@ -1,6 +1,6 @@
-"""Which of Inductor's choices a sweep times: a choices handler that lists, samples, and leaves out.
+"""Choice of Inductor's candidates to time: a choices handler that lists, samples, and leaves out.
 
-It takes the place of the hook of ``diode_integration``, in the sweep's own processes only.
+It replaces the hook of ``diode_integration``, in the sweep's own processes only.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import torch
 from torch._inductor.choices import InductorChoices
 
 from diode_collectors.inductor.adapter import config_of_ktc, problem_of_inputs
-from diode_collectors.problems.kinds import has_whole_rows, kernel_kind
+from diode_collectors.problems.kinds import kernel_kind
 from diode_collectors.problems.search_space import GUIDED, drawn_place
-from diode_store.devices import AMD, NVIDIA
+from diode_store.candidates.default_space import GemmConfig
+from diode_store.candidates.operands import has_whole_rows
+from diode_store.candidates.pipelining import kernel_of
+from diode_store.devices.known import AMD, NVIDIA
 from diode_store.errors import RecordError
-from diode_store.inductor_default import GemmConfig
 from diode_store.keys import content_key
-from diode_store.pipelining import kernel_of
 from diode_store.records import is_vendor_template
 
 if TYPE_CHECKING:
@@ -31,30 +32,30 @@ if TYPE_CHECKING:
     from diode_store.records import KernelConfig, Problem
 
     Chooser = Callable[[list[Any], int], list[Any]]
-    """Draws so many of a list."""
+    """Draw a number of entries from a list."""
     Kernel = Callable[[KernelConfig], KernelConfig]
-    """Returns the same for configs that compile to the same kernel."""
+    """Return equal values for configs that compile to the same kernel."""
 
 # Each of their choices compiles a graph of its own (17 s for one shape on an H200).
 _SUBGRAPHS = ("contiguous", "decompose_k")
 _TMA = "tma"
 _PALETTE = 32
-"""From so many configs of a template is drawn for all problems of a kind that share kernels."""
+"""Number of a template's configs from which all problems that share kernels draw."""
 DEFAULT = "DEFAULT"
 
 
 class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not typed
-    """Lists what a sweep is to time.
+    """Inductor's choices, replaced by those that a sweep times.
 
-    A sample of N holds Inductor's DEFAULT list and random ones of the EXHAUSTIVE list up to N a template: the same
-    ones for the same problem and seed, wherever and whenever it is drawn. A guided one holds, in place of the DEFAULT
-    list, those that the guide has for the problem. Where problems share kernels, the random ones of those of a kind
-    are from few. Of configs that compile to the same kernel (``diode_store.pipelining``) a guided one has one, and what
-    is drawn is none that is there. The vendor's kernels alone are what is left where no template takes part.
+    A sample of N holds Inductor's DEFAULT list and random configs of the EXHAUSTIVE list, up to N for each template.
+    The same problem and seed always give the same sample. A guided sample has the guide's configs in place of the
+    DEFAULT list. Problems that share kernels draw from few configs. Of configs that compile to the same kernel
+    (``diode_store.candidates.pipelining``) a guided sample has one, and a draw adds no duplicate. Without a template
+    only the vendor kernels remain.
     """
 
     annotates_choices = True
-    """This handler filters by chance, not by a model: the choices count as stock ones."""
+    """Mark the choices as stock ones: this handler filters by chance, not by a model."""
 
     def __init__(
         self, space: SearchSpace, seed: int, guide: Guide | None = None, *, shares_kernels: bool = False
@@ -65,7 +66,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         self._space = space
         self._seed = seed
         self.excluded: Collection[KernelConfig] = ()
-        """Configs that are not to be tried again: they broke the device."""
+        """Configs not to try again because they broke the device."""
 
     def _finalize_template_configs(
         self,
@@ -109,7 +110,7 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
             return list(self.get_ktc(kernel_inputs, template, op_name, overrides))
 
     def _guided(self, problem: Problem | None, uid: str, listed: list[Any], kernel: Kernel) -> list[Any]:
-        """Return those of a template's choices that the guide has for a problem, in its order, each kernel once."""
+        """Return the guide's configs among a template's choices, in the guide's order, each kernel once."""
         if problem is None:
             return []
         there = {GemmConfig.of(config_of_ktc(ktc)): ktc for ktc in listed}
@@ -120,19 +121,19 @@ class SweepChoices(InductorChoices):  # type: ignore[misc]  # Inductor is not ty
         return list(found.values())
 
     def _own_key(self, problem: Problem | None, uid: str, op_name: str) -> bytes:
-        """Return by what is drawn for one problem; for a call that is none, by its op."""
+        """Return the key of the draw for one problem; for a call that is no problem, a key of its op."""
         name = op_name if problem is None else problem.key.hex()
         return content_key("sweep-sample", 1, [self._seed, name, uid])
 
     def _shared_key(self, problem: Problem | None, uid: str) -> bytes | None:
-        """Return by what is drawn for all problems that share kernels with one; None where none do."""
+        """Return the key of the draw for all problems that share kernels with this one; None without sharing."""
         if problem is None or not self._shares_kernels or not has_whole_rows(problem.shape):
             return None
         return content_key("sweep-kind", 1, [self._seed, *kernel_kind(problem.shape), uid])
 
 
 def _chooser(own: bytes, shared: bytes | None) -> Chooser:
-    """Return what draws the choices of a template by ``own``, of few that ``shared`` draws for problems that share."""
+    """Return a function that draws a template's choices by ``own``, from the few that ``shared`` draws if given."""
     draw = random.Random(own).sample  # noqa: S311 - no secret
     if shared is None:
         return draw
@@ -145,7 +146,7 @@ def _chooser(own: bytes, shared: bytes | None) -> Chooser:
 
 
 def _problem_or_none(kernel_inputs: Any, op_name: str) -> Problem | None:
-    """Return the problem of a call; None for an op that we do not record, whose event is passed over."""
+    """Return the problem of a call; None for an op that we do not record."""
     try:
         return problem_of_inputs(kernel_inputs, op_name)
     except RecordError:
@@ -153,7 +154,7 @@ def _problem_or_none(kernel_inputs: Any, op_name: str) -> Problem | None:
 
 
 def _kernel_for(problem: Problem | None) -> Kernel:
-    """Return what tells which configs compile to the same kernel for a problem; nothing is known without one."""
+    """Return a function that maps configs to their kernels for a problem; without a problem, to themselves."""
     if problem is None:
         return lambda config: config
     return partial(kernel_of, shape=problem.shape, vendor=AMD if torch.version.hip else NVIDIA)
@@ -162,10 +163,10 @@ def _kernel_for(problem: Problem | None) -> Kernel:
 def filled_up(
     chosen: list[Any], listed: list[Any], size: int, chooser: Chooser, kernel: Kernel, key: bytes
 ) -> list[Any]:
-    """Return ``chosen`` followed by others of ``listed`` that are drawn, ``size`` in all if there are enough.
+    """Return ``chosen`` followed by drawn others of ``listed``, ``size`` in all if there are enough.
 
-    Of those that compile to the same kernel one may be drawn, whose number of stages is a matter of chance too, by
-    ``key``: a model has to see that it does not matter.
+    Of configs that compile to the same kernel one may be drawn, and ``key`` draws its number of stages too. So a model
+    sees that the number does not matter.
     """
     known = {kernel(config_of_ktc(ktc)) for ktc in chosen}
     others: defaultdict[KernelConfig, list[Any]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Has Inductor compile kernels that problems share, and keeps them from one problem to the next."""
+"""Kernels that problems share: have Inductor compile them, and keep them from one problem to the next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRITON_CACHE = "TRITON_CACHE_DIR"
 
 
 def can_share() -> bool:
-    """Whether this version of Inductor makes kernels as ``shared_kernels`` expects it."""
+    """Return whether this version of Inductor makes kernels in the form that ``shared_kernels`` expects."""
     from torch._inductor import select_algorithm
 
     kind = getattr(select_algorithm, "GenerateAndLoadResult", None)
@@ -30,11 +30,10 @@ def can_share() -> bool:
 
 @contextmanager
 def shared_kernels(folder: Path) -> Iterator[list[SharedSource]]:
-    """Have sizes be arguments of Triton's kernels, and keep what is compiled in ``folder``, which lanes may share.
+    """Make sizes arguments of Triton kernels, and keep the compiled kernels in ``folder``, which lanes may share.
 
-    Yields a list that gets the source of each kernel that has such arguments.
-
-    To be entered inside of Inductor's ``fresh_cache``, which would keep them no longer than for one problem.
+    Yields a list that gets the source of each kernel with such arguments. Enter this inside Inductor's ``fresh_cache``,
+    which would keep the kernels for one problem only.
     """
     import sympy  # type: ignore[import-untyped]
     from torch._inductor.select_algorithm import TritonTemplate
@@ -48,7 +47,7 @@ def shared_kernels(folder: Path) -> Iterator[list[SharedSource]]:
         if result is None or source is None or not source.sizes:
             return result
         shared.append(source)
-        # Inductor passes the values of these behind the tensors, as it does those of sizes that are dynamic.
+        # Inductor passes these values behind the tensors, as it does for dynamic sizes.
         return result._replace(kernel_args_sizevars_keys=tuple(map(sympy.Integer, source.sizes)))
 
     TritonTemplate.generate_and_load = generate_shared
@@ -66,9 +65,9 @@ def shared_kernels(folder: Path) -> Iterator[list[SharedSource]]:
 def _generated(
     generate: Any, template: Any, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, SharedSource | None]:
-    """Return what Inductor returns of a kernel that it wrote, with our source in the place of its own, and that source.
+    """Return Inductor's result for a kernel with our source in place of its own, and that source.
 
-    None where it wrote nothing.
+    The result is None if Inductor wrote nothing.
     """
     from torch._inductor import select_algorithm
 
@@ -90,7 +89,7 @@ def _generated(
 
 
 def _source_of(code: str) -> SharedSource:
-    """Return a kernel's source that problems share, or Inductor's own where none can be made."""
+    """Return a kernel's source that problems share, or Inductor's own if there is none."""
     try:
         return shared_source(code)
     except ValueError as error:

@@ -1,10 +1,10 @@
-"""Makes of Inductor's kernel for one problem one for all problems of its kind: some of its sizes become arguments.
+"""Rewrite an Inductor kernel so that all problems of one kind share it: some of its sizes become arguments.
 
-Inductor writes sizes and strides into a kernel's source as numbers, so that each problem has kernels of its own; but
-compiling one takes a hundred times as long as timing it. Here sizes become arguments: M, N, the batch, and K unless
-the loop over it has so few turns that it may be unrolled. What the compiler makes of their numbers it is told: which
-power of two divides a row's length, and that an index is not negative and less than a bound, without which it computes
-addresses by other instructions.
+Inductor writes sizes and strides as numbers, so each problem has kernels of its own, and compiling a kernel takes far
+longer than timing it. Here M, N and the batch become arguments. So does K, unless the loop over K has so few turns that
+it may be unrolled. The compiler is told what it would see in the numbers: the power of two that divides a row's length.
+It is also told that an index is not negative and below a bound. Without the bound it computes addresses by other
+instructions.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ _STRIDES = {
     "stride_aq": "M * K",
     "stride_bq": "N * K",
 }
-"""What the strides of A and B are, where they are not 1."""
+"""Strides of A and B, where they are not 1."""
 _OPERANDS = {"A": ("stride_am", "stride_ak"), "B": ("stride_bk", "stride_bn")}
-"""In the order in which the loop over K loads them, with the strides of their rows and columns."""
+"""Operands in the order in which the loop over K loads them, with the strides of their rows and columns."""
 _FEWEST_TURNS = 4
-"""Of the loop over K, so that K is an argument."""
+"""Fewest turns of the loop over K for which K becomes an argument."""
 _Node = TypeVar("_Node", bound=ast.expr)
 
 
 @dataclass(frozen=True)
 class SharedSource:
-    """The source of a kernel, and the values of the arguments that it has beside Inductor's, none if it has none."""
+    """Source of a kernel, and the values of its arguments beyond Inductor's."""
 
     code: str
     sizes: tuple[int, ...] = ()
 
 
 def shared_source(code: str) -> SharedSource:
-    """Return a source that serves all problems which differ only in sizes that become arguments.
+    """Return a source for all problems that differ only in sizes that become arguments.
 
     Args:
-        code: a module with one ``triton.jit`` function, as Inductor writes it for a matrix product.
+        code: Module with one ``triton.jit`` function, as Inductor writes it for a matrix product.
 
     Raises:
-        ValueError: it is not as Inductor writes it.
+        ValueError: the code has another form.
     """
     module = ast.parse(code)
     kernel = _kernel(module)
@@ -90,7 +90,7 @@ def _kernel(module: ast.Module) -> ast.FunctionDef:
 
 
 def _constants(body: list[ast.stmt]) -> dict[str, Any]:
-    """Return the numbers and other constants that names of a function's body begin with."""
+    """Return the constants that a function's body assigns to names."""
     found: dict[str, Any] = {}
     for node in body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant):
@@ -106,23 +106,23 @@ class _Free:
 
     value: int
     block: int
-    """Of its dimension; 1 of the batch."""
+    """Block of the size's dimension; 1 for the batch."""
     bits: int
-    """That hold an index along it; that hold the size itself of K."""
+    """Bits of an index along this dimension (for K: of the size)."""
     told: int = 1
-    """What the compiler is told that it is a multiple of."""
+    """Divisor that the compiler is told."""
 
     @property
     def reaches_twice(self) -> bool:
-        """Whether the last block reaches no further than twice the size."""
+        """True if the last block reaches no further than twice the size."""
         return 2 * self.value >= self.block
 
 
 def _free(known: dict[str, Any], item_bytes: int, *, is_pipelined: bool) -> dict[str, _Free]:
     """Return the sizes that become arguments, by name.
 
-    K is none where nothing is pipelined: of 377 TF32 kernels of one stage with K as an argument five gave wrong results
-    (triton 3.6, an H100), of 7,404 of several stages, in all dtypes, none.
+    K stays a number without pipelining: TF32 kernels of one stage with K as an argument can give wrong results (triton
+    3.6).
 
     Raises:
         ValueError: there are no sizes.
@@ -153,18 +153,18 @@ def _free(known: dict[str, Any], item_bytes: int, *, is_pipelined: bool) -> dict
 
 @dataclass
 class _Sizes(ast.NodeTransformer):
-    """Replaces numbers of a function's body by arguments."""
+    """Replacement of numbers in a function's body by arguments."""
 
     known: dict[str, Any]
     free: dict[str, _Free]
     values: dict[str, int] = field(default_factory=dict)
-    """Of the arguments, by the name of what they are sizes of."""
+    """Values of the arguments, by the name of the size."""
     _is_behind_loop: bool = False
     _compared: list[str] = field(default_factory=lambda: ["M", "N"])
-    """What indices of the output are compared with behind the loop, in this order."""
+    """Sizes to which the code behind the loop compares indices of the output, in this order."""
 
     def of(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Return the statements that take the place of ``body``."""
+        """Return the statements that replace ``body``."""
         found: list[ast.stmt] = []
         for statement in body:
             replaced = self.visit(statement)
@@ -172,7 +172,7 @@ class _Sizes(ast.NodeTransformer):
         return found
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """Leave the kernel's own constants."""
+        """Keep the kernel's own constants."""
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
@@ -195,7 +195,7 @@ class _Sizes(ast.NodeTransformer):
         return _expression(f"{size.told} * {argument}" if size.told > 1 else argument)
 
     def _stride(self, name: str, number: ast.Constant) -> ast.expr:
-        """Return what a stride is in sizes of which one is an argument; its number if it is of others."""
+        """Return a stride in terms of sizes that are arguments, or its number."""
         sizes = _STRIDES[name].split(" * ")
         value = math.prod(self.known[size] for size in sizes)
         is_theirs = number.value == value and value > 1 and not self.free.keys().isdisjoint(sizes)
@@ -232,7 +232,7 @@ class _Sizes(ast.NodeTransformer):
             start = end
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        """Take the branch that the numbers take."""
+        """Take the branch that the numbers select."""
         try:
             taken = _value(node.test, self.known)
         except KeyError:
@@ -240,7 +240,7 @@ class _Sizes(ast.NodeTransformer):
         return self.of(node.body if taken else node.orelse)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """Replace the remainder by a size, which costs more where that is no number, by what comes to the same."""
+        """Replace the remainder by a size, which is slow for an argument, by an equivalent."""
         if not (isinstance(node.op, ast.Mod) and isinstance(node.right, ast.Name) and node.right.id in self.free):
             return self.generic_visit(node)
         x, name, size = ast.unparse(node.left), node.right.id, self.free[node.right.id]
@@ -249,11 +249,11 @@ class _Sizes(ast.NodeTransformer):
         return _expression(f"{x} & ({name} - 1) & {size.block - 1}")  # a power of two
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Leave the numbers of a range: they are those of a block."""
+        """Keep the numbers of a range, which are those of a block."""
         return node if ast.unparse(node.func) == "tl.arange" else self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """Replace what an index of the output is compared with, in a kernel that has numbers there."""
+        """Replace the bound of an output index in a kernel that has numbers there."""
         number = node.comparators[0]
         if self._is_behind_loop and isinstance(number, ast.Constant) and self._compared:
             name = self._compared.pop(0)
@@ -274,23 +274,23 @@ class _Sizes(ast.NodeTransformer):
 
 @dataclass
 class _Coefficient(ast.NodeTransformer):
-    """Replaces a number that something is multiplied by."""
+    """Replacement of a number that multiplies an expression."""
 
     number: int
     replacement: ast.expr
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """Replace it on the left, where Inductor writes it."""
+        """Replace the left factor, where Inductor writes the number."""
         if isinstance(node.op, ast.Mult) and isinstance(node.left, ast.Constant) and node.left.value == self.number:
             node.left = self.replacement
         return self.generic_visit(node)
 
 
 def _value(node: ast.expr, known: dict[str, Any]) -> Any:
-    """Return what a condition comes to.
+    """Return the value of a condition.
 
     Raises:
-        KeyError: it has more than known names and numbers, products, comparisons, and conjunctions of these.
+        KeyError: the condition holds more than known names, numbers, products, comparisons and conjunctions.
     """
     match node:
         case ast.Constant():
@@ -312,7 +312,7 @@ def _expression(text: str) -> ast.expr:
 
 
 def _add_arguments(kernel: ast.FunctionDef, names: list[str]) -> None:
-    """Add arguments where Inductor has those of its own sizes: behind the tensors, before a workspace."""
+    """Add arguments where Inductor puts those of dynamic sizes: behind the tensors, before a workspace."""
     there = [argument.arg for argument in kernel.args.args]
     at = there.index(_WORKSPACE) if _WORKSPACE in there else len(there)
     kernel.args.args[at:at] = [ast.arg(name) for name in names]

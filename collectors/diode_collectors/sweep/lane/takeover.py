@@ -1,13 +1,13 @@
-"""Where Inductor's autotuner is taken over in a sweep's own process: its list, its benchmark, its savers."""
+"""Replacement of Inductor's autotuner in a sweep's own process: its list, its benchmark, its savers."""
 
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from torch._inductor.choices import InductorChoices
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 
 
 class Autotuner(Protocol):
-    """What stands in for the parts of Inductor's autotuner."""
+    """Replacement for parts of Inductor's autotuner."""
 
     choices: InductorChoices
-    """Lists the choices."""
+    """Handler that lists the choices."""
 
     def device_held(self) -> AbstractContextManager[None]:
         """Return a context around the preparation of inputs and the benchmark."""
 
     def benchmark(self, cache: Any, choices: Sequence[Any], tensors: Any) -> dict[Any, float]:
-        """Return the milliseconds of each choice, ``inf`` where it failed.
+        """Return the milliseconds of each choice, ``inf`` for a failure.
 
         Args:
             cache: Inductor's ``AlgorithmSelectorCache``.
-            choices: those that compiled.
-            tensors: the inputs and outputs that Inductor prepared.
+            choices: Choices that compiled.
+            tensors: Inputs and outputs that Inductor prepared.
         """
 
     def on_feedback(self, timings: Any, name: str, input_nodes: Any, choices: Any) -> None:
-        """Take the event."""
+        """Handle the event."""
 
 
 def settings_for(space: SearchSpace, *, on_cpu: bool, include_tma: bool) -> dict[str, Any]:
-    """Return Inductor's settings for a sweep; those that a version does not know are left out later.
+    """Return Inductor's settings for a sweep. Settings unknown to a version are left out later.
 
     Args:
-        space: which configs of a template are timed, if any are.
-        on_cpu: whether C++ kernels are timed rather than Triton's.
-        include_tma: whether persistent-TMA templates are listed.
+        space: Search space.
+        on_cpu: Time C++ kernels instead of Triton kernels.
+        include_tma: List persistent-TMA templates.
     """
     templates = "" if space.is_vendor else "CPP," if on_cpu else "TRITON,"
     return {
@@ -62,7 +62,7 @@ def settings_for(space: SearchSpace, *, on_cpu: bool, include_tma: bool) -> dict
         "benchmark_template_fusion": False,
         "autotune_in_subproc": False,
         "pipeline_max_autotune_gemm": False,
-        # Measure the sizes that were asked for.
+        # Measure the requested sizes.
         "shape_padding": False,
         "max_autotune_report_choices_stats": False,
         "freezing": on_cpu,
@@ -124,79 +124,6 @@ def leave_products_to_the_autotuner() -> None:
             getattr(mkldnn_fusion, name, lambda: None)()
 
 
-def captured(choice: Any, benchmark: Callable[[], object]) -> Callable[[], object]:
-    """Return the call that Inductor would have timed in ``benchmark``, to be made any number of times.
-
-    Whatever kind of choice it is, it ends in a method of the one benchmarker that all modules share.
-
-    Args:
-        choice: what is benchmarked.
-        benchmark: has Inductor benchmark it.
-
-    Raises:
-        RuntimeError: Inductor did not benchmark it.
-        Exception: whatever preparing the kernel raised.
-    """
-    from torch._inductor.runtime.benchmarking import benchmarker
-
-    found: list[Callable[[], object]] = []
-
-    def keep(function: Any, arguments: Any = (), named: Any = None, **_: Any) -> float:
-        # benchmark_cpu and benchmark_gpu are given a warm-up time where benchmark is given arguments.
-        if isinstance(arguments, (tuple, list)) and (arguments or named):
-            found.append(lambda: function(*arguments, **(named or {})))
-        else:
-            found.append(function)
-        return 0.0
-
-    names = ("benchmark", "benchmark_cpu", "benchmark_gpu")
-    for name in names:
-        setattr(benchmarker, name, keep)
-    try:
-        with _kept_ready(choice) as tensors:
-            benchmark()
-    finally:
-        for name in names:
-            delattr(benchmarker, name)
-    if not found:
-        raise RuntimeError("Inductor refused to benchmark it")
-    function = found[-1]
-    return lambda: (function(), tensors)
-
-
-@contextmanager
-def _kept_ready(choice: Any) -> Iterator[list[Any]]:
-    """Have a kernel be ready after Inductor benchmarked it, and yield the tensors it works on, to be held meanwhile.
-
-    A C++ kernel is given addresses only, of tensors that may have been made for the benchmark; from torch 2.13 on a
-    Triton kernel is unloaded behind it. ``unload`` does that in the end.
-    """
-    request = getattr(choice, "bmreq", None)
-    tensors: list[Any] = []
-    if request is None:
-        yield tensors
-        return
-    make = request.make_run_fn
-
-    def make_and_hold(*inputs: Any, **named: Any) -> Any:
-        tensors.extend((inputs, named))
-        return make(*inputs, **named)
-
-    request.make_run_fn, request.cleanup_run_fn = make_and_hold, lambda: None
-    try:
-        yield tensors
-    finally:
-        del request.make_run_fn, request.cleanup_run_fn
-
-
-def unload(choice: Any) -> None:
-    """Unload the kernel of a choice that is not run any more, as Inductor would after its benchmark."""
-    request = getattr(choice, "bmreq", None)
-    if request is not None:
-        with suppress(Exception):  # nothing of it is needed any more
-            request.cleanup_run_fn()
-
-
 def product(op: str, b: Any, bias: Any) -> Any:
     """Return a module that multiplies by ``b``: Inductor's C++ templates need their weight beforehand."""
     import torch
@@ -208,8 +135,8 @@ def product(op: str, b: Any, bias: Any) -> Any:
             self.bias = None if bias is None else torch.nn.Parameter(bias, requires_grad=False)
 
         def forward(self, a: torch.Tensor) -> torch.Tensor:
-            if self.bias is not None:
-                return (torch.addmm if op == "addmm" else torch.baddbmm)(self.bias, a, self.b)
-            return torch.bmm(a, self.b) if op == "bmm" else torch.mm(a, self.b)
+            operands = (a, self.b) if self.bias is None else (self.bias, a, self.b)
+            product: torch.Tensor = getattr(torch, op)(*operands)
+            return product
 
     return Product()

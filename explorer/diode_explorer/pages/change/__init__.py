@@ -1,1 +1,1 @@
-"""What two environments or devices time differently."""
+"""The page that compares the times of two environments or devices."""

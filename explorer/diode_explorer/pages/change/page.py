@@ -1,4 +1,4 @@
-"""What changed from one environment to another, or is different on another device: by slice, and problem by problem."""
+"""Changes between two environments, or differences between two devices: by slice, and by problem."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from diode_explorer.pages.change.pairs import SIZES, SLICES, SLOWER, TIMES, VERD
 from diode_explorer.pages.change.picture import change_picture
 from diode_explorer.pages.change.sides import BY, DEVICE, ENVIRONMENT, names, sides
 from diode_explorer.pages.page import Page, Parameter
-from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Column, Fact, Facts, Link, Note, Picture, Table
-from diode_explorer.pages.questions import Question
-from diode_store.noise import TIE_SIGMAS
-from diode_store.render import counted
+from diode_store.command_line.render import counted
+from diode_store.timing.noise import TIE_SIGMAS
+from diode_trainer.report.parts import COUNT, NUMBER, TIME, Column, Fact, Facts, Link, Note, Picture, Table
+from diode_trainer.report.questions import Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from diode_explorer.pages.change.sides import Side, Sides
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
-    from diode_explorer.pages.questions import Value
+    from diode_trainer.report.parts import Part
+    from diode_trainer.report.questions import Value
 
 _MOST = 20
-"""Problems that a table shows."""
+"""Maximum problems in a table."""
 _SLICES = {"size": "size", "time": "time before", "winner": "best kernel before"}
-"""What slices are called where the name of their parameter says too little."""
+"""Labels of slices whose parameter's name is not enough."""
 _NARROWING = ("size", "time", "winner")
-"""Parameters that have a field only when they are set, by a click on a slice."""
+"""Parameters that have a field only after a click on a slice has set them."""
 _THERE_IS = """\
 SELECT count(DISTINCT environment_key) AS environments, count(DISTINCT hardware) AS devices FROM best_times"""
 
@@ -36,7 +36,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     compared = sides(asked)
     if compared is None:
         if asked.filters.get("before", "") == asked.filters.get("after"):
-            yield Note("Both sides are the same; choose another for one of them.", is_alarm=True)
+            yield Note("Both sides are the same. Choose another for one of them.", is_alarm=True)
         else:
             yield from _nothing(asked)
         return
@@ -44,10 +44,10 @@ def _parts(asked: Asked) -> Iterator[Part]:
     found = asked.ask(pairs.slices(None)).dicts()
     yield _facts(asked, compared, found[0] if found else None)
     if not found:
-        yield Note("Nothing matches what is asked for.")
+        yield Note("Nothing matches the filters.")
         return
     if compared.by == DEVICE and compared.before.environment != compared.after.environment:
-        yield Note("The devices have no environment in common, so these ratios are of devices and of environments.")
+        yield Note("The devices have no environment in common, so these ratios mix devices and environments.")
     name = str(asked.filters.get("slice", SLICES[0]))
     yield _picture(asked, pairs, name)
     yield _slices(pairs, name)
@@ -58,7 +58,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
 
 
 def _nothing(asked: Asked) -> Iterator[Part]:
-    """Say that there is nothing to compare, and what would change that."""
+    """Yield that there is nothing to compare, and how to change that."""
     environments, devices = asked.ask(Question(_THERE_IS)).rows[0]
     facts = (
         Fact("environments", f"{environments:,}"),
@@ -67,14 +67,13 @@ def _nothing(asked: Asked) -> Iterator[Part]:
     )
     yield Facts("sides", "Nothing was timed on two sides", facts)
     yield Note(
-        "Compared are problems that were timed on both sides, in the same regime. Run a sweep again with the same"
-        " options, after an update of torch, Triton or the driver or on another device: once `diode-ingest` has brought"
-        " its timings here, this page shows what changed."
+        "This page compares problems that were timed on both sides in the same regime. To get a second side, repeat a"
+        " sweep after an update of torch, Triton or the driver, or on another device. Then run `diode-ingest --once`."
     )
 
 
 def _instead(asked: Asked, devices: int) -> Iterator[Fact]:
-    """Yield the way to the other kind of comparison."""
+    """Yield a link to the other kind of comparison."""
     if asked.filters.get("by") == DEVICE:
         yield from _way(asked, "compare environments", {})
     elif devices > 1:
@@ -114,10 +113,10 @@ def _figures(found: Mapping[str, Any], by: str) -> Iterator[Fact]:
         counted(problems, "problem"),
         f"on {counted(found['devices'], 'device')}" if by == ENVIRONMENT else "",
     )
-    yield Fact("best time", f"{found['mean_ratio']:.4f}", "geometric mean of after / before")
+    yield Fact("best time", f"{found['mean_ratio']:.4f}", "after / before, geometric mean")
     for name, label in (("vendor", "vendor's best"), ("triton", "Triton's best")):
         if found[f"{name}_ratio"] is not None:
-            yield Fact(label, f"{found[f'{name}_ratio']:.4f}", "likewise")
+            yield Fact(label, f"{found[f'{name}_ratio']:.4f}", "after / before, geometric mean")
     for verdict in VERDICTS:
         yield Fact(verdict, f"{found[verdict]:,}", f"{100 * found[verdict] / problems:.1f}%, beyond noise")
 
@@ -126,8 +125,8 @@ def _picture(asked: Asked, pairs: Pairs, name: str) -> Picture:
     return Picture(
         "change",
         f"Change, by {_SLICES.get(name, name)}",
-        "A dot is the geometric mean of after / before over the problems of a slice, on its 95% interval; the line"
-        f" holds the middle half of them. The band is noise: {TIE_SIGMAS} sigmas around no change, for one problem.",
+        "A dot is a slice's geometric mean of after / before, on its 95% confidence interval. The line spans the middle"
+        f" half of the problems. The band is the noise of one problem: {TIE_SIGMAS} sigmas around no change.",
         pairs.slices(name),
         lambda rows: change_picture(rows, name, lambda value: _address(asked, name, value)),
     )
@@ -144,7 +143,7 @@ def _slices(pairs: Pairs, name: str) -> Table:
     return Table(
         "slices",
         "Slices",
-        "Ratios are geometric means of after / before; over 1 is slower.",
+        "Ratios are geometric means of after / before; above 1 is slower.",
         (
             Column("slice", _SLICES.get(name, name), link=Link({name: "slice"})),
             Column("problems", "problems", COUNT),
@@ -168,7 +167,7 @@ def _first(pairs: Pairs, verdict: str) -> Table:
     return Table(
         "first",
         f"What got {verdict} first",
-        f"{_beyond(verdict)}, by when they were first timed after.",
+        f"{_beyond(verdict)}, in the order of their first timing after.",
         (first, Column("first_measured_at", "first timed after, UTC", TIME), *rest),
         pairs.problems(verdict, "first_measured_at NULLS LAST"),
         f"Nothing got {verdict} beyond noise.",
@@ -180,7 +179,7 @@ def _most(pairs: Pairs, verdict: str) -> Table:
     return Table(
         "most",
         f"What got {verdict} most" if pairs.sides.by == ENVIRONMENT else f"What is {verdict} after, by how much",
-        f"{_beyond(verdict)}, by how much.",
+        f"{_beyond(verdict)}, the greatest change first.",
         _PROBLEM_COLUMNS,
         pairs.problems(verdict, "ratio DESC" if verdict == SLOWER else "ratio"),
         f"Nothing is {verdict} beyond noise.",
@@ -189,7 +188,7 @@ def _most(pairs: Pairs, verdict: str) -> Table:
 
 
 def _beyond(verdict: str) -> str:
-    return f"Problems that are {verdict} by more than {TIE_SIGMAS} sigmas of the side that scatters more"
+    return f"Problems that are {verdict} by more than {TIE_SIGMAS} sigmas of the noisier side"
 
 
 def _to_problem(device: str, environment: str) -> Link:
@@ -223,8 +222,8 @@ def _fields(filters: Mapping[str, Value]) -> Iterator[str]:
 CHANGE = Page(
     "change",
     "Change",
-    "What became slower or faster from one environment to another, or is so on another device: the best times of"
-    " problems that were timed on both sides, in the same regime.",
+    "Best times that differ between two environments or two devices, for problems that were timed on both sides in the"
+    " same regime.",
     (
         Parameter("by", "by", options=BY, unset=ENVIRONMENT, is_shown=False),
         Parameter("before", "before", options=_sides_of, unset="most in common"),

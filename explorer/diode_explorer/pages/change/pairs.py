@@ -1,4 +1,4 @@
-"""What the page of changes asks: problems that were timed on both sides, and how their times differ."""
+"""Queries of the change page: problems that were timed on both sides, and the ratios of their times."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diode_explorer.pages import cases
-from diode_explorer.pages.questions import Question, where
+from diode_trainer.report.questions import Question, where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from diode_explorer.pages.change.sides import Sides
-    from diode_explorer.pages.questions import Value
+    from diode_trainer.report.questions import Value
 
 SLOWER, FASTER = VERDICTS = ("slower", "faster")
 WINNERS = ("vendor", "Triton", "other")
@@ -21,11 +21,11 @@ _FLOP = (1e9, 1e10, 1e11, 1e12)
 TIMES = ("under 10 us", "10 to 30 us", "30 to 100 us", "100 us to 1 ms", "from 1 ms")
 _US = (10, 30, 100, 1000)
 _CONFIDENCE = 1.96
-"""Standard errors on both sides of a mean that hold it in 95 of 100 cases."""
+"""Half-width of a 95% confidence interval, in standard errors."""
 
 
 def _class_of(value: str, below: Sequence[float], names: Sequence[str]) -> str:
-    """Return SQL for the name of the class that a value lies in."""
+    """Return SQL for the name of a value's class."""
     cases_of = " ".join(f"WHEN {value} < {end:g} THEN '{name}'" for end, name in zip(below, names, strict=False))
     return f"CASE {cases_of} ELSE '{names[-1]}' END"
 
@@ -78,10 +78,10 @@ pairs AS (
 """  # noqa: S608 - likewise
 
 SLICES = ("op", "dtype", "layout", "device", "regime", "family", "size", "time", "winner")
-"""Columns of a pair by which slices are made; each is also a parameter that narrows what is compared."""
+"""Columns of a pair that slices are made by. Each is also a parameter that narrows the comparison."""
 _CONDITIONS = {name: name for name in (*SLICES, "environment")}
 _ORDER = {"size": "min(flops)", "time": "min(before_us)"}
-"""Slices that have an order of their own; others begin with the one that has most problems."""
+"""Slices with their own order; others begin with the slice of most problems."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class Pairs:
     filters: Mapping[str, Value]
 
     def slices(self, name: str | None) -> Question:
-        """Return the question for what became of each slice; without a name for all of them together.
+        """Return the question for each slice's changes; without a name, for all problems together.
 
-        The ratios are geometric means of after / before, with the ends of the interval that holds the mean in 95 of 100
-        cases, and with quartiles over problems; ``noise_pct`` is what a problem's ratio may be off by chance.
+        Ratios are geometric means of after / before, with 95% confidence intervals and quartiles. ``noise_pct`` is the
+        change of one problem that noise alone explains.
         """
         order = f"{_ORDER.get(name or '', 'problems DESC')}, slice"
         error = f"{_CONFIDENCE} * stddev_samp(ln(ratio)) / sqrt(count(*))"
@@ -119,7 +119,7 @@ FROM pairs
 ORDER BY {order}""")  # noqa: S608 - our own text; values are parameters
 
     def problems(self, verdict: str, order: str) -> Question:
-        """Return the question for the problems of a verdict, in an order."""
+        """Return the question for the problems with a verdict, in an order."""
         return self._ask(
             f"""\
 SELECT

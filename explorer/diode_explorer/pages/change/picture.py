@@ -1,31 +1,26 @@
-"""How the times of slices changed, as a Vega-Lite specification in the styles of the reports'."""
+"""Picture of the change by slice, as a Vega-Lite specification."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diode_trainer.report.specification import names, rows_height, tips, untitled
+from diode_trainer.report.specification import names, ratios, rows_height, tips, untitled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from diode_trainer.report.specification import Spec
 
-_X: Spec = {
-    "type": "quantitative",
-    "title": "time after / before (logarithmic)",
-    "scale": {"type": "log", "nice": False, "padding": 12},
-    "axis": {"format": ".3~f", "grid": False, "labelOverlap": "greedy", "labelSeparation": 4},
-}
+_X = ratios("time after / before (logarithmic)")
 
 
 def change_picture(rows: Sequence[Mapping[str, Any]], name: str, address: Callable[[str], str | None]) -> Spec:
-    """Return the ratio after / before of slices: geometric means, with noise behind them.
+    """Return the ratios after / before of slices: geometric means, over the noise.
 
     Args:
-        rows: slices, as ``Pairs.slices`` asks for them.
-        name: by what they are made.
-        address: where a slice leads.
+        rows: slices, as ``Pairs.slices`` returns them.
+        name: name of the slices.
+        address: address of a slice.
     """
     points = [_point(row, address) for row in rows]
     order = [point["slice"] for point in points]
@@ -46,7 +41,7 @@ def change_picture(rows: Sequence[Mapping[str, Any]], name: str, address: Callab
             _dots(y),
         ],
     }
-    return untitled(f"The ratio of times after and before, by {name}; over 1 is slower", content)
+    return untitled(f"The ratio of times after and before, by {name}; above 1 is slower", content)
 
 
 def _point(row: Mapping[str, Any], address: Callable[[str], str | None]) -> dict[str, Any]:
@@ -64,7 +59,7 @@ def _point(row: Mapping[str, Any], address: Callable[[str], str | None]) -> dict
 
 
 def _span(field: str, y: Mapping[str, Any], mark: Mapping[str, Any]) -> Spec:
-    """Return what reaches from one column to another."""
+    """Return marks from one column to another."""
     return {
         "transform": [{"filter": f"datum.{field}_from != null"}],
         "mark": mark,
@@ -82,8 +77,8 @@ def _dots(y: Mapping[str, Any]) -> Spec:
                 ("slice", "slice", None),
                 ("problems", "problems", ","),
                 ("mean_ratio", "geometric mean", ".4f"),
-                ("interval", "95% of it", None),
-                ("quarters", "half of the problems", None),
+                ("interval", "95% interval", None),
+                ("quarters", "middle half", None),
                 ("noise_pct", "noise (%)", ".1f"),
                 ("slower", "slower", ","),
                 ("faster", "faster", ","),

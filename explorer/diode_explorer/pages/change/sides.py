@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from diode_explorer.pages import cases
 from diode_explorer.pages.page import NotThereError
-from diode_explorer.pages.questions import Question, where
+from diode_trainer.report.questions import Question, where
 
 if TYPE_CHECKING:
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.questions import Value
+    from diode_trainer.report.questions import Value
 
 ENVIRONMENT, DEVICE = BY = ("environment", "device")
-"""What may differ between the sides."""
+"""Difference between the sides."""
 
-# What was timed on both sides, whatever they are; an environment's place is that of its first measurement.
+# Everything that was timed on both sides. Environments are ordered by their first measurement.
 _COMMON = """\
 WITH places AS (
     SELECT
@@ -52,7 +52,6 @@ _TOGETHER = {
     DEVICE: ("a.hardware != b.hardware",),
 }
 _FIRST = {ENVIRONMENT: "later.place > earlier.place DESC,\n    ", DEVICE: ""}
-_NAMES = {ENVIRONMENT: cases.ENVIRONMENT.options, DEVICE: cases.DEVICE.options}
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,15 @@ class Side:
     """One side."""
 
     device: str | None
-    """None for every device that was measured on both sides."""
+    """Name of the device; None for every device that was measured on both sides."""
     environment: str
-    """Its key."""
+    """Key of the environment."""
     environment_text: str
 
 
 @dataclass(frozen=True)
 class Sides:
-    """What is compared."""
+    """The compared sides."""
 
     by: str
     before: Side
@@ -76,7 +75,7 @@ class Sides:
 
     @property
     def values(self) -> dict[str, Value]:
-        """What ``conditions`` asks for."""
+        """Values of the parameters in ``conditions``."""
         found: dict[str, Value] = {}
         for name, side in (("before", self.before), ("after", self.after)):
             found[f"{name}_environment"] = side.environment
@@ -91,30 +90,30 @@ class Sides:
 
     @property
     def joined(self) -> tuple[str, ...]:
-        """What must hold of a problem on both sides, b and a."""
+        """Conditions that join a problem's two sides, b and a."""
         return () if self.by == DEVICE else ("a.hardware_id = b.hardware_id", "a.hardware = b.hardware")
 
     @property
     def swapped(self) -> dict[str, Value]:
-        """The parameters that show the same sides the other way round."""
+        """Parameters that swap the sides."""
         if self.by == ENVIRONMENT:
             return {"before": self.after.environment, "after": self.before.environment}
         return {"by": DEVICE, "before": str(self.after.device), "after": str(self.before.device)}
 
 
 def names(by: Value) -> str:
-    """Return the SELECT of what may be a side, and how each is called."""
-    return str(_NAMES[str(by)])
+    """Return the SELECT of possible sides with their labels."""
+    return cases.facet_sql(str(by), {})
 
 
 def sides(asked: Asked) -> Sides | None:
-    """Return the sides that are asked for and, where they are not said, those with most in common.
+    """Return the sides of the address. Missing sides become those with most problems in common.
 
-    Of a device these are the last two environments. Two devices are compared in the last one that both have or, if they
-    have none in common, in the last of each.
+    Environments default to a device's last two. Devices default to the last environment of both, or else to the last of
+    each.
 
     Returns:
-        None where nothing was timed on both.
+        None if nothing was timed on both sides.
 
     Raises:
         NotThereError: there is no such environment or device.
@@ -143,4 +142,4 @@ def _check(asked: Asked, by: str) -> None:
     known = {row[0] for row in asked.ask(Question(names(by))).rows} if wanted else set()
     for value in wanted:
         if value not in known:
-            raise NotThereError(f"no timings are of the {by} {value}")
+            raise NotThereError(f"the warehouse has no timings of the {by} {value}")

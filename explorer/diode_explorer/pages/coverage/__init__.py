@@ -1,1 +1,1 @@
-"""Which sizes are measured, on a map, and how fast they are."""
+"""The page that maps the measured sizes and their speed."""

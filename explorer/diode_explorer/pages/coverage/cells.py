@@ -1,4 +1,4 @@
-"""What the coverage page asks: problems of one device by octaves of their sizes, which are the cells of its map."""
+"""Queries of the coverage page: problems of one device by octaves of two sizes, the cells of a map."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import TYPE_CHECKING
 
 from diode_explorer.pages import cases
 from diode_explorer.pages.coverage.rooflines import FIGURES, peaks
-from diode_explorer.pages.questions import Question, where
+from diode_trainer.report.questions import Question, where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from diode_explorer.pages.questions import Value
     from diode_store.records import Hardware
+    from diode_trainer.report.questions import Value
 
 SIZES = ("m", "n", "k")
 AXES = {"m-n": ("m", "n"), "n-k": ("n", "k"), "m-k": ("m", "k")}
-"""What goes up and what goes to the right."""
+"""Vertical and horizontal size by name."""
 
 
 def octave(size: str) -> str:
-    """Return SQL for the largest power of two that a size is not below."""
+    """Return SQL for the largest power of two up to a size."""
     return f"(2 ** floor(log2({size})))::BIGINT"
 
 
 def octave_column(size: str) -> str:
-    """Return what the octave of a size is called in queries and addresses."""
+    """Return the name of a size's octave in queries and addresses."""
     return f"{size}_from"
 
 
 def octave_text(start: int) -> str:
-    """Return the sizes of an octave as a person reads them: ``256 to 511``."""
+    """Return the sizes of an octave as text: ``256 to 511``."""
     return "1" if start == 1 else f"{start:,} to {2 * start - 1:,}"
 
 
 def octave_options(size: str) -> str:
-    """Return the SELECT of the octaves of a size that there are, and how each is called."""
+    """Return the SELECT of a size's octaves with their labels."""
     return f"""\
 SELECT start, CASE start WHEN 1 THEN '1' ELSE format('{{:,}} to {{:,}}', start, 2 * start - 1) END AS label
 FROM (SELECT DISTINCT {octave(size)} AS start FROM best_times)
@@ -45,50 +45,50 @@ ORDER BY start"""  # noqa: S608 - our own text
 
 
 def axes_of(filters: Mapping[str, Value]) -> tuple[str, str, str]:
-    """Return the sizes that go up and to the right, and the one that does not."""
+    """Return the vertical, the horizontal and the remaining size."""
     up, right = AXES[str(filters.get("axes", next(iter(AXES))))]
     return up, right, next(size for size in SIZES if size not in (up, right))
 
 
 def conditions(filters: Mapping[str, Value]) -> dict[str, str]:
-    """Return which filters a case must meet, as ``where`` takes them: an octave counts where it is not on an axis."""
+    """Return the filters that a case must meet, as ``where`` takes them. Octaves filter only off the axes."""
     *_, third = axes_of(filters)
     return {**cases.CONDITIONS, octave_column(third): octave(third)}
 
 
 @dataclass(frozen=True)
 class Map:
-    """A map of what is measured on one device: which problems, by which two sizes."""
+    """A map of one device's measurements by two sizes."""
 
     filters: Mapping[str, Value]
-    """Those of the page, with a device."""
+    """Filters of the page, with a device."""
     devices: Mapping[int, Hardware]
-    """The device models of that name, by id in the warehouse."""
+    """Device models of that name, by id in the warehouse."""
 
     @property
     def axes(self) -> tuple[str, str]:
-        """The sizes that go up and to the right."""
+        """The vertical and the horizontal size."""
         return axes_of(self.filters)[:2]
 
     @property
     def third(self) -> str:
-        """The size that does not."""
+        """The remaining size."""
         return axes_of(self.filters)[2]
 
     @property
     def columns(self) -> tuple[str, str]:
-        """The columns of both octaves."""
+        """Columns of both octaves."""
         up, right = self.axes
         return octave_column(up), octave_column(right)
 
     @property
     def chosen(self) -> dict[str, int]:
-        """What is chosen on the map: column of an octave → where it begins. Both make a cell, one a row or a column."""
+        """Chosen octaves of the map: column → start. Both make a cell, one a row or a column."""
         return {name: int(self.filters[name]) for name in self.columns if name in self.filters}
 
     @cached_property
     def _cases(self) -> str:
-        """Each problem once, as the page of a problem shows it."""
+        """SQL for each problem once, as the problem page shows it."""
         return f"""\
 WITH {peaks(self.devices)},
 cases AS (
@@ -103,18 +103,12 @@ cases AS (
         vendor_us / triton_us AS speedup
     FROM best_times
     JOIN peaks USING (hardware_id)
-    {where(conditions(self.filters), self.filters)}    ORDER BY
-        problem_id,
-        regime_rank(regime),
-        last_measured_at DESC NULLS LAST,
-        configs DESC,
-        environment_id DESC,
-        hardware_id
+    {where(conditions(self.filters), self.filters)}    ORDER BY problem_id, {cases.NEAREST_FIRST}
 )
 """  # noqa: S608 - our own text; values are parameters
 
     def cells(self) -> Question:
-        """Return the question for the cells of the map, with medians over the problems of each."""
+        """Return the question for the cells of the map, with medians over their problems."""
         up, right = self.columns
         return self._ask(f"""\
 SELECT
@@ -133,7 +127,7 @@ GROUP BY {up}, {right}
 ORDER BY {up}, {right}""")  # noqa: S608 - likewise
 
     def problems(self) -> Question:
-        """Return the question for the problems of what is chosen."""
+        """Return the question for the problems of the choice."""
         chosen = where({name: name for name in self.chosen}, self.filters)
         return self._ask(f"""\
 SELECT
@@ -153,7 +147,7 @@ FROM cases
 {chosen}ORDER BY m, n, k, b, problem""")  # noqa: S608 - likewise
 
     def kinds(self) -> Question:
-        """Return the question for what there is by op and arithmetic."""
+        """Return the question for the measurements by op and arithmetic."""
         return self._ask(f"""\
 SELECT
     op,
@@ -168,7 +162,7 @@ GROUP BY ALL
 ORDER BY problems DESC, op, arithmetic""")  # noqa: S608 - likewise
 
     def usual_kind(self) -> Question:
-        """Return the question for what most of the problems are, but for the sizes of their matrices."""
+        """Return the question for the most common op, dtype, layout and batch."""
         return self._ask("""\
 SELECT op, dtype, tf32, layout, b
 FROM cases
@@ -177,7 +171,7 @@ ORDER BY count(*) DESC, op, dtype, tf32, layout, b
 LIMIT 1""")
 
     def usual_sizes(self) -> Question:
-        """Return the question for the most frequent sizes of each row and column of the map: its own, and the third."""
+        """Return the question for the most common sizes of each row and column, its own and the remaining size."""
         parts = "\nUNION ALL\n".join(
             f"""\
 SELECT '{axis}' AS axis, '{size}' AS size, octave, max({{'problems': problems, 'value': value}}).value AS value

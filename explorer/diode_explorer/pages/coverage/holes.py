@@ -1,4 +1,4 @@
-"""Holes of a coverage map, and which problems would fill them."""
+"""Holes of a coverage map, and the problems that would fill them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
 Cell = tuple[int, int]
-"""Where its octaves begin: upwards, to the right."""
+"""Starts of a cell's octaves: vertical, horizontal."""
 
 
 @dataclass(frozen=True, order=True)
@@ -22,14 +22,14 @@ class Hole:
     """A cell without a problem between cells that have some."""
 
     cell: Cell
-    neighbours: int = field(compare=False)
-    """How many of the eight cells around it have problems."""
+    neighbors: int = field(compare=False)
+    """Number of the eight neighbors that have problems."""
 
 
 def holes(covered: Collection[Cell]) -> list[Hole]:
-    """Return the empty cells that have covered ones on both sides, in their row or in their column.
+    """Return the empty cells between covered ones in their row or column.
 
-    Those with most covered neighbours come first.
+    Those with most covered neighbors come first.
     """
     if not covered:
         return []
@@ -40,32 +40,32 @@ def holes(covered: Collection[Cell]) -> list[Hole]:
         is_inside = _lies_in(right, rows.get(up)) or _lies_in(up, columns.get(right))
         if is_inside and cell not in covered:
             found.append(Hole(cell, sum(each in covered for each in _around(cell))))
-    return sorted(found, key=lambda hole: (-hole.neighbours, hole.cell))
+    return sorted(found, key=lambda hole: (-hole.neighbors, hole.cell))
 
 
 class Filling:
-    """Chooses the problem that would fill a hole: of the usual kind, with the sizes that are usual around it."""
+    """Choose the problem that would fill a hole: the common op, dtype, layout and batch with its neighbors' sizes."""
 
     def __init__(
         self, kind: Mapping[str, Any], sizes: Sequence[Mapping[str, Any]], axes: tuple[str, str], third: str
     ) -> None:
-        """Know what is usual.
+        """Take the common values.
 
         Args:
             kind: op, dtype, tf32, layout and b.
-            sizes: the usual ``value`` of a ``size`` in an ``octave`` of an ``axis``.
-            axes: what goes up and to the right on the map.
-            third: the other size.
+            sizes: most common ``value`` of a ``size`` in an ``octave`` of an ``axis``.
+            axes: the vertical and the horizontal size.
+            third: the remaining size.
         """
         self._kind, self._axes, self._third = kind, axes, third
         self._usual = {(row["axis"], row["size"], row["octave"]): row["value"] for row in sizes}
 
     def problem(self, cell: Cell) -> SweepProblem | None:
-        """Return the problem; None if a sweep cannot measure such ones."""
+        """Return the problem; None if a sweep cannot measure it."""
         places = [*zip(self._axes, cell, strict=True)]
         sizes = {axis: self._usual.get((axis, axis, start), start) for axis, start in places}
         thirds = (self._usual.get((axis, self._third, start)) for axis, start in places)
-        # Far from all that is covered nothing is usual; then the product is as deep as it is high.
+        # Far from all covered cells no size is common; then K equals M.
         sizes[self._third] = next((size for size in thirds if size is not None), cell[0])
         try:
             return SweepProblem.of_shape(cases.shape_of({**self._kind, **sizes}))

@@ -1,4 +1,4 @@
-"""What is measured, by the sizes of matrices; where the holes are, and what would fill them."""
+"""The coverage page: measured sizes, holes, and the problems that would fill them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from diode_explorer.pages.coverage.cells import (
 from diode_explorer.pages.coverage.holes import Filling, holes
 from diode_explorer.pages.coverage.picture import SHOWN, coverage_picture
 from diode_explorer.pages.page import NotThereError, Page, Parameter
-from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Link, Note, Picture, Table
-from diode_explorer.pages.questions import Answer, Question, where
-from diode_store.devices import with_known_attributes
+from diode_store.devices.known import with_known_attributes
+from diode_trainer.report.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Link, Note, Picture, Table
+from diode_trainer.report.questions import Answer, Question, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from diode_collectors.problems.problem import SweepProblem
     from diode_explorer.pages.coverage.holes import Cell, Hole
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
-    from diode_explorer.pages.questions import Value
+    from diode_trainer.report.parts import Part
+    from diode_trainer.report.questions import Value
 
 _SEARCH_SPACE = "SAMPLE:72"
 _MOST_HOLES, _MOST_PROBLEMS = 20, 100
-"""That the page lists."""
+"""Maximum rows of the tables."""
 _CHOSEN = "chosen"
-"""The part about what is chosen on the map."""
+"""Name of the part about the chosen cell."""
 
 _MOST_MEASURED = """\
 SELECT hardware
@@ -62,7 +62,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     shown = _map(asked)
     covered = asked.ask(shown.cells()).dicts() if shown else []
     if shown is None or not covered:
-        yield Note("Nothing matches what is asked for." if asked.filters else "Nothing is measured yet.")
+        yield Note("Nothing matches the filters." if asked.filters else "Nothing is measured yet.")
         return
     cells = {(row[shown.columns[0]], row[shown.columns[1]]) for row in covered}
     filling = _filling(asked, shown)
@@ -77,11 +77,11 @@ def _parts(asked: Asked) -> Iterator[Part]:
 
 
 def _map(asked: Asked) -> Map | None:
-    """Return what is to be shown; None where there is no device."""
+    """Return the map; None without a device."""
     for name in map(octave_column, SIZES):
         start = int(asked.filters.get(name, 1))
         if start < 1 or start & (start - 1):
-            raise NotThereError(f"{name} is {start}, but the cells of the map begin at powers of two")
+            raise NotThereError(f"{name} is {start}, but a cell begins at a power of two")
     device = asked.filters.get("device")
     if device is None:
         condition = where(conditions(asked.filters), asked.filters)
@@ -93,7 +93,7 @@ def _map(asked: Asked) -> Map | None:
     rows = asked.ask(Question(_DEVICES, filters)).dicts()
     devices = {row["id"]: with_known_attributes(cases.hardware_of(row)) for row in rows}
     if not devices:
-        raise NotThereError(f"no device here is called {device}")
+        raise NotThereError(f"the warehouse has no device named {device}")
     return Map(filters, devices)
 
 
@@ -103,7 +103,7 @@ def _filling(asked: Asked, shown: Map) -> Filling:
 
 
 def _fits(problem: SweepProblem | None, shown: Map) -> SweepProblem | None:
-    """Return a problem if a sweep can measure it and the device has memory for it."""
+    """Return the problem if a sweep can measure it and it fits into the device's memory."""
     memory_bytes = max(device.memory_bytes or 0 for device in shown.devices.values())
     if problem is None or (memory_bytes and problem.needed_bytes(on_cpu=False) > memory_bytes):
         return None
@@ -113,10 +113,10 @@ def _fits(problem: SweepProblem | None, shown: Map) -> SweepProblem | None:
 def _facts(asked: Asked, shown: Map, problems: int, cells: int, empty: int) -> Facts:
     device = str(shown.filters["device"])
     facts = (
-        Fact("device", device, "" if "device" in asked.filters else "the one with most problems"),
+        Fact("device", device, "" if "device" in asked.filters else "the device with most problems"),
         Fact("problems", f"{problems:,}"),
         Fact("cells", f"{cells:,}", "with at least one problem"),
-        Fact("holes", f"{empty:,}", "without, between others"),
+        Fact("holes", f"{empty:,}", "empty cells between others"),
     )
     up, right = shown.axes
     return Facts("shown", f"{up.upper()} by {right.upper()}", facts)
@@ -125,12 +125,12 @@ def _facts(asked: Asked, shown: Map, problems: int, cells: int, empty: int) -> F
 def _picture(asked: Asked, shown: Map, empty: Sequence[Cell]) -> Picture:
     leads = _address(asked, dict.fromkeys(shown.columns, 1))
     clicks = (
-        " A click lists the problems of a cell, or says how to measure one; so do the tables below." if leads else ""
+        " Click a cell here or below to list its problems, or to get the command that measures one." if leads else ""
     )
     return Picture(
         "map",
         "Map",
-        f"A cell is an octave of both sizes: from a power of two to below the next. A dashed one is a hole.{clicks}",
+        f"A cell spans one octave of each size, from a power of two up to the next. A dashed cell is a hole.{clicks}",
         shown.cells(),
         lambda rows: coverage_picture(
             rows,
@@ -151,7 +151,7 @@ def _address(asked: Asked, cell: Mapping[str, int]) -> str | None:
 
 
 def _chosen(shown: Map, cells: set[Cell], filling: Filling) -> Part:
-    """Return the problems of what is chosen on the map or, of a cell that has none, how to measure one."""
+    """Return the problems of the chosen cells, or the command that measures an empty one."""
     up, right = (shown.chosen.get(column) for column in shown.columns)
     title = " and ".join(
         f"{size.upper()} {octave_text(start)}"
@@ -168,8 +168,8 @@ def _chosen(shown: Map, cells: set[Cell], filling: Filling) -> Part:
     return Command(
         _CHOSEN,
         f"No problem has {title}",
-        f"On {shown.filters['device']} this measures one, of the sizes that are usual in its row and column;"
-        " `diode-ingest --once` then brings the timings here.",
+        f"Run this on a machine with {shown.filters['device']}, then `diode-ingest --once`. It measures one problem"
+        " with the common sizes of this row and column.",
         shlex.join(["diode-collect", "--shape", str(problem), "--search-space", _SEARCH_SPACE]),
     )
 
@@ -182,7 +182,7 @@ def _problems_table(shown: Map, title: str) -> Table:
     return Table(
         _CHOSEN,
         title,
-        "Each as it was measured last, in the regime nearest to deployment.",
+        "Last measurement of each problem, in the regime nearest to deployment.",
         (
             Column("problem", "problem", link=cases.TO_PROBLEM),
             Column("regime_name", "regime"),
@@ -201,19 +201,18 @@ def _problems_table(shown: Map, title: str) -> Table:
 
 
 def _holes_table(shown: Map, fillable: Sequence[tuple[Hole, SweepProblem]]) -> Table:
-    rows = tuple((*hole.cell, hole.neighbours, str(problem)) for hole, problem in fillable)
+    rows = tuple((*hole.cell, hole.neighbors, str(problem)) for hole, problem in fillable)
     return Table(
         "holes",
         "Holes",
-        "Cells without a problem, with some on both sides of them in their row or column; those first that have most"
-        " measured cells around them.",
+        "Empty cells between covered ones in their row or column. Those with most covered neighbors come first.",
         (
             *_octave_columns(shown),
-            Column("neighbours", "measured around it, of 8", COUNT),
-            Column("problem", "would fill it"),
+            Column("neighbors", "covered neighbors, of 8", COUNT),
+            Column("problem", "problem that fills it"),
         ),
-        Answer((*shown.columns, "neighbours", "problem"), rows),
-        "There are none.",
+        Answer((*shown.columns, "neighbors", "problem"), rows),
+        "There are no holes.",
         most=_MOST_HOLES,
     )
 
@@ -222,7 +221,7 @@ def _kinds_table(shown: Map) -> Table:
     return Table(
         "kinds",
         "By op and dtype",
-        "The same problems; TF32 is a dtype of its own.",
+        "The same problems. TF32 counts as its own dtype.",
         (
             Column("op", "op", link=Link({"op": "op", "dtype": "arithmetic"})),
             Column("arithmetic", "dtype", link=Link({"dtype": "arithmetic"})),
@@ -240,7 +239,7 @@ def _cells_table(shown: Map) -> Table:
     return Table(
         "cells",
         "Cells",
-        "The map in numbers; times, speeds and ratios are medians over the problems of a cell.",
+        "The map in numbers. Times, speeds and ratios are medians over a cell's problems.",
         (*_octave_columns(shown), _PROBLEMS, cases.CONFIGS, cases.BEST_US, *_RATIOS, _WINS, _MEASURED),
         shown.cells(),
     )
@@ -264,8 +263,8 @@ def _fields(filters: Mapping[str, Value]) -> Iterator[str]:
 COVERAGE = Page(
     "coverage",
     "Coverage",
-    "Which sizes of matrices are measured, and how fast they are; where the holes are, and what would fill them. Each"
-    " problem counts once, as it was measured last, in the regime nearest to deployment.",
+    "Measured sizes and their speed, and holes with the problems that would fill them. Each problem counts once, by its"
+    " last measurement in the regime nearest to deployment.",
     (
         replace(cases.DEVICE, unset="most problems"),
         cases.ENVIRONMENT,
@@ -275,7 +274,7 @@ COVERAGE = Page(
         cases.LAYOUT,
         cases.FAMILY,
         Parameter("axes", "axes", options=tuple(AXES), unset=next(iter(AXES))),
-        Parameter("show", "colour", options=tuple(SHOWN), unset=next(iter(SHOWN))),
+        Parameter("show", "color", options=tuple(SHOWN), unset=next(iter(SHOWN))),
         *(Parameter(octave_column(size), size.upper(), is_number=True, options=octave_options(size)) for size in SIZES),
     ),
     _parts,

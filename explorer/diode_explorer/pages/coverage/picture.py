@@ -1,4 +1,4 @@
-"""The map of what is measured, as a Vega-Lite specification in the styles of the reports'."""
+"""The coverage map, as a Vega-Lite specification."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _ROW_HEIGHT, _LEAST_HEIGHT = 24, 160
 _INSET: Spec = {"xOffset": 1, "x2Offset": -1, "yOffset": -1, "y2Offset": 1}
-"""What keeps cells apart, in pixels."""
+"""Gaps between cells, in pixels."""
 _LARGEST_GAIN = 2.0
-"""Where the scale of vendor / Triton ends; beyond, a colour stays as it is."""
+"""End of the color scale of vendor / Triton."""
 
 _LINEAR: Spec = {"range": "ordinal", "reverse": True}
 _LOG: Spec = {**_LINEAR, "type": "log", "nice": False}
@@ -31,7 +31,7 @@ SHOWN: dict[str, tuple[str, str, Spec, Spec]] = {
     "vendor": ("speedup", "vendor / Triton, median", _AROUND_1, {"values": [0.5, 0.7, 1, 1.4, 2], "format": ".1f"}),
     "wins": ("triton_wins_pct", "Triton faster (% of problems)", _SHARE, {}),
 }
-"""What colours may say → the column, its title, scale and legend."""
+"""Meaning of the colors → column, title, scale and legend."""
 
 
 def coverage_picture(
@@ -43,15 +43,15 @@ def coverage_picture(
     chosen: Mapping[str, int],
     address: Callable[[Mapping[str, int]], str | None],
 ) -> Spec:
-    """Return the cells of a map by two sizes, largest at the top and to the right.
+    """Return the cells of a map by two sizes, the largest at the top right.
 
     Args:
         rows: octaves, problems and medians of each cell.
-        axes: the sizes that go up and to the right.
-        shows: what the colours say, of ``SHOWN``.
+        axes: the vertical and the horizontal size.
+        shows: meaning of the colors, a key of ``SHOWN``.
         holes: cells without problems that can be chosen too.
-        chosen: column of an octave → the one that is chosen.
-        address: where the octaves of a cell lead.
+        chosen: column of an octave → start of the chosen one.
+        address: address of a cell's octaves.
     """
     columns = octave_column(axes[0]), octave_column(axes[1])
 
@@ -73,7 +73,7 @@ def coverage_picture(
         "layer": [_empty_layer(empty, axes), _cell_layer(cells, axes, shows), _marked_layer(marked)],
     }
     return untitled(
-        f"Cells by {axes[0].upper()} and {axes[1].upper()} in octaves; their colours: {SHOWN[shows][1]}", content
+        f"Cells by {axes[0].upper()} and {axes[1].upper()} in octaves, colored by {SHOWN[shows][1]}", content
     )
 
 
@@ -127,7 +127,7 @@ def _cell_layer(cells: Sequence[Mapping[str, Any]], axes: tuple[str, str], shows
 
 
 def _steps(values: Sequence[float]) -> list[float]:
-    """Return 1, 3, 10, 30 and so on, as far as they are among values."""
+    """Return 1, 3, 10, 30 and so on, within the range of the values."""
     steps = (digit * 10.0**power for power in range(-3, 10) for digit in (1, 3))
     return [step for step in steps if min(values) <= step <= max(values)]
 

@@ -1,11 +1,11 @@
-"""The roofline in SQL: the least time a device could need for a problem, as ``diode_trainer.launch.Work`` has it."""
+"""The roofline in SQL: the least time that a device could need for a problem, as in ``diode_trainer.launch.Work``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diode_trainer.descriptor import describe
-from diode_trainer.launch import ITEMSIZES, LAUNCH_US
+from diode_store.devices.descriptor import describe
+from diode_store.timing.roofline import ITEMSIZES, LAUNCH_US
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ _SIZES = "\n".join(
     f" THEN {itemsize}"
     for itemsize in sorted({*ITEMSIZES.values()} - {_SINGLE})
 )
-# Sizes are made floating first: a product of those that somebody imports may be larger than any integer.
+# Sizes become floating-point first: a product of imported sizes may exceed any integer.
 FIGURES = f"""\
         CASE
 {_SIZES}
@@ -28,7 +28,7 @@ FIGURES = f"""\
         itemsize * b::DOUBLE * (m::DOUBLE * k + k::DOUBLE * n + m::DOUBLE * n) AS bytes_moved,
         CASE WHEN itemsize <= {_HALF} THEN half_flops WHEN tf32 THEN tf32_flops ELSE fp32_flops END AS peak_flops,
         1e6 * greatest(flops / peak_flops, bytes_moved / bytes_per_s) + {LAUNCH_US:g} AS roofline_us"""
-"""Columns of a SELECT of problems that are joined with ``peaks``."""
+"""Columns of a SELECT over problems joined with ``peaks``."""
 
 
 def peaks(devices: Mapping[int, Hardware]) -> str:

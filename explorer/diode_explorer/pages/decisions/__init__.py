@@ -1,1 +1,1 @@
-"""What the hook decided in deployed compiles."""
+"""The page of the hook's decisions in deployed compiles."""

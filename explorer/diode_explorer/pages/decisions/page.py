@@ -1,4 +1,4 @@
-"""What the hook chose in deployed compiles, and what that cost once it was measured."""
+"""The hook's decisions in deployed compiles, and their measured cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from diode_explorer.judging.models import known_models
 from diode_explorer.pages import cases
 from diode_explorer.pages.decisions import questions
 from diode_explorer.pages.page import Page, Parameter
-from diode_explorer.pages.parts import (
+from diode_store.command_line.render import counted
+from diode_store.errors import SettingsError
+from diode_trainer.report.evaluation.pictures import predicted_against_measured, regret_ecdf
+from diode_trainer.report.evaluation.rows import BEYOND, WITHIN, CurvePoint, PickPoint
+from diode_trainer.report.parts import (
     COUNT,
     NUMBER,
     PROSE,
@@ -25,22 +29,18 @@ from diode_explorer.pages.parts import (
     Picture,
     Table,
 )
-from diode_store.errors import SettingsError
-from diode_store.render import counted
-from diode_trainer.report.pictures import predicted_against_measured, regret_ecdf
-from diode_trainer.report.rows import BEYOND, WITHIN, CurvePoint, PickPoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
-    from diode_explorer.pages.questions import Value
+    from diode_trainer.report.parts import Part
+    from diode_trainer.report.questions import Value
 
 _MOST = 20
-"""Rows of a table of picks."""
+"""Maximum rows of a table of picks."""
 _MOST_SHAPES = 20
-"""Problems of one command."""
+"""Maximum problems of one command."""
 _SOME = 1.05
 _DECISIONS, _PROBLEMS = Column("decisions", "decisions", COUNT), Column("problems", "problems", COUNT)
 _LAST = Column("last_at", "last, UTC", TIME)
@@ -54,8 +54,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     ((decisions, *_),) = asked.ask(questions.decided(asked.filters)).rows
     if not decisions and not asked.filters:
         yield Note(
-            "Nothing yet. With `DIODE_SPOOL` set the hook writes down what it decides in each compile;"
-            " `diode-ingest --once` brings that here."
+            "Nothing yet. Set `DIODE_SPOOL` so that the hook records its decisions, then run `diode-ingest --once`."
         )
         return
     yield _facts(asked)
@@ -87,14 +86,14 @@ def _facts(asked: Asked) -> Facts:
         ),
     ]
     if cost["measured"]:
-        of_measured = f"geometric mean of {counted(cost['measured'], 'pick')} that were measured"
+        of_measured = f"geometric mean of {counted(cost['measured'], 'measured pick')}"
         facts += [
             Fact("regret", f"{cost['regret']:.4f}", of_measured),
             Fact("within 2%", f"{100 * cost['within']:.1f}%", f"{100 * cost['tied']:.1f}% tied with the best"),
             Fact("worst", f"{cost['worst']:.2f}"),
         ]
     if cost["of_vendor"] is not None:
-        facts.append(Fact("of the vendor's time", f"{cost['of_vendor']:.3f}", "geometric mean"))
+        facts.append(Fact("relative to the vendor", f"{cost['of_vendor']:.3f}", "geometric mean"))
     facts.append(Fact("not measured yet", counted(cost["unmeasured"], "pick")))
     if made["failed"]:
         facts.append(Fact("not compiled", f"{made['failed']:,}"))
@@ -105,7 +104,7 @@ def _facts(asked: Asked) -> Facts:
 
 
 def _model_fact(asked: Asked) -> list[Fact]:
-    """Return where more is said of the model that is asked for, if it is here."""
+    """Return a link to the page of the filtered model, if the model is here."""
     sha256 = asked.filters.get("model")
     found = [model for model in known_models() if model.card is not None and model.card.sha256 == sha256]
     return [Fact("its page", model.name, address=asked.address("model", {"model": model.name})) for model in found]
@@ -119,7 +118,7 @@ def _policies(filters: Mapping[str, Value]) -> Table:
     return Table(
         "policies",
         "By model and policy",
-        "Regret is of the latest pick for each problem, against the best that is known of it; geometric means.",
+        "Regret is a geometric mean of the latest picks' times over the best known times.",
         (
             Column("decided_by", "decided by", link=Link({"decided_by": "decided_by"})),
             _MODEL,
@@ -131,7 +130,7 @@ def _policies(filters: Mapping[str, Value]) -> Table:
             Column("regret", "regret", NUMBER, 4),
             Column("within_pct", "in 2%, %", NUMBER, 1),
             Column("worst", "worst", NUMBER, 2),
-            Column("of_vendor", "of the vendor's", NUMBER, 3),
+            Column("of_vendor", "pick / vendor", NUMBER, 3),
             _LAST,
         ),
         questions.by_policy(filters),
@@ -141,9 +140,9 @@ def _policies(filters: Mapping[str, Value]) -> Table:
 def _curves(filters: Mapping[str, Value]) -> Picture:
     return Picture(
         "regret",
-        "How many picks lose how much",
-        f"Against the best that is known, by percentiles, of the {questions.MOST_CURVES} models with most picks. Higher"
-        " and further left is better.",
+        "Share of picks by loss",
+        f"Percentiles of the losses against the best known times, for the {questions.MOST_CURVES} models with most"
+        " picks. Higher and further left is better.",
         questions.curves(filters),
         _curves_spec,
         "No pick was measured yet.",
@@ -151,16 +150,16 @@ def _curves(filters: Mapping[str, Value]) -> Picture:
 
 
 def _curves_spec(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    # Of equal losses the last has the share.
+    # The last of equal losses has the share.
     shares = {(row["ranking"], row["loss_pct"]): row["share_pct"] for row in rows}
-    return _untitled(regret_ecdf([CurvePoint(*of, share) for of, share in shares.items()]))
+    return regret_ecdf([CurvePoint(*of, share) for of, share in shares.items()])
 
 
 def _worst(filters: Mapping[str, Value]) -> Table:
     return Table(
         "worst",
         "The costliest picks",
-        "Where the latest pick for a problem is slowest against the best that is known. What ties with it is in bold.",
+        "Latest picks that are slowest against the best known times. Ties with the best are bold.",
         (
             Column("problem", "problem", link=cases.TO_PROBLEM),
             _DEVICE,
@@ -187,7 +186,8 @@ def _scatter(asked: Asked) -> Picture:
     return Picture(
         "predicted",
         "Predicted against measured time of the picks",
-        "On the line is right. Of many picks the costliest are shown; a click on one leads to its problem.",
+        "Points on the line are right. If there are many picks, the costliest are shown."
+        " Click one to open its problem.",
         questions.worst(asked.filters),
         lambda rows: _scatter_spec(asked, rows),
         "No pick was measured yet.",
@@ -208,16 +208,12 @@ def _scatter_spec(asked: Asked, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         )
         for row in known
     ]
-    spec = _untitled(predicted_against_measured([], points))
+    spec = predicted_against_measured([], points)
     spec["layer"] = [layer for layer in spec["layer"] if layer["data"]["values"]]
     for row, point in zip(known, spec["layer"][-1]["data"]["values"], strict=True) if known else ():
         values = {name: row[column] for name, column in cases.TO_PROBLEM.values.items()}
         point["address"] = asked.address(str(cases.TO_PROBLEM.page), values)
     return spec
-
-
-def _untitled(spec: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in spec.items() if name != "title"}
 
 
 def _unmeasured(asked: Asked) -> Iterator[Part]:
@@ -227,8 +223,8 @@ def _unmeasured(asked: Asked) -> Iterator[Part]:
         return
     yield Table(
         "unmeasured",
-        "Picks that were never measured",
-        "What they cost nobody knows; those first that were made most often.",
+        "Picks without measurements",
+        "Their cost is unknown. The most frequent come first.",
         (
             Column("problem", "problem", link=cases.TO_PROBLEM),
             _DEVICE,
@@ -248,7 +244,7 @@ def _unmeasured(asked: Asked) -> Iterator[Part]:
 
 
 def _command(rows: Sequence[Mapping[str, Any]]) -> Command | None:
-    """Return what measures the picks of the device with most of them."""
+    """Return the command that measures the picks of the device with most of them."""
     device, _ = Counter(row["hardware"] for row in rows).most_common(1)[0]
     shapes: dict[str, None] = {}
     for row in rows:
@@ -262,8 +258,8 @@ def _command(rows: Sequence[Mapping[str, Any]]) -> Command | None:
     if not some:
         return None
     words = ["diode-collect", *(word for shape in some for word in ("--shape", shape)), "--search-space", "EXHAUSTIVE"]
-    what = "them" if len(some) == len(shapes) else f"the first {len(some)} of {counted(len(shapes), 'problem')}"
-    text = f"Measures {what}. On a machine with an {device}; `diode-ingest --once` then brings the timings here."
+    what = "all of them" if len(some) == len(shapes) else f"the first {len(some)} of {counted(len(shapes), 'problem')}"
+    text = f"Run this on a machine with {device}, then `diode-ingest --once`. It measures {what}."
     return Command("measure", "Measure them", text, shlex.join(words))
 
 
@@ -271,13 +267,13 @@ def _abstentions(filters: Mapping[str, Value]) -> Table:
     return Table(
         "abstentions",
         "Why no model decided",
-        "Outside what it knows a model abstains; the vendor's kernel is kept, or stock Inductor chooses.",
+        "A model abstains outside its domain. The hook then keeps the vendor kernel, or stock Inductor chooses.",
         (
             Column("why", "why"),
             Column("decided_by", "who chose", link=Link({"decided_by": "decided_by"})),
             _DECISIONS,
             _PROBLEMS,
-            Column("example", "the most common reason", PROSE),
+            Column("example", "most common reason", PROSE),
             _LAST,
         ),
         questions.abstentions(filters),
@@ -291,7 +287,7 @@ def _failures(asked: Asked) -> Iterator[Part]:
         yield Table(
             "failures",
             "Picks that could not be compiled",
-            "They were never deployed, and have no regret.",
+            "These picks were never deployed and have no regret.",
             (Column("failure", "why", PROSE), _DECISIONS, _LAST),
             question,
             most=_MOST,
@@ -315,7 +311,7 @@ def _models(_filters: Mapping[str, Value]) -> str:
 DECISIONS = Page(
     "decisions",
     "Decisions",
-    "What the hook chose in deployed compiles, and what that cost once it was measured.",
+    "The hook's decisions in deployed compiles, and their measured cost.",
     (
         Parameter("device", "device", options=_options("h.name")),
         Parameter("model", "model", options=_models),

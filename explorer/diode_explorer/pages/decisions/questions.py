@@ -1,4 +1,4 @@
-"""What the page of decisions asks: of all decisions, and of the picks among them and what these cost."""
+"""Queries of the decisions page: decisions, picks and their cost."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from diode_explorer.judging.models import known_models
 from diode_explorer.pages import cases
-from diode_explorer.pages.questions import Question, where
+from diode_store.records import WRITE_FLUSH
+from diode_trainer.data.regimes import WRITE_FLUSH_US
+from diode_trainer.report.questions import Question, where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from diode_explorer.pages.questions import Value
+    from diode_trainer.report.questions import Value
 
 NOT_SAID = cases.NOT_SAID
 _HOST = f"coalesce(host, '{NOT_SAID}')"
@@ -25,20 +27,20 @@ _OF_DECISIONS = {
     "model": "model_sha256",
     "machine": _HOST,
 }
-"""Parameter → what of a decision must equal it."""
+"""Parameter → column or expression of a decision that must equal its value."""
 _OF_PICKS = {**{name: name for name in ("op", "mode", "policy", "decided_by")}, "device": "hardware"} | {
     "dtype": cases.ARITHMETIC,
     "model": "model_sha256",
 }
 _GROUP = "hardware_id, problem_id, coalesce(model_sha256, ''), policy, decided_by, observed"
-"""What a row of ``regret`` is for."""
+"""Columns that identify a row of ``regret``."""
 _MADE_BY = f"({_GROUP}, decided_at) IN (SELECT {_GROUP}, decided_at FROM decisions WHERE {_HOST} = $machine)"  # noqa: S608 - our own text
 MOST_CURVES = 4
 _WITHIN = 1.02
 
 
 def model_sql() -> str:
-    """Return SQL for the name of a model: that of its file where it is here, else the beginning of its SHA-256."""
+    """Return SQL for a model's name: its file's if the model is here, else the beginning of its SHA-256."""
     named = "".join(
         f" WHEN '{model.card.sha256}' THEN '{model.name.replace(chr(39), 2 * chr(39))}'"
         for model in known_models()
@@ -48,7 +50,7 @@ def model_sql() -> str:
 
 
 def _decided(filters: Mapping[str, Value], *more: str) -> str:
-    """Return the beginning of a query whose ``decided`` has the decisions that are asked for."""
+    """Return the beginning of a query, with the filtered decisions as ``decided``."""
     return f"""\
 WITH decided AS (
     SELECT *, {model_sql()} AS model
@@ -67,12 +69,17 @@ WITH decided AS (
 
 
 def _picked(filters: Mapping[str, Value], *more: str) -> str:
-    """Return the part of a query whose ``picked`` has the picks that are asked for, each with what it cost."""
+    """Return a common table expression ``picked``: the filtered picks with their cost.
+
+    Predicted times are in the regime of the pick's measurement.
+    """
     made_by = (_MADE_BY,) if "machine" in filters else ()
     return f"""\
 picked AS (
     SELECT
-        r.*,
+        r.* REPLACE (
+            predicted_us + CASE WHEN regime = '{WRITE_FLUSH}' THEN {WRITE_FLUSH_US} ELSE 0 END AS predicted_us
+        ),
         p.problem_key,
         e.environment_key,
         {cases.REGIME} AS regime_name,
@@ -89,7 +96,7 @@ picked AS (
 
 
 def decided(filters: Mapping[str, Value]) -> Question:
-    """Return one row: how many decisions there are, by whom, and what became of them."""
+    """Return one row: the number of decisions by source and outcome."""
     sql = f"""{_decided(filters)}
 SELECT
     count(*) AS decisions,
@@ -109,7 +116,7 @@ FROM decided"""  # noqa: S608 - likewise
 
 
 def cost(filters: Mapping[str, Value]) -> Question:
-    """Return one row: what the picks cost that were measured."""
+    """Return one row: the cost of the measured picks."""
     sql = f"""WITH {_picked(filters)}
 SELECT
     count(*) AS picks,
@@ -125,7 +132,7 @@ FROM picked"""  # noqa: S608 - likewise
 
 
 def by_policy(filters: Mapping[str, Value]) -> Question:
-    """Return a row for each who decided, model and policy."""
+    """Return a row for each source, model and policy."""
     sql = f"""{_decided(filters)},
 {_picked(filters)},
 costs AS (
@@ -165,7 +172,7 @@ ORDER BY decisions DESC, d.decided_by, d.model, d.policy"""  # noqa: S608 - like
 
 
 def curves(filters: Mapping[str, Value]) -> Question:
-    """Return which share of the picks loses at most so much, for the models that picked most."""
+    """Return the share of picks that lose at most so much, for the models with most picks."""
     sql = f"""WITH {_picked(filters, "regret IS NOT NULL")},
 named AS (
     SELECT coalesce(model, decided_by) AS ranking, 100 * (regret - 1) AS loss_pct FROM picked
@@ -185,7 +192,7 @@ ORDER BY picks DESC, ranking, share_pct"""  # noqa: S608 - likewise
 
 
 def worst(filters: Mapping[str, Value]) -> Question:
-    """Return the picks that were measured, the costliest first."""
+    """Return the measured picks, the costliest first."""
     sql = f"""WITH {_picked(filters, "regret IS NOT NULL")}
 FROM picked
 ORDER BY regret DESC, problem, hardware, decided_at DESC"""
@@ -193,7 +200,7 @@ ORDER BY regret DESC, problem, hardware, decided_at DESC"""
 
 
 def unmeasured(filters: Mapping[str, Value]) -> Question:
-    """Return the picks that were never measured, those first that were made most often."""
+    """Return the picks without measurements, the most frequent first."""
     sql = f"""WITH {_picked(filters, "regret IS NULL")}
 FROM picked
 ORDER BY decisions DESC, problem, hardware, decided_at DESC"""
@@ -201,7 +208,7 @@ ORDER BY decisions DESC, problem, hardware, decided_at DESC"""
 
 
 def abstentions(filters: Mapping[str, Value]) -> Question:
-    """Return why the model did not decide, and how often."""
+    """Return the reasons why no model decided, with their counts."""
     sql = f"""{_decided(filters, "decided_by IN ('vendor', 'stock')")}
 SELECT
     split_part(reason, ':', 1) AS why,
@@ -217,7 +224,7 @@ ORDER BY decisions DESC, why, decided_by"""  # noqa: S608 - likewise
 
 
 def failures(filters: Mapping[str, Value]) -> Question:
-    """Return why graphs with a pick could not be compiled, and how often."""
+    """Return the reasons why graphs with a pick failed to compile, with their counts."""
     sql = f"""{_decided(filters, "failure IS NOT NULL")}
 SELECT failure, count(*) AS decisions, max(decided_at) AS last_at
 FROM decided

@@ -1,1 +1,1 @@
-"""How good a model is, alone or beside another."""
+"""The page that evaluates a model, alone or beside another."""

@@ -1,4 +1,4 @@
-"""How a model does on what was measured, alone or beside another."""
+"""Evaluation of a model on measured problems, alone or beside another."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from diode_explorer.pages import cases
 from diode_explorer.pages.model.pair import pair_parts
 from diode_explorer.pages.model.report import report_parts
 from diode_explorer.pages.page import NotThereError, Page, Parameter
-from diode_explorer.pages.parts import COUNT, NUMBER, Column, Command, Fact, Facts, Link, Note, Table
-from diode_explorer.pages.questions import Answer, Question, where
-from diode_store.render import cell_text, counted
+from diode_store.command_line.render import cell_text, counted
+from diode_store.errors import FIRST_STEP
 from diode_trainer.commands.tables import card_pairs
 from diode_trainer.judging.slices import SLICES
+from diode_trainer.report.parts import COUNT, NUMBER, Column, Command, Fact, Facts, Link, Note, Table
+from diode_trainer.report.questions import Answer, Question, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
     from diode_explorer.judging.models import KnownModel
     from diode_explorer.judging.verdict import Verdict, Verdicts
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
-    from diode_explorer.pages.questions import Value
     from diode_trainer.card import Card
+    from diode_trainer.report.parts import Part
+    from diode_trainer.report.questions import Value
 
 _YES, _NO = "yes", "no"
 _BY = SLICES[0]
 _DAY = len("2026-11-22")
-_DEVICES = "SELECT hardware FROM best_times GROUP BY hardware ORDER BY count(*) DESC, hardware"
+_NOTHING_YET = "nothing is measured yet, so no model can be evaluated"
 _MODELS = (
     Column("name", "model", link=Link({"model": "name"})),
-    Column("hardware", "knows"),
-    Column("problems", "learned from, problems", COUNT),
+    Column("hardware", "devices"),
+    Column("problems", "training problems", COUNT),
     Column("regret_1", "regret@1, held out", NUMBER, 4),
     Column("type", "type"),
     Column("purpose", "purpose"),
@@ -55,7 +56,6 @@ def _parts(asked: Asked) -> Iterator[Part]:
     for model in models:
         yield _card_facts(asked, model)
     device = _device(asked, models)
-    _check(asked, device)
     task = _task(asked, models, device)
     progress = asked.work_out(task)
     yield from _under_way(progress, models, device)
@@ -67,9 +67,9 @@ def _parts(asked: Asked) -> Iterator[Part]:
 def _model(name: Value) -> KnownModel:
     model = model_named(name)
     if model is None:
-        raise NotThereError(f"there is no model {name!r}; `diode models list` shows which there are")
+        raise NotThereError(f"there is no model {name!r}; `diode models list` shows all models")
     if model.card is None:
-        raise NotThereError(f"{model.name} cannot be judged: {model.error}")
+        raise NotThereError(f"{model.name} cannot be evaluated: {model.error}")
     return model
 
 
@@ -79,31 +79,28 @@ def _card(model: KnownModel) -> Card:
 
 
 def _device(asked: Asked, models: Sequence[KnownModel]) -> str:
-    """Return the device that is asked for, else of those measured one that a model knows, else the most measured."""
-    measured = [str(name) for (name,) in asked.ask(Question(_DEVICES)).rows]
+    """Return the device of the address, else a measured one that a model covers, else the most measured one.
+
+    Raises:
+        NotThereError: nothing matches. The check comes before a process is started.
+    """
+    chosen = {name: value for name, value in asked.filters.items() if name in {"environment", "regime"}}
+    condition = where(cases.CONDITIONS, chosen)
+    sql = f"SELECT hardware FROM best_times\n{condition}GROUP BY hardware ORDER BY count(*) DESC, hardware"  # noqa: S608 - our own text
+    measured = [str(name) for (name,) in asked.ask(Question(sql, chosen)).rows]
+    remedy = "; remove the environment or regime" if chosen else ""
     if "device" in asked.filters:
         wanted = str(asked.filters["device"])
         if wanted not in measured:
-            raise NotThereError(f"nothing was timed on {wanted!r}")
+            raise NotThereError(f"nothing was timed on {wanted!r}{' with these filters' if chosen else ''}{remedy}")
         return wanted
     known = [device.name for model in models for device in _card(model).hardware]
     found = next((name for name in known if name in measured), next(iter(measured), None))
     if found is None:
-        raise NotThereError("nothing is measured yet, so no model can be judged")
+        raise NotThereError(
+            f"nothing was timed with these filters{remedy}" if chosen else f"{_NOTHING_YET}; {FIRST_STEP}"
+        )
     return found
-
-
-def _check(asked: Asked, device: str) -> None:
-    """Look whether there is anything to judge by, before a process is started for it.
-
-    Raises:
-        NotThereError: there is not.
-    """
-    chosen = {name: value for name, value in asked.filters.items() if name in {"environment", "regime"}}
-    condition = where(cases.CONDITIONS, {**chosen, "device": device})
-    values = {**chosen, "device": device}
-    if not asked.ask(Question(f"SELECT 1 FROM best_times\n{condition}LIMIT 1", values)).rows:  # noqa: S608 - our own text
-        raise NotThereError("nothing was timed so on this device; take the environment or regime away")
 
 
 def _task(asked: Asked, models: Sequence[KnownModel], device: str) -> Judge:
@@ -124,10 +121,10 @@ def _under_way(progress: Progress[Verdicts], models: Sequence[KnownModel], devic
     if progress.error:
         yield Note(f"{names}: {progress.error}", is_alarm=True)
     elif progress.is_under_way:
-        verb = "being judged" if progress.result is None else "being judged anew, as there are new measurements"
+        verb = "being evaluated" if progress.result is None else "being evaluated again, with new measurements,"
         share = f"{100 * progress.share:.0f}%"
         of = f"at most {MOST_CASES:,} problems of {device}"
-        yield Note(f"{names}: {verb} by {of}: {share} done. What comes of it appears here by itself.", is_passing=True)
+        yield Note(f"{names}: {verb} on {of}, {share} done. Results will appear here.", is_passing=True)
 
 
 def _judged(asked: Asked, models: Sequence[KnownModel], device: str, found: Verdicts) -> Iterator[Part]:
@@ -145,21 +142,21 @@ def _judged(asked: Asked, models: Sequence[KnownModel], device: str, found: Verd
 def _drawn(found: Verdicts, device: str) -> str:
     judged, there = len(found.models[0].judged), found.unseen if found.is_of_unseen else found.there
     some = f"{judged:,} of the {counted(there, 'problem')}" if judged < there else counted(judged, "problem")
-    seen = " that were not learned from" if found.is_of_unseen else ""
-    how = ", a draw by key that is the same for every model" if judged < there else ""
-    return f"Judged by {some} of {device}{seen}{how}. A problem counts once in every environment and regime."
+    seen = " that no model was trained on" if found.is_of_unseen else ""
+    how = ", the same sample for every model" if judged < there else ""
+    return f"Evaluated on {some} of {device}{seen}{how}. A problem counts once per environment and regime."
 
 
 def _flattered(model: KnownModel, verdict: Verdict) -> Iterator[Note]:
-    """Yield a warning where a model is judged by what it has learned from."""
+    """Yield a warning if a model is evaluated on its own training problems."""
     judged = len(verdict.judged)
     if not verdict.learned_from:
         return
     some = "all of them" if verdict.learned_from == judged else f"{verdict.learned_from:,} of them"
     held_out = _card(model).regret_at_1
-    card = f" Its card says {held_out:.4f} on problems that were held out." if held_out is not None else ""
+    card = f" Its card says {held_out:.4f} on held-out problems." if held_out is not None else ""
     yield Note(
-        f"{model.name} has learned from {some}, so the figures flatter it: regret@1 of"
+        f"{model.name} was trained on {some}, so the figures flatter it: regret@1 is"
         f" {verdict.reports[verdict.model].regret[1].geomean:.4f}.{card}",
         is_alarm=True,
     )
@@ -172,10 +169,12 @@ def _card_facts(asked: Asked, model: KnownModel) -> Facts:
     counts = [f"{data[name]:,} {name}" for name in ("problems", "timings") if isinstance(data.get(name), int)]
     measured = [str(data[name])[:_DAY] for name in ("measured_from", "measured_to") if data.get(name)]
     facts = [
-        Fact("knows", pairs.get("hardware", "any device"), ", ".join((*card.ops, *card.dtypes))),
+        Fact("devices", pairs.get("hardware", "any device"), ", ".join((*card.ops, *card.dtypes))),
         Fact("learned from", ", ".join(counts) or "not said", " to ".join(measured)),
         Fact(
-            "regret@1, held out", "-" if held_out is None else f"{held_out:.4f}", pairs.get("evaluated", "not judged")
+            "regret@1, held out",
+            "-" if held_out is None else f"{held_out:.4f}",
+            pairs.get("evaluated", "not evaluated"),
         ),
         Fact("type", pairs["type"], pairs.get("network", "")),
         Fact("made", card.created_at[:_DAY] or "not said", f"torch {card.torch}" if card.torch else ""),
@@ -188,7 +187,7 @@ def _card_facts(asked: Asked, model: KnownModel) -> Facts:
 
 
 def _list() -> Iterator[Part]:
-    """Yield the models that there are, and what is wrong with those that cannot be read."""
+    """Yield the known models, and the errors of unreadable ones."""
     rows = []
     for model in known_models():
         if model.card is None:
@@ -200,11 +199,11 @@ def _list() -> Iterator[Part]:
     yield Table(
         "models",
         "Models",
-        "The shipped ones and those of this machine's user, in the order in which the hook asks them. Choose one to see"
-        " how it does; `diode-train` makes one.",
+        "Shipped models and your own, in the order in which the hook asks them. Choose one to evaluate it."
+        " `diode-train` makes a new one.",
         _MODELS,
         Answer(tuple(column.name for column in _MODELS), tuple(rows)),
-        "There is none yet.",
+        "There are no models yet.",
     )
     for model in known_models():
         if model.card is None:
@@ -219,31 +218,40 @@ def _command(asked: Asked, model: KnownModel, device: str, found: Verdicts) -> C
     words += ["--by", str(by)] if by else []
     return Command(
         "evaluate",
-        "Judge it by all of them",
-        "In all environments and regimes, with the baselines that take long; the report has these pictures.",
+        "Evaluate it on all problems",
+        "Over all environments and regimes, with the slow baselines. The report has the same pictures.",
         shlex.join([*words, "--report", f"{model.path.stem}.html"]),
     )
 
 
+def _only_model() -> dict[str, Value]:
+    """Return the model if there is only one."""
+    readable = [model.name for model in known_models() if model.card is not None]
+    return {"model": readable[0]} if len(readable) == 1 else {}
+
+
 def _fields(filters: Mapping[str, Value]) -> Sequence[str]:
-    more = ("device", "environment", "regime", "vendor", "problems", "by", "other")
-    return ("model", *more) if "model" in filters else ("model",)
+    if "model" not in filters:
+        return ("model",)
+    more = ("device", "environment", "regime", "vendor", "problems", "by")
+    return ("model", *more) if _only_model() else ("model", *more, "other")
 
 
 MODEL = Page(
     "model",
     "Model",
-    "How a model's choices compare with the best that was measured.",
+    "A model's choices against the best measured configs.",
     (
         Parameter("model", "model", options=lambda _filters: names_sql(), unset="(choose one)"),
-        Parameter("other", "beside", options=lambda _filters: names_sql(), unset="(none)"),
+        Parameter("other", "beside", options=lambda filters: names_sql(without=filters.get("model")), unset="(none)"),
         replace(cases.DEVICE, unset="the model's"),
         cases.ENVIRONMENT,
         cases.REGIME_OF,
-        Parameter("vendor", "vendor's kernels count", options=(_YES, _NO), unset=_YES),
+        Parameter("vendor", "vendor kernels count", options=(_YES, _NO), unset=_YES),
         Parameter("problems", "problems", options=(UNSEEN, ALL), unset="unseen if enough"),
         Parameter("by", "parts by", options=SLICES, unset=_BY),
     ),
     _parts,
     fields=_fields,
+    implied=_only_model,
 )

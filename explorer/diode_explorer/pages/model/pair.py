@@ -1,4 +1,4 @@
-"""Two models side by side, judged by the same problems."""
+"""Two models side by side, evaluated on the same problems."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diode_explorer.pages import cases
-from diode_explorer.pages.model.report import case_address, left_out, picture_part
-from diode_explorer.pages.model.tables import WORST, rankings_table
-from diode_explorer.pages.parts import COUNT, NUMBER, Column, Fact, Facts, Note, Picture, Table
-from diode_explorer.pages.questions import Answer
-from diode_store.render import counted
-from diode_trainer.report import pictures, rows
-from diode_trainer.report.content import Picture as Drawn
+from diode_explorer.pages.model.report import case_address
+from diode_store.command_line.render import counted
+from diode_trainer.report.evaluation import pictures, rows
+from diode_trainer.report.evaluation.content import WORST, left_out
+from diode_trainer.report.evaluation.tables import rankings_table
+from diode_trainer.report.parts import COUNT, NUMBER, Column, Fact, Facts, Note, Picture, Table, drawn
+from diode_trainer.report.questions import Answer
 from diode_trainer.report.specification import LEAST_LOSS, TALL, diagonal, loss, tips, untitled
 
 if TYPE_CHECKING:
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
     from diode_explorer.judging.verdict import Judged, Verdict
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
     from diode_trainer.judging.metrics import Report
+    from diode_trainer.report.parts import Part
 
 _BEYOND = 0.02
-"""A model is better on a problem if its first pick is faster than the other's by more than this."""
+"""Relative time from which a model's first pick counts as faster than the other's."""
 _NOBODY = ""
 _CASE = ("problem_key", "hardware", "environment_key", "regime_name", "problem")
 
 
 def pair_parts(asked: Asked, names: Sequence[str], verdicts: Sequence[Verdict], by: str) -> Iterator[Part]:
-    """Yield what is shown of two models.
+    """Yield the parts of a page of two models.
 
     Args:
-        asked: what the page is made from.
-        names: what they are called.
-        verdicts: how they did.
+        asked: the request.
+        names: the models' names.
+        verdicts: their results.
         by: what the problems are cut by.
     """
     first, second = verdicts
@@ -45,12 +45,13 @@ def pair_parts(asked: Asked, names: Sequence[str], verdicts: Sequence[Verdict], 
     others = {name: report for name, report in first.reports.items() if name != first.model}
     pairs = _pairs(first, second)
     yield _facts(names, pairs)
-    yield rankings_table({**others, **reports}, names)
-    yield from left_out(first)
-    yield from (Note(f"{name}: {line}.") for name, one in zip(names, verdicts, strict=True) for line in one.notes)
     ordered = dict(sorted({**others, **reports}.items(), key=lambda item: item[1].regret[1].geomean))
-    yield picture_part(Drawn("regret_by_ranking", pictures.regret_by_ranking(rows.ranking_losses(ordered))))
-    yield picture_part(Drawn("regret_ecdf", pictures.regret_ecdf(rows.curve_points(_curves(names, verdicts)))))
+    models = {name: reports[name] for name in sorted(names, key=list(ordered).index)}
+    yield rankings_table("rankings", "Beside simpler rankings", {**models, **ordered}, names)
+    yield from left_out(first.left_out)
+    yield from (Note(f"{name}: {line}.") for name, one in zip(names, verdicts, strict=True) for line in one.notes)
+    yield drawn("regret-by-ranking", pictures.regret_by_ranking(rows.ranking_losses(ordered)))
+    yield drawn("regret-ecdf", pictures.regret_ecdf(rows.curve_points(_curves(names, verdicts))))
     yield _scatter(asked, names, first, second)
     yield _parts_table(names, by, first.parts[by], second.parts[by])
     for place, name in enumerate(names):
@@ -58,13 +59,13 @@ def pair_parts(asked: Asked, names: Sequence[str], verdicts: Sequence[Verdict], 
 
 
 def _pairs(first: Verdict, second: Verdict) -> list[tuple[Judged, Judged]]:
-    """Return how both did on each problem."""
+    """Return both models' results on each problem."""
     others = {one.case: one for one in second.judged}
     return [(one, others[one.case]) for one in first.judged if one.case in others]
 
 
 def _ratio(pair: tuple[Judged, Judged]) -> float:
-    """Return by what the first model's pick is slower than the second's."""
+    """Return the first model's time over the second's."""
     return pair[0].picked_us / pair[1].picked_us
 
 
@@ -80,7 +81,7 @@ def _facts(names: Sequence[str], pairs: Sequence[tuple[Judged, Judged]]) -> Fact
             for name, count in zip(names, better, strict=True)
         ),
         Fact("about the same on", counted(len(ratios) - sum(better), "problem")),
-        Fact("first picks, in the mean", f"{100 * (max(mean, 1 / mean) - 1):.2f}%", f"{ahead} ahead of {behind}"),
+        Fact("first picks on average", f"{100 * (max(mean, 1 / mean) - 1):.2f}%", f"{ahead} ahead of {behind}"),
     ]
     return Facts("beside", "Side by side", tuple(facts))
 
@@ -101,8 +102,8 @@ def _scatter(asked: Asked, names: Sequence[str], first: Verdict, second: Verdict
     )
     return Picture(
         "losses",
-        "What both lose on each problem",
-        f"Below the line {names[1]} is better, above it {names[0]}. A click on a point leads to its problem.",
+        "Losses of both on each problem",
+        f"Below the line {names[1]} is better, above it {names[0]}. Click a point to open its problem.",
         Answer(columns, points),
         lambda found: _scatter_spec(names, found),
     )
@@ -121,7 +122,7 @@ def _scatter_spec(names: Sequence[str], points: Sequence[Mapping[str, Any]]) -> 
     end = axis["scale"]["domain"][1]
     x = {**axis, "field": "first_pct", "title": f"{names[0]}: slower than the best measured (%)"}
     y = {**axis, "field": "second_pct", "title": f"{names[1]}: slower than the best measured (%)"}
-    # The second colour is for what is bad.
+    # The second color means bad.
     kinds = [f"{names[0]} is faster", _NOBODY, f"{names[1]} is faster", "about the same"]
     dots = {
         "mark": {"type": "point", "filled": True, "size": 30, "opacity": 0.7},
@@ -147,7 +148,7 @@ def _scatter_spec(names: Sequence[str], points: Sequence[Mapping[str, Any]]) -> 
         "data": {"values": list(points)},
         "layer": [*diagonal([LEAST_LOSS, end], "first_pct", "second_pct"), dots],
     }
-    return untitled(f"What {names[0]} and {names[1]} lose on each of {len(points)} problems", content)
+    return untitled(f"Losses of {names[0]} and {names[1]} on {len(points)} problems", content)
 
 
 def _parts_table(names: Sequence[str], by: str, first: Mapping[str, Report], second: Mapping[str, Report]) -> Table:
@@ -167,7 +168,7 @@ def _parts_table(names: Sequence[str], by: str, first: Mapping[str, Report], sec
 
 
 def _better_table(place: int, name: str, other: str, pairs: Sequence[tuple[Judged, Judged]]) -> Table:
-    """Return the problems on which one model's pick is faster, by how much."""
+    """Return the problems on which one model's pick is faster, and by how much."""
     sided = [pair if place == 0 else (pair[1], pair[0]) for pair in pairs]
     ahead = sorted((pair for pair in sided if _ratio(pair) < 1), key=_ratio)
     found = tuple(
@@ -196,7 +197,7 @@ def _better_table(place: int, name: str, other: str, pairs: Sequence[tuple[Judge
     return Table(
         f"better-{place + 1}",
         f"Where {name} is faster",
-        f"{counted(len(ahead), 'problem')}, those first where {other}'s first pick takes longer by most.",
+        f"{counted(len(ahead), 'problem')}, ordered by how much slower {other}'s first pick is.",
         columns,
         Answer(names, found),
         "Nowhere.",

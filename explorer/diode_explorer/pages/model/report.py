@@ -1,120 +1,89 @@
-"""How one model does on a device: the figures and pictures of a report, with links to the problems."""
+"""Evaluation of one model on a device: the sections of a report, with links to the problems."""
 
 from __future__ import annotations
 
-import copy
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from diode_explorer.judging.verdict import Judged
 from diode_explorer.pages import cases
-from diode_explorer.pages.model.tables import WORST, parts_table, problems_table, rankings_table
-from diode_explorer.pages.parts import Fact, Facts, Note, Picture
-from diode_explorer.pages.questions import Answer
+from diode_trainer.report.evaluation.content import WORST
+from diode_trainer.report.parts import NUMBER, Column, Note, Picture, Section, Table, with_addresses
+from diode_trainer.report.questions import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from diode_explorer.judging.verdict import Judged, Verdict
+    from diode_explorer.judging.verdict import Verdict
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
-    from diode_trainer.report.content import Block, Section
-    from diode_trainer.report.content import Picture as Drawn
-
-Row = dict[str, Any]
+    from diode_trainer.report.parts import Part, Row
 
 
 def report_parts(asked: Asked, verdict: Verdict, by: str) -> Iterator[Part]:
-    """Yield what is shown of a model.
+    """Yield the parts of a model's page.
 
     Args:
-        asked: what the page is made from.
-        verdict: how it did.
+        asked: the request.
+        verdict: the model's results.
         by: what the problems are cut by.
     """
-    sections = {section.name: section for section in verdict.content.sections}
-    tiles = (Fact(tile.label, tile.value, tile.note) for tile in verdict.content.tiles)
-    yield Facts("figures", "Figures", tuple(tiles))
-    ranking, ecdf = _pictures(sections["rankings"])
-    yield picture_part(ranking)
-    yield rankings_table(verdict.reports, {verdict.model})
-    yield from left_out(verdict)
+    yield verdict.content.figures
     yield from (Note(f"{line}.") for line in verdict.notes)
-    yield picture_part(ecdf)
-    yield from _blocks(sections["problems"], _linked_picks(asked, verdict.judged))
-    yield from _blocks(sections["calibration"])
-    yield from _part_by_part(verdict, by)
-    yield from _blocks(sections["worst"], _linked_worst(asked, verdict.judged))
-    yield problems_table(verdict.judged)
-    yield from _blocks(sections["learning"])
-
-
-def left_out(verdict: Verdict) -> Iterator[Note]:
-    """Yield what rankings were not judged, or not by all problems."""
-    if verdict.left_out:
-        text = ". ".join(verdict.left_out).replace("left out", "Left out")
-        yield Note(f"{text}.")
-
-
-def picture_part(drawn: Drawn, text: str = "", link: Callable[[Row], str | None] = lambda _row: None) -> Picture:
-    """Return a picture of a report as a part.
-
-    Args:
-        drawn: the picture.
-        text: what is said before which direction is good.
-        link: where a click on what a row shows leads.
-    """
-    spec = {name: value for name, value in copy.deepcopy(drawn.spec).items() if name != "title"}
-    for rows in _data(spec):
-        for row in rows:
-            if address := link(row):
-                row["address"] = address
-    shown = max(_data(spec), key=lambda rows: (len(rows[0]) if rows else 0, len(rows)))
-    names = tuple(dict.fromkeys(name for row in shown for name in row if name != "address"))
-    answer = Answer(names, tuple(tuple(row.get(name) for name in names) for row in shown))
-    return Picture(
-        drawn.name.replace("_", "-"), drawn.title, f"{text} {drawn.direction}.".strip(), answer, lambda _rows: spec
-    )
+    for section in verdict.content.sections:
+        if section.name == "problems":
+            yield _with_links(section, _linked_picks(asked, verdict.judged))
+        elif section.name == "worst":
+            (picture, *_) = _with_links(section, _linked_worst(asked, verdict.judged)).parts
+            yield replace(section, parts=(picture, problems_table(verdict.judged)))
+        elif section.name == "parts":
+            yield _part_by_part(section, by, verdict)
+        elif section.name != "origin":
+            yield section
 
 
 def case_address(asked: Asked, judged: Judged) -> str | None:
-    """Return the address of the problem that a model was judged by."""
+    """Return the address of an evaluated problem."""
     values = {name: getattr(judged, column) for name, column in cases.TO_PROBLEM.values.items()}
     return asked.address(str(cases.TO_PROBLEM.page), values)
 
 
-def _data(spec: Mapping[str, Any]) -> list[list[Row]]:
-    """Return all data of a specification."""
-    layers = [spec, *spec.get("layer", ())]
-    return [layer["data"]["values"] for layer in layers if layer.get("data", {}).get("values")] or [[]]
+def problems_table(judged: Iterable[Judged]) -> Table:
+    """Return the costliest problems; a download has all."""
+    return Table(
+        "problems",
+        f"The {WORST} worst problems",
+        "First picks that lost most against the best measured config.",
+        (
+            Column("problem", "problem", link=cases.TO_PROBLEM),
+            Column("regime_name", "regime"),
+            Column("regret", "regret@1", NUMBER, 3),
+            Column("regret_5", "regret@5", NUMBER, 3),
+            Column("picked", "first pick"),
+            Column("picked_us", "pick, us", NUMBER, 2),
+            Column("predicted_us", "predicted, us", NUMBER, 2),
+            Column("best", "best"),
+            cases.BEST_US,
+            cases.VENDOR_US,
+            cases.CONFIGS,
+        ),
+        Answer(Judged._fields, tuple(judged)),
+        most=WORST,
+    )
 
 
-def _pictures(section: Section) -> list[Drawn]:
-    return [block.picture for block in section.blocks if block.picture is not None]
+def _with_links(section: Section, link: Callable[[Row], str | None]) -> Section:
+    parts = tuple(with_addresses(part, link) if isinstance(part, Picture) else part for part in section.parts)
+    return replace(section, parts=parts)
 
 
-def _blocks(section: Section, link: Callable[[Row], str | None] = lambda _row: None) -> Iterator[Part]:
-    for block in section.blocks:
-        yield from _block(block, link)
-
-
-def _block(block: Block, link: Callable[[Row], str | None]) -> Iterator[Part]:
-    if block.picture is not None:
-        yield picture_part(block.picture, block.text, link)
-    elif block.text:
-        yield Note(block.text)
-
-
-def _part_by_part(verdict: Verdict, by: str) -> Iterator[Part]:
-    parts = verdict.parts[by]
-    drawn = next((each for each in verdict.content.pictures if each.name == f"regret_by_{by}"), None)
-    if drawn is None:
-        yield Note(f"All problems are alike in {by}: {', '.join(parts)}.")
-        return
-    yield picture_part(drawn)
-    yield parts_table(by, parts)
+def _part_by_part(section: Section, by: str, verdict: Verdict) -> Section:
+    parts = tuple(part for part in section.parts if part.name.endswith(f"-by-{by}"))
+    text = "" if parts else f"All problems are alike in {by}: {', '.join(verdict.parts[by])}."
+    return replace(section, title=f"By {by}", parts=parts, text=text)
 
 
 def _linked_picks(asked: Asked, judged: tuple[Judged, ...]) -> Callable[[Row], str | None]:
-    """Return what finds the problem of a point by its name and its time, to the digits that a picture has."""
+    """Return a function that finds a point's problem by its name and its time, to the digits of the picture."""
     found = {(one.problem, f"{one.picked_us:.4g}"): one for one in judged}
 
     def link(row: Row) -> str | None:
@@ -125,7 +94,7 @@ def _linked_picks(asked: Asked, judged: tuple[Judged, ...]) -> Callable[[Row], s
 
 
 def _linked_worst(asked: Asked, judged: tuple[Judged, ...]) -> Callable[[Row], str | None]:
-    """Return what finds the problem of a row by its name."""
+    """Return a function that finds a row's problem by its name."""
     found = {f"{number}. {one.problem}": one for number, one in enumerate(judged[:WORST], 1)}
 
     def link(row: Row) -> str | None:

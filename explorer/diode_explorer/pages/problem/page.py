@@ -1,4 +1,4 @@
-"""All kernels of one matrix product on one device: their times, what ties with the best, how to measure it again."""
+"""All kernels of one matrix product on one device: times, ties with the best, and a command to measure again."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any
 from diode_collectors.problems.problem import SweepProblem
 from diode_explorer.pages import cases
 from diode_explorer.pages.page import NotThereError, Page, Parameter
-from diode_explorer.pages.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Picture, Table
 from diode_explorer.pages.problem.picture import times_picture
 from diode_explorer.pages.problem.ranking import MODEL, Ranking, cautions, ranking_of
-from diode_explorer.pages.questions import Extended, Question, where
+from diode_store.candidates.default_space import TEMPLATES, default_configs
+from diode_store.command_line.render import counted, problem_text
 from diode_store.errors import SettingsError
-from diode_store.inductor_default import TEMPLATES, default_configs
 from diode_store.records import TimingMethod
-from diode_store.render import counted, problem_text
 from diode_trainer.features import roofline_us
+from diode_trainer.report.parts import COUNT, NUMBER, TIME, Column, Command, Fact, Facts, Picture, Table
+from diode_trainer.report.questions import Extended, Question, where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.parts import Part
-    from diode_explorer.pages.questions import Value
     from diode_store.records import Hardware, ProblemShape
+    from diode_trainer.report.parts import Part
+    from diode_trainer.report.questions import Value
 
 _CASE = f"""\
 SELECT b.*, {cases.REGIME} AS regime_name, h.* EXCLUDE (id, key, arch, multiprocessors, extra), e.compute, e.driver
 FROM best_times AS b
 JOIN hardware AS h ON h.id = b.hardware_id
 JOIN environments AS e ON e.id = b.environment_id
-{{where}}ORDER BY regime_rank(regime), last_measured_at DESC NULLS LAST, configs DESC, environment_id DESC, hardware_id
+{{where}}ORDER BY {cases.NEAREST_FIRST}
 LIMIT 1"""  # noqa: S608 - our own text; values are parameters
 
 _FOUND = f"""\
@@ -55,11 +55,13 @@ WITH runs AS (
     JOIN problems AS p ON p.id = m.problem_id
     JOIN hardware AS h ON h.id = m.hardware_id
     JOIN environments AS e ON e.id = m.environment_id
+    JOIN bounds AS b ON b.hardware_id = m.hardware_id AND b.problem_id = m.problem_id
     WHERE p.key = unhex($problem) AND e.key = unhex($environment)
         AND h.name = $device AND h.arch = $arch AND h.multiprocessors = $multiprocessors
         AND coalesce(m.regime, '(not said)') = $regime
         AND NOT m.is_replay AND m.flags IS NULL AND m.superseded_by IS NULL
         AND t.outcome = 'ok' AND NOT t.is_estimate
+        AND is_plausible(t.runtime_us, t.p10_us, t.p90_us, b.least_us)
 ),
 times AS (
     SELECT
@@ -123,7 +125,7 @@ _NUMBERS = {
 """Columns of a config → their heads."""
 _RANKED = (Column("predicted_us", "predicted, us", NUMBER, 2), Column("model_place", "model's place", COUNT))
 _MOST = 100
-"""Configs that the page lists; all are in the picture."""
+"""Maximum configs in the table; the picture has all."""
 _SPEEDUP = Column("speedup", "vendor / Triton", NUMBER, 3)
 
 
@@ -136,7 +138,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     values = {
         "problem": case["problem_key"],
         "device": case["hardware"],
-        # Two device models may have one name.
+        # Two device models may share a name.
         "arch": case["arch"],
         "multiprocessors": case["multiprocessors"],
         "environment": case["environment_key"],
@@ -145,7 +147,7 @@ def _parts(asked: Asked) -> Iterator[Part]:
     }
     times = Question(_TIMES.format(is_default=_is_default(shape)), values)
     yield _facts(asked, case, shape)
-    ranking = ranking_of(asked, shape, _hardware_of(case))
+    ranking = ranking_of(asked, shape, _hardware_of(case), case["regime"])
     source: Question | Extended = times
     if isinstance(ranking, Ranking):
         answer = asked.ask(times)
@@ -163,12 +165,12 @@ def _parts(asked: Asked) -> Iterator[Part]:
 
 
 def _found(filters: Mapping[str, Value]) -> Table:
-    """Return the problems that there are, to choose one."""
+    """Return the known problems, to choose one."""
     condition = where(cases.CONDITIONS, filters)
     return Table(
         "problems",
         "Problems",
-        "Each in every environment and regime in which it was timed, those with most configs first.",
+        "A row for each environment and regime of a problem. Those with most configs come first.",
         (
             Column("problem", "problem", link=cases.TO_PROBLEM),
             Column("hardware", "device"),
@@ -186,12 +188,14 @@ def _found(filters: Mapping[str, Value]) -> Table:
 
 
 def _case(asked: Asked) -> dict[str, Any]:
-    """Return the case that is asked for: of several the one in the regime nearest to deployment, measured last."""
+    """Return the case of the address: of several, the nearest to deployment that was measured last."""
     wanted = {name: asked.filters[name] for name in ("device", "environment", "regime") if name in asked.filters}
     condition = where({"problem": "problem_key", **cases.CONDITIONS}, {**wanted, "problem": asked.filters["problem"]})
     found = asked.ask(Question(_CASE.format(where=condition), asked.filters)).dicts()
     if not found:
-        raise NotThereError("no such problem was timed so; take the device, environment or regime away, or search anew")
+        raise NotThereError(
+            "no such problem was timed with these filters; remove the device, environment or regime, or search again"
+        )
     return found[0]
 
 
@@ -200,7 +204,7 @@ def _hardware_of(case: Mapping[str, Any]) -> Hardware:
 
 
 def _is_default(shape: ProblemShape) -> str:
-    """Return SQL that says whether a config is of Inductor's DEFAULT list for a problem."""
+    """Return SQL for whether a config is in Inductor's DEFAULT list for a problem."""
     configs = ", ".join(str(tuple(config)) for config in sorted(default_configs(shape)))
     templates = ", ".join(f"'{name}'" for name in sorted(TEMPLATES))
     return (
@@ -233,12 +237,12 @@ def _facts(asked: Asked, case: Mapping[str, Any], shape: ProblemShape) -> Facts:
 
 
 def _picture(times: Question | Extended, case: Mapping[str, Any]) -> Picture:
-    dashes = " Dashes are what the model predicts." if isinstance(times, Extended) else ""
+    dashes = " Dashes are the model's predictions." if isinstance(times, Extended) else ""
     return Picture(
         "times",
         "Times, sorted",
-        "Every config by its place, the fastest first. The band holds what ties with it; bars are the 10th and 90th"
-        f" percentiles of its runs, where they are known.{dashes}",
+        "Every config by place, the fastest first. The band holds its ties. Bars span the 10th to the 90th percentile"
+        f" of a config's runs, if known.{dashes}",
         times,
         lambda rows: times_picture(rows, case),
     )
@@ -250,12 +254,12 @@ def _command(shape: ProblemShape, case: Mapping[str, Any]) -> Command | None:
     except SettingsError:
         return None
     words = ["diode-collect", "--shape", str(problem), "--search-space", "EXHAUSTIVE"]
-    # Else it would be timed in another regime than this page's.
+    # Otherwise the sweep would time the problem in another regime than this page's.
     words += ["--timing", "write-flush"] if TimingMethod(regime=case["regime"]).has_write_flush else []
     return Command(
         "reproduce",
         "Measure it again",
-        f"On a machine with an {case['hardware']}; `diode-ingest --once` then brings the timings here.",
+        f"Run this on a machine with {case['hardware']}, then `diode-ingest --once`.",
         shlex.join(words),
     )
 
@@ -264,13 +268,13 @@ def _table(times: Question | Extended) -> Table:
     return Table(
         "configs",
         "Configs",
-        "The fastest first; what ties with it is in bold.",
+        "The fastest first. Its ties are bold.",
         (
             Column("place", "place", COUNT),
             Column("template", "template"),
             *(Column(name, head, COUNT) for name, head in _NUMBERS.items()),
             Column("runtime_us", "time, us", NUMBER, 2),
-            Column("ratio", "of the best", NUMBER, 3),
+            Column("ratio", "time / best", NUMBER, 3),
             *(_RANKED if isinstance(times, Extended) else ()),
             Column("p10_us", "P10, us", NUMBER, 2),
             Column("p90_us", "P90, us", NUMBER, 2),
@@ -287,7 +291,7 @@ def _elsewhere(values: Mapping[str, Value]) -> Table:
     return Table(
         "elsewhere",
         "On other devices, in other environments and regimes",
-        "The same problem wherever it was timed; the row in bold is this page.",
+        "All timings of this problem. The bold row is this page's.",
         (
             Column("hardware", "device", link=cases.TO_PROBLEM),
             Column("torch", "torch"),

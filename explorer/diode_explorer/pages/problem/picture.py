@@ -1,4 +1,4 @@
-"""The picture of a problem's times, as a Vega-Lite specification in the styles of the reports'."""
+"""Picture of a problem's times, as a Vega-Lite specification."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _HEIGHT = 340
 
 
 def times_picture(rows: Sequence[Mapping[str, Any]], case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the times of configs by their place, fastest first.
+    """Return the times of configs by place, fastest first.
 
     Args:
-        rows: place, template, tile sizes, runtime_us, p10_us, p90_us, is_tie, is_vendor, is_default; where a model
-            ranks them, predicted_us and model_place.
+        rows: place, template, tile sizes, runtime_us, p10_us, p90_us, is_tie, is_vendor and is_default; with a
+            model's ranking also predicted_us and model_place.
         case: best_us, tie_us and vendor_us of the problem.
     """
     points = [_point(row) for row in rows]
@@ -45,11 +45,11 @@ def times_picture(rows: Sequence[Mapping[str, Any]], case: Mapping[str, Any]) ->
         "data": {"values": points},
         "layer": layers,
     }
-    return untitled(f"The times of {len(rows)} configs by place, and which tie with the fastest", content)
+    return untitled(f"Times of {len(rows)} configs by place, with the fastest's ties", content)
 
 
-_KINDS = ("a template's kernel", "the vendor's", "of Inductor's DEFAULT list", "of a TMA template")
-"""What a config is; colours follow this order."""
+_KINDS = ("template kernel", "vendor kernel", "in Inductor's DEFAULT list", "TMA template")
+"""Kinds of configs, in the order of their colors."""
 _PREDICTED = "predicted"
 _SHAPES = ["circle", "diamond", "square", "circle", "stroke"]
 
@@ -77,7 +77,7 @@ def _point(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _predicted(x: Mapping[str, Any], y: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a model predicts, as dashes above and below the times."""
+    """Return a model's predictions, as dashes above and below the times."""
     return {
         "transform": [{"filter": "isValid(datum.predicted)"}, {"calculate": f"'{_PREDICTED}'", "as": "kind"}],
         "mark": {"type": "point", "shape": "stroke", "strokeWidth": 2, "opacity": 0.8, "size": 50},
@@ -96,7 +96,7 @@ def _predicted(x: Mapping[str, Any], y: Mapping[str, Any], kinds: Mapping[str, A
 
 
 def config_text(row: Mapping[str, Any]) -> str:
-    """Return a config in short, of a row that has its columns."""
+    """Return a row's config in short."""
     sizes = [row[name] for name in ("block_m", "block_n", "block_k")]
     if None in sizes:
         return str(row["template"])
@@ -104,7 +104,7 @@ def config_text(row: Mapping[str, Any]) -> str:
 
 
 def _ties(case: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the band of what ties with the best."""
+    """Return the band of ties with the best."""
     return {
         "data": {"values": [{"from": case["best_us"], "to": case["tie_us"]}]},
         "mark": {"type": "rect", "style": "second", "opacity": 0.18},
@@ -113,7 +113,7 @@ def _ties(case: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _percentiles(x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
-    """Return bars where the runs of a config scatter, as far as that is known."""
+    """Return bars for the scatter of each config's runs, if known."""
     return {
         "transform": [{"filter": "datum.low != null && datum.high != null"}],
         "mark": {"type": "rule", "style": "baseline", "opacity": 0.5},
@@ -126,7 +126,7 @@ def _configs(x: Mapping[str, Any], y: Mapping[str, Any], kinds: Mapping[str, Any
     hovered = tips(
         ("config", "config", None),
         ("us", "time (us)", ",.2f"),
-        ("ratio", "of the best", ".3f"),
+        ("ratio", "time / best", ".3f"),
         ("low", "P10 (us)", ",.2f"),
         ("high", "P90 (us)", ",.2f"),
         ("kind", "what", None),

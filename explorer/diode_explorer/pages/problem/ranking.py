@@ -1,20 +1,23 @@
-"""What a model says of a problem's configs, beside the times that were measured."""
+"""A model's predictions for a problem's configs, beside the measured times."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diode_explorer.judging.models import Load, model_asked, model_named, names_sql
 from diode_explorer.pages.page import NotThereError, Parameter
-from diode_explorer.pages.parts import Fact, Facts, Note
 from diode_explorer.pages.problem.picture import config_text
-from diode_explorer.pages.questions import Answer, Extended
-from diode_store.columns import INT_COLUMNS, ConfigColumns
-from diode_store.render import counted
+from diode_store.candidates.columns import INT_COLUMNS, ConfigColumns
+from diode_store.candidates.operands import has_whole_rows
+from diode_store.command_line.render import counted
+from diode_store.records import WRITE_FLUSH
+from diode_trainer.data.regimes import IN_WRITE_FLUSH, in_regime
 from diode_trainer.judging.metrics import KS, regrets
+from diode_trainer.report.parts import Fact, Facts, Note
+from diode_trainer.report.questions import Answer, Extended
 from diode_trainer.uncertainty import FEWEST_MEMBERS, Outlook
 
 if TYPE_CHECKING:
@@ -24,62 +27,65 @@ if TYPE_CHECKING:
 
     from diode_explorer.judging.models import KnownModel, LoadedModel
     from diode_explorer.pages.page import Asked
-    from diode_explorer.pages.questions import Question
     from diode_store.records import Hardware, ProblemShape
+    from diode_trainer.report.questions import Question
     from diode_trainer.scoring import Prediction, Scorer
 
 _NONE = "(none)"
 MODEL = Parameter("model", "model", options=lambda _filters: names_sql(_NONE), unset="the hook's")
 COLUMNS = ("predicted_us", "model_place")
-"""What a ranking adds to the columns of a problem's times."""
+"""Columns that a ranking adds to a problem's times."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """A model that is asked about one problem."""
+    """A model, and a problem to rank."""
 
     model: KnownModel
     loaded: LoadedModel
     scorer: Scorer
     shape: ProblemShape
     hardware: Hardware
+    regime: str | None
+    """Regime of the measured times and of the predictions."""
 
     def predict(self, times: Answer) -> Prediction:
-        """Return what is predicted for measured configs."""
+        """Return predictions for measured configs, in their regime."""
         columns = ConfigColumns.from_rows(
             [
                 (row["template"], *(row[name] or 0 for name in INT_COLUMNS), bool(row["allow_tf32"]))
                 for row in times.dicts()
             ]
         )
-        return self.scorer.predict(self.shape, self.hardware, columns, exact=True)
+        found = self.scorer.predict(self.shape, self.hardware, columns, exact=True)
+        return replace(found, runtime_us=in_regime(found.runtime_us, self.regime))
 
     def beside(self, question: Question, times: Answer, prediction: Prediction) -> Extended:
-        """Return a query with what is predicted for the configs that it finds, which is known of those in ``times``."""
+        """Return the query, with predictions for the configs that it finds; those for ``times`` are known."""
         return Extended(
             question, lambda found: _with_columns(found, prediction if found is times else self.predict(found))
         )
 
     def facts(self, asked: Asked, times: Answer, prediction: Prediction) -> Facts | Note:
-        """Return what the model says of the configs that were measured, and what following it costs."""
+        """Return the model's statements about the measured configs, and the cost of following them."""
         rows, name, predicted = times.dicts(), self.model.name, prediction.runtime_us
         if not np.isfinite(predicted).any():
-            return Note(f"{name} knows none of the kernels that were measured.")
+            return Note(f"{name} knows none of the measured kernels.")
         measured = np.array([row["runtime_us"] for row in rows])
         lost = dict(zip(KS, regrets(measured, prediction.turns(np.arange(len(measured)))), strict=True))
         first = int(predicted.argmin())
         values = {"model": name, "device": self.hardware.name}
-        how = "chosen above" if "model" in asked.filters else "the hook asks it"
+        how = "chosen above" if "model" in asked.filters else "the hook's choice"
         facts = [
             Fact("model", name, how, asked.address("model", values)),
             Fact("its first pick", config_text(rows[first]), _times_text(predicted[first], measured[first])),
-            Fact("lost by it", _lost_text(lost[1]), f"regret@1 {lost[1]:.4f}"),
+            Fact("lost by its first pick", _lost_text(lost[1]), f"regret@1 {lost[1]:.4f}"),
             Fact("lost by the best of 5", _lost_text(lost[5]), f"regret@5 {lost[5]:.4f}, tried together"),
             self._best(predicted, measured),
         ]
         facts += self._vendor(rows, predicted, measured)
         facts += self._certainty(prediction, rows)
-        return Facts("ranking", "What the model says", tuple(facts))
+        return Facts("ranking", "The model's ranking", tuple(facts))
 
     def _best(self, predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> Fact:
         best = int(measured.argmin())
@@ -94,20 +100,23 @@ class Ranking:
         if not vendors:
             return []
         best = min(vendors, key=lambda place: predicted[place])
-        return [Fact("vendor's kernel", f"{predicted[best]:,.2f} us predicted", f"{measured[best]:,.2f} us measured")]
+        return [Fact("vendor kernel", f"{predicted[best]:,.2f} us predicted", f"{measured[best]:,.2f} us measured")]
 
     def _certainty(self, prediction: Prediction, rows: Sequence[dict[str, Any]]) -> list[Fact]:
         distinct = prediction.without_repeats()
-        calibration, logs = self.loaded.calibration, distinct.member_logs
+        card, logs = self.model.card, distinct.member_logs
+        calibration = None if card is None else card.calibration_on(self.hardware)
         if calibration is None or len(logs) < FEWEST_MEMBERS:
             return []
         is_vendor = np.array([rows[place]["is_vendor"] for place in distinct.finalists], dtype=bool)
-        likely = Outlook(logs, is_vendor, calibration).p_within_2pct
-        return [Fact("within 2%", f"{100 * likely:.0f}% likely", "as it says itself")]
+        length = int(np.isfinite(distinct.runtime_us).sum())
+        fitted = calibration.at(is_odd=not has_whole_rows(self.shape), length=length)
+        likely = Outlook(logs, is_vendor, fitted).p_within_2pct
+        return [Fact("within 2%", f"{100 * likely:.0f}% likely", "the model's own estimate")]
 
 
 def _with_columns(times: Answer, prediction: Prediction) -> Answer:
-    """Return measured configs with what is predicted for each, and its place by that."""
+    """Return measured configs with their predictions and predicted places."""
     predicted = prediction.runtime_us
     places = np.empty(len(predicted), dtype=int)
     places[np.argsort(predicted, kind="stable")] = np.arange(1, len(predicted) + 1)
@@ -119,10 +128,10 @@ def _with_columns(times: Answer, prediction: Prediction) -> Answer:
     return Answer((*times.names, *COLUMNS), rows, times.is_cut)
 
 
-def ranking_of(asked: Asked, shape: ProblemShape, hardware: Hardware) -> Ranking | Note | None:
-    """Return the model that ranks a problem's configs: that of the address, else that which the hook would ask.
+def ranking_of(asked: Asked, shape: ProblemShape, hardware: Hardware, regime: str | None) -> Ranking | Note | None:
+    """Return the model that ranks a problem's configs: the address's, or else the one that the hook would ask.
 
-    A note says why there is none. Without both none is wanted.
+    A note says why there is none. None means that the visitor wants no ranking.
 
     Raises:
         NotThereError: there is no model of that name.
@@ -132,33 +141,37 @@ def ranking_of(asked: Asked, shape: ProblemShape, hardware: Hardware) -> Ranking
         return None
     model = model_asked(shape, hardware) if name is None else model_named(name)
     if model is None and name is not None:
-        raise NotThereError(f"there is no model {name!r}; `diode models list` shows which there are")
+        raise NotThereError(f"there is no model {name!r}; `diode models list` shows all models")
     if model is None:
-        return Note("No model knows this problem on this device, so none ranks its configs; one can be chosen above.")
+        return Note("No model covers this problem on this device. Choose one above to rank the configs anyway.")
     if model.card is None:
-        return Note(f"{model.name} cannot be asked: {model.error}", is_alarm=True)
+        return Note(f"{model.name} cannot be loaded: {model.error}", is_alarm=True)
     progress = asked.work_out(Load(model.path, model.card.sha256))
     if progress.result is None:
         return _without(model, is_loading=progress.is_under_way, error=progress.error)
     if progress.result.scorer is None:
-        return Note(f"{model.name} is of another kind than ours: its page judges it, and here it cannot be asked.")
-    return Ranking(model, progress.result, progress.result.scorer, shape, hardware)
+        return Note(
+            f"{model.name} is a model of another kind, which cannot rank single problems. Its own page evaluates it."
+        )
+    return Ranking(model, progress.result, progress.result.scorer, shape, hardware, regime)
 
 
 def cautions(ranking: Ranking) -> Iterator[Note]:
-    """Yield what a reader must know of a ranking."""
+    """Yield warnings about a ranking."""
+    if ranking.regime == WRITE_FLUSH:
+        yield Note(f"{IN_WRITE_FLUSH.capitalize()}.")
     card = ranking.model.card
     misses = [] if card is None else [miss.detail for miss in card.domain.misses(ranking.shape, ranking.hardware)]
     if misses:
-        yield Note(f"This is outside what {ranking.model.name} was trained on: {'; '.join(misses)}.")
+        yield Note(f"This problem is outside the training data of {ranking.model.name}: {'; '.join(misses)}.")
     elif ranking.loaded.has_learned_from(ranking.shape):
-        yield Note(f"{ranking.model.name} has learned from this very problem, which flatters what it says of it.")
+        yield Note(f"{ranking.model.name} was trained on this problem, which flatters its ranking.")
 
 
 def _without(model: KnownModel, *, is_loading: bool, error: str) -> Note | None:
     if is_loading:
-        return Note(f"{model.name} is being loaded; what it says appears here by itself.", is_passing=True)
-    return Note(f"{model.name} cannot be asked: {error}", is_alarm=True) if error else None
+        return Note(f"{model.name} is loading. Its ranking will appear here.", is_passing=True)
+    return Note(f"{model.name} cannot be loaded: {error}", is_alarm=True) if error else None
 
 
 def _times_text(predicted_us: float, measured_us: float) -> str:

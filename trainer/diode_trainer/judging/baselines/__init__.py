@@ -1,1 +1,1 @@
-"""What a model has to beat: rankings that need no network, each judged like a model on problems held out."""
+"""Baselines to beat: rankings without a network, judged on held-out problems like a model."""

@@ -1,4 +1,4 @@
-"""Judges every baseline on the problems that a model is judged by."""
+"""Judge all baselines on the test problems of a model."""
 
 from __future__ import annotations
 
@@ -40,34 +40,39 @@ _RANKINGS: dict[str, Ranking] = {
     "nv_matmul_heuristics": nv_matmul_heuristics,
 }
 STEPS_A_COMPARISON = len(_RANKINGS) + 1
-"""How often ``compare`` reports a step, for each fold and at most."""
+"""Most steps that ``compare`` reports per fold."""
 STEPS_A_FOLD = STEPS_A_COMPARISON + 1
-"""Likewise ``forecast`` and ``compare``."""
+"""Most steps that ``forecast`` and ``compare`` report per fold."""
 
 
 @dataclass(frozen=True)
 class Baselines:
-    """How the baselines do on one set of folds."""
+    """Results of the baselines on one set of folds."""
 
     reports: dict[str, Report] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Those that could not be judged, and why."""
+    """Reasons why baselines could not be judged, by name."""
     regrets: dict[str, Floats] = field(default_factory=dict, compare=False, repr=False)
-    """Regret of each of the m judged problems, shape (m, len(KS)), in the order of the folds' test problems, as the
-    model's judgements are. Of random rankings the geometric mean of the draws; NaN where a baseline has no answer."""
+    """Regret of each of the m judged problems, shape (m, len(KS)), in the order of the folds' test problems. Random
+    rankings have the geometric mean of their draws. A problem without an answer of the baseline has NaN.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class Forecasts:
-    """Times that some baselines predict, whether or not the vendor's kernels count."""
+    """Times that some baselines predict, with or without vendor kernels."""
 
     predictions: Mapping[str, Sequence[Prediction]] = field(default_factory=dict)
-    """For each of the folds' test problems, in their order; NaN where it has no answer."""
+    """Predictions for each of the folds' test problems, in their order; NaN if the baseline has no answer."""
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 NOT_FITTED = Forecasts(skipped={"boosted_trees": "fitting them takes a minute; `diode evaluate` does"})
-"""What there is without ``forecast``."""
+"""Value to use without ``forecast``."""
+
+_LEFT_OUT = "--quick-baselines asks for none that takes minutes"
+QUICK = Forecasts(skipped=dict.fromkeys(("boosted_trees", "config_cover", "nv_matmul_heuristics"), _LEFT_OUT))
+"""Forecasts without the slow baselines."""
 
 
 def forecast(
@@ -77,12 +82,12 @@ def forecast(
     rivals: Sequence[TimingModel] = (),
     on_step: Callable[[], None] = lambda: None,
 ) -> Forecasts:
-    """Fit and ask those baselines that predict times.
+    """Fit the baselines that predict times, and get their predictions.
 
     Args:
-        dataset: the examples.
-        folds: indices into them.
-        rivals: models to beat, each on the problems that it was not trained on.
+        dataset: examples.
+        folds: folds of their indices.
+        rivals: models to beat, each on the problems outside its training data.
         on_step: called after each fold.
     """
     predictions: dict[str, Sequence[Prediction]] = {}
@@ -112,17 +117,20 @@ def compare(
     """Judge every baseline on the test problems of ``folds``.
 
     Args:
-        dataset: the examples.
-        folds: indices into them.
-        forecasts: what ``forecast`` returned for the same folds; without it, those baselines are not judged.
-        vendor: whether the vendor's kernels count.
+        dataset: examples.
+        folds: folds of their indices.
+        forecasts: result of ``forecast`` for the same folds; without it those baselines are not judged.
+        vendor: whether vendor kernels count.
         on_step: called after each baseline and fold.
     """
     contest, found = Contest(dataset, folds, vendor), Baselines()
     judging = _Judging(contest, found)
     judging.add("inductor_default", partial(default_list_regrets, contest))
     rankings = {"vendor_only": vendor_only, **_RANKINGS} if vendor else _RANKINGS
+    left_out = forecasts.skipped if forecasts is not None else {}
     for name, ranking in rankings.items():
+        if name in left_out:
+            continue
         judging.add(name, partial(contest.judge, ranking, on_step))
     if forecasts is not None:
         found.skipped.update(forecasts.skipped)
@@ -133,7 +141,7 @@ def compare(
 
 
 class _Judging:
-    """Adds baselines to what was found."""
+    """Collects the results of baselines."""
 
     def __init__(self, contest: Contest, found: Baselines) -> None:
         self.contest = contest
@@ -141,7 +149,7 @@ class _Judging:
         self.tie = contest.ties()
 
     def add(self, name: str, judge: Callable[[], Floats]) -> None:
-        """Add one by its regrets."""
+        """Add a baseline by its regrets."""
         try:
             rows = judge()
         except LeftOutError as reason:
@@ -155,7 +163,7 @@ class _Judging:
         self.found.reports[name] = report(rows[known], self.tie[known])
 
     def add_predictions(self, name: str, predictions: Sequence[Prediction]) -> None:
-        """Add one by what it predicts for the folds' test problems."""
+        """Add a baseline by its predictions for the folds' test problems."""
         contest = self.contest
         tested = [contest.dataset.examples[i] for fold in contest.folds for i in fold.test]
         judged = [(e, p) for e, p in zip(tested, predictions, strict=True) if judgeable(e, vendor=contest.vendor)]

@@ -1,4 +1,4 @@
-"""The problems that rankings are judged by, and what they may learn from."""
+"""Test problems for rankings, with the problems that they may learn from."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ _NO_ANSWER = np.full(len(KS), np.nan)
 
 
 class LeftOutError(DiodeError):
-    """A baseline cannot be judged here; the message says why, in one line."""
+    """Raised if a baseline cannot be judged here; the message says why, in one line."""
 
 
 class Ranking(Protocol):
-    """A baseline that orders configs, and may learn from a fold's other problems."""
+    """A baseline that orders configs, and may learn from the training problems of a fold."""
 
     def __call__(
         self, train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool
     ) -> Iterable[Floats | None]:
-        """Yield the scores of each test problem's configs, shape (n,), smallest first; None if it has no answer.
+        """Yield the scores of each test problem's configs, shape (n,), smallest first; None without an answer.
 
         Raises:
-            LeftOutError: it cannot be judged here.
+            LeftOutError: the baseline cannot be judged here.
         """
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Problems held out fold after fold, with or without the vendor's kernels."""
+    """Test problems of folds, with or without vendor kernels."""
 
     dataset: ExampleSet
     folds: Sequence[Fold]
     vendor: bool = True
 
     def tested(self) -> list[Examples]:
-        """Return the m problems to judge by, in the order of the folds' test problems."""
+        """Return the m test problems, in the order of the folds."""
         return [example for fold in self.folds for example in self._test(fold)]
 
     def ties(self) -> Floats:
-        """Return up to which regret a config of each tested problem is within noise of the best, shape (m,)."""
+        """Return the largest regret within noise of the best for each test problem, shape (m,)."""
         tested = self.tested()
         best = [float(self.runtimes(example).min()) for example in tested]
         return np.array([noise_limit_us(example, us) / us for example, us in zip(tested, best, strict=True)])
 
     def counted(self, example: Examples) -> NDArray[np.bool_]:
-        """Return which configs of a problem count, shape (n,)."""
+        """Return a mask of a problem's configs that count, shape (n,)."""
         return eligible(example, vendor=self.vendor)
 
     def runtimes(self, example: Examples) -> Floats:
@@ -70,16 +70,16 @@ class Contest:
         return example.runtime_us[self.counted(example)]
 
     def judge(self, ranking: Ranking, on_fold: Callable[[], None] = lambda: None) -> Floats:
-        """Return regret@k of every tested problem, shape (m, len(KS)); NaN where the ranking has no answer.
+        """Return regret@k of every test problem, shape (m, len(KS)); NaN if the ranking has no answer.
 
         Raises:
-            LeftOutError: it cannot be judged here.
+            LeftOutError: the ranking cannot be judged here.
         """
         return np.array([*self._rows(ranking, on_fold)]).reshape(-1, len(KS))
 
     def _rows(self, ranking: Ranking, on_fold: Callable[[], None]) -> Iterator[Floats]:
         for fold in self.folds:
-            # What is no choice teaches no ranking.
+            # A problem without a choice teaches no ranking.
             known = (self.dataset.examples[i] for i in fold.train)
             train, test = [example for example in known if judgeable(example)], self._test(fold)
             for example, score in zip(test, ranking(train, test, vendor=self.vendor), strict=True):
@@ -92,17 +92,17 @@ class Contest:
 
 
 def needs_training(train: Sequence[Examples]) -> None:
-    """Check that there is something to learn from.
+    """Check that there are training problems.
 
     Raises:
-        LeftOutError: there is not.
+        LeftOutError: there are none.
     """
     if not train:
         raise LeftOutError("there are no other problems to learn from")
 
 
 def config_keys(example: Examples) -> list[ConfigKey]:
-    """Return what makes each config the same kernel on another problem: template, the numbers, TF32."""
+    """Return keys that identify each config's kernel across problems: template, numbers and TF32."""
     columns = example.columns
     numbers = (columns.block_m, columns.block_n, columns.block_k, columns.num_stages, columns.num_warps)
     templates = [columns.templates[i] for i in columns.template_index]

@@ -1,4 +1,4 @@
-"""A short list of configs for everything: benchmark these k, take the fastest."""
+"""Baseline of a fixed short list: benchmark its first k configs, and take the fastest."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from diode_trainer.judging.baselines.contest import ConfigKey, Floats
 
 _CANDIDATES = 512
-"""So many of the configs that were timed on most problems may be in the list."""
+"""Number of candidates for the list, by how many problems they were timed on."""
 _LENGTH = 64
-"""Of the list: more than are tried, as not every config is available everywhere."""
+"""Length of the list; more than are tried, as not every config is available everywhere."""
 
 
 def config_cover(train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool) -> Iterable[Floats]:
-    """Rank by a list of configs for each device, op and dtype, made for the training problems.
+    """Rank by a list of configs for each device, op and dtype, made from the training problems.
 
-    The list is grown greedily: each time by the config with which the best of the list comes closest to the best of
-    all, as a geometric mean over the training problems. So the first k are what to benchmark if there is time for k;
-    those that are not available on a problem are passed over, and what is not in the list is never tried. A device,
-    op and dtype without training problems has the list of all of them.
+    The list grows greedily. Each step adds the config that brings the list's geometric mean over the training problems
+    closest to the best. So every prefix is the list for a smaller k. Unavailable configs are passed over, and configs
+    outside the list are never tried. A device, op and dtype without training problems uses a list made from all of
+    them.
 
     Raises:
         LeftOutError: there is no training problem.
@@ -51,9 +51,9 @@ def _kind(example: Examples) -> Hashable:
 
 
 def _cover(train: Sequence[Examples], *, vendor: bool) -> dict[ConfigKey, int]:
-    """Return the place of each config of the list."""
+    """Return the position of each config in the list."""
     behind, candidates = _behind(train, vendor=vendor)
-    # What a problem costs until something in the list can run on it: as much as a config of its own drawn at random.
+    # Cost of a problem before a config of the list can run on it: that of a random config of its own.
     blind = np.array([logs.mean() if len(logs := row[np.isfinite(row)]) else 0.0 for row in behind])
     alone = np.where(np.isfinite(behind), behind, blind[:, None]).mean(0)
     best, chosen = np.full(len(behind), np.inf), list[int]()
@@ -61,14 +61,14 @@ def _cover(train: Sequence[Examples], *, vendor: bool) -> dict[ConfigKey, int]:
         reached = np.minimum(best[:, None], behind)
         cost = np.where(np.isfinite(reached), reached, blind[:, None]).mean(0)
         cost[chosen] = np.inf
-        # Of those that add as much, the one that is better alone: it counts where the others are not available.
+        # Ties go to the config that is better alone, which matters if the others are not available.
         chosen.append(int(np.lexsort((alone, cost))[0]))
         best = reached[:, chosen[-1]]
     return {candidates[place]: rank for rank, place in enumerate(chosen)}
 
 
 def _behind(train: Sequence[Examples], *, vendor: bool) -> tuple[Floats, list[ConfigKey]]:
-    """Return log(time / best) of each problem and candidate, inf where it did not run, and the candidates."""
+    """Return log(time / best) by problem and candidate (inf if it did not run), and the candidates."""
     timed = []
     for example in train:
         counted = eligible(example, vendor=vendor)
@@ -78,6 +78,9 @@ def _behind(train: Sequence[Examples], *, vendor: bool) -> tuple[Floats, list[Co
             timed.append(dict(zip(keys, logs.tolist(), strict=True)))
     counts = Counter(key for row in timed for key in row)
     candidates = [key for key, _ in counts.most_common(_CANDIDATES)]
-    return np.array([[row.get(key, np.inf) for key in candidates] for row in timed]).reshape(
-        len(timed), len(candidates)
-    ), candidates
+    place = {key: number for number, key in enumerate(candidates)}
+    behind = np.full((len(timed), len(candidates)), np.inf)
+    for row, logs_of in zip(behind, timed, strict=True):
+        there = [key for key in logs_of if key in place]  # a few dozen of hundreds
+        row[[place[key] for key in there]] = [logs_of[key] for key in there]
+    return behind, candidates

@@ -1,4 +1,4 @@
-"""Rankings that learn at most one order for all problems: the vendor's kernels, chance, Inductor's list."""
+"""Baselines with one order for all problems: vendor kernels, chance, and Inductor's DEFAULT list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_store.inductor_default import TEMPLATES, default_configs
+from diode_store.candidates.default_space import TEMPLATES, default_configs
 from diode_trainer.judging.baselines.contest import LeftOutError, config_keys
 from diode_trainer.judging.metrics import KS, eligible
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from diode_trainer.judging.baselines.contest import ConfigKey, Contest, Floats
 
 RANDOM_DRAWS = 100
-"""Random rankings of each problem."""
+"""Number of random rankings of each problem."""
 _PRIOR_WEIGHT = 3
-"""How many problems' worth of average a config starts with, so that one lucky problem does not put it first."""
+"""Weight in problems of the prior average of a config, so that one lucky problem does not put it first."""
 _LEAST_COVERAGE = 0.8
-"""Share of the DEFAULT list that must be in the data for the list to be judged."""
+"""Smallest share of the DEFAULT list in the data for the list to be judged."""
 
 
 def vendor_only(train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool) -> Iterable[Floats]:
-    """Rank the vendor's kernels as they did on the training problems, and never try another."""
+    """Rank vendor kernels by their times on the training problems, and never try other kernels."""
     for example, score in zip(test, fold_ranking(train, test, vendor=vendor), strict=True):
         yield np.where(example.is_vendor, score, np.inf)
 
 
 def fold_ranking(train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool) -> Iterable[Floats]:
-    """Rank configs by how far behind the best they were, on average over the training problems where they ran.
+    """Rank configs by their mean distance to the best over the training problems on which they ran.
 
-    A config that is not in the training problems is never tried.
+    Configs outside the training problems are never tried.
     """
     behind: dict[ConfigKey, list[float]] = defaultdict(list)
     for example in train:
@@ -51,7 +51,7 @@ def fold_ranking(train: Sequence[Examples], test: Sequence[Examples], /, *, vend
 
 
 def random_regrets(contest: Contest) -> Floats:
-    """Return regret@k of ``RANDOM_DRAWS`` random rankings of each tested problem, shape (m, draws, len(KS))."""
+    """Return regret@k of ``RANDOM_DRAWS`` random rankings of each test problem, shape (m, draws, len(KS))."""
     generator = np.random.default_rng(0)
     last = np.asarray(KS) - 1
     rows = []
@@ -66,8 +66,7 @@ def random_regrets(contest: Contest) -> Floats:
 def default_list_regrets(contest: Contest) -> Floats:
     """Return regret@k of Inductor's DEFAULT search space, shape (m, len(KS)).
 
-    It benchmarks its whole list, so regret is the same for every k. It is NaN for a problem of which the data has
-    none of the list.
+    Inductor benchmarks the whole list, so regret is equal for every k. Problems without a config of the list have NaN.
 
     Raises:
         LeftOutError: the data has too little of the list.

@@ -1,9 +1,9 @@
-"""NVIDIA's nvMatmulHeuristics: its list of Triton kernels for a problem, by its own model of the device.
+"""Baseline of NVIDIA's nvMatmulHeuristics: its list of Triton kernels for a problem, by its own model of the device.
 
-It needs neither a GPU nor measurements. Its kernels are described by tiles, warps, stages and split K. Inductor's
-templates have no split K, so kernels that split are passed over. Each other one stands for the measured config that is
-nearest: in BLOCK_M and BLOCK_N first, then in BLOCK_K, warps and stages (it likes up to eight, Inductor's lists have
-up to five).
+The package needs neither a GPU nor measurements. It describes kernels by tiles, warps, stages and split K. Inductor's
+templates have no split K, so kernels with it are passed over. Each other kernel stands for the nearest measured config,
+by BLOCK_M and BLOCK_N first and then by BLOCK_K, warps and stages. The package likes up to eight stages; Inductor's
+lists have up to five.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _DEVICES = {
     "NVIDIA GeForce RTX 4090": "RTX_4090",
     "NVIDIA GeForce RTX 3090": "RTX_3090",
 }
-"""Our names of the devices that it describes → its own."""
+"""The package's names of devices by ours."""
 _PRECISIONS = {"bfloat16": "TST", "float16": "HSH", "tf32": "SFS", "float32": "SSS"}
-"""Arithmetic → the operands', the accumulator's and the result's type, a letter each."""
+"""Types of the operands, the accumulator and the result, a letter each, by arithmetic."""
 _LAYOUTS = {"nn": "NN_ROW_MAJOR", "nt": "NT_ROW_MAJOR", "tn": "TN_ROW_MAJOR", "tt": "TT_ROW_MAJOR"}
 _KERNELS = 64
-"""Asked for; it gives a dozen or fewer."""
+"""Number of kernels to request; the package returns a dozen or fewer."""
 _WEIGHTS = np.array([1.0, 1.0, 0.5, 0.3, 0.1])
-"""Of a factor of two in BLOCK_M, BLOCK_N, BLOCK_K, warps and stages."""
+"""Distance of a factor of two in BLOCK_M, BLOCK_N, BLOCK_K, warps and stages."""
 
 
 def nv_matmul_heuristics(
     _train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool
 ) -> Iterable[Floats | None]:
-    """Rank Triton's configs by its list; the vendor's kernels, and what is not in the list, are never tried.
+    """Rank Triton configs by the package's list; vendor kernels and configs outside the list are never tried.
 
-    Yields None for a problem that it cannot describe.
+    Yields None for a problem that the package cannot describe.
 
     Raises:
-        LeftOutError: it is not installed, or does not work here.
+        LeftOutError: the package is not installed, or does not work here.
     """
     del vendor  # it lists Triton's kernels either way
     try:
@@ -65,7 +65,7 @@ def nv_matmul_heuristics(
 
 
 class _Lists:
-    """Its lists, with an interface for each device."""
+    """Lists of the package, with an interface for each device."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -87,7 +87,8 @@ class _Lists:
         if name not in self._interfaces:
             library = self._library
             try:
-                # It loads its calibration for a device, precision and layout at the first question, where it has one.
+                # The package loads its calibration for a device, precision and layout, if it has one, with the first
+                # question.
                 self._interfaces[name] = library.NvMatmulHeuristicsInterfaceEx(
                     backend=library.NvMatmulHeuristicsTarget.TRITON,
                     flags=library.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
@@ -106,7 +107,7 @@ def _parameters(kernel: Any) -> tuple[float, ...]:
 
 
 def _scores(example: Examples, kernels: Floats | None) -> Floats | None:
-    """Return the rank of the first listed kernel that each config stands for, inf without one."""
+    """Return the rank of the first listed kernel that each config stands for; inf without one."""
     columns = example.columns
     own = np.flatnonzero(example.ran & ~example.is_vendor)
     if kernels is None or not len(kernels) or not len(own):

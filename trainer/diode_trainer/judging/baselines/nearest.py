@@ -1,4 +1,4 @@
-"""The nearest measured problem: what was fast there is tried here."""
+"""Baseline of the nearest measured problem: try the configs that were fast on it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from diode_trainer.judging.baselines.contest import ConfigKey, Floats
 
 _KEPT = 256
-"""Training problems whose times are kept at hand."""
+"""Number of training problems whose times are cached."""
 
 
 def nearest_problem(train: Sequence[Examples], test: Sequence[Examples], /, *, vendor: bool) -> Iterable[Floats]:
-    """Rank configs by their times on the nearest training problem; what was not timed there is never tried.
+    """Rank configs by their times on the nearest training problem; configs without a time there are never tried.
 
-    Distance is Euclidean in the logarithms of B, M, N and K, among problems of the same device, op, dtype and layout
-    (or, where there is none, of the same device, op and dtype). A problem that shares no config is passed over.
+    The distance is Euclidean in the logarithms of B, M, N and K. Problems of the same device, op, dtype and layout come
+    first; without any, those of the same device, op and dtype. Problems without a common config are passed over.
 
     Raises:
         LeftOutError: there is no training problem.
@@ -40,7 +40,7 @@ def nearest_problem(train: Sequence[Examples], test: Sequence[Examples], /, *, v
 
 
 class _Known:
-    """Training problems, to be asked for those near another one."""
+    """Training problems, to search for near ones."""
 
     def __init__(self, train: Sequence[Examples], *, vendor: bool) -> None:
         self._places: dict[Hashable, list[int]] = defaultdict(list)
@@ -58,7 +58,7 @@ class _Known:
         self._times = times
 
     def near(self, example: Examples) -> Iterator[dict[ConfigKey, float]]:
-        """Yield the times of ever farther problems by config."""
+        """Yield times by config, from the nearest problem to the farthest."""
         for kind in _kinds(example):
             places = np.array(self._places.get(kind, []), dtype=np.intp)
             distances = np.linalg.norm(self._logs[places] - _log_sizes(example), axis=1)
@@ -67,7 +67,7 @@ class _Known:
 
 
 def _kinds(example: Examples) -> tuple[Hashable, Hashable]:
-    """Return what problems must have in common to be compared, and what will do where there is none."""
+    """Return the keys that comparable problems share: the strict one, and the one to fall back on."""
     shape = example.shape
     loose = (example.hardware.key, shape.op, shape.arithmetic)
     return (*loose, shape.layout), loose

@@ -1,4 +1,4 @@
-"""Models that a new one is compared with, each on the problems that it has not learned from."""
+"""Other models as baselines, each on the problems outside its training data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diode_store.render import counted
+from diode_store.command_line.render import counted
 from diode_trainer.judging.baselines.contest import LeftOutError
 from diode_trainer.scoring import Prediction
 
@@ -23,13 +23,13 @@ def label(rival: TimingModel) -> str:
 
 
 def rivals_predictions(rival: TimingModel, examples: Sequence[Examples]) -> list[Prediction]:
-    """Return what a rival predicts for each problem's configs.
+    """Return a rival's predictions for each problem's configs.
 
-    NaN for a problem that it has learned from on this device, or that is outside what it knows. That the whole device
-    is does not count: then it is asked as if the device were its own.
+    Problems in its training data on this device, and problems outside its domain, get NaN. A device outside its domain
+    does not count: the rival is then asked as if it knew the device.
 
     Raises:
-        LeftOutError: that is so of every problem.
+        LeftOutError: every problem would get NaN.
     """
     seen = [_has_learned_from(rival, example) for example in examples]
     known = [not learned and _knows(rival, example) for learned, example in zip(seen, examples, strict=True)]
@@ -45,7 +45,7 @@ def rivals_predictions(rival: TimingModel, examples: Sequence[Examples]) -> list
 
 
 def _has_learned_from(rival: TimingModel, example: Examples) -> bool:
-    return rival.card.domain.covers(example.hardware) and rival.was_trained_on(example.shape)
+    return rival.card.domain.learned_from(example.hardware) and rival.was_trained_on(example.shape)
 
 
 def _knows(rival: TimingModel, example: Examples) -> bool:

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees on the features of our models, fitted to each fold: what five minutes' work gets."""
+"""Baseline of gradient-boosted trees on our features, fitted to each fold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from diode_trainer.data.tensors import pack
 from diode_trainer.features import roofline_us
 from diode_trainer.judging.baselines.contest import LeftOutError
-from diode_trainer.training.train import Recipe
+from diode_trainer.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diode_trainer.judging.baselines.contest import Floats
 
 _MOST_ROWS = 2_000_000
-"""With more timings the trees would take longer than the model."""
+"""Most timings; with more the trees would take longer than the model."""
 _ROUNDS = 400
 _PARAMETERS = {
     "objective": "regression",
@@ -33,9 +33,9 @@ _PARAMETERS = {
 
 
 def boosted_trees(dataset: ExampleSet, folds: Sequence[Fold], on_fold: Callable[[], None]) -> list[Floats]:
-    """Return the times that trees predict for the folds' test problems, in order; inf where a config did not run.
+    """Return the times that trees predict for the folds' test problems, in order; inf if a config did not run.
 
-    The target and the weights of estimates and of the vendor's kernels are those of our models.
+    The target, and the weights of estimates and vendor kernels, are those of our models.
 
     Raises:
         LeftOutError: LightGBM is not installed, or there is nothing to learn from, or far too much.
@@ -53,7 +53,7 @@ def boosted_trees(dataset: ExampleSet, folds: Sequence[Fold], on_fold: Callable[
         raise LeftOutError(f"{dataset.timings:,} timings take too long; it is given {_MOST_ROWS:,} at most")
     rows = _Rows(dataset)
 
-    # One fit after another, each on all cores: side by side in threads of one process LightGBM 4.7 was seen to crash.
+    # One fit at a time on all cores: LightGBM 4.7 crashed with fits in parallel threads of one process.
     found: list[Floats] = []
     for fold in folds:
         learned = np.concatenate([rows.of(i) for i in fold.train])
@@ -69,7 +69,7 @@ def boosted_trees(dataset: ExampleSet, folds: Sequence[Fold], on_fold: Callable[
 
 
 class _Rows:
-    """The configs that ran as rows of one table, problem by problem."""
+    """Configs that ran as rows of one table, problem by problem."""
 
     def __init__(self, dataset: ExampleSet) -> None:
         packed, recipe = pack(dataset), Recipe()
@@ -85,7 +85,7 @@ class _Rows:
         return np.arange(self.ends[problem - 1] if problem else 0, self.ends[problem])
 
     def times(self, problem: int, predicted: Floats) -> Floats:
-        """Return the times of all configs of a problem from what was predicted for those that ran."""
+        """Return the times of all configs of a problem from the predictions for those that ran."""
         example = self.examples[problem]
         times = np.full(len(example), np.inf)
         times[example.ran] = np.exp(predicted) * roofline_us(example.shape, example.hardware)

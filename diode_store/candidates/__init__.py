@@ -1,0 +1,1 @@
+"""Kernel configs as Inductor names, proposes and compiles them."""

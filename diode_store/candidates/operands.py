@@ -1,0 +1,53 @@
+"""Memory layout of the operands of a matrix product."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Protocol
+
+_BITS = re.compile(r"\d+")
+_BITS_PER_BYTE = 8
+ACCESS_BYTES = 16
+"""Bytes of the widest load and store."""
+
+
+class Operands(Protocol):
+    """The dtype, sizes and layout of a matrix product."""
+
+    @property
+    def dtype(self) -> str:
+        """Torch's name."""
+
+    @property
+    def m(self) -> int:
+        """Rows of A."""
+
+    @property
+    def n(self) -> int:
+        """Columns of B."""
+
+    @property
+    def k(self) -> int:
+        """Length of the summed dimension."""
+
+    @property
+    def layout(self) -> str:
+        """Two letters, as in ``ProblemShape``."""
+
+
+@lru_cache(maxsize=64)
+def dtype_bytes(dtype: str) -> int:
+    """Return the bytes of an element of torch's ``dtype``, from the bits in its name."""
+    bits = _BITS.search(dtype)
+    return int(bits.group()) // _BITS_PER_BYTE if bits else 1
+
+
+def row_lengths(shape: Operands) -> tuple[int, int]:
+    """Return the lengths of the rows of A and of B in memory, in elements."""
+    return shape.m if shape.layout[0] == "t" else shape.k, shape.k if shape.layout[1] == "t" else shape.n
+
+
+def has_whole_rows(shape: Operands) -> bool:
+    """Return whether the rows of both operands are whole 16 bytes, so that the widest loads read them."""
+    return all(length * dtype_bytes(shape.dtype) % ACCESS_BYTES == 0 for length in row_lengths(shape))

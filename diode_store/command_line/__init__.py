@@ -1,0 +1,1 @@
+"""Options, output, errors and checks that all commands share."""

@@ -1,0 +1,125 @@
+"""Values as text and as JSON, for commands that print them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, is_dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from diode_store.candidates.names import SHORT_DTYPES
+
+if TYPE_CHECKING:
+    from diode_store.records import ProblemShape
+
+_GAP = "  "
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def cell_text(value: object) -> str:  # noqa: PLR0911 - one line a type reads best
+    """Return ``value`` as one line of printable text; four significant digits for a float, ``-`` for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return _float_text(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    if isinstance(value, (list, tuple)):
+        return ", ".join(cell_text(item) for item in value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters escaped, so that a record cannot drive the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 record`` or ``1,234 records``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def problem_text(shape: ProblemShape) -> str:
+    """Return a problem in short: ``mm bf16 64x128x256 nn`` (M x N x K), of a batch ``bmm bf16 8x64x128x256 nn``."""
+    sizes = [shape.m, shape.n, shape.k] if shape.b == 1 else [shape.b, shape.m, shape.n, shape.k]
+    dtype = SHORT_DTYPES.get(shape.arithmetic, shape.arithmetic)
+    return f"{shape.op} {dtype} {'x'.join(map(str, sizes))} {shape.layout}"
+
+
+def _float_text(value: float) -> str:
+    if not math.isfinite(value) or value == 0:
+        return str(value)
+    digits = 3 - math.floor(math.log10(abs(value)))
+    return f"{value:.4g}" if digits > 8 else f"{value:.{max(digits, 0)}f}"  # noqa: PLR2004 - beyond, 1.2e-07 reads better
+
+
+def json_value(value: object) -> object:  # noqa: PLR0911 - likewise
+    """Return ``value`` as JSON types: bytes become hex, times ISO 8601, NaN and infinity None."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (float, Decimal)):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, date):
+        return value.isoformat()
+    if is_dataclass(value) and not isinstance(value, type):
+        return json_value(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, (Sequence, AbstractSet)):
+        return [json_value(item) for item in value]
+    return str(value)
+
+
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table as aligned text, numbers to the right, without trailing blanks."""
+    cells = _cells(columns, rows)
+    widths = _widths(cells)
+    numeric = [any(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+
+    def line(row: Sequence[str]) -> str:
+        padded = (
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        )
+        return _GAP.join(padded).rstrip()
+
+    return "\n".join(line(row) for row in cells)
+
+
+def fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> int:
+    """Return the number of columns of ``plain_table`` that fit into ``width`` characters; at least 1."""
+    used = -len(_GAP)
+    for position, needed in enumerate(_widths(_cells(columns, rows))):
+        used += len(_GAP) + needed
+        if used > width:
+            return max(position, 1)
+    return len(columns)
+
+
+def quantity(value: float | None, unit: str) -> str | None:
+    """Return ``value`` with four digits at most and a decimal prefix, as in 4.8 TB/s; None stays None."""
+    if value is None:
+        return None
+    power = min(max(math.floor(math.log10(value)) // 3, 0), len(_PREFIXES) - 1) if value >= 1 else 0
+    return f"{value / 1000**power:.4g} {_PREFIXES[power]}{unit}"
+
+
+def _cells(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:
+    return [[printable(name) for name in columns], *([cell_text(value) for value in row] for row in rows)]
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*cells, strict=True)]

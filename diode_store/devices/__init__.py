@@ -1,0 +1,1 @@
+"""Known devices and their figures."""

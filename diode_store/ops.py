@@ -1,0 +1,142 @@
+"""The table of ops: what the project knows about each kind of matrix product.
+
+Every other module asks ``OPS``. To add an op, add an ``Op`` here and follow docs/adding-an-op.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diode_store.errors import RecordError
+from diode_store.values.checks import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MATRIX_DIMENSIONS = 2
+DEFAULT_SCALARS: Mapping[str, int] = {"alpha": 1, "beta": 1}
+"""Scalars of ops with a bias; a problem leaves out a scalar at its default."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """One kind of matrix product: (B, M, K) x (B, K, N) → (B, M, N)."""
+
+    name: str
+    """Name of the ATen overload packet, without a leading underscore."""
+    template: str
+    """Uid of the Triton template that every GPU has for this op."""
+    vendors: tuple[str, ...]
+    """Uids of the vendor kernels that Inductor lists for this op."""
+    other_vendors: tuple[str, ...] = ()
+    """Uids of vendor kernels that Inductor lists for other arguments of this op, such as an output dtype."""
+    is_batched: bool = False
+    has_bias: bool = False
+    """True if the first input is added to the product."""
+    products: int = 1
+    """Number of products that are added; each has two inputs."""
+    plain: str | None = None
+    """Name of the op that Inductor uses instead for plain matrices; None if there is none."""
+    out_dtype: str | None = None
+    """Dtype of the output; None for the dtype of A."""
+    is_swept: bool = False
+    """True if sweeps measure this op and the hook ranks its kernels."""
+    has_tma: bool = False
+    """True if Inductor has a persistent TMA template for this op."""
+    decomposes: bool = False
+    """True if Inductor replaces small products of this op by pointwise code (torch/_inductor/decomposition.py)."""
+    has_table_key: bool = True
+    """True if Inductor's lookup tables identify a problem of this op by its recorded inputs."""
+
+    @property
+    def operands(self) -> tuple[int, int, int | None]:
+        """Positions of A, B and the bias among the inputs; None without a bias."""
+        return (1, 2, 0) if self.has_bias else (0, 1, None)
+
+    @property
+    def most_dimensions(self) -> int:
+        """Most dimensions that an input may have."""
+        return MATRIX_DIMENSIONS + self.is_batched
+
+    def bias_elements(self, b: int, m: int, n: int) -> int:
+        """Return the number of elements of a bias: a row of N, or for a batched op a whole output."""
+        if not self.has_bias:
+            return 0
+        return b * m * n if self.is_batched else n
+
+
+_MM, _BMM = "triton::mm", "triton::bmm"
+_TABLE = (
+    Op(
+        "mm",
+        _MM,
+        vendors=("aten::mm",),
+        other_vendors=("aten::mm_dtype",),
+        is_swept=True,
+        has_tma=True,
+        decomposes=True,
+    ),
+    Op(
+        "addmm",
+        _MM,
+        vendors=("aten::addmm", "aten::bias_addmm"),
+        has_bias=True,
+        is_swept=True,
+        has_tma=True,
+        decomposes=True,
+    ),
+    Op(
+        "bmm",
+        _BMM,
+        vendors=("aten::bmm",),
+        other_vendors=("aten::bmm_dtype",),
+        is_batched=True,
+        plain="mm",
+        is_swept=True,
+        decomposes=True,
+    ),
+    Op("baddbmm", _BMM, vendors=("aten::baddbmm",), is_batched=True, has_bias=True, is_swept=True),
+    Op("int_mm", _MM, vendors=("aten::_int_mm",), out_dtype="int32"),
+    Op("scaled_mm", _MM, vendors=("aten::_scaled_mm",), has_table_key=False),
+    Op("mm_plus_mm", "triton::mm_plus_mm", vendors=("aten::_mm_plus_mm",), products=2),
+)
+OPS: dict[str, Op] = {op.name: op for op in _TABLE}
+"""Every op by its name."""
+
+
+def find_op(name: str, choose: str = "known ops:") -> Op:
+    """Return the op of this name.
+
+    Args:
+        name: the op's name, as a record or a person writes it.
+        choose: words before the list of known ops in the error.
+
+    Raises:
+        RecordError: an unknown op.
+    """
+    found = OPS.get(name)
+    if found is None:
+        raise RecordError(f"unknown op {shown(name)}; {choose} {', '.join(sorted(OPS))}")
+    return found
+
+
+def swept_ops() -> tuple[str, ...]:
+    """Return the names of the ops that sweeps measure and the hook ranks."""
+    return tuple(name for name, op in OPS.items() if op.is_swept)
+
+
+def op_of_vendor(template: str) -> str | None:
+    """Return the op of a vendor kernel; None for any other template."""
+    return next((op.name for op in OPS.values() if template in (*op.vendors, *op.other_vendors)), None)
+
+
+def flops(b: int, m: int, n: int, k: int) -> int:
+    """Return the multiplications and additions of one product."""
+    return 2 * b * m * n * k
+
+
+def elements_moved(b: int, m: int, n: int, k: int, *, only_output: bool = False) -> int:
+    """Return the elements that one product reads and writes; the bias is not counted."""
+    read = 0 if only_output else m * k + k * n
+    return b * (read + m * n)

@@ -1,0 +1,1 @@
+"""Start, talk to and end other processes."""

@@ -1,0 +1,1 @@
+"""Files, folders, addresses, settings and limits of this machine."""

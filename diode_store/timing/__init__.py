@@ -1,0 +1,1 @@
+"""Timing noise, rooflines, and times that cannot be true."""

@@ -1,0 +1,66 @@
+"""The roofline: the least time a device needs for a matrix product, by its published peaks.
+
+The longer of arithmetic at peak and memory at full bandwidth (Williams et al., "Roofline", 2009), plus the floor of a
+launch. ``query/roofline_sql.py`` makes the same figures in SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diode_store.ops import elements_moved, flops
+from diode_store.values.units import US_PER_S
+
+if TYPE_CHECKING:
+    from diode_store.devices.descriptor import Descriptor
+    from diode_store.records import ProblemShape
+
+ITEMSIZES = {
+    **dict.fromkeys(("float64", "int64"), 8),
+    **dict.fromkeys(("float32", "int32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
+    **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+}
+"""Bytes of one element."""
+OTHER_ITEMSIZE = 4
+"""Bytes assumed for any other dtype."""
+LAUNCH_US = 2.0
+"""Floor of the roofline: no GEMM was seen to take much less, however small (H200)."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Work of one problem on one device, and its times at the peaks."""
+
+    itemsize: int
+    flops: float
+    bytes_moved: float
+    compute_s: float
+    memory_s: float
+
+    @property
+    def us(self) -> float:
+        """The bound in microseconds."""
+        return US_PER_S * max(self.compute_s, self.memory_s) + LAUNCH_US
+
+
+def roofline(shape: ProblemShape, device: Descriptor, *, only_output: bool = False) -> Roofline:
+    """Return the roofline of ``shape`` on ``device``; the peak is TF32's if TF32 is allowed.
+
+    Args:
+        shape: the problem.
+        device: its peaks.
+        only_output: count only writes as memory traffic, not reads.
+    """
+    itemsize = ITEMSIZES.get(shape.dtype, OTHER_ITEMSIZE)
+    sizes = (shape.b, shape.m, shape.n, shape.k)
+    work = float(flops(*sizes))
+    bytes_moved = float(itemsize * elements_moved(*sizes, only_output=only_output))
+    return Roofline(
+        itemsize=itemsize,
+        flops=work,
+        bytes_moved=bytes_moved,
+        compute_s=work / device.peak_flops(itemsize, tf32=shape.tf32),
+        memory_s=bytes_moved / device.memory_bandwidth,
+    )

@@ -1,1 +1,0 @@
-"""The hook's commands."""

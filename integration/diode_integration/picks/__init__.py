@@ -1,0 +1,1 @@
+"""Picks files: which kernels they name, and how compiles make them."""

@@ -1,0 +1,1 @@
+"""Records of the hook's work: counts, decisions, reports."""

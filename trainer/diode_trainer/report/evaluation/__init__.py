@@ -1,0 +1,1 @@
+"""An evaluation report: its contents, its pictures and its files."""

@@ -1,0 +1,1 @@
+"""Commands of tuning and of the models that it makes."""

@@ -1,0 +1,82 @@
+"""The dry run of a job, which writes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from diode_collectors.problems.search_space import SearchSpace
+from diode_store.command_line.render import counted
+from diode_tuning import installing
+from diode_tuning.pool import FEWEST_PROBLEMS
+
+if TYPE_CHECKING:
+    from diode_collectors.problems.problem import SweepProblem
+    from diode_tuning.job import TuningJob
+
+
+def foresee(job: TuningJob, *, restart: bool) -> dict[str, Any]:
+    """Return the plan of a job as JSON values.
+
+    Args:
+        job: Job to look at.
+        restart: Whether the job would give up an interrupted run.
+
+    Raises:
+        DiodeError: the interrupted run has other options, or its plan or spool cannot be read.
+    """
+    pool, run = job.pool, job.found(restart=restart)
+    rounds = [each for each in run.plan.rounds if not each.is_measured]
+    spaces = {pool.space, *(SearchSpace.parse(each.search_space) for each in rounds)}
+    done = pool.done(job.folder.spools())
+    by_space = {space: pool.known_and_left(space, done) for space in spaces}
+    known, unknown = by_space[pool.space]
+    chosen: dict[SweepProblem, None] = {}
+    by_vendor: list[SweepProblem] = []
+    choices, estimate_s = 0, 0.0
+    for each in rounds:
+        space = SearchSpace.parse(each.search_space)
+        estimate, (there, left) = pool.estimate(space), by_space[space]
+        left = [problem for problem in left if problem not in chosen]
+        found = pool.chosen([*there, *chosen], left, each.budget_s - each.spent_s, space)
+        chosen |= dict.fromkeys(found)
+        if space.is_vendor:
+            by_vendor += found
+        else:
+            choices += sum(map(estimate.choices, found))
+        estimate_s += estimate.seconds(found)
+    goes_on_with = None if run.plan.rounds[0].problems is None else run.path.name
+    measured = pool.measured(0.0, done)
+    learned = measured | {problem.problem().key for problem in chosen.keys() - by_vendor}
+    return {
+        "hardware": job.hardware.name,
+        "devices": [device.name for device in job.devices],
+        "cores": pool.cores,
+        "targets": len(pool.problems),
+        "left_out": pool.left_out,
+        "measured_already": len(known),
+        "rounds": [asdict(each) for each in run.plan.rounds],
+        "budget_s": sum(each.budget_s - each.spent_s for each in rounds),
+        "problems": len(chosen) - len(by_vendor),
+        "vendor_problems": len(by_vendor),
+        "choices": choices,
+        "estimate_s": estimate_s,
+        "too_few": _too_few(len(learned), job.enough_minutes(len(measured), unknown), goes_on=goes_on_with is not None),
+        "model": str(installing.target(job.hardware)),
+        "goes_on_with": goes_on_with,
+    }
+
+
+def _too_few(problems: int, enough_minutes: int | None, *, goes_on: bool) -> str | None:
+    """Return advice if there will be too few problems to learn from, else None.
+
+    Args:
+        problems: Number of problems that there will be.
+        enough_minutes: Budget that is enough; None if no budget is.
+        goes_on: Whether an interrupted run goes on, whose budget cannot change.
+    """
+    if problems >= FEWEST_PROBLEMS:
+        return None
+    remedy = "name more products" if enough_minutes is None else f"give --budget {enough_minutes}m"
+    told = f"that makes {counted(problems, 'problem')}, but training needs {FEWEST_PROBLEMS}"
+    return f"{told}; {'let the run end, then ' if goes_on else ''}{remedy}"
