@@ -339,8 +339,10 @@ def _progress_lines(description: str, total: float | None) -> Iterator[Callable[
             with contextlib.suppress(OSError, ValueError):  # stderr is closed
                 print_note(f"{description}: {done}{time.monotonic() - started:.0f} s")
 
-    threading.Thread(target=tell, name="progress", daemon=True).start()
+    telling = threading.Thread(target=tell, name="progress", daemon=True)
+    telling.start()
     try:
         yield amounts.append
     finally:
         has_ended.set()
+        telling.join()  # else a line could follow what the command prints next

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from spool_samples import sample
 
 from diode_collectors.spool.spool import SpoolWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROGRAM = Path(sys.executable).with_name("diode-ingest")
 
@@ -33,11 +28,3 @@ def stored_in(path: Path) -> list[int]:
         uids = connection.execute("SELECT uid FROM measurements").fetchall()
     connection.close()
     return sorted(int.from_bytes(uid) for (uid,) in uids)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until ``condition`` holds, or fail after 60 s."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)

@@ -9,27 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from waiting import eventually
 
 PROGRAM = Path(sys.executable).with_name("diode-ingest")
 _SERVER = Path(__file__).with_name("fork_server.py")
 _WITHOUT_POWER = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
-
-
-def eventually(condition: Callable[[], object], *, within_s: float = 60.0, every_s: float = 0.02) -> None:
-    """Wait until ``condition`` holds, or fail."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"it did not happen within {within_s:.0f} s"
-        time.sleep(every_s)
 
 
 def drained(spool: Path) -> bool:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from compare import assert_exactly_once
-from processes import drained, eventually
+from processes import drained
 from producing import produce, produced
 
 from diode_collectors.ingest.ingest import ingest_once
@@ -14,6 +14,7 @@ from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.measurements import iter_measurements
 from diode_store.warehouse.store import Store
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from compare import assert_exactly_once
-from processes import drained, eventually, free_port, readiness
+from processes import drained, free_port, readiness
 from producing import produce, produced
 
 from diode_collectors.spool.spool import Spool, SpoolWriter
@@ -16,6 +16,7 @@ from diode_store.warehouse.store import Store
 from diode_store.wire import codec
 from diode_store.wire.segment_layout import Header, end_to_bytes, frame_to_bytes
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from compare import assert_exactly_once
-from processes import drained, eventually
+from processes import drained
 from producing import produced
 
 from diode_collectors.spool.spool import Spool
 from lanes import long, sizes
+from waiting import eventually
 
 if TYPE_CHECKING:
     from processes import Child, ForkServer

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 from compare import assert_exactly_once
-from processes import drained, eventually
+from processes import drained
 from producing import produce, produced
 
 from diode_collectors.spool.spool import SpoolWriter
 from diode_store.warehouse import schema
 from diode_store.warehouse.database import make_engine
+from waiting import eventually
 
 if TYPE_CHECKING:
     from processes import ForkServer

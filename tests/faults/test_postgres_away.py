@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 from compare import assert_exactly_once
-from processes import drained, eventually, free_port, readiness
+from processes import drained, free_port, readiness
 from producing import produced
 
 import postgres_server
@@ -17,6 +17,7 @@ from diode_collectors.spool.spool import Spool
 from diode_store.warehouse import database, migrate
 from lanes import long
 from postgres_server import PostgresServer
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

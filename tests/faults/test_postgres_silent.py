@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 import pytest
 from compare import assert_exactly_once
-from processes import Child, ForkServer, drained, eventually, free_port, readiness
+from processes import Child, ForkServer, drained, free_port, readiness
 from producing import produced
 
 import postgres_server
@@ -21,6 +21,7 @@ from diode_store.warehouse.postgres_waits import SILENCE_S
 from lanes import long
 from postgres_server import PASSWORD, PostgresServer
 from stalling_proxy import StallingProxy
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from compare import assert_exactly_once
-from processes import PROGRAM, ForkServer, drained, eventually
+from processes import PROGRAM, ForkServer, drained
 from producing import produced
 
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

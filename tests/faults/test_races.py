@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from compare import assert_exactly_once
-from processes import drained, eventually
+from processes import drained
 from producing import produced, uid_of
 
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,13 +11,14 @@ from urllib.parse import quote
 import pytest
 import sqlalchemy as sa
 from compare import assert_exactly_once
-from processes import ForkServer, drained, eventually, free_port, readiness
+from processes import ForkServer, drained, free_port, readiness
 from producing import produced
 
 import postgres_server
 from diode_store.warehouse import database, migrate
 from lanes import long
 from postgres_server import PostgresServer
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

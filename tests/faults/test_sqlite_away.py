@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from compare import assert_exactly_once, stored_rows
-from processes import ForkServer, drained, eventually, free_port, readiness
+from processes import ForkServer, drained, free_port, readiness
 from producing import produced
 
 from diode_collectors.spool.spool import Spool
 from lanes import long, sizes
+from waiting import eventually
 
 if TYPE_CHECKING:
     from processes import Child

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from diode_store.errors import SettingsError, SpoolError
 from diode_store.records import Source
 from inductor_harness import compile_and_run, triton_choices_on_cpu
 from samples import measurement
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,7 +161,7 @@ def test_a_writer_survives_errors_that_cannot_be_shown(spool: Path, caplog: pyte
     with FeedbackCollector(spool) as collector:
         append, collector._background.spool.append = collector._background.spool.append, refuse  # type: ignore[method-assign]
         collector.take(measurement())
-        wait_until(lambda: "MuteError object" in caplog.text)
+        eventually(lambda: "MuteError object" in caplog.text)
         collector._background.spool.append = append  # type: ignore[method-assign]
         collector.take(measurement(1))
     assert collector.stats.dropped == 1
@@ -275,7 +275,7 @@ def test_a_living_process_hands_over_now_and_then(spool: Path) -> None:
     """diode-ingest leaves a living writer's segment alone, so the writer seals it without being stopped."""
     with triton_choices_on_cpu(), FeedbackCollector(spool, seal_every_s=0.1) as collector:
         compile_and_run(torch.mm, A, B)
-        wait_until(lambda: len(Spool(spool).sealed()) == 1)
+        eventually(lambda: len(Spool(spool).sealed()) == 1)
         assert [found.problem.op for found in spooled(spool)] == ["mm"]
         compile_and_run(torch.mm, A.t(), A)
     assert collector.stats.recorded == 2
@@ -322,7 +322,7 @@ def test_stopping_does_not_wait_for_a_writer_that_is_gone(spool: Path) -> None:
     collector._background.spool.append = end  # type: ignore[method-assign]
     collector.start()
     collector.take(measurement())
-    wait_until(lambda: not collector._background.thread.is_alive())
+    eventually(lambda: not collector._background.thread.is_alive())
     collector.take(measurement(1))
     stopping = threading.Thread(target=collector.stop, daemon=True)
     stopping.start()
@@ -351,11 +351,3 @@ def test_starting_again(spool: Path) -> None:
     with pytest.raises(SpoolError, match="cannot start again; make another with collect_to_spool"):
         collector.start()
     assert collector._saver not in get_algorithm_selector_cache().feedback_saver_fns
-
-
-def wait_until(condition: Any) -> None:
-    """Wait until ``condition()`` holds, or fail."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "waited 30 s in vain"
-        time.sleep(0.01)

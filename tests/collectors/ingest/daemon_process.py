@@ -11,7 +11,9 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from daemon_samples import PROGRAM, eventually
+from daemon_samples import PROGRAM
+
+from waiting import eventually
 
 if TYPE_CHECKING:
     import signal

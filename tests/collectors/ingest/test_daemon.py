@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from daemon_samples import eventually, fill, stored_in
+from daemon_samples import fill, stored_in
 from spool_samples import header_bytes, segment_bytes
 
 from diode_collectors.ingest.daemon import Observer, backoff_s, run_daemon
@@ -21,6 +21,7 @@ from diode_store.errors import DatabaseError, DiodeError, NoWarehouseError, Sche
 from diode_store.warehouse.database import make_engine
 from diode_store.warehouse.store import Store
 from diode_store.wire.segments import Reason
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

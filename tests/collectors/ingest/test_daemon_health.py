@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import ANY_PORT, Daemon
-from daemon_samples import PROGRAM, eventually, fill, stored_in
+from daemon_samples import PROGRAM, fill, stored_in
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -29,6 +29,7 @@ from diode_collectors.ingest.report import IngestProgress, IngestReport
 from diode_store.errors import DatabaseError, SettingsError, SpoolError
 from diode_store.system.urls import Address
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import ANY_PORT, Daemon
-from daemon_samples import eventually, fill
+from daemon_samples import fill
 from run_ingest import ingest
 from sqlalchemy.engine import make_url
 
 from diode_store.warehouse.store import Store
+from waiting import eventually
 
 if TYPE_CHECKING:
     import postgres_server

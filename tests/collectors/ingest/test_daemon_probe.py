@@ -10,7 +10,6 @@ import urllib.request
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from daemon_samples import eventually
 
 import postgres_server
 from diode_collectors.ingest import daemon as daemon_module
@@ -26,6 +25,7 @@ from diode_store.system.urls import Address
 from diode_store.warehouse import database, migrate
 from diode_store.warehouse.store import Store
 from postgres_server import PostgresServer
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

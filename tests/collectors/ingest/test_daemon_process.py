@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import Daemon, has_open
-from daemon_samples import PROGRAM, eventually, fill, stored_in
+from daemon_samples import PROGRAM, fill, stored_in
 from spool_samples import segment_bytes, uid_of
 
 from diode_collectors.spool.spool import Spool
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import Daemon
-from daemon_samples import eventually, fill, stored_in
+from daemon_samples import fill, stored_in
 from hypothesis import given
 from hypothesis import strategies as st
 from run_ingest import ingest
@@ -19,6 +19,7 @@ from diode_store.errors import SettingsError
 from diode_store.system.settings import own_database_url
 from diode_store.system.urls import Address
 from diode_store.values.units import MIB
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import Daemon
-from daemon_samples import PROGRAM, eventually, fill, stored_in
+from daemon_samples import PROGRAM, fill, stored_in
 from run_ingest import ingest
 
 from diode_collectors.ingest.monitoring.notify import Notifier, NotifyObserver
@@ -25,6 +25,7 @@ from diode_collectors.ingest.settings import SETTINGS, DaemonSettings, load, rea
 from diode_collectors.ingest.unit import User, default_settings, unit_text, write_defaults
 from diode_store.errors import DatabaseError, SettingsError
 from diode_store.system.urls import sqlite_path
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

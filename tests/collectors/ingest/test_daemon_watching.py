@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import ANY_PORT, Daemon
-from daemon_samples import PROGRAM, eventually, fill, stored_in
+from daemon_samples import PROGRAM, fill, stored_in
 from spool_samples import sample, segment_bytes
 
 from diode_collectors.ingest import daemon as daemon_module
@@ -21,6 +21,7 @@ from diode_collectors.spool.backlog import Backlog
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.warehouse.store import Store
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

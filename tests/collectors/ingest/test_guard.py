@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import ANY_PORT, Daemon
-from daemon_samples import eventually, fill, stored_in
+from daemon_samples import fill, stored_in
 from spool_samples import header_bytes, sample, segment_bytes
 
 from diode_collectors.ingest.guard import Guard, Verdict, free_bytes
@@ -18,6 +18,7 @@ from diode_collectors.ingest.ingest import ingest_once
 from diode_collectors.spool.spool import Spool, SpoolWriter
 from diode_store.errors import SpoolFullError
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

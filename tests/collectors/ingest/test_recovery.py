@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from bundled_sets import FIRST, SETS
-from daemon_samples import PROGRAM, eventually
+from daemon_samples import PROGRAM
 from spool_samples import sample, segment_bytes, stored
 
 import samples
@@ -27,6 +27,7 @@ from diode_store.warehouse.schema import HEAD_REVISION
 from diode_store.warehouse.store import Store
 from diode_store.wire.segments import Reason, SegmentReader, bytes_of_file
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from daemon_process import ANY_PORT, Daemon
-from daemon_samples import eventually, stored_in
+from daemon_samples import stored_in
 from run_ingest import ingest, ingest_without_power
 from spool_samples import segment_bytes
 
@@ -22,6 +22,7 @@ from diode_collectors.spool.reading import measurements_in
 from diode_collectors.spool.spool import Spool
 from diode_store.command_line.diagnosis import Setup
 from strange import deep_folder, everything_in, strange_entries
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

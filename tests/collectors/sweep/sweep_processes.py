@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +17,7 @@ from diode_collectors.problems.problem import parse_problem
 from diode_collectors.spool.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from diode_store.records import Measurement
 
@@ -141,14 +140,6 @@ def _zeros(path: Path) -> list[bytes]:
         return path.read_bytes().split(b"\0")
     except OSError:  # it is gone
         return []
-
-
-def eventually(is_so: Callable[[], object], within_s: float = 30.0) -> None:
-    """Wait until ``is_so``; fail when it is not in time."""
-    until = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < until, "it never came to that"
-        time.sleep(0.02)
 
 
 def recorded(spool: Path) -> list[Measurement]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from quick_lane import CONFIGS
-from sweep_processes import Sweep, counted, eventually, once_each, recorded
+from sweep_processes import Sweep, counted, once_each, recorded
 
 from diode_collectors.sweep import kept_kernels
 from diode_collectors.sweep.kept_kernels import used_alone
@@ -20,6 +20,7 @@ from diode_store.errors import DiodeError
 from diode_store.records import Outcome
 from diode_store.system.private_folder import MARK
 from lanes import long, sizes
+from waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("sweeps")
 

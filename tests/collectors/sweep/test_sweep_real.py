@@ -7,11 +7,12 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from sweep_processes import Sweep, counted, eventually, once_each, recorded
+from sweep_processes import Sweep, counted, once_each, recorded
 
 from diode_collectors.inductor.device import detect_environment, detect_hardware
 from diode_store.records import Outcome, Source
 from lanes import long
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from daemon_samples import PROGRAM
-from sweep_processes import HERE, Sweep, counted, eventually, once_each
+from sweep_processes import HERE, Sweep, counted, once_each
 
 from diode_collectors.problems.problem import parse_problem
 from diode_collectors.problems.search_space import SearchSpace
@@ -24,6 +24,7 @@ from diode_collectors.sweep.engine import run_sweep
 from diode_collectors.sweep.plan import SilentListener, SweepPlan
 from diode_store.errors import HardwareError, SpoolError
 from samples import sql
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
