@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from diode_explorer.pages.page import Asked
     from diode_trainer.report.parts import Column, Table
 
-_WRITTEN = re.compile(r"([a-z-]+)\.(\w+?)(-desc)?")
+_WRITTEN = re.compile(r"([\w-]+)\.(\w+?)(-desc)?")
 
 
 @dataclass(frozen=True)

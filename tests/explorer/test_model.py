@@ -15,6 +15,7 @@ from diode_explorer.background import Background
 from diode_explorer.feed import Feed
 from diode_explorer.judging.assessing import judge
 from diode_explorer.judging.verdict import ALL, UNSEEN, Wanted
+from diode_explorer.ordering import Order, asked_order
 from diode_explorer.pages import PAGES
 from diode_explorer.pages.model.page import MODEL
 from diode_explorer.pages.page import NotThereError
@@ -169,6 +170,11 @@ def test_how_a_model_does(database: str, background: Background) -> None:
         sections = [part for part in MODEL.parts(asked) if isinstance(part, Section)]
         cut = judged(visit(feed, background, model="v3_model", by="family"))
         drawn = [each for each in shown(found, asked) if each.spec]
+        for each in (part for part in found if isinstance(part, Table)):
+            order = Order(each.name, each.columns[0].name, is_descending=True)
+            assert asked_order(Visit(feed.state, {"sort": str(order)})) == order
+    ids = [part.name for part in (*sections, *found) if not isinstance(part, Note)]
+    assert [name for name in ids if ids.count(name) > 1] == []
     (row,) = [row for row in table(found, "rankings-1") if row["is_model"]]
     assert (row["ranking"], row["problems"], row["max_1"]) == ("v3_model", 4, pytest.approx(1.5))
     assert row["regret_1"] == pytest.approx((1.5 * 1.2) ** 0.25)

@@ -32,7 +32,7 @@ every_page = pytest.mark.parametrize("name", _EVERY.values())
 every_page_with_a_choice = pytest.mark.parametrize("name", [_EVERY[each] for each in NAMES if each != "sql"])
 """The page of SQL has a box for text, and nothing to choose from."""
 
-_MOST_LINKS, _MOST_CHOICES = 100, 4
+_MOST_LINKS, _MOST_CHOICES = 120, 4
 _TYPED = "form.controls input:not([type=hidden])"
 _A_STEP = "document.activeElement.matches('body') ? null : document.activeElement.outerHTML.slice(0, 200)"
 

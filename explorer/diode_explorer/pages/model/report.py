@@ -30,7 +30,7 @@ def report_parts(asked: Asked, verdict: Verdict, by: str) -> Iterator[Part]:
     yield verdict.content.figures
     yield from (Note(f"{line}.") for line in verdict.notes)
     for section in verdict.content.sections:
-        if section.name == "problems":
+        if section.name == "each-problem":
             yield _with_links(section, _linked_picks(asked, verdict.judged))
         elif section.name == "worst":
             (picture, *_) = _with_links(section, _linked_worst(asked, verdict.judged)).parts

@@ -191,7 +191,7 @@ def _problems(judged: Judged) -> Section:
         drawn("predicted-against-measured", scatter, fewer if shown < len(found) else ""),
         drawn("regret-map", pictures.regret_map(rows.map_cells(found))),
     )
-    return Section("problems", "Problem by problem", parts, is_grid=True)
+    return Section("each-problem", "Problem by problem", parts, is_grid=True)
 
 
 def _calibration(judged: Judged, foreseen: Foreseen | None) -> Section:
